@@ -23,7 +23,7 @@ from memctl.ops.diff import with_lines
 from memctl.ops.report import Total, count_all
 from memctl.output import tables
 from memctl.output.numbers import count
-from memctl.output.report import CsvRows, Listing, Report
+from memctl.output.report import CsvRows, Listing, Report, columns
 from memctl.output.terminal import Format, Output
 from memctl.registry import make_store
 from memctl.runs.change import refuse_absent_in
@@ -140,7 +140,8 @@ async def show_differences(
     Raises:
         MemctlError: as ``Store.read``.
     """
-    diff, cells = Diff(left.label, right.label), CsvRows()
+    diff = Diff(left.label, right.label)
+    cells = CsvRows([*columns(map(difference_row, found)), "diff"])
     console = output.console()
     piped = not sys.stdout.isatty()  # there lines are as long as they are
     listing = Listing("verify", data, "differences")

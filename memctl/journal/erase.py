@@ -15,12 +15,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from memctl import jsonio
 from memctl.concurrency import in_thread
 from memctl.errors import BadData, MemctlError
 from memctl.journal import repairs
 from memctl.journal.changes import UNFINISHED, ChangesWriter, is_growing, read_changes
 from memctl.journal.files import refusals, replace_file, sync_folder
+from memctl.journal.lines import sealed, unsealed
 from memctl.journal.runs import BEFORE, REPLACED, Run, Runs
 from memctl.location import Location
 from memctl.model import MemoryKey
@@ -140,7 +140,7 @@ class RunEraser:
         lines = [line for key, line in _notes(folder) if not self._concerns(key)]
         _replace(folder / BEFORE, lines)
         records = [self._without(record) for record in repairs.read_repairs(folder)]
-        kept = [jsonio.dumps(record) + b"\n" for record in reversed(records) if record is not None]
+        kept = [sealed(record) for record in reversed(records) if record is not None]
         _replace(folder / repairs.FILE_NAME, kept)
 
     # Repairs of the store: a record of Redis names a memory, one of SQL has rows
@@ -216,7 +216,7 @@ def _notes(folder: Path) -> Iterator[tuple[MemoryKey, bytes]]:
             for line in file:
                 if line.endswith(b"\n"):
                     try:
-                        user, session, part, *_ = jsonio.loads(line)
+                        user, session, part, *_ = unsealed(line)
                     except (ValueError, TypeError) as error:
                         raise BadData(f"{path} is damaged: {error}") from error
                     yield MemoryKey(user, session, part), line

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, Self
 
-from memctl import jsonio
 from memctl.errors import BadData
 from memctl.journal.files import new_file, refusals, sync_folder
+from memctl.journal.lines import sealed, unsealed
 
 FILE_NAME = "mends.ndjson"
 """The file's name in the folder of a run, unchanged since 0.1: older runs must be found, too."""
@@ -40,7 +40,7 @@ class RepairsWriter:
             if self._file is None:
                 self._file = new_file(self._path)
                 sync_folder(self._path.parent)
-            self._file.write(jsonio.dumps(record) + b"\n")
+            self._file.write(sealed(record))
             self._file.flush()
             os.fsync(self._file.fileno())
         self.records += 1
@@ -84,7 +84,7 @@ def _starts(file: BinaryIO) -> array[int]:
 
 def _record(path: Path, line: bytes) -> Record:
     try:
-        record = jsonio.loads(line)
+        record = unsealed(line)
     except ValueError as error:
         raise BadData(f"{path} is damaged: {error}", "the run cannot be undone") from error
     if not isinstance(record, dict) or "code" not in record:

@@ -31,7 +31,6 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 from urllib.parse import quote, unquote_plus, urlencode, urlsplit
 
-from memctl import jsonio
 from memctl.errors import BadData, NotFound, Unavailable
 from memctl.journal import repairs
 from memctl.journal.changes import (
@@ -50,6 +49,7 @@ from memctl.journal.files import (
     refusals,
     replace_file,
 )
+from memctl.journal.lines import sealed, unsealed
 from memctl.location import SECRET_QUERY, Location
 from memctl.model import Edit, MemoryKey, WriteResult
 
@@ -206,7 +206,7 @@ class Journal:
         path = self.folder / BEFORE
         with refusals(path):
             self._before = self._before or new_file(path)
-            self._before.write(jsonio.dumps(line) + b"\n")
+            self._before.write(sealed(line))
             self._before.flush()
 
     def end(self, outcome: str) -> None:
@@ -289,7 +289,7 @@ class Notes:
 
     def _parse(self, line: bytes) -> tuple[MemoryKey, Note]:
         try:
-            user, session, part, before, twins, *more = jsonio.loads(line)
+            user, session, part, before, twins, *more = unsealed(line)
         except (ValueError, TypeError) as error:
             raise BadData(
                 f"{self._path} is damaged: {error}", "the run cannot be undone"

@@ -8,7 +8,7 @@ import json
 import re
 import sys
 from codecs import getincrementaldecoder
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
@@ -114,21 +114,29 @@ def write_ndjson(rows: list[dict[str, Any]]) -> None:
 
 def write_csv(rows: list[dict[str, Any]]) -> None:
     """A header line and a line a row."""
-    written = CsvRows()
+    written = CsvRows(columns(rows))
     for row in rows:
         written.add(row)
+
+
+def columns(rows: Iterable[dict[str, Any]]) -> list[str]:
+    """The names of all fields of rows, in their order: not every row has a ``path``."""
+    return list(dict.fromkeys(name for row in sorted(rows, key=len, reverse=True) for name in row))
 
 
 class CsvRows:
     """Rows as they come, below a header line; other values than text or numbers as JSON."""
 
-    def __init__(self) -> None:
+    def __init__(self, names: Sequence[str] = ()) -> None:
+        """``names`` are the columns; without them, those of the first row."""
+        self._names = names
         self._writer: csv.DictWriter[str] | None = None
 
     def add(self, row: dict[str, Any]) -> None:
         """The next row."""
         if self._writer is None:
-            self._writer = csv.DictWriter(sys.stdout, list(row), lineterminator="\n")
+            names = self._names or list(row)
+            self._writer = csv.DictWriter(sys.stdout, names, lineterminator="\n")
             self._writer.writeheader()
         self._writer.writerow({name: _cell(value) for name, value in row.items()})
 

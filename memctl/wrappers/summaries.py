@@ -239,7 +239,7 @@ class SummaryOverlay(StoreWrapper):
         return self._summarised(self._messages.read_with_anchors(where), where)
 
     def skip_damage(self) -> None:
-        self._messages.skip_damage()
+        super().skip_damage()
         self._states.skip_damage()
 
     def maintenance(self) -> Maintenance:

@@ -103,6 +103,19 @@ def test_doctor_rows_for_programs(run: Run, broken: str) -> None:
     assert [row["user"] for row in table] == ["alice", "bob", ""]
 
 
+def test_doctor_rows_of_sessions_with_one_memory_and_with_several(run: Run, tmp_path: Path) -> None:
+    memory = {"_compressed_summary": "", "content": [[{"id": "m1", "role": "user"}, []]]}
+    (tmp_path / "u_a.json").write_text(json.dumps({"memory": memory}))
+    (tmp_path / "u_b.json").write_text(json.dumps({"x": memory, "y": memory}))
+    (tmp_path / "empty").mkdir()
+    rows = csv.DictReader(io.StringIO(run("doctor", tmp_path, "--format", "csv").stdout))
+    paths = {(row["session"], row["path"]) for row in rows}
+    assert paths == {("a", ""), ("b", "x"), ("b", "y")}
+    shown = run("verify", tmp_path, tmp_path / "empty", "--show", "--format", "csv").stdout
+    paths = {(row["session"], row["path"]) for row in csv.DictReader(io.StringIO(shown))}
+    assert paths == {("a", ""), ("b", "x"), ("b", "y")}
+
+
 def test_doctor_names_are_shown_and_not_obeyed(run: Run, database: str) -> None:
     history = entries([ASK, said(HOSTILE, "")])
     asyncio.run(fill(database, {MemoryKey(HOSTILE, HOSTILE): history}))

@@ -426,6 +426,33 @@ def test_undo_plan_that_was_not_finished_is_no_record(run: Run, filled: str) -> 
     assert counts(run, filled) == left
 
 
+@pytest.mark.parametrize("name", ["before.ndjson", "mends.ndjson"])
+def test_undo_record_in_which_a_letter_was_changed(
+    run: Run, filled: str, tmp_path: Path, name: str
+) -> None:
+    """What is damaged and still JSON is not taken for what was recorded."""
+    path = Path(filled.removeprefix("sqlite:///"))
+    source = f"sqlite:///{tmp_path}/source.db"
+    asyncio.run(fill_text(source, {MemoryKey("zoe", "new"): samples.entries(3)}))
+    with sqlite3.connect(path) as driver:
+        driver.execute("DELETE FROM users")
+    driver.close()
+    if name == "before.ndjson":
+        assert run("migrate", source, filled).exit_code == 0
+    else:
+        assert run("doctor", filled, "user-row-missing", "--repair", "--yes").exit_code == 0
+    [file] = runs_folder().rglob(name)
+    text = file.read_text()
+    for number, letter in enumerate(text):
+        if letter.isalpha():
+            file.write_text(text[:number] + chr(ord(letter) ^ 1) + text[number + 1 :])
+            before = path.read_bytes()
+            fails(run("undo", "--yes"), 8, "is damaged")
+            assert path.read_bytes() == before
+    file.write_text(text)
+    assert run("undo", "--yes").exit_code == 0
+
+
 @pytest.mark.parametrize("mode", ["mark", "message"])
 def test_undo_killed_between_the_summary_and_the_messages(
     run: Run, database: str, tmp_path: Path, mode: str
@@ -544,6 +571,26 @@ def test_undo_takes_away_the_user_of_several_sessions(
     for there in (False, True, False):
         runs.append(report(run("undo", runs[-1], "--yes", "--json"))["run"])
         assert users() == [*[("bob",)] * there, *before]
+
+
+def test_undo_of_a_copy_of_a_memory_whose_session_is_of_another(
+    run: Run, one: Callable[[str], Place]
+) -> None:
+    """A memory without messages is the row of its session: no row of a user stands for it."""
+    place, source = one("sqlite"), one("archive")
+    put(place, [sample(MemoryKey("bob", "s"), samples.entries(3))])
+    put(source, [sample(MemoryKey("ada", "s"), []), sample(MemoryKey("zoe", "t"), [])])
+
+    def users() -> list[str]:
+        with closing(sqlite3.connect(place.location.path)) as database:
+            return [name for (name,) in database.execute("SELECT id FROM users ORDER BY id")]
+
+    found = report(run("migrate", source.text, place.text, "--json"), 7)
+    [failure] = found["failures"]
+    assert (failure["user"], failure["session"], failure["code"]) == ("ada", "s", "refused")
+    assert (found["memories"]["written"], users()) == (1, ["bob", "zoe"])
+    report(run("undo", found["run"], "--yes", "--json"))
+    assert users() == ["bob"]
 
 
 def test_undo_memory_that_could_not_come_back_is_not_replaced(
@@ -757,6 +804,24 @@ def test_undo_of_undo_of_an_import_has_its_empty_summary(
     undone = report(run("undo", done, "--yes", "--json"))["run"]
     report(run("undo", undone, "--yes", "--json"))
     assert place.location.path.read_bytes().splitlines()[1:-1] == after
+
+
+@pytest.mark.parametrize("bare", [False, True])
+@pytest.mark.parametrize("words", [("--keep-last", "1"), ("--role", "user"), ("--mark", "a")])
+def test_undo_deletion_that_leaves_what_does_not_tell_that_it_is_a_memory(
+    run: Run, tmp_path: Path, words: tuple[str, ...], bare: bool
+) -> None:
+    """AgentScope's messages have a name and a role, by which a list of messages is known."""
+    path = tmp_path / "state.json"
+    messages = [{"id": f"m{n}", "role": "user", "name": "n", "content": "x"} for n in range(3)]
+    pairs = [[one, ["a"]] for one in [*messages, {"id": "odd"}]]
+    text = json.dumps({"content": [one for one, _ in pairs] if bare else pairs})
+    path.write_text(text)
+    deleted = report(run("delete", path, *words, "--yes", "--json"))
+    if deleted["messages"]["deleted"]:
+        assert report(run("inspect", path, "--json"))["totals"]["memories"] == 1
+        report(run("undo", "--yes", "--json"))
+    assert json.loads(path.read_text()) == json.loads(text)
 
 
 def test_undo_import_into_a_state_that_has_no_paths(

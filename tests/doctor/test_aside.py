@@ -391,6 +391,25 @@ def test_pair_with_damaged_marks_is_set_aside_whole(tmp_path: Path, run: Run) ->
     assert path.read_bytes() == before
 
 
+def test_repair_of_a_memory_leaves_damage_of_others_where_it_is(tmp_path: Path, run: Run) -> None:
+    path = tmp_path / "s.json"
+    memory = {"content": [[message(0), []], 5], "_compressed_summary": ""}
+    path.write_text(json.dumps({"one": memory, "two": memory}))
+    before = json.loads(path.read_bytes())
+    for name in ("one", "two"):
+        repair = run("doctor", path, "--path", name, "--repair", "--yes", "--json")
+        [found] = report(repair, 6 if name == "one" else 0)["repaired"]
+        assert (found["code"], found["count"]) == ("damaged-message", 1)
+        state = json.loads(path.read_bytes())
+        assert state[name]["content"] == memory["content"][:1]
+        assert name == "two" or state["two"] == memory
+    nothing = run("doctor", path, "--path", "three", "--repair", "--yes")
+    fails(nothing, 4, "no memory 'three'", "one, two")
+    for _ in range(2):
+        assert run("undo", "--yes").exit_code == 0
+    assert json.loads(path.read_bytes()) == before
+
+
 def test_repair_that_fails_after_the_first_session_is_partial(
     tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -354,10 +354,15 @@ def mutate_database(rng: Random, path: Path, data: bytes, known: Columns = COLUM
 
 
 def is_consistent(path: Path) -> bool:
-    """Return whether the tables and the indexes of a SQLite file agree."""
+    """Return whether the tables and the indexes of a SQLite file agree, and can be changed back.
+
+    A trigger that refuses to delete or to update a row refuses the undo of what it let through.
+    """
+    refusing = "SELECT COUNT(*) FROM sqlite_master WHERE type = 'trigger' AND sql LIKE '%RAISE%'"
     try:
         with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
-            return database.execute("PRAGMA integrity_check(1)").fetchone() == ("ok",)
+            sound = database.execute("PRAGMA integrity_check(1)").fetchone() == ("ok",)
+            return sound and database.execute(refusing).fetchone() == (0,)
     except (sqlite3.Error, ValueError):  # a text that is not UTF-8, or a name that none can be
         return False
 

@@ -193,6 +193,24 @@ def test_sql_damage_is_set_aside_and_put_back(
     assert dump(path) == before
 
 
+def test_sql_damage_is_set_aside_where_states_hold_the_summaries(
+    tmp_path: Path, good: Path, run: Run
+) -> None:
+    path = tmp_path / "m.db"
+    shutil.copy(good, path)
+    with sqlite3.connect(path) as driver:
+        driver.execute(DAMAGE['"index" text'])
+    driver.close()
+    before = dump(path)
+    (tmp_path / "states").mkdir()
+    url = f"sqlite:///{path}?state={tmp_path / 'states'}"
+    repaired = run("doctor", url, "--repair", "--yes", "--json")
+    assert (repaired.exit_code, json.loads(repaired.stdout)["failures"]) == (0, [])
+    assert dump(path) != before
+    assert run("undo", "--yes").exit_code == 0
+    assert dump(path) == before
+
+
 def test_sql_damage_where_nothing_else_was_asked_for(tmp_path: Path, good: Path, run: Run) -> None:
     path, archive = tmp_path / "m.db", tmp_path / "a.ndjson"
     shutil.copy(good, path)
@@ -392,6 +410,22 @@ def test_sql_damage_of_a_table_without_its_key(tmp_path: Path, good: Path, run: 
         assert (refused.exit_code, "has no primary key" in refused.stderr) == (8, True), command
     assert dump(path) == before
     assert run("history", "--json").stdout.count('"id"') == 0
+
+
+def test_sql_damage_of_a_table_without_its_key_keeps_others_from_being_created(
+    tmp_path: Path, good: Path, run: Run
+) -> None:
+    path = tmp_path / "m.db"
+    shutil.copy(good, path)
+    with sqlite3.connect(path) as driver:
+        driver.execute("ALTER TABLE message_mark RENAME TO keyed")
+        driver.execute("CREATE TABLE message_mark AS SELECT * FROM keyed")
+        driver.execute("DROP TABLE users")
+    driver.close()
+    before = path.read_bytes()
+    refused = run("migrate", good, path)
+    assert (refused.exit_code, "has no primary key" in refused.stderr) == (8, True)
+    assert path.read_bytes() == before
 
 
 def test_sql_damage_of_a_table_that_is_a_view(tmp_path: Path, good: Path, run: Run) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sqlite3
 from contextlib import closing
@@ -9,13 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from memctl.model import MemoryKey
 from memctl.registry import make_store, parse
 from memctl.selection import Selection
 from memctl.store import OpenMode
 from memctl.testing import samples
 from memctl.testing.drive import outline
 from tests.support.backends import SQL_PLACES, sql_database
-from tests.support.cli import Run, report
+from tests.support.cli import Run, fill, report
 from tests.support.servers.pool import Servers
 
 FOREIGN = {
@@ -27,6 +29,7 @@ FOREIGN = {
     "two ways, the first": ("u-s-a-s-b", {"id": "a-s-b"}),
     "two ways, the second": ("u-s-a-s-c", {"id": "c"}),
     "two ways, neither": ("u-s-a-s-d", {"id": "e"}),
+    "empty": ("", {"id": "f"}),
     "huge": ("big", {"id": "h", "content": "x" * 9_000_000}),
 }
 """Row ids that are not of memctl's making, with the fields of their messages."""
@@ -40,6 +43,7 @@ NAMES = {
     "two ways, the first": ("u", "a-s-b"),
     "two ways, the second": ("u-s-a", "c"),
     "two ways, neither": ("u", "a-s-d"),
+    "empty": ("u", "f"),
     "huge": ("u", "h"),
 }
 """The user and message that each row id is taken for."""
@@ -108,3 +112,20 @@ def test_sql_row_with_the_id_of_another_is_not_deleted_for_it(
         for words in (("--match", "text 1"), ("--all",)):
             done = report(run("delete", name, *words, "--yes", "--json"), 7)
             assert connection.execute("SELECT * FROM message").fetchall() == before, done
+
+
+@pytest.mark.parametrize("row_id", ["", "x"])
+def test_sql_row_of_another_form_is_followed_by_what_is_restored(
+    run: Run, tmp_path: Path, row_id: str
+) -> None:
+    name = f"{tmp_path}/a.db"
+    asyncio.run(fill(f"sqlite:///{name}", {MemoryKey("u", "s"): samples.entries(4)}))
+    with closing(sqlite3.connect(name)) as connection:
+        connection.execute("UPDATE message SET id = ? WHERE id LIKE '%-m0000001'", (row_id,))
+        connection.commit()
+        before = connection.execute("SELECT * FROM message ORDER BY id").fetchall()
+        for words in (("--keep-last", "1"), ("--last", "2"), ("--id", "m0000001")):
+            report(run("delete", name, *words, "--yes", "--json"))
+            assert connection.execute("SELECT * FROM message ORDER BY id").fetchall() != before
+            report(run("undo", "--yes", "--json"))
+            assert connection.execute("SELECT * FROM message ORDER BY id").fetchall() == before

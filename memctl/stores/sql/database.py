@@ -250,12 +250,13 @@ class Database(ABC):
                 "check the database: AgentScope's tables are users, session, "
                 f"message, message_mark{f'; it has {others}' if others else ''}",
             )
+        self._keyless = schema.keyless
         if missing:
+            self.require_keys()  # before anything is created
             await self.create(create_tables)
         self._searched = self._examined = False
         if self.dialect.typed:
             self.dialect.expect_nulls(schema.nullable)
-        self._keyless = schema.keyless
 
     async def create(self, work: Callable[[Connection], None]) -> None:
         """Create what is missing, while another run may be doing the same.

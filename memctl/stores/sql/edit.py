@@ -399,8 +399,9 @@ class EditTransaction:
         found: dict[MemoryKey, dict[str, StoredRow]] = {key: {} for key in wanted}
         for (key, id), found_ids in named.items():
             # Those that are not there were deleted since the scan.
-            first, *more = [row_id for row_id in found_ids if row_id in rows] or [""]
-            if row := rows.get(first):
+            if present := [row_id for row_id in found_ids if row_id in rows]:
+                first, *more = present
+                row = rows[first]
                 twins = tuple((rows[row_id].position, row_id) for row_id in more)
                 found[key][id] = StoredRow(first, row.position, marks.get(first, NO_MARKS), twins)
                 if not row.owned:
@@ -767,7 +768,7 @@ async def scan_sessions(
                     positions = scans[key].positions
                     if type(index) is int:  # SQLite takes anything, in a damaged memory
                         (positions.own if own else positions.others).append(index)
-                    if own and row_id and not row_id.startswith(_prefix(key)):
+                    if own and row_id is not None and not row_id.startswith(_prefix(key)):
                         scans[key].has_other_ids = True
                         name = MessageName(key, id or row_id)
                         if name in missing:

@@ -35,6 +35,7 @@ class LockedSessions(NamedTuple):
 
     ``users`` were created now or before: whichever memory of one is undone last takes its row away.
     ``unowned`` are sessions with messages, ``unlisted`` users with sessions, that had no row.
+    ``taken`` are memories without messages whose sessions belong to others.
     """
 
     known: set[str]
@@ -42,6 +43,7 @@ class LockedSessions(NamedTuple):
     users: set[str]
     unowned: set[str]
     unlisted: set[str]
+    taken: Collection[MemoryKey] = ()
 
     def before(self, key: MemoryKey) -> str:
         """Return what was not there, for ``WriteResult.before``."""
@@ -62,8 +64,12 @@ async def lock_sessions(
     *,
     owners_only: bool = False,
     filled: Collection[str] | None = None,
+    empty: Collection[MemoryKey] = (),
 ) -> LockedSessions:
     """Lock the sessions, creating those that are missing, and the users.
+
+    Of ``empty`` memories, which have no messages, there is nothing but the row of the session: it
+    must be theirs.
 
     A session that is created here is empty, unless its row was lost.  Into one that existed, an
     agent or another run may have written up to now; from now on they wait.  With ``owners_only`` no
@@ -73,10 +79,12 @@ async def lock_sessions(
     owners: dict[str, str] = {}
     for key in keys:
         owners.setdefault(key.session, key.user)
-    existing = f"SELECT t.id FROM {database.dialect.keyed_rows('session', 'id')} ORDER BY t.id"
-    found = await database.for_rows(connection, f"{existing} {lock}", sorted(owners))
-    known = {row[0] for row in found}
+    existing = f"SELECT t.id, t.user_id FROM {database.dialect.keyed_rows('session', 'id')}"
+    existing += f" ORDER BY t.id {lock}"
+    found = dict(await database.for_rows(connection, existing, sorted(owners)))
+    known = set(found)
     new = sorted((name, user) for name, user in owners.items() if name not in known)
+    taken = _taken(empty, owners | found)
     users = {user for _, user in new} if owners_only else {key.user for key in keys}
     if users:
         sql = f"SELECT t.id FROM {database.dialect.keyed_rows('users', 'id')}"
@@ -95,13 +103,20 @@ async def lock_sessions(
         if created < len(new):
             known |= sessions
             sessions = set()
+            found = dict(await database.for_rows(connection, existing, sorted(owners)))
+            taken = _taken(empty, owners | found)
     if sessions and filled is None:
         sql = "SELECT DISTINCT m.session_id FROM message m WHERE m.session_id IN :sessions"
         values = {"sessions": sorted(sessions)}
         filled = {name for (name,) in await database.fetch_all(connection, sql, values)}
     unowned = sessions.intersection(filled or ())
     users = database.new_users.intersection(key.user for key in keys)
-    return LockedSessions(known | unowned, sessions, users, unowned, unlisted)
+    return LockedSessions(known | unowned, sessions, users, unowned, unlisted, taken)
+
+
+def _taken(empty: Collection[MemoryKey], owners: Mapping[str, str]) -> set[MemoryKey]:
+    """Return the memories without messages whose sessions belong to others."""
+    return {key for key in empty if owners[key.session] != key.user}
 
 
 async def remove_empty(

@@ -186,8 +186,10 @@ class SqlReader:
         if self._mode is not ReadMode.ANCHORED or not messages:
             return messages, []
         start = f"{key.user}-{key.session}-"
-        before = map(_BEFORE, rows)
-        return messages, [row_id and await self._id(second, start, row_id) for row_id in before]
+        return messages, [
+            None if row_id is None else await self._id(second, start, row_id)
+            for row_id in map(_BEFORE, rows)
+        ]
 
     async def _messages(
         self, second: AsyncConnection, key: MemoryKey, rows: Sequence[Any]

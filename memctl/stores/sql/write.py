@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from itertools import islice, repeat
 from operator import lt
@@ -22,6 +22,14 @@ BATCH_MESSAGES = 10_000
 """Small memories share a transaction up to this size: a commit waits for the disk."""
 
 MAX_INDEX = 2**63 - 1
+
+
+class _Refused(Exception):
+    """Memories that cannot be written, and why: the transaction ends, others go on."""
+
+    def __init__(self, failures: dict[MemoryKey, Failure]) -> None:
+        super().__init__(f"{len(failures)} memories cannot be written")
+        self.failures = failures
 
 
 class SqlWriter:
@@ -82,6 +90,10 @@ class SqlWriter:
             return results
         try:
             return results + await self._commit_small(connection, good)
+        except _Refused as refused:
+            results += [WriteResult(key, failure=why) for key, why in refused.failures.items()]
+            good = [small for small in good if small.memory.key not in refused.failures]
+            return results + await self._write_small(connection, good)
         except RejectedValue as rejected:
             if len(good) == 1:
                 return [*results, WriteResult(good[0].memory.key, failure=rejected.failure)]
@@ -96,16 +108,14 @@ class SqlWriter:
         results = []
         async with self._database.transaction(connection):
             keys = [small.memory.key for small in batch]
-            locked = await self._lock_sessions(connection, keys)
-            stale = [self._failure(small.memory.key, small.offset) for small in batch]
+            empty = {small.memory.key for small in batch if not (small.offset or small.entries)}
+            locked = await self._lock_sessions(connection, keys, empty)
+            self._refuse(locked, {small.memory.key: small.offset for small in batch})
             deleted = await self._clear(connection, keys)
             last_indexes = {key.session: self._last_indexes.get(key.session, -1) for key in keys}
             rows = Rows()
-            for small, failure in zip(batch, stale, strict=True):
+            for small in batch:
                 key = small.memory.key
-                if failure:
-                    results.append(WriteResult(key, failure=failure))
-                    continue
                 start = _start(small.entries, small.offset, last_indexes[key.session])
                 last_indexes[key.session] = max(
                     last_indexes[key.session],
@@ -115,8 +125,7 @@ class SqlWriter:
                 results.append(WriteResult(key, *counts, before=locked.before(key)))
             await rows.insert(self._database, connection)
         for result, small in zip(results, batch, strict=True):
-            if not result.failure:
-                self._messages[result.key] = small.offset + result.written
+            self._messages[result.key] = small.offset + result.written
         self._last_indexes |= last_indexes
         return results
 
@@ -130,9 +139,12 @@ class SqlWriter:
             return WriteResult(key, failure=failure)
         try:
             return await self._commit_large(connection, key, large)
+        except _Refused as refused:
+            failure = refused.failures[key]
         except RejectedValue as rejected:
-            await _drain(large.pages)
-            return WriteResult(key, failure=rejected.failure)
+            failure = rejected.failure
+        await _drain(large.pages)
+        return WriteResult(key, failure=failure)
 
     async def _commit_large(
         self, connection: AsyncConnection, key: MemoryKey, large: Large
@@ -140,10 +152,7 @@ class SqlWriter:
         written = 0
         async with self._database.transaction(connection):
             locked = await self._lock_sessions(connection, [key])
-            failure = self._failure(key, large.offset)
-            if failure:
-                await _drain(large.pages)
-                return WriteResult(key, failure=failure)
+            self._refuse(locked, {key: large.offset})
             deleted = await self._clear(connection, [key])
             last: int | None = None
             async for page in large.pages:
@@ -171,8 +180,29 @@ class SqlWriter:
             return Failure("changed", f"the target holds {held} messages, not {offset}")
         return None
 
+    def _refuse(self, locked: LockedSessions, offsets: Mapping[MemoryKey, int]) -> None:
+        """Refuse what cannot be written, now that it is locked.
+
+        Raises:
+            _Refused: there are such memories; the transaction must be rolled back, with the rows
+                that were created for them.
+        """
+        failures = {
+            key: Failure("refused", "its session belongs to another user") for key in locked.taken
+        }
+        failures |= {
+            key: failure
+            for key, offset in offsets.items()
+            if (failure := self._failure(key, offset))
+        }
+        if failures:
+            raise _Refused(failures)
+
     async def _lock_sessions(
-        self, connection: AsyncConnection, keys: list[MemoryKey]
+        self,
+        connection: AsyncConnection,
+        keys: list[MemoryKey],
+        empty: Collection[MemoryKey] = (),
     ) -> LockedSessions:
         """Lock the sessions until the transaction ends, and learn what they hold.
 
@@ -181,7 +211,9 @@ class SqlWriter:
         """
         lock = self._database.dialect.row_lock
         filled = self._last_indexes.keys()
-        locked = await lock_sessions(self._database, connection, keys, lock, filled=filled)
+        locked = await lock_sessions(
+            self._database, connection, keys, lock, filled=filled, empty=empty
+        )
         known = locked.known
         if known:
             for key in keys:

@@ -36,6 +36,8 @@ PAIR_END = re.compile(
 """The end of a message, its marks, and what follows the pair."""
 PROVEN_BEGIN = re.compile(rb'\[\{"id": "([^"\\]*+)"')
 _FIELDS = frozenset({ID, NAME, ROLE, TIMESTAMP})
+AUTHOR = frozenset({ROLE, NAME})
+"""The keys by which the first message tells that a list is one of messages."""
 _KNOWN_MARKS = 1000
 
 BARE = "bare"
@@ -60,13 +62,14 @@ class Content:
 
     ``plain`` says that every guess was right, and that every message begins with its id, as
     AgentScope writes it: then the texts need not be parsed to be read once more.  ``keys`` are
-    those of the first message.  ``keep`` is false where nobody wants the messages themselves: then
-    large ones are not held.
+    those of the first message; ``authored`` says that every message has the keys of ``AUTHOR``.
+    ``keep`` is false where nobody wants the messages themselves: then large ones are not held.
     """
 
     def __init__(self, cursor: Cursor, *, keep: bool = True) -> None:
         self.plain = True
         self.keys: frozenset[str] | None = None
+        self.authored = True
         self._cursor = cursor
         self._keep = keep
         self._marks: dict[bytes, tuple[str, ...]] = {}
@@ -191,7 +194,7 @@ class Content:
             batch.roles.append(value.get(ROLE))
             batch.times.append(value.get(TIMESTAMP))
             batch.sizes.append(len(text))
-            self.keys = self.keys or frozenset(value)
+            self._tell(value)
             at = found.end()
             if found[2] == b"]":
                 at = found.end(2)
@@ -235,6 +238,11 @@ class Content:
             self._marks.clear()
         self._marks[text] = marks
         return marks
+
+    def _tell(self, message: dict[str, Any]) -> None:
+        """Note by which keys of a message its list is known."""
+        self.keys = self.keys or frozenset(message)
+        self.authored = self.authored and message.keys() >= AUTHOR
 
     async def _search(self, batch: MessageColumns) -> None:
         """Add the next message, whatever its form and size."""
@@ -307,7 +315,7 @@ class Content:
             if self._keep:
                 message = jsonio.utf8(await cursor.source.read_at(start, size))
         self._message_end = cursor.position
-        self.keys = self.keys or frozenset(value)
+        self._tell(value)
         batch.ids.append(_text(value.get(ID)))
         batch.texts.append(message)
         batch.roles.append(value.get(ROLE))

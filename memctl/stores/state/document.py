@@ -15,13 +15,12 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from memctl import jsonio
-from memctl.dialects.agentscope import NAME, ROLE
 from memctl.errors import BadData, Unavailable
 from memctl.json_stream import DEPTH, Cursor, Source
 from memctl.model import Finding, MemoryInfo, MemoryKey, StoredMessage
 from memctl.stores import aside
 from memctl.stores.aside import ItemScan
-from memctl.stores.state.content import Content, MessageCounts
+from memctl.stores.state.content import AUTHOR, Content, MessageCounts
 
 SUMMARY = "_compressed_summary"
 CONTENT = "content"
@@ -30,11 +29,10 @@ _BOM = b"\xef\xbb\xbf"
 _MARKER = re.compile(rb'"content"|"_compressed_summary"|\\u00')
 """A text that every object with a memory contains (keys may be written in escapes)."""
 
-_AUTHOR = {ROLE, NAME}
-"""The fields that a message has, and a memory has not."""
 _IDENTIFYING = re.compile(rb'"role"|"name"|' + _MARKER.pattern)
 
-_TELLING = frozenset({*_AUTHOR, CONTENT})
+_TELLING = AUTHOR | {CONTENT}
+"""Of these keys, a memory has the last one alone, and a message has them all."""
 
 Steps = tuple[str, ...]
 
@@ -103,6 +101,8 @@ class MemoryPart:
     entries: list[StoredMessage] | None = None
     told_by_messages: bool = False
     """True where nothing says that it is a memory but its messages."""
+    told_by_any: bool = True
+    """True where each of them says so."""
 
     @property
     def summary_shape(self) -> str:
@@ -238,6 +238,8 @@ class _OpenObject:
     text: str = ""
     counts: MessageCounts = field(default_factory=MessageCounts)
     plain: bool = False
+    authored: bool = True
+    """``Content.authored``."""
     entries: list[StoredMessage] | None = None
     fault: BadData | None = None
     """The reason why ``content`` is not a list of messages."""
@@ -247,7 +249,7 @@ class _OpenObject:
         if self.summary is not None:
             return True
         # A message has a list of that name too, and so may anything else that has one.
-        if self.content is None or self.fault or self.keys >= _AUTHOR:
+        if self.content is None or self.fault or self.keys >= AUTHOR:
             return False
         return bool(self.counts.messages) or self.keys == {CONTENT}
 
@@ -325,7 +327,7 @@ class _MemoryFinder:
             info.summary = bool(here.text)
             self._index.parts[path] = MemoryPart(
                 *(path, span, here.content, here.summary, here.text, info, here.plain),
-                *(here.entries, here.summary is None and here.keys != {CONTENT}),
+                *(here.entries, here.summary is None and here.keys != {CONTENT}, here.authored),
             )
         place = self._index.place
         on_the_way = here.steps == self._wanted[: len(here.steps)]
@@ -375,7 +377,7 @@ class _MemoryFinder:
         try:
             async for batch in content.batches():
                 # The summary says that it is a memory, or the first item does.
-                if here.summary is None and not (content.keys or set()) >= _AUTHOR:
+                if here.summary is None and not (content.keys or set()) >= AUTHOR:
                     raise cursor.bad("a list of messages was expected")
                 here.counts.add(batch)
                 if here.entries is not None:
@@ -391,17 +393,31 @@ class _MemoryFinder:
             else:
                 await cursor.skip()
         here.content = Span(start, cursor.position)
-        here.plain = content.plain
+        here.plain, here.authored = content.plain, content.authored
 
 
-async def damaged(owner: tuple[str, str], document: Document, error: BadData) -> Finding:
+async def damaged_contents(document: Document, chosen: str | None) -> dict[str, ScannedContent]:
+    """Return the lists that ``scan_contents`` does, but no others than that of a chosen path.
+
+    A document that is itself a memory has no paths to choose from.
+
+    Raises:
+        BadData: something else in the document is damaged.
+    """
+    found = await scan_contents(document)
+    return {path: one for path, one in found.items() if chosen is None or path in (chosen, "")}
+
+
+async def damaged(
+    owner: tuple[str, str], document: Document, error: BadData, chosen: str | None
+) -> Finding:
     """A session state that is cut off, no JSON, or misshapen; the error names it.
 
-    If nothing but messages is damaged, these are the finding.
+    If nothing but messages is damaged, these are the finding; see ``damaged_contents``.
     """
     key = MemoryKey(*owner)
     try:
-        found = await scan_contents(document)
+        found = await damaged_contents(document, chosen)
     except BadData:
         found = {}
     if not found:

@@ -11,7 +11,12 @@ from memctl.model import Memory, MemoryKey
 from memctl.selection import Selection
 from memctl.store import EDIT_ATTEMPTS, Maintenance, Note, Record
 from memctl.stores import aside
-from memctl.stores.state.document import Document, DocumentChanged, scan_contents
+from memctl.stores.state.document import (
+    Document,
+    DocumentChanged,
+    damaged_contents,
+    scan_contents,
+)
 from memctl.stores.state.rewrite import Rewrite, RewritePlan, Splice
 
 if TYPE_CHECKING:
@@ -56,7 +61,7 @@ class StateMaintenance(Maintenance):
             found = [
                 _Place(MemoryKey(*owned.owner), self.store.key_of(owned))
                 async for owned in documents
-                if where.has_key(MemoryKey(*owned.owner)) and await _is_damaged(owned.document)
+                if where.has_key(MemoryKey(*owned.owner)) and await self._is_damaged(owned.document)
             ]
         return sum([await self._change(place, note, None) for place in found])
 
@@ -82,7 +87,7 @@ class StateMaintenance(Maintenance):
             if isinstance(name, Failure) or document is None:
                 return 0
             try:
-                plan = await _plan(document, place, cuts)
+                plan = await self._plan(document, place, cuts)
                 if plan is None:
                     return 0
                 await note(plan.record)
@@ -100,6 +105,30 @@ class StateMaintenance(Maintenance):
             "run again for the rest; what was repaired is complete",
         )
 
+    async def _is_damaged(self, document: Document) -> bool:
+        try:
+            return bool(await damaged_contents(document, self.store.path))
+        except BadData:
+            return False
+
+    async def _plan(
+        self, document: Document, place: _Place, cuts: list[_Noted] | None
+    ) -> _Plan | None:
+        """Return what is to be changed, if anything; of other damage, nothing is."""
+        if not document.exists:
+            return None
+        try:
+            if cuts is None:
+                plan = await _taking(document, self.store.path)
+            else:
+                plan = await _putting(document, cuts)
+        except BadData:
+            return None
+        if not plan.splices:
+            return None
+        more = plan.record | {"document": place.key.session}
+        return plan._replace(record=aside.record_of(place.owner, **more))
+
     async def _publish(
         self, name: str, document: Document, splices: list[Splice]
     ) -> Failure | None:
@@ -114,32 +143,11 @@ class StateMaintenance(Maintenance):
             await draft.discard()
 
 
-async def _is_damaged(document: Document) -> bool:
-    try:
-        return bool(await scan_contents(document))
-    except BadData:
-        return False
-
-
-async def _plan(document: Document, place: _Place, cuts: list[_Noted] | None) -> _Plan | None:
-    """Return what is to be changed, if anything; of what is damaged in another way, nothing is."""
-    if not document.exists:
-        return None
-    try:
-        plan = await (_taking(document) if cuts is None else _putting(document, cuts))
-    except BadData:
-        return None
-    if not plan.splices:
-        return None
-    more = plan.record | {"document": place.key.session}
-    return plan._replace(record=aside.record_of(place.owner, **more))
-
-
-async def _taking(document: Document) -> _Plan:
-    """Return the plan that cuts out the damaged messages of a document."""
+async def _taking(document: Document, chosen: str | None) -> _Plan:
+    """Return the plan that cuts out the damaged messages of a document; ``chosen`` is a path."""
     splices = []
     cuts: list[_Noted] = []
-    for path, content in (await scan_contents(document)).items():
+    for path, content in (await damaged_contents(document, chosen)).items():
         for cut in content.scan.cuts:
             text = await document.read_at(cut.start, cut.end - cut.start)
             splices.append(Splice(cut.start, cut.end, b""))

@@ -177,7 +177,7 @@ class StateStore(Store):
                     index = await self.index(document, keep=keep)
                 except BadData as error:
                     if self.skips_damage:
-                        self.damage.append(await damaged(owned.owner, document, error))
+                        self.damage.append(await damaged(owned.owner, document, error, self.path))
                     elif self.features.single_session:
                         raise
                     else:

@@ -248,8 +248,8 @@ class StateWriter:
             return Failure("changed", "the summary differs")
         planned: RewritePlan | Failure = RewritePlan([])
         if part is not None:
-            if part.told_by_messages and memory.summary is None and _may_empty(edit, part):
-                memory = replace(memory, summary="")  # or it would be no memory any more
+            if memory.summary is None and _may_become_unknown(edit, part):
+                memory = replace(memory, summary="")
             planned = revision(part, memory, messages=messages)
         elif messages or memory.summary:
             planned = plan(index, path, memory, WriteMode.ADD, 0, messages=messages)
@@ -318,10 +318,14 @@ class StateWriter:
         return results
 
 
-def _may_empty(edit: Edit, part: MemoryPart) -> bool:
-    """Return whether no message may be left of a memory."""
+def _may_become_unknown(edit: Edit, part: MemoryPart) -> bool:
+    """Return whether a memory might be none any more: its first message tells that it is one."""
+    if part.summary is not None:
+        return False
     gone = sum([change.new is None for change in edit.changes])
-    return not edit.last or gone == part.info.messages
+    if not part.told_by_any and (gone or not edit.last):
+        return True
+    return part.told_by_messages and (not edit.last or gone == part.info.messages)
 
 
 def _groups(batch: list[T], size: int) -> Iterator[list[T]]:

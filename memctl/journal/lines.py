@@ -1,0 +1,37 @@
+"""Lines of NDJSON with a digest each, so that damage which is still valid JSON is found."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import Any
+
+from memctl import jsonio
+
+_HEAD, _MIDDLE, _TAIL = b'{"record":', b',"digest":"', b'"}'
+_DIGEST_BYTES = 8
+_AROUND = len(_MIDDLE) + 2 * _DIGEST_BYTES + len(_TAIL)
+
+
+def sealed(record: Any) -> bytes:
+    """Return the line of a record, with its line feed."""
+    text = jsonio.dumps(record)
+    return b"".join([_HEAD, text, _MIDDLE, _digest(text), _TAIL, b"\n"])
+
+
+def unsealed(line: bytes) -> Any:
+    """Return the record of a line; lines of earlier versions have no digest.
+
+    Raises:
+        ValueError: the line is not JSON, or its digest is another.
+    """
+    line = line.removesuffix(b"\n")
+    if not line.startswith(_HEAD):
+        return jsonio.loads(line)
+    text, end = line[len(_HEAD) : -_AROUND], line[-_AROUND:]
+    if end != b"".join([_MIDDLE, _digest(text), _TAIL]):
+        raise ValueError("the digest of a line is wrong")
+    return jsonio.loads(text)
+
+
+def _digest(text: bytes) -> bytes:
+    return blake2b(text, digest_size=_DIGEST_BYTES).hexdigest().encode()
