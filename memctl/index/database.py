@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from memctl import jsonio, zstd
 from memctl.errors import MemctlError, Unavailable
 from memctl.index.text import END_OF_PIECE, plain, prepare
-from memctl.model import MemoryKey, StoredMessage
+from memctl.model import MemoryKey
 
 FORMAT = 1
 """The version of the file; another one where anything changes that ``block_text`` returns."""
@@ -102,12 +102,23 @@ class MemoryRow(NamedTuple):
     digest: bytes
 
 
+class Source(NamedTuple):
+    """What the index needs of a message; its text is not prepared yet."""
+
+    id: str
+    role: str | None
+    name: str | None
+    time: str | None
+    marks: tuple[str, ...]
+    text: str
+
+
 class NewBlock(NamedTuple):
-    """A block to be written, its messages as they are stored."""
+    """A block to be written."""
 
     mark: BlockMark
     memory: int
-    messages: list[StoredMessage]
+    messages: list[Source]
 
 
 class PackedBlock(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from memctl.dialects.view import Dialect
-from memctl.index.database import Batch, Entry, PackedBlock, packed
+from memctl.index.database import Batch, Entry, PackedBlock, Source, packed
 from memctl.index.text import pieces, prepare
 from memctl.model import StoredMessage
 
@@ -11,20 +11,22 @@ _LARGE = 1 << 20
 """The bytes above which ``Dialect.outline`` leaves texts out."""
 
 
-def pack(batch: Batch, dialect: Dialect) -> list[PackedBlock]:
-    """Return the new blocks of a batch, ready to be written."""
-    return [
-        packed(new, [_entry(message, dialect) for message in new.messages]) for new in batch.added
-    ]
-
-
-def _entry(message: StoredMessage, dialect: Dialect) -> Entry:
-    """Return a message as the index has it; of one that is not JSON, the text as it is."""
+def source(message: StoredMessage, dialect: Dialect) -> Source:
+    """Return what the index needs of a message; of one that is not JSON, the text as it is."""
     try:
         large = len(message.message) > _LARGE
         view = (dialect.parse if large else dialect.outline)(message.message)
     except ValueError:
         text = message.message.decode("utf-8", "replace")
-        return Entry(message.id, None, None, None, message.marks, pieces(prepare(text)))
-    texts = pieces(prepare(view.searchable()))
-    return Entry(message.id, view.role, view.name, view.time, message.marks, texts)
+        return Source(message.id, None, None, None, message.marks, text)
+    text = view.searchable()
+    return Source(message.id, view.role, view.name, view.time, message.marks, text)
+
+
+def pack(batch: Batch) -> list[PackedBlock]:
+    """Return the new blocks of a batch, ready to be written."""
+    return [packed(new, list(map(_entry, new.messages))) for new in batch.added]
+
+
+def _entry(message: Source) -> Entry:
+    return Entry(*message[:-1], pieces(prepare(message.text)))

@@ -1,6 +1,6 @@
 """Writing batches of messages into an index: here, or in a process of its own.
 
-Reading a store, taking messages apart and indexing their words are work for two cores, which one
+Reading messages, preparing their texts and indexing the words are work for two cores, which one
 Python process does not use.  So the first index of a large store is written by a second process,
 ``python -m memctl.index.writer``, which gets batches at its standard input, and ends with it.
 """
@@ -19,8 +19,6 @@ from pathlib import Path
 from typing import BinaryIO
 
 from memctl.concurrency import in_thread
-from memctl.dialects.registry import DIALECTS
-from memctl.dialects.view import Dialect
 from memctl.errors import MemctlError, Unavailable
 from memctl.index.database import Batch, IndexFile
 from memctl.index.entries import pack
@@ -33,9 +31,8 @@ _PIPE_BYTES = 1 << 20
 class Writer:
     """Writes batches in a thread of this process."""
 
-    def __init__(self, index: IndexFile, dialect: Dialect) -> None:
+    def __init__(self, index: IndexFile) -> None:
         self._index = index
-        self._dialect = dialect
 
     async def write(self, batch: Batch) -> None:
         """Write a batch.
@@ -47,16 +44,15 @@ class Writer:
         await in_thread(partial(self._write, batch), self._index.interrupt)
 
     def _write(self, batch: Batch) -> None:
-        self._index.apply(batch, pack(batch, self._dialect))
+        self._index.apply(batch, pack(batch))
 
 
 class WriterProcess:
     """Writes batches of a new index in another process; it has the file to itself meanwhile."""
 
-    def __init__(self, path: Path, dialect: Dialect) -> None:
-        """``dialect`` is one of memctl's own."""
+    def __init__(self, path: Path) -> None:
         self._path = path
-        command = [sys.executable, "-m", __name__, str(path), dialect.name]
+        command = [sys.executable, "-m", __name__, str(path)]
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, pipesize=_PIPE_BYTES
         )
@@ -113,10 +109,10 @@ class WriterProcess:
         return Unavailable(f"cannot write the index {self._path}: {message}")
 
 
-def serve(path: Path, dialect: Dialect, stream: BinaryIO) -> None:
+def serve(path: Path, stream: BinaryIO) -> None:
     """Write the batches of a stream into a new index.
 
-    One is indexed while the next one is taken apart.
+    One is indexed while the next one is prepared.
 
     Raises:
         MemctlError: there is no room, or the stream ended too early.
@@ -127,7 +123,7 @@ def serve(path: Path, dialect: Dialect, stream: BinaryIO) -> None:
         while content := _received(stream):
             batch: Batch = pickle.loads(content)
             del content
-            blocks = pack(batch, dialect)
+            blocks = pack(batch)
             if writing is not None:
                 writing.result()
             writing = pool.submit(index.apply, batch, blocks)
@@ -152,9 +148,9 @@ def main() -> int:
     """Serve the process that started this one; what stops that one ends this one."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    path, dialect = sys.argv[1:]
+    (path,) = sys.argv[1:]
     try:
-        serve(Path(path), DIALECTS[dialect], sys.stdin.buffer)
+        serve(Path(path), sys.stdin.buffer)
     except MemctlError as error:
         sys.stdout.write(error.message)
         return 1

@@ -13,9 +13,9 @@ from contextlib import aclosing
 from hashlib import sha256
 
 from memctl.concurrency import in_thread
-from memctl.dialects.registry import DIALECTS
 from memctl.index import folder
 from memctl.index.database import FORMAT, Batch, BlockMark, IndexFile, MemoryRow, NewBlock
+from memctl.index.entries import source
 from memctl.index.writer import Writer, WriterProcess
 from memctl.location import Location
 from memctl.model import MemoryKey, StoredMessage
@@ -45,7 +45,7 @@ class IndexBuilder:
         self._progress = progress
         self._batch = Batch()
         self._written_bytes = 0
-        self._writer: Writer | WriterProcess = Writer(index, store.dialect)
+        self._writer: Writer | WriterProcess = Writer(index)
         self._writing: asyncio.Task[None] | None = None
         self._last_memory = index.last_number("memory")
         self._last_block = index.last_number("block")
@@ -77,7 +77,7 @@ class IndexBuilder:
         Raises:
             MemctlError: as ``Store.read``; or there is no room.
         """
-        self._may_fork = DIALECTS.get(self._store.dialect.name) is self._store.dialect
+        self._may_fork = True
         try:
             await self._write_memories(where, {})
             if isinstance(self._writer, WriterProcess):
@@ -186,7 +186,7 @@ class IndexBuilder:
         if self._may_fork and self._written_bytes > _ALONE_BYTES:
             self._may_fork = False
             self._index.pause()
-            self._writer = WriterProcess(self._index.path, self._store.dialect)
+            self._writer = WriterProcess(self._index.path)
         self._writing = asyncio.create_task(self._writer.write(batch))
 
     async def _written(self) -> None:
@@ -202,7 +202,8 @@ class IndexBuilder:
         """Have a block written."""
         self._last_block += 1
         mark = BlockMark(self._last_block, place, len(messages), digest)
-        self._batch.added.append(NewBlock(mark, memory, messages))
+        sources = [source(message, self._store.dialect) for message in messages]
+        self._batch.added.append(NewBlock(mark, memory, sources))
         self._batch.size += sum([len(one.message) for one in messages])
         self.new += len(messages)
 
