@@ -837,3 +837,23 @@ def test_undo_import_into_a_state_that_has_no_paths(
     assert "agent" not in json.loads(path.read_bytes())
     report(run("undo", done, "--yes", "--json"))
     assert json.loads(path.read_bytes()) == {"content": messages}
+
+
+def test_undo_of_undo_of_a_copy_of_several_memories_into_a_state_that_is_one(
+    run: Run, tmp_path: Path
+) -> None:
+    memory = {"content": [[json.loads(samples.message("m1", 1)), []]]}
+    source, target = tmp_path / "source.json", tmp_path / "target.json"
+    source.write_text(json.dumps({"one": {"memory": memory}, "two": {"memory": memory}}))
+    target.write_text(json.dumps(memory | {"_compressed_summary": ""}))
+
+    def state() -> Any:
+        return json.loads(target.read_bytes())
+
+    before = state()
+    runs = [report(run("migrate", source, target, "--json"))["run"]]
+    after = state()
+    assert after.keys() == {"one", "two", *before}
+    for expected in (before, after, before):
+        runs.append(report(run("undo", runs[-1], "--yes", "--json"))["run"])
+        assert state() == expected
