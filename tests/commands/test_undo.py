@@ -720,6 +720,22 @@ def test_undo_of_undo_of_memories_that_share_ids(
     assert held(place) == before
 
 
+@pytest.mark.parametrize("name", ["state", "redis-session", "archive"])
+def test_undo_of_undo_of_messages_behind_one_of_two_with_an_id(
+    run: Run, one: Callable[[str], Place], name: str
+) -> None:
+    """Both ids occur before: what is restored follows the second question, not the first."""
+    place = one(name)
+    [key] = place.keys(1)
+    ids = ["question", "answer", "question", "answer", "end"]
+    put(place, [sample(key, [entry(id, number, ()) for number, id in enumerate(ids)])])
+    before = held(place)
+    last = report(run("delete", place.text, "--last", "2", "--yes", "--json"))["run"]
+    for _ in range(3):
+        last = report(run("undo", last, "--store", place.text, "--json"))["run"]
+    assert held(place) == before
+
+
 def test_undo_of_replacing_in_an_archive_takes_its_summary_away(
     run: Run, one: Callable[[str], Place]
 ) -> None:
