@@ -670,11 +670,18 @@ def test_undo_message_whose_twin_has_another_text(
 
 
 @pytest.mark.parametrize("name", ["sqlite", "postgresql", "mysql"])
-def test_undo_of_a_repair_moves_rows_back(run: Run, one: Callable[[str], Place], name: str) -> None:
-    """An answer that is put in moves the rows behind it; undone, they are where they were."""
+@pytest.mark.parametrize("more", [(), ("lost", "So.")])
+def test_undo_of_a_repair_moves_rows_back(
+    run: Run, one: Callable[[str], Place], name: str, more: tuple[str, ...]
+) -> None:
+    """An answer that is put in moves the rows behind it; undone, they are where they were.
+
+    So are messages that were deleted there, such as the result of a call that is lost.
+    """
     place = one(name)
     call = {"type": "tool_use", "id": "t", "name": "f", "input": {}}
-    contents = ["Do it.", [call], "And?", "Well."]
+    lost = [{"type": "tool_result", "id": "lost", "name": "f", "output": "x"}]
+    contents = ["Do it.", [call], "And?", "Well.", *(lost if x == "lost" else x for x in more)]
     messages = [
         StoredMessage(
             f"m{number}",
@@ -695,8 +702,9 @@ def test_undo_of_a_repair_moves_rows_back(run: Run, one: Callable[[str], Place],
         return asyncio.run(look())
 
     last = json.loads(run("doctor", place.text, "--repair", "--yes", "--json").stdout)["run"]
-    assert positions() == [0, 1, 2, 3, 4]
-    for expected in ([0, 1, 2, 3], [0, 1, 2, 3, 4], [0, 1, 2, 3]):
+    before, after = list(range(len(contents))), [0, 1, 2, 3, 4, *([6] if more else [])]
+    assert positions() == after
+    for expected in (before, after, before):
         last = report(run("undo", last, "--store", place.text, "--json"))["run"]
         assert positions() == expected
 
