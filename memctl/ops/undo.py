@@ -152,6 +152,8 @@ class _RunEffect:
         self._stays: str | None = None
         """The last message of ``added`` that stays, and the one before it that was not read."""
         self._behind: str | None = None
+        self._next = 0
+        """The place that follows the last message which was handed to ``added``."""
         self.ends: dict[str, list[Ends]] = {}
         """The ends of each changed message, or of each of those that share an id, in order."""
         self.anchors: set[str] = set()
@@ -213,6 +215,9 @@ class _RunEffect:
         indexes: list[int] = []
         found = zip(page.messages, page.anchors or repeat(None), page.places, strict=False)
         for one, behind, at in found:
+            if page.indexes is not None and at > self._next:  # behind another, perhaps a twin
+                self._stays = self._behind = behind
+            self._next = at + 1
             if self._is_added(one.id, at):
                 messages.append(one)
                 anchors.append(self._stays if behind == self._behind else behind)

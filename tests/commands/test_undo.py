@@ -670,11 +670,18 @@ def test_undo_message_whose_twin_has_another_text(
 
 
 @pytest.mark.parametrize("name", ["sqlite", "postgresql", "mysql"])
-def test_undo_of_a_repair_moves_rows_back(run: Run, one: Callable[[str], Place], name: str) -> None:
-    """An answer that is put in moves the rows behind it; undone, they are where they were."""
+@pytest.mark.parametrize("more", [(), ("lost", "So.")])
+def test_undo_of_a_repair_moves_rows_back(
+    run: Run, one: Callable[[str], Place], name: str, more: tuple[str, ...]
+) -> None:
+    """An answer that is put in moves the rows behind it; undone, they are where they were.
+
+    So are messages that were deleted there, such as the result of a call that is lost.
+    """
     place = one(name)
     call = {"type": "tool_use", "id": "t", "name": "f", "input": {}}
-    contents = ["Do it.", [call], "And?", "Well."]
+    lost = [{"type": "tool_result", "id": "lost", "name": "f", "output": "x"}]
+    contents = ["Do it.", [call], "And?", "Well.", *(lost if x == "lost" else x for x in more)]
     messages = [
         StoredMessage(
             f"m{number}",
@@ -695,8 +702,9 @@ def test_undo_of_a_repair_moves_rows_back(run: Run, one: Callable[[str], Place],
         return asyncio.run(look())
 
     last = json.loads(run("doctor", place.text, "--repair", "--yes", "--json").stdout)["run"]
-    assert positions() == [0, 1, 2, 3, 4]
-    for expected in ([0, 1, 2, 3], [0, 1, 2, 3, 4], [0, 1, 2, 3]):
+    before, after = list(range(len(contents))), [0, 1, 2, 3, 4, *([6] if more else [])]
+    assert positions() == after
+    for expected in (before, after, before):
         last = report(run("undo", last, "--store", place.text, "--json"))["run"]
         assert positions() == expected
 
@@ -715,6 +723,22 @@ def test_undo_of_undo_of_memories_that_share_ids(
     before = held(place)
     words = ("delete", place.text, "--mark", "hint", "--yes", "--json")
     last = report(run(*words))["run"]
+    for _ in range(3):
+        last = report(run("undo", last, "--store", place.text, "--json"))["run"]
+    assert held(place) == before
+
+
+@pytest.mark.parametrize("name", ["state", "redis-session", "archive"])
+def test_undo_of_undo_of_messages_behind_one_of_two_with_an_id(
+    run: Run, one: Callable[[str], Place], name: str
+) -> None:
+    """Both ids occur before: what is restored follows the second question, not the first."""
+    place = one(name)
+    [key] = place.keys(1)
+    ids = ["question", "answer", "question", "answer", "end"]
+    put(place, [sample(key, [entry(id, number, ()) for number, id in enumerate(ids)])])
+    before = held(place)
+    last = report(run("delete", place.text, "--last", "2", "--yes", "--json"))["run"]
     for _ in range(3):
         last = report(run("undo", last, "--store", place.text, "--json"))["run"]
     assert held(place) == before
@@ -837,3 +861,23 @@ def test_undo_import_into_a_state_that_has_no_paths(
     assert "agent" not in json.loads(path.read_bytes())
     report(run("undo", done, "--yes", "--json"))
     assert json.loads(path.read_bytes()) == {"content": messages}
+
+
+def test_undo_of_undo_of_a_copy_of_several_memories_into_a_state_that_is_one(
+    run: Run, tmp_path: Path
+) -> None:
+    memory = {"content": [[json.loads(samples.message("m1", 1)), []]]}
+    source, target = tmp_path / "source.json", tmp_path / "target.json"
+    source.write_text(json.dumps({"one": {"memory": memory}, "two": {"memory": memory}}))
+    target.write_text(json.dumps(memory | {"_compressed_summary": ""}))
+
+    def state() -> Any:
+        return json.loads(target.read_bytes())
+
+    before = state()
+    runs = [report(run("migrate", source, target, "--json"))["run"]]
+    after = state()
+    assert after.keys() == {"one", "two", *before}
+    for expected in (before, after, before):
+        runs.append(report(run("undo", runs[-1], "--yes", "--json"))["run"])
+        assert state() == expected

@@ -290,6 +290,7 @@ class EditTransaction:
         """
         for edit in edits:
             await self._shift_again(_key(edit), edit.before)
+        edits[:] = map(_among_shifted, edits)
         stored = await self._find(edits)
         resolved = _resolve_all(edits, stored)
         edits.clear()
@@ -574,6 +575,30 @@ class EditTransaction:
 def _steps(noted: Any) -> list[list[Shift]]:
     """Return the shifts of ``EditTransaction.before``."""
     return [[Shift(*one) for one in step] for step in noted or ()]
+
+
+def _among_shifted(edit: Edit) -> Edit:
+    """Return an edit that puts messages in at the positions to which theirs have been shifted.
+
+    They are shifted back with the others, when the changes are undone.
+    """
+    steps = _steps(of_shape(edit.before).get("shifts")) if '"shifts"' in edit.before else []
+    if not steps:
+        return edit
+    changes = [
+        one
+        if one.position is None or one.old is not None
+        else one._replace(position=_shifted_index(one.position, steps))
+        for one in edit.changes
+    ]
+    return replace(edit, changes=changes)
+
+
+def _shifted_index(index: int, steps: Sequence[Sequence[Shift]]) -> int:
+    """Return where a row at an index is after steps of shifts; see ``Shift``."""
+    for step in steps:
+        index += max([shift.by for shift in step if shift.low <= index], default=0)
+    return index
 
 
 def _prefix(key: MemoryKey) -> str:

@@ -281,9 +281,7 @@ class StateWriter:
                 return Failure("bad-name", text)
             if path is None and index.parts:
                 [wanted] = index.parts
-            elif (
-                (editing or not memory.key.part) and wanted not in index.parts and "" in index.parts
-            ):
+            elif not memory.key.part and wanted not in index.parts and "" in index.parts:
                 wanted = ""  # a document that is itself a memory has no paths to choose from
             if editing and wanted not in index.parts:
                 index = await find(document, wanted=wanted)
