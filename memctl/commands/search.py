@@ -14,7 +14,7 @@ from memctl.commands._context import Run
 from memctl.commands._options import EmbedderOption, PagerOption, PathOption, takes_options
 from memctl.commands._run import named_embedder, readable, wait_for
 from memctl.errors import UsageError
-from memctl.location import Location
+from memctl.location import Location, visible
 from memctl.ops.index import Target
 from memctl.ops.search import By, Hit, Neighbour, SearchOptions, SearchReport
 from memctl.ops.search import search as operation
@@ -176,7 +176,7 @@ def _note_costs(output: Output, report: SearchReport) -> None:
 
 def _print_ids(hits: list[Hit]) -> None:
     for id in dict.fromkeys(hit.id for hit in hits):
-        sys.stdout.write(f"{id.encode('utf-8', 'backslashreplace').decode()}\n")
+        sys.stdout.write(f"{visible(id)}\n")
 
 
 def _report(query: str, by: By, targets: list[Target], report: SearchReport) -> Report:
