@@ -82,11 +82,11 @@ def search(
     model = _embedder(run, by, embedder)
     places = [_located(run, store) for store in stores]
     with ExitStack() as stack:
-        stack.enter_context(paged(output, wanted=pager and not ids))
         keep = index and all(place.kind != "stdio" for place in places)
         targets = [_target(stack.enter_context(readable(one, where, path))) for one in places]
         options = SearchOptions(by, top, around, keep)
         report = wait_for(_search(output, targets, query, where, options, model))
+    with paged(output, wanted=pager and not ids):  # the progress is no part of what is shown
         for text in report.warnings:
             output.warn(text)
         if not report.hits and report.memories is not None:
