@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from contextlib import ExitStack, nullcontext
 from functools import partial
@@ -108,12 +107,8 @@ def _located(run: Run, store: str) -> Location:
     try:
         return run.locate(store)
     except UsageError as error:
-        if os.path.lexists(store):
-            raise
-        raise UsageError(
-            error.message,
-            'the query comes last, several words of it in quotes: memctl search STORE "WORDS"',
-        ) from error
+        hint = "the query comes last, in quotes if it has several words"
+        raise UsageError(error.message, f"{error.hint}; {hint}") from error
 
 
 def _target(location: Location) -> Target:
