@@ -93,6 +93,22 @@ def test_docs_selection_is_run(world: Path, run: Run) -> None:
     assert {"inspect", "export", "search"} == set(ran)
 
 
+def test_docs_search_that_finds_nothing_changes_nothing(world: Path, run: Run) -> None:
+    before = json.loads(run("inspect", "agents.db", "--json").stdout)["totals"]
+    page = (ROOT / "docs" / "search.md").read_text("utf-8")
+    lines = [line for line in of_shells(page) if "xargs" in line]
+    assert len(lines) == 2
+    for line in lines:
+        done = subprocess.run(["bash", "-c", line], cwd=world, capture_output=True, text=True)
+        assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(run("inspect", "agents.db", "--json").stdout)["totals"] == before
+    line = lines[1].replace("api key", "kyoto")
+    done = subprocess.run(["bash", "-c", line], cwd=world, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    after = json.loads(run("inspect", "agents.db", "--json").stdout)["totals"]
+    assert 0 < after["messages"] < before["messages"]
+
+
 def test_docs_erase_is_run(world: Path, run: Run) -> None:
     assert world
     ran = follow((ROOT / "docs" / "erase.md").read_text("utf-8"), run)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from contextlib import ExitStack, nullcontext
 from functools import partial
@@ -14,7 +13,7 @@ from memctl.commands._context import Run
 from memctl.commands._options import EmbedderOption, PagerOption, PathOption, takes_options
 from memctl.commands._run import named_embedder, readable, wait_for
 from memctl.errors import UsageError
-from memctl.location import Location
+from memctl.location import Location, visible
 from memctl.ops.index import Target
 from memctl.ops.search import By, Hit, Neighbour, SearchOptions, SearchReport
 from memctl.ops.search import search as operation
@@ -82,11 +81,11 @@ def search(
     model = _embedder(run, by, embedder)
     places = [_located(run, store) for store in stores]
     with ExitStack() as stack:
-        stack.enter_context(paged(output, wanted=pager and not ids))
         keep = index and all(place.kind != "stdio" for place in places)
         targets = [_target(stack.enter_context(readable(one, where, path))) for one in places]
         options = SearchOptions(by, top, around, keep)
         report = wait_for(_search(output, targets, query, where, options, model))
+    with paged(output, wanted=pager and not ids):  # the progress is no part of what is shown
         for text in report.warnings:
             output.warn(text)
         if not report.hits and report.memories is not None:
@@ -108,12 +107,8 @@ def _located(run: Run, store: str) -> Location:
     try:
         return run.locate(store)
     except UsageError as error:
-        if os.path.lexists(store):
-            raise
-        raise UsageError(
-            error.message,
-            'the query comes last, several words of it in quotes: memctl search STORE "WORDS"',
-        ) from error
+        hint = "the query comes last, in quotes if it has several words"
+        raise UsageError(error.message, f"{error.hint}; {hint}") from error
 
 
 def _target(location: Location) -> Target:
@@ -176,7 +171,7 @@ def _note_costs(output: Output, report: SearchReport) -> None:
 
 def _print_ids(hits: list[Hit]) -> None:
     for id in dict.fromkeys(hit.id for hit in hits):
-        sys.stdout.write(f"{id.encode('utf-8', 'backslashreplace').decode()}\n")
+        sys.stdout.write(f"{visible(id)}\n")
 
 
 def _report(query: str, by: By, targets: list[Target], report: SearchReport) -> Report:

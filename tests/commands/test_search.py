@@ -18,6 +18,7 @@ from memctl.model import MemoryKey
 from tests.embedders.test_onnx import write_model
 from tests.search.finding import ADA, index_files, make, settled, talk
 from tests.support.cli import Run, contents, fails, fill, report
+from tests.support.histories import entry, said
 from tests.support.schemas import check_row
 
 BOB = MemoryKey("bob", "b-1")
@@ -82,6 +83,17 @@ def test_search_ids_go_on_to_delete_and_mark(run: Run, store: Path) -> None:
     assert run("mark", "add", store, "found", *ids).exit_code == 0
     assert run("delete", store, "--user", "ada", *ids, "--yes").exit_code == 0
     assert [entry.id for entry in contents(str(store))[ADA]] == ["m0", "m1", "m3"]
+
+
+def test_search_ids_with_control_characters_are_one_line_each(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "odd.db"
+    odd = ["two\nlines", "\x1b[31mred"]
+    texts = [entry(said(id, f"umbrella {number}")) for number, id in enumerate(odd)]
+    asyncio.run(fill(str(path), {ADA: [*texts, entry(said("plain", "an umbrella"))]}))
+    lines = run("search", path, "umbrella", "--ids").stdout.splitlines()
+    assert sorted(lines) == ["\\x1b[31mred", "plain", "two\\nlines"]
+    found = report(run("search", path, "umbrella", "--json"))
+    assert {hit["id"] for hit in found["hits"]} == {*odd, "plain"}
 
 
 def test_search_takes_several_stores(run: Run, store: Path, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.search.finding import ADA, find, ids, make
+from tests.support.cli import Run, report
 
 TEXTS = {
     "chinese": "我下周要去北京出差,请帮我订机票和酒店。",
@@ -58,6 +59,39 @@ QUERIES = [
 ]
 
 
+OTHERS = {
+    "chinese": ["北边的天气很冷", "我想学做菜", "下雨了,带上雨伞。", "机器坏了,车也丢了"],
+    "japanese": ["水が清い", "東京の天気は晴れです", "寺の前で待っています", "でもドアが開かない"],
+    "korean": ["서쪽에서 해가 집니다", "오늘은 날씨가 좋아요", "부산에서 만나요"],
+    "thai": ["วันนี้อากาศดีมาก", "ฉันชอบกินข้าวผัด", "เขาทำงานที่กรุงเทพ"],
+    "arabic": ["الطقس جميل اليوم", "أحب قراءة الكتب", "ذهبنا إلى السوق"],
+    "hindi": ["आज मौसम अच्छा है", "मैं किताब पढ़ता हूँ", "वह बाज़ार गया"],
+    "russian": ["Сегодня хорошая погода", "Я читаю книгу", "Мы были на рынке"],
+    "german": ["Heute ist das Wetter schön", "Der Hund schläft im Garten", "Ich lese ein Buch"],
+    "emoji": ["what a night 🎊", "nobody won 🥈", "💔 and 👨‍👩‍👦 and 🌧️"],
+    "english": ["The report of last year", "A quarter to nine", "It is due to the weather"],
+}
+"""Messages next to the known items, which have some of their characters."""
+SHORT = [
+    ("chinese", "票"),
+    ("chinese", "出差"),
+    ("japanese", "都"),
+    ("japanese", "へ桜"),
+    ("korean", "표"),
+    ("korean", "내일"),
+    ("thai", "เช"),
+    ("thai", "ให"),
+    ("arabic", "من"),
+    ("hindi", "कल"),
+    ("russian", "в"),
+    ("german", "in"),
+    ("emoji", "🏆"),
+    ("emoji", "🎉🎉"),
+    ("wide", "ｶﾀ"),
+]
+"""Queries of one and two characters."""
+
+
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store with a session of one message for each language."""
@@ -79,6 +113,57 @@ def test_search_snippet_shows_what_was_found(store: Path, query: str) -> None:
     assert shown, hit
     assert all(shown)
     assert not {"\x01", "\x02", "\x1e", "\x1f"} & set(hit.snippet)
+
+
+@pytest.fixture(scope="module")
+def crowded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store in which each known item is one of several messages of its language."""
+    sessions = {
+        ADA._replace(session=name): [*OTHERS.get(name, ())[:2], text, *OTHERS.get(name, ())[2:]]
+        for name, text in TEXTS.items()
+    }
+    return make(tmp_path_factory.mktemp("crowded") / "a.db", sessions)
+
+
+@pytest.mark.parametrize(("language", "query"), [*QUERIES, *SHORT])
+def test_search_command_finds_the_known_item_first(
+    run: Run, crowded: Path, language: str, query: str
+) -> None:
+    found = report(run("search", crowded, query, "--json"))
+    best = found["hits"][0]
+    assert best["session"] == language
+    assert best["position"] == 1 + len(OTHERS.get(language, ())[:2])
+    shown = run("search", crowded, query, "--top", "1").stdout
+    assert shown.splitlines()[1].strip() == best["snippet"].strip()
+    [id] = run("search", crowded, query, "--top", "1", "--ids").stdout.split()
+    assert id == best["id"]
+
+
+ODD = {
+    "NUL": "京都\0umbrella",
+    "an open quote": '"清水寺',
+    "quotes in words": '清"水"寺',
+    "operators": "清水寺 AND (NOT OR NEAR/3) ^c ~d +b {text}:",
+    "SQL": "清水寺'; DROP TABLE words; --",
+    "half a character": "清水寺 \ud83d",
+    "control characters": "清水寺 \x01\x02\x1b[31m\x1e\x1f",
+    "10,000 characters": "清水寺" + "京都の" * 3333,
+    "10,000 words": "清水寺 " + "umbrella " * 10_000,
+    "10,000 emoji": "清水寺 " + "🦄" * 10_000,
+    "10,000 quotes": "清水寺 " + '"' * 10_000,
+    "10,000 minuses": "清水寺 " + "-" * 10_000,
+    "many exclusions": "清水寺 " + " ".join(f"-w{number}" for number in range(1500)),
+    "many phrases": " ".join('"清水寺"' for _ in range(2000)),
+}
+
+
+@pytest.mark.parametrize("query", ODD.values(), ids=ODD)
+def test_search_command_takes_odd_queries(run: Run, crowded: Path, query: str) -> None:
+    found = report(run("search", crowded, query, "--json"))
+    assert found["hits"][0]["session"] == "japanese"
+    assert run("search", crowded, query).exit_code == 0
+    done = run("search", crowded, query, "--no-index", "--ids")
+    assert done.stdout.split()[0] == found["hits"][0]["id"]
 
 
 def test_search_two_characters_that_are_not_together_are_not_found(store: Path) -> None:

@@ -58,6 +58,34 @@ def test_pager_ctrl_c_is_quiet(terminal: Terminal, large: str, tmp_path: Path) -
     assert "error" not in text
 
 
+def test_pager_is_not_given_the_progress_of_a_search(
+    terminal: Terminal, large: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "pager"
+    path.write_text(f"#!/bin/sh\ncat >'{tmp_path}/shown'\n")
+    path.chmod(0o700)
+    settings = {"PAGER": str(path), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    text = drawn(terminal(80, "search", large, "message 7", **settings), 0)
+    assert "indexing" in text
+    shown = (tmp_path / "shown").read_text()
+    assert "hits in 6,000 messages" in shown
+    assert "indexing" not in shown
+    assert "\r" not in shown
+
+
+def test_pager_is_not_there_yet_when_indexing_is_stopped(
+    terminal: Terminal, large: str, pager: str, tmp_path: Path
+) -> None:
+    settings = {"PAGER": pager, "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    process = terminal(80, "search", large, "message 7", **settings)
+    process.expect("indexing")
+    process.sendintr()
+    text = drawn(process, 130)
+    assert "paged" not in text
+    assert "stopped by SIGINT" in text
+    assert not list((tmp_path / "cache" / "memctl" / "index").iterdir())
+
+
 @pytest.mark.skipif(shutil.which("less") is None, reason="less is not installed")
 def test_pager_less_leaves_what_fits_alone(terminal: Terminal, large: str) -> None:
     text = drawn(terminal(100, "inspect", large, PAGER="less"), 0)
