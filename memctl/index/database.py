@@ -10,7 +10,7 @@ import os
 import re
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -481,7 +481,7 @@ class IndexFile:
         with self._errors():
             self._connection.execute("DELETE FROM vector")
 
-    def vectors(self, allowed: Iterable[int] | None = None) -> Iterator[tuple[int, bytes]]:
+    def vectors(self, allowed: Iterable[int] | None = None) -> Generator[tuple[int, bytes]]:
         """Yield the vectors of each block; ``allowed`` are the memories to look into."""
         query = "SELECT vector.block, vectors FROM vector"
         if allowed is not None:

@@ -105,8 +105,10 @@ class WriterProcess:
 
     def _failed(self) -> MemctlError:
         self._process.wait()
-        message = self._said().decode(errors="replace") or "its writer was ended"
-        return Unavailable(f"cannot write the index {self._path}: {message}")
+        message, _, hint = self._said().decode(errors="replace").partition("\n")
+        if not message:
+            message = f"cannot write the index {self._path}: its writer was ended"
+        return Unavailable(message, hint or None)
 
 
 def serve(path: Path, stream: BinaryIO) -> None:
@@ -152,7 +154,7 @@ def main() -> int:
     try:
         serve(Path(path), sys.stdin.buffer)
     except MemctlError as error:
-        sys.stdout.write(error.message)
+        sys.stdout.write(f"{error.message}\n{error.hint or ''}")
         return 1
     sys.stdout.buffer.write(_DONE)
     return 0

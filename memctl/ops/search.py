@@ -5,12 +5,12 @@ from __future__ import annotations
 import heapq
 import re
 from array import array
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack, ExitStack, closing
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import islice
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 from memctl.dialects.view import local_time
 from memctl.embedder import Embedder, EmbeddingReport, embed_all
@@ -352,8 +352,7 @@ class _Search:
     def _by_meaning(self, index: OpenIndex, limit: int, allowed: list[int] | None) -> list[int]:
         assert self._vector is not None
         vector = self._vector
-        rows = cast("Generator[tuple[int, bytes]]", index.file.vectors(allowed))
-        with closing(rows):
+        with closing(index.file.vectors(allowed)) as rows:
             best = ((max(_near(index, matrix, vector)), number) for number, matrix in rows)
             return [number for _, number in heapq.nlargest(limit, best)]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import sqlite3
 import stat
 import subprocess
@@ -256,6 +257,26 @@ def test_index_of_a_large_store_is_written_by_a_second_process(
     assert set(ids(found)) == {"m777"}
     assert found.index.messages == 2000
     assert [one.name for one in index_files()[0].parent.iterdir()] == [index_files()[0].name]
+
+
+def test_index_says_what_stopped_the_second_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("memctl.ops.index_builder._ALONE_BYTES", 0)
+    monkeypatch.setattr("memctl.ops.index_builder._BATCH_BYTES", 10_000)
+    words = [f"umbrella {number} {number:x} {number:o} " * 10 for number in range(4000)]
+    path = make(tmp_path / "a.db", {ADA: words})
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (150_000, limits[1]))  # for the process, too
+    try:
+        with pytest.raises(Unavailable) as caught:
+            find(path, query="umbrella")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert caught.value.message.startswith("cannot use the index")
+    assert "\n" not in caught.value.message
+    assert "--no-index" in (caught.value.hint or "")
+    assert index_files() == []
 
 
 def test_index_says_so_where_the_second_process_dies(
