@@ -7,6 +7,7 @@ for another kind, nor for ``--help``.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -20,7 +21,7 @@ from memctl import plugins
 from memctl.errors import UsageError
 from memctl.location import Location, join_url, redact, visible
 from memctl.store import OpenMode, Store
-from memctl.stores.files import recognise
+from memctl.stores.files import recognise, translated
 from memctl.stores.reme.layouts import layout_of
 from memctl.stores.rotation import latest
 from memctl.wrappers.detected import DetectedStore
@@ -499,7 +500,7 @@ def parse(text: str) -> Location:
 
     Raises:
         NotFound: it is the newest file of a rotation that has none.
-        UsageError: nothing that memctl knows is written so.
+        UsageError: nothing that memctl knows is written so; or a name in it is too long.
     """
     if not text:
         raise UsageError(
@@ -509,6 +510,16 @@ def parse(text: str) -> Location:
         return Location("stdio", "-")
     if "\0" in unquote(text):
         raise UsageError("the name of a store contains a NUL", "no file or server has such a name")
+    found = _parse(text)
+    try:
+        os.lstat(found.path)
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:  # nothing else that asks for it would say so
+            raise translated(error, found.path, "read") from error
+    return found
+
+
+def _parse(text: str) -> Location:
     prefix, colon, rest = text.partition(":")
     if colon and prefix.lower() in _BY_PREFIX and not rest.startswith("//"):
         return _parse_prefixed(prefix.lower(), text, rest)
@@ -545,10 +556,10 @@ def _parse_path(text: str) -> Location:
         text = str(newest)
     path = Path(text).expanduser()
     before, mark, _ = text.partition("?")
-    if mark and before.lower().endswith(SUFFIXES) and not path.exists():
+    if mark and before.lower().endswith(SUFFIXES) and not os.path.exists(path):
         raise UsageError(f"{text!r} is a path; options need a URL", f"write sqlite:///{text}")
     kind = _kind_of_file(path)
-    if kind is None and path.is_file():
+    if kind is None and os.path.isfile(path):
         raise UsageError(
             f"{visible(text)} is neither a SQLite database, a JSON state nor a memctl archive",
             EXTENSIONS,

@@ -188,7 +188,7 @@ class Config:
 
 
 def _is_file_name(text: str) -> bool:
-    if text.lower().endswith(SUFFIXES) or Path(text).exists():
+    if text.lower().endswith(SUFFIXES) or os.path.exists(text):
         return True
     return Path(text).suffix[1:].lower() in plugins.names(plugins.STORES)
 

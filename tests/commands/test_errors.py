@@ -339,6 +339,16 @@ def test_error_name_with_a_nul(run: Run) -> None:
         fails(run("inspect", name), 2, "contains a NUL")
 
 
+@pytest.mark.parametrize("form", ["./{}", "{}.db", "{}.json", "{}/", "{}/x.json", "sqlite:///{}"])
+def test_error_name_of_a_file_that_is_too_long(run: Run, form: str) -> None:
+    name = form.format("a" * 300)
+    for words in (("inspect", name), ("delete", name, "--all", "--yes"), ("migrate", "x.db", name)):
+        result = run(*words, "--json")
+        fails(result, 2, "is too long for its file system")
+        assert json.loads(result.stdout)["error"]["code"] == "usage"
+    fails(run("inspect", "a" * 300), 2, "there is no store named")
+
+
 @pytest.mark.parametrize("levels", [300, 600, 5000])
 def test_error_message_that_is_nested_deep(run: Run, tmp_path: Path, levels: int) -> None:
     deep = '{"a":' * levels + '"é"' + "}" * levels

@@ -139,3 +139,22 @@ def test_import_mistakes(run: Run, filled: str, database: str, tmp_path: Path) -
     fails(run("import", tmp_path / "none.json", database, *WHO), 4, "does not exist")
     fails(run("import", filled, tmp_path / "x.ndjson"), 2, "migrate")
     fails(run("import", "-", database, input=b"hello"), 8, "stdin")
+
+
+def test_import_message_under_another_id_than_its_own(
+    run: Run, database: str, tmp_path: Path
+) -> None:
+    """A state knows no other id of a message than the one in its text; a database does."""
+    own, other = samples.entries(2)
+    memories = {KYOTO: [own, other._replace(id="other")], MemoryKey("ada", "oslo"): [own]}
+    asyncio.run(fill(database, memories))
+    archive, folder = tmp_path / "a.ndjson", tmp_path / "states"
+    report(run("export", database, "-o", archive, "--json"))
+    folder.mkdir()
+    found = report(run("import", archive, folder, "--json"), 7)
+    [failure] = found["failures"]
+    assert (failure["session"], failure["code"]) == ("kyoto", "refused")
+    assert "'other' has the id 'm0000001' in its text" in failure["message"]
+    assert [path.name for path in folder.iterdir()] == ["ada_oslo.json"]
+    report(run("import", archive, f"sqlite:///{tmp_path}/copy.db", "--json"))
+    assert contents(f"sqlite:///{tmp_path}/copy.db").keys() == memories.keys()

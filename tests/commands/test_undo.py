@@ -593,6 +593,28 @@ def test_undo_of_a_copy_of_a_memory_whose_session_is_of_another(
     assert users() == ["bob"]
 
 
+def test_undo_of_undo_of_a_copy_into_the_session_of_another(
+    run: Run, one: Callable[[str], Place]
+) -> None:
+    """The user of the copy has a row, though the session belongs to another."""
+    place, source = one("sqlite"), one("archive")
+    put(place, [sample(MemoryKey("bob", "s"), samples.entries(3))])
+    put(source, [sample(MemoryKey("ada", "s"), samples.entries(2))])
+
+    def rows() -> list[Any]:
+        with closing(sqlite3.connect(place.location.path)) as database:
+            tables = "users", "session", "message"
+            return [database.execute(f"SELECT * FROM {one}").fetchall() for one in tables]
+
+    before = rows()
+    last = report(run("migrate", source.text, place.text, "--json"))["run"]
+    after = rows()
+    assert after[:2] == [[("bob",), ("ada",)], [("s", "bob")]]
+    for expected in (before, after, before):
+        last = report(run("undo", last, "--yes", "--json"))["run"]
+        assert rows() == expected
+
+
 def test_undo_memory_that_could_not_come_back_is_not_replaced(
     run: Run, one: Callable[[str], Place], tmp_path: Path
 ) -> None:

@@ -484,6 +484,22 @@ HOSTILE = {name: DAMAGE[name] for name in EACH_COMMAND} | {
 }
 
 
+def test_sql_damage_of_nobody_is_not_replaced(tmp_path: Path, good: Path, run: Run) -> None:
+    """With a row of the session, the damaged message would belong to its user, and go."""
+    path = tmp_path / "m.db"
+    shutil.copy(good, path)
+    with sqlite3.connect(path) as driver:
+        driver.execute("UPDATE message SET msg = 'false' WHERE id = 'alice-s1-m2'")
+        driver.execute(LOST_SESSION)
+    driver.close()
+    before = dump(path)
+    result = run("migrate", good, path, "--on-conflict", "replace", "--json")
+    assert result.exit_code == 7, result.stderr
+    [failure] = json.loads(result.stdout)["failures"]
+    assert (failure["user"], failure["session"], failure["code"]) == ("alice", "s1", "damaged")
+    assert dump(path) == before
+
+
 @pytest.mark.parametrize("damage", HOSTILE)
 def test_sql_damage_any_change_is_refused_or_undone_exactly(
     tmp_path: Path, good: Path, more: Path, run: Run, damage: str

@@ -116,7 +116,7 @@ _KINDS = (
         "messages stored under an id that is not their own",
         "AgentScope does not find them when it marks, compresses or deletes by id, so they stay "
         "forever",
-        "export the memory, delete it, and import it: memctl export, memctl delete, memctl import",
+        "correct the id in the message, or delete the message: memctl delete STORE --id ID",
     ),
     FindingKind(
         "repeated-id",

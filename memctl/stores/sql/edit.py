@@ -49,6 +49,9 @@ PAUSES = (0.01, 0.03, 0.1, *[0.5] * 100)
 
 NO_MARKS: frozenset[str] = frozenset()
 
+_GUEST = "guest"
+"""The note that a user had a row, whoever the session belongs to."""
+
 _KEPT_SHIFTS = 1000
 """More shifts of a memory are too much to keep."""
 
@@ -258,6 +261,8 @@ class EditTransaction:
         """The message that the last insertion follows, and the index of its last message."""
         self._made: dict[MemoryKey, str] = {}
         """The rows that did not exist before, by memory."""
+        self._guests: set[MemoryKey] = set()
+        """The memories of which an undo has deleted the row of the user."""
         self._unowned: set[MemoryKey] = set()
         """The memories with messages whose session has no row."""
         self._shifts: dict[MemoryKey, list[list[Shift]]] = {}
@@ -306,6 +311,8 @@ class EditTransaction:
         found = of_shape(self._made.get(key, ""))
         if key in self._unowned:
             found[UNOWNED] = None
+        if key in self._guests:
+            found[_GUEST] = None
         for name, shifts in (("shifts", self._shifts), ("back", self._back)):
             steps = shifts.get(key, [])
             if 0 < sum(map(len, steps)) <= _KEPT_SHIFTS:
@@ -322,7 +329,9 @@ class EditTransaction:
             return
         for step in reversed(_steps(noted.get("shifts"))):
             await self._shift_back(key, step)
-        await remove_empty(self._database, self.connection, key, noted)
+        removed = await remove_empty(self._database, self.connection, key, noted)
+        if "user" in removed:
+            self._guests.add(key)
 
     async def _shift_back(self, key: MemoryKey, step: list[Shift]) -> None:
         """Undo a step of shifts, unless another row stands in the room that it made."""
@@ -376,7 +385,8 @@ class EditTransaction:
         growing = {_key(edit) for edit in edits if any(one.old is None for one in edit.changes)}
         # With a row its session would have an owner, to whom more of its messages might belong.
         unowned = {_key(edit) for edit in edits if UNOWNED in of_shape(edit.before)}
-        await self._lock_sessions(growing - unowned)
+        guests = {_key(edit).user for edit in edits if _GUEST in of_shape(edit.before)}
+        await self._lock_sessions(growing - unowned, guests)
         wanted = {_key(edit): _ids(edit.changes) for edit in edits}
         row_ids = [_prefix(key) + id for key in wanted for id in wanted[key]]
         rows = await self._lock_messages(row_ids)
@@ -409,12 +419,15 @@ class EditTransaction:
                     self._unowned.add(key)
         return found
 
-    async def _lock_sessions(self, keys: set[MemoryKey]) -> None:
-        """Lock sessions before messages are inserted; most that are created are empty."""
+    async def _lock_sessions(self, keys: set[MemoryKey], guests: set[str]) -> None:
+        """Lock sessions before messages are inserted; most that are created are empty.
+
+        ``guests`` are users who get a row although their sessions belong to others.
+        """
         new = sorted(keys - self._scans.keys())
         if new:
             locked = await lock_sessions(
-                self._database, self.connection, new, self._lock, owners_only=True
+                self._database, self.connection, new, self._lock, owners_only=True, guests=guests
             )
             self._scans |= {key: SessionScan() for key in new if key.session not in locked.known}
             self._made |= {key: before for key in new if (before := locked.before(key))}

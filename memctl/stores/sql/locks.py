@@ -63,6 +63,7 @@ async def lock_sessions(
     lock: str,
     *,
     owners_only: bool = False,
+    guests: Collection[str] = (),
     filled: Collection[str] | None = None,
     empty: Collection[MemoryKey] = (),
 ) -> LockedSessions:
@@ -73,8 +74,8 @@ async def lock_sessions(
 
     A session that is created here is empty, unless its row was lost.  Into one that existed, an
     agent or another run may have written up to now; from now on they wait.  With ``owners_only`` no
-    other users are created than the owners of new sessions.  ``filled`` are the sessions with
-    messages, if they are known.
+    other users are created than the owners of new sessions, and ``guests``.  ``filled`` are the
+    sessions with messages, if they are known.
     """
     owners: dict[str, str] = {}
     for key in keys:
@@ -86,6 +87,7 @@ async def lock_sessions(
     new = sorted((name, user) for name, user in owners.items() if name not in known)
     taken = _taken(empty, owners | found)
     users = {user for _, user in new} if owners_only else {key.user for key in keys}
+    users.update(guests)
     if users:
         sql = f"SELECT t.id FROM {database.dialect.keyed_rows('users', 'id')}"
         users -= {row[0] for row in await database.for_rows(connection, sql, sorted(users))}
@@ -121,11 +123,13 @@ def _taken(empty: Collection[MemoryKey], owners: Mapping[str, str]) -> set[Memor
 
 async def remove_empty(
     database: Database, connection: AsyncConnection, key: MemoryKey, made: Collection[str]
-) -> None:
+) -> set[str]:
     """Delete the session and the user of a memory, of what was ``made``, if nothing is left.
 
     The row of a session that had messages without it goes in any case, and so does a user's.
+    Returns what was deleted, of ``session`` and ``user``.
     """
+    deleted = set()
     dialect = database.dialect
     for name, table, column, child, value, needless in (
         ("session", "session", "session_id", "message", key.session, UNOWNED),
@@ -137,7 +141,9 @@ async def remove_empty(
             sql = f"DELETE FROM {table} WHERE {same}"
             if needless not in made:
                 sql += f" AND NOT EXISTS (SELECT 1 FROM {child} c WHERE {inner})"
-            await connection.execute(*dialect.bind(sql, {"name": value}))
+            if (await connection.execute(*dialect.bind(sql, {"name": value}))).rowcount:
+                deleted.add(name)
+    return deleted
 
 
 async def lock_rows(

@@ -208,7 +208,12 @@ class SqlWriter:
 
         A session that is created here is empty.  One that existed is counted again: an agent, or
         another run, may have written meanwhile.
+
+        Raises:
+            _Refused: the row of a session that is created here gives a memory which is replaced
+                more messages than it had: those of damaged rows, of which nobody knew the user.
         """
+        before = {key: self._messages.get(key, 0) for key in keys}
         lock = self._database.dialect.row_lock
         filled = self._last_indexes.keys()
         locked = await lock_sessions(
@@ -221,6 +226,13 @@ class SqlWriter:
                     self._messages[key] = 0
             found = await self._database.extents(connection, {"sessions": sorted(known)})
             self._learn(found.items())
+        strangers = {
+            key: Failure("damaged", "its session has no row, and messages of an unknown user")
+            for key in keys
+            if key.session in locked.unowned and self._messages[key] > before[key]
+        }
+        if strangers and self._mode is WriteMode.REPLACE:
+            raise _Refused(strangers)
         return locked
 
     async def _clear(

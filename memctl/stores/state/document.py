@@ -65,6 +65,10 @@ class DocumentTooLarge(BadData):
     """The new document would be larger than its store takes."""
 
 
+class ForeignId(BadData):
+    """A message has another id than the one that it goes by, and a document keeps no other."""
+
+
 class DocumentChanged(Unavailable):
     """A document was written to while it was read."""
 

@@ -21,6 +21,7 @@ from memctl.stores.state.document import (
     DocumentChanged,
     DocumentIndex,
     DocumentTooLarge,
+    ForeignId,
     InsertionPoint,
     MemoryPart,
     join,
@@ -86,7 +87,7 @@ class Rewrite:
         self._copied = 0
         self._first = plan.first
         self._tail: bytes | None = None
-        self._fault: DocumentChanged | DocumentTooLarge | None = None
+        self._fault: DocumentChanged | DocumentTooLarge | ForeignId | None = None
 
     async def add(self, entries: list[StoredMessage]) -> None:
         """Write the messages of a page, the first one's after what stands before them."""
@@ -96,12 +97,13 @@ class Rewrite:
             if self._tail is None:
                 await self._begin()
             await self._add(entries)
-        except (DocumentChanged, DocumentTooLarge) as error:
+        except (DocumentChanged, DocumentTooLarge, ForeignId) as error:
             self._fault = error  # what follows is taken, and ``finish`` tells
 
     async def _add(self, entries: list[StoredMessage]) -> None:
         pieces: list[bytes] = []
         for entry in entries:
+            _check_id(entry)
             bare = entry.shape == BARE and not entry.marks
             opening = b"" if bare else b"["
             pieces.append(opening if self._first else BETWEEN + opening)
@@ -122,7 +124,7 @@ class Rewrite:
         """Write the rest of the document; why that cannot be, where it cannot.
 
         ``changed``: the document was written to since the rewrite was planned; ``refused``: the
-        store does not take so large a document.
+        store does not take so large a document, or a message under another id than its own.
         """
         try:
             if self._fault:
@@ -130,7 +132,7 @@ class Rewrite:
             await self._finish()
         except DocumentChanged as error:
             return Failure("changed", error.message)
-        except DocumentTooLarge as error:
+        except (DocumentTooLarge, ForeignId) as error:
             return Failure("refused", error.message)
         return None
 
@@ -164,6 +166,13 @@ class Rewrite:
                 raise DocumentChanged(self._old.name)
             await self.draft.write(data)
             self._copied += len(data)
+
+
+def _check_id(entry: StoredMessage) -> None:
+    """Raise ForeignId where a document would not give a message the id that it goes by."""
+    own = jsonio.field(entry.message, "id") or ""
+    if own != entry.id:
+        raise ForeignId(f"the message {entry.id!r} has the id {own!r} in its text")
 
 
 def plan(
