@@ -152,6 +152,8 @@ class Cursor:
         """
         while self.buffer.startswith(b",", self.at) and self.position >= self._leap_from:
             last = self.buffer.rfind(b",", self.at + 1, self.at + _LEAP)
+            if last < 0 and len(self.buffer) - self.at < _LEAP:
+                return  # at the end of the window, which the next value moves
             try:
                 stopped = last < 0 or (stop and stop.search(self.buffer, self.at, last))
                 passed = not stopped and parse(begin + self.buffer[self.at + 1 : last] + end)

@@ -10,20 +10,29 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from itertools import chain
 from typing import Any
 
 import orjson
 
-from memctl.json_scan import STRING, TEXT
+from memctl.json_scan import STRING, TEXT, Scan, Walk
 
 _AS_ZEROS = bytes.maketrans(b"0123456789", b"0000000000")
 _LONG_NUMBER = b"0" * 19
 _INT64 = range(-(2**63), 2**64)
-_ORJSON_LEVELS = 250
-"""The depth to which orjson writes, which reads deeper."""
+_ORJSON_LEVELS = 300
+"""More levels than orjson writes, which reads deeper."""
 _PIECE = 1 << 20
 _LONG_TEXT = 1000
+_MOST_VALUES = 300_000
+_MOST_MEMBERS = 50_000
+_LEAP = 1 << 16
+_LEVELS = 20
+"""The depth to which large containers are taken apart to be pruned."""
+_END = {b"{": b"}", b"[": b"]"}
 
 
 def loads(text: bytes) -> Any:
@@ -59,12 +68,12 @@ def outline(text: bytes) -> Any:
     """The value of a JSON text, to look at short fields: quick, and of little memory.
 
     Integers past 64 bits may come as floats; where the text is large, long texts in it (1,000
-    bytes) are empty.
+    bytes) are empty, and it is ``pruned``.
 
     Raises:
         ValueError: as ``loads``.
     """
-    short = text if len(text) < _PIECE else b"".join(_short_texts(text))
+    short = text if len(text) < _PIECE else pruned(b"".join(_short_texts(text)))
     try:
         return orjson.loads(short)
     except orjson.JSONDecodeError:
@@ -82,6 +91,123 @@ def _short_texts(text: bytes) -> Iterator[bytes]:
             yield text[at:start]
             at = end
     yield text[at:]
+
+
+def pruned(text: bytes) -> bytes:
+    """Return a JSON text with as many values as memory allows: a key takes ten times its bytes.
+
+    A text of a few 100,000 values comes back as it is.  Of one with more, an object or array has
+    its first 50,000 members.  What is left out is checked.
+
+    Raises:
+        ValueError: as ``loads``.
+    """
+    if _values(text) <= _MOST_VALUES:
+        return text
+    return b"".join(_Pruner(text).pieces())
+
+
+def _values(text: bytes) -> int:
+    """Return about how many values a JSON text has, none too few."""
+    return sum(text.count(sign) for sign in (b",", b"[", b"{"))
+
+
+class _Pruner:
+    """A walk through a JSON text that passes over many members at once."""
+
+    def __init__(self, text: bytes) -> None:
+        self._text = text
+        self._walk = Walk(text)
+        self._left = _MOST_VALUES
+        """The number of values that may still be kept."""
+        self._guess_from = 0
+        """The place from which on commas may be taken for those between members."""
+
+    def pieces(self) -> Iterator[bytes]:
+        """Yield the text that is kept."""
+        yield from self._value(0)
+        if self._walk.start() != len(self._text):
+            raise ValueError(f"more than one value, from {self._walk.at} on")
+
+    def _value(self, depth: int) -> Iterator[bytes]:
+        """Yield what is kept of the next value, which is passed."""
+        start = self._walk.start()
+        opening = self._text[start : start + 1]
+        text = self._walk.skip()
+        if opening not in (b"{", b"[") or (len(text) <= _LEAP or depth > _LEVELS):
+            loads(text)
+            self._left -= _values(text)
+            yield text if self._left > 0 or opening not in (b"{", b"[") else opening + _END[opening]
+            return
+        del text
+        self._walk.at = start
+        yield opening
+        comma = b""
+        for kept in self._members(opening, depth):
+            yield comma
+            yield from kept
+            comma = b","
+        yield _END[opening]
+
+    def _members(self, opening: bytes, depth: int) -> Iterator[Iterable[bytes]]:
+        """Yield for each member that is kept its text, or some members at once."""
+        count = 0
+        walk = self._walk
+        for key in walk.members() if opening == b"{" else walk.items():
+            name = dumps(key) + b":" if isinstance(key, str) else b""
+            pieces = chain([name], self._value(depth + 1))
+            if count < _MOST_MEMBERS:
+                yield pieces
+            else:
+                deque(pieces, 0)
+            count += 1
+            while (some := self._leap(opening)) is not None:
+                text, number = some
+                is_short = not depth and len(text) < _LONG_TEXT  # such as the time of a message
+                if count < _MOST_MEMBERS and (self._left > 0 or is_short):
+                    self._left -= _values(text)
+                    yield [text]
+                count += number
+
+    def _leap(self, opening: bytes) -> tuple[bytes, int] | None:
+        """Pass over many members at once; return their text and number, None where that fails."""
+        walk, text = self._walk, self._text
+        start = walk.start()
+        if not text.startswith(b",", start):
+            return None
+        if start >= self._guess_from:
+            # That they make a container proves the commas around them to stand between members.
+            end = text.rfind(b",", start + 1, start + _LEAP)
+            with suppress(ValueError):
+                if members := loads(opening + text[start + 1 : max(end, start)] + _END[opening]):
+                    walk.at = end
+                    return text[start + 1 : end], len(members)
+            self._guess_from = start + _LEAP
+        end = self._end_of_some(opening, start)
+        if end == start:
+            return None
+        members = loads(opening + text[start + 1 : end] + _END[opening])
+        walk.at = end
+        return text[start + 1 : end], len(members)
+
+    def _end_of_some(self, opening: bytes, start: int) -> int:
+        """Return where the small members end that follow; ``start`` where there are none."""
+        walk, text = self._walk, self._text
+        end = start
+        while end < start + _LEAP and text.startswith(b",", end):
+            walk.at = end + 1
+            if opening == b"{":
+                walk.skip()
+                if not text.startswith(b":", walk.start()):
+                    break
+                walk.at += 1
+            behind = Scan(walk.start()).end(text, min(walk.at + _LEAP, len(text)))
+            if behind is None or behind == walk.at:
+                break
+            walk.at = behind
+            end = walk.start()
+        walk.at = start
+        return end
 
 
 def dumps(value: Any) -> bytes:
@@ -107,10 +233,14 @@ def canonical(text: bytes) -> bytes:
     Raises:
         ValueError: it is not JSON, or nested too deep.
     """
+    if not _has_long_number(text):
+        with suppress(ValueError, TypeError):  # what orjson takes is plain
+            return orjson.dumps(orjson.loads(text), option=orjson.OPT_SORT_KEYS)
     value = loads(text)
     try:
         if _is_plain(value, _ORJSON_LEVELS):
-            return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+            with suppress(TypeError):  # it has more levels than orjson writes
+                return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
         return json.dumps(value, sort_keys=True).encode("ascii")
     except RecursionError as error:
         raise ValueError("nested too deep") from error

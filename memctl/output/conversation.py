@@ -9,6 +9,7 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.text import Text
 
+from memctl import jsonio
 from memctl.dialects.agentscope1 import AGENTSCOPE1
 from memctl.dialects.fact import FACT
 from memctl.dialects.view import (
@@ -96,7 +97,8 @@ def message(
 
     ``number`` is its position in the memory, from 1; ``tokens`` are shown where they were counted.
     """
-    view = dialect.parse(entry.message)
+    shown = jsonio.pruned(entry.message)
+    view = dialect.parse(shown)
     role = "?" if view.role is None else view.role
     text = Text()
     text.append(f"#{number} ", "dim")
@@ -110,6 +112,8 @@ def message(
         text.append(f"  {visible(entry.id)}", "cyan")
     if tokens is not None:
         text.append(f"  {count(tokens, 'token')}", "dim")
+    if shown is not entry.message:
+        text.append("  more values than are shown", "yellow")
     if fault:
         text.append(f"  AgentScope cannot load it: {visible(fault)}", "bold red")
     return Group(_Lines(text, ""), *(_block(block) for block in view.blocks))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sqlite3
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,6 +20,7 @@ from memctl.ops.doctor.findings import KINDS, RepairMethod
 from memctl.registry import make_store, parse
 from memctl.store import OpenMode
 from memctl.stores.redis import maintenance
+from memctl.stores.redis.pipeline import Pipeline
 from memctl.stores.state.folder import SessionFolderStore
 from tests.stores.test_redis_repair import FAULTS, many_without_payload
 from tests.stores.test_redis_repair import damaged as damaged_payloads
@@ -263,6 +265,41 @@ def test_keys_of_another_type_are_set_aside_in_sessions(
     assert contents(client) == before
     undone = report(run("history", "--json"))["runs"][0]["run"]
     assert run("undo", undone, "--yes").exit_code == 0
+    assert repairable(run, url) == {}
+
+
+@pytest.mark.parametrize("layout", ["agentscope2", "memory"])
+def test_key_of_another_type_that_expires_meanwhile_is_skipped(
+    client: redis.Redis,
+    redis_url: str,
+    run: Run,
+    monkeypatch: pytest.MonkeyPatch,
+    layout: str,
+) -> None:
+    url = f"{redis_url}?layout={layout}"
+    if layout == "memory":
+        fill_memory(client, [SOUND])
+        wrong = "user_id:u:session:s:mark:hint"
+        client.sadd("user_id:u:session:s:marks_index", "hint")
+    else:
+        fill_log(client, [SOUND])
+        wrong = f"{SESSION}:message_ids"
+    client.delete(wrong)
+    client.set(wrong, b"\xff")
+    assert repairable(run, url) == {"wrong-key-type": 1}
+    execute = Pipeline.execute
+
+    def expiring(self: Pipeline, commands: Any, **options: Any) -> Any:
+        commands = list(commands)
+        if any(command[0] == b"DUMP" for command in commands):
+            client.pexpire(wrong, 1)
+            time.sleep(0.01)
+        return execute(self, commands, **options)
+
+    monkeypatch.setattr(Pipeline, "execute", expiring)
+    result = run("doctor", url, "--repair", "--yes")
+    assert result.exit_code in (0, 6), result.stderr
+    assert not client.exists(wrong)
     assert repairable(run, url) == {}
 
 

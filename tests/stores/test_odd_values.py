@@ -257,6 +257,23 @@ CREATE TABLE llama_index_memory (
 """
 
 
+@pytest.mark.parametrize("column", ["role", "status"])
+def test_row_of_a_table_without_a_usual_column_comes_back(
+    tmp_path: Path, run: Run, column: str
+) -> None:
+    path = tmp_path / "odd.db"
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute(LLAMAINDEX.replace(f" {column} ", f" my_{column} "))
+        data = {"role": "user", "blocks": [{"block_type": "text", "text": "message"}]}
+        row = (1, "s", 10**13, "user", "active", json.dumps(data))
+        database.execute("INSERT INTO llama_index_memory VALUES (?, ?, ?, ?, ?, ?)", row)
+    url = f"sqlite:///{path}?layout=llamaindex"
+    assert run("delete", url, "--all", "--yes").exit_code == 0
+    assert run("undo", "--yes").exit_code == 0
+    with closing(sqlite3.connect(path)) as database:
+        assert database.execute("SELECT * FROM llama_index_memory").fetchall() == [row]
+
+
 @pytest.mark.parametrize("odd", [b"\0\0", "soon", 1.5, -1])
 def test_row_whose_place_is_an_odd_value_comes_back(tmp_path: Path, run: Run, odd: Any) -> None:
     """LlamaIndex orders messages by a time and an id; SQLite orders values of every type."""

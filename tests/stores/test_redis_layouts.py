@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -21,6 +23,7 @@ from tests.support.redis_sessions import contents, history, message, put_session
 from tests.support.servers.pool import Servers
 
 KEY = MemoryKey("u", "s")
+SAID = [json.loads(samples.message("m1")), []]
 
 
 def _memory(client: redis.Redis) -> None:
@@ -29,7 +32,7 @@ def _memory(client: redis.Redis) -> None:
 
 
 def _state(client: redis.Redis) -> None:
-    state = {"memory": {"_compressed_summary": "", "content": []}}
+    state = {"memory": {"_compressed_summary": "", "content": [SAID]}}
     client.set("user_id:u:session:s:state", json.dumps(state))
 
 
@@ -46,7 +49,7 @@ def _runtime_memory(client: redis.Redis) -> None:
 
 
 def _runtime_state(client: redis.Redis) -> None:
-    state = {"memory": {"_compressed_summary": "", "content": []}}
+    state = {"memory": {"_compressed_summary": "", "content": [SAID]}}
     client.hset("user_state:u:s", "1", json.dumps(state))
 
 
@@ -64,6 +67,36 @@ FOUND: dict[str, tuple[Callable[[redis.Redis], None], str, str]] = {
     "states of the runtime": (_runtime_state, "redis-runtime-state", "redis"),
 }
 """What fills a database, and the kinds of store that it is to read and as a target."""
+
+
+@pytest.mark.parametrize("words", ["delete --all", "delete --id m1", "erase --user u"])
+@pytest.mark.parametrize("name", [name for name in FOUND if name != "nothing"])
+def test_memory_that_expires_between_the_plan_and_the_change_is_skipped(
+    run: Run,
+    client: redis.Redis,
+    redis_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    words: str,
+) -> None:
+    filling, kind, _ = FOUND[name]
+    filling(client)
+    keys = client.keys()
+    command, *options = words.split()
+    method = "erase" if command == "erase" else "edit"
+    store = type(make_store(parse(f"{redis_url}?layout={kind.partition('-')[2] or 'memory'}")))
+    change = getattr(store, method)
+
+    def expire(self: Any, *arguments: Any) -> Any:
+        for key in keys:
+            client.pexpire(key, 1)
+        time.sleep(0.01)
+        return change(self, *arguments)
+
+    monkeypatch.setattr(store, method, expire)
+    result = run(command, redis_url, *options, "--yes")
+    assert result.exit_code == 0, result.stderr
+    assert not client.exists(*keys)
 
 
 @pytest.mark.parametrize("name", FOUND)

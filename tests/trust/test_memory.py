@@ -20,6 +20,7 @@ from tests.support.servers.pool import Servers
 pytestmark = pytest.mark.slow
 
 SIZE = 40_000_000
+KEYS = 2_000_000
 LIMIT = 200 * 1024 * 1024 + SIZE
 TARGETS: dict[str, Callable[[Path, Servers], str]] = {
     "sqlite": lambda folder, _: f"{folder}/a.db",
@@ -50,6 +51,18 @@ def test_memory_huge_message(servers: Servers, tmp_path: Path, name: str) -> Non
     assert peak("inspect", target) < LIMIT
     assert peak("migrate", target, copied, "--no-verify", "--lossy") < LIMIT
     assert peak("verify", source, copied) < LIMIT
+
+
+@pytest.mark.parametrize("name", ["a.db", "state.json", "a.ndjson"])
+def test_memory_message_of_millions_of_keys(tmp_path: Path, name: str) -> None:
+    source, store = tmp_path / "source.ndjson", str(tmp_path / name)
+    many = samples.entry("many", 1, metadata={f"k{number}": number for number in range(KEYS)})
+    asyncio.run(fill(str(source), {MemoryKey("", "s"): [samples.entry("before"), many]}))
+    assert peak("migrate", str(source), store, "--no-verify", "--lossy") < LIMIT
+    assert peak("inspect", store) < LIMIT
+    assert peak("inspect", store, "--messages") < LIMIT
+    assert peak("export", store, "-o", str(tmp_path / "copy.ndjson")) < LIMIT
+    assert peak("verify", store, str(tmp_path / "copy.ndjson")) < LIMIT
 
 
 @pytest.mark.parametrize("begin", [b"", b'{"memory":{"user":"","session":""}}\n{"message":{"id":"'])

@@ -30,6 +30,7 @@ from memctl.store import Maintenance, Note, Record
 from memctl.stores import aside
 from memctl.stores.aside import ItemScan
 from memctl.stores.redis.pipeline import WRONG_TYPE, Command, Pipeline, in_thread
+from memctl.stores.redis.snapshot import ABSENT
 from memctl.stores.simple import Rejected
 
 if TYPE_CHECKING:
@@ -198,13 +199,14 @@ def _described_types(types: Mapping[bytes, bytes]) -> Record:
 def _taking_keys(pipeline: Pipeline, types: Mapping[bytes, bytes]) -> _Plan:
     """Watch keys, and return the plan that takes away those of another type."""
     pipeline.execute([(b"WATCH", *types)] if types else [])
-    wrong = _of_wrong_type(pipeline, types)
-    values = []
-    for key in wrong:
+    keys, values = [], []
+    for key in _of_wrong_type(pipeline, types):
         dump, ttl = pipeline.execute([(b"DUMP", key), (b"PTTL", key)])
-        values.append([aside.to_text(key), dump.hex(), _deadline(ttl)])
+        if dump is not None and ttl != ABSENT:  # else it has expired meanwhile
+            keys.append(key)
+            values.append([aside.to_text(key), dump.hex(), _deadline(ttl)])
     record = {"types": _described_types(types), "values": values}
-    return _Plan([(b"UNLINK", *wrong)] if wrong else [], record, len(wrong))
+    return _Plan([(b"UNLINK", *keys)] if keys else [], record, len(keys))
 
 
 def _putting_keys(

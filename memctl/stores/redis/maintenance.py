@@ -621,7 +621,7 @@ class MemoryRepair:
             dumped = isinstance(value, ResponseError)
             if dumped:
                 [value] = self._pipeline.execute([(b"DUMP", key)])
-            if value is None:
+            if value is None or ttl == ABSENT:  # it has expired meanwhile
                 continue
             id = decode(key[len(self.base) + len(PAYLOAD) :])
             some.append([id, {"dump": value.hex()} if dumped else decode(value), _deadline(ttl)])
@@ -644,12 +644,10 @@ class MemoryRepair:
             for key, kind in zip(keys, kinds, strict=True)
             if kind not in (*_types_of(key), b"none")
         ]
-        dumps = self._pipeline.execute((b"DUMP", key) for key in keys)
-        ends = dict(self._ends(keys, absent=True))
-        values = [
-            [decode(key[len(self.base) :]), dump.hex(), ends[key]]
-            for key, dump in zip(keys, dumps, strict=True)
-        ]
+        dumps = dict(zip(keys, self._pipeline.execute((b"DUMP", key) for key in keys), strict=True))
+        ends = dict(self._ends(keys))
+        keys = [key for key in keys if dumps[key] is not None and key in ends]  # others expired
+        values = [[decode(key[len(self.base) :]), dumps[key].hex(), ends[key]] for key in keys]
         if values:
             found.records.append(self.record("wrong-key-type", values=values))
             found.commands.append((b"UNLINK", *keys))

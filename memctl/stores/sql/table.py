@@ -1006,7 +1006,8 @@ class RowCodec:
         named = mapping.columns
         content = mapping.dialect.pack(value)
         found: dict[str, Any] = {}
-        found |= mapping.given(content)
+        given = mapping.given(content)
+        found |= {name: one for name, one in given.items() if name in self.columns.all}
         found[named["session"]] = key.session
         if self.user:
             owner = named["user"]
