@@ -178,8 +178,13 @@ def _entry(path: Path, at: int, content: Any, *, odd: bool) -> StoredMessage:
         raise BadData(f"{visible(str(path))} holds no message of LangChain at index {at}")
     content, metadata = LANGCHAIN.unpack(content)
     value = {"content": content} | ({METADATA: metadata} if metadata else {})
-    message = jsonio.dumps(value) if odd else jsonio.compact(value)
-    return StoredMessage(LANGCHAIN.message_id(value), message)
+    try:
+        message = jsonio.dumps(value) if odd else jsonio.compact(value)
+        return StoredMessage(LANGCHAIN.message_id(value), message)
+    except (ValueError, RecursionError) as error:
+        raise BadData(
+            f"the message of {visible(str(path))} at index {at} is nested too deep"
+        ) from error
 
 
 def _stored(entry: StoredMessage) -> Any:

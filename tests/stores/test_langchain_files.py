@@ -110,3 +110,12 @@ def test_langchain_files_that_are_not_there(run: Any, tmp_path: Path) -> None:
     fails(run("inspect", f"langchain:{tmp_path}/no"), 4)
     fails(run("inspect", f"langchain:{tmp_path}/no.json"), 4)
     fails(run("migrate", "x.db", f"langchain:{tmp_path}/no/more"), 4)
+
+
+def test_langchain_file_that_is_nested_too_deep_is_left_out(run: Any, folder: Path) -> None:
+    text = json.dumps([human("TEXT")]).replace('"TEXT"', "[" * 1010 + "]" * 1010)
+    (folder / "kyoto.json").write_text(text)
+    result = run("inspect", f"langchain:{folder}", "--json")
+    sessions = {one["session"] for one in report(result, 7)["memories"]}
+    assert sessions == {"empty", "osaka 会话"}
+    assert "at index 0 is nested too deep" in result.stderr

@@ -346,6 +346,17 @@ async def test_an_agent_writes_while_a_large_table_is_read(
     assert len(dump(friday)) == 10
 
 
+def test_undo_restores_a_blob_that_is_no_text(run: Any, tmp_path: Path) -> None:
+    path = tmp_path / "blob.db"
+    execute(path, GUIDE)
+    add = "INSERT INTO messages (session_id, role, content, timestamp) VALUES (?, ?, ?, ?)"
+    execute(path, add, [("s", b"\xff", "first", 1.0), ("s", "user", "second", 2.0)])
+    before = dump(path)
+    assert run("delete", url(path), "--all", "-y").exit_code == 0
+    assert run("undo", "--store", url(path), "-y").exit_code == 0
+    assert dump(path) == before
+
+
 def test_undo_restores_a_text_beside_json(run: Any, tmp_path: Path) -> None:
     """Although only contents in JSON are left, of which others may be texts as well."""
     path = tmp_path / "mixed.db"

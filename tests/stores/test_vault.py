@@ -196,3 +196,12 @@ def test_a_missing_folder_and_other_contents(run: Run, tmp_path: Path) -> None:
     fails(run("inspect", f"vault:{tmp_path / 'one.txt'}"), 8, "is not a folder")
     fails(run("inspect", f"vault:{tmp_path}?layout=x"), 2, "takes no option 'layout'")
     fails(run("inspect", "vault:"), 2, "names no path")
+
+
+def test_a_quoted_name_that_is_not_utf8_is_the_name_of_a_note(run: Run, tmp_path: Path) -> None:
+    folder = tmp_path / "vault/imported/-/-/-"
+    folder.mkdir(parents=True)
+    (folder / "a%AC.md").write_text("A note.\n")
+    assert (
+        report(run("inspect", f"vault:{tmp_path / 'vault'}", "--json"))["totals"]["messages"] == 1
+    )

@@ -1034,11 +1034,11 @@ class RowCodec:
         if "bytes" in shape and isinstance(encoded := found[named["content"]], str):
             found[named["content"]] = encoded.encode("utf-8", "surrogatepass")
         found |= extra
-        for one in found.values():
-            if isinstance(one, str) and not is_text(one):
-                raise _Refused(f"the message {entry.id!r} holds a text that is not valid Unicode")
         row = shape.get("row")
         raw = row if isinstance(row, dict) else {}
+        for name, one in found.items():  # a blob that is no text comes back as it was
+            if isinstance(one, str) and name not in raw and not is_text(one):
+                raise _Refused(f"the message {entry.id!r} holds a text that is not valid Unicode")
         try:
             stored_row = found | raw
             for name, one in stored_row.items():

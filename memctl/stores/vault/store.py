@@ -279,4 +279,7 @@ def _percent(char: str) -> str:
 
 
 def _unquoted(part: str) -> str:
-    return "" if part == "-" else unquote(part, errors="surrogatepass")
+    try:
+        return "" if part == "-" else unquote(part, errors="surrogatepass")
+    except UnicodeDecodeError:  # a name that nobody has quoted
+        return part
