@@ -75,6 +75,30 @@ def test_bytes_in_a_column_of_texts_are_damage(
     assert "a text" in (said := result.stderr + result.stdout) or "an id and a time" in said
 
 
+@pytest.mark.parametrize("time", ["9999-99-99 99:99:99", "", 17, None])
+def test_time_that_is_none_is_damage(
+    run: Run, make: Callable[[str], Place], time: str | int | None
+) -> None:
+    """memctl could not restore such a time."""
+    place = make("sqlite-agentscope2")
+    first = "SELECT rowid FROM messages ORDER BY rowid LIMIT 1"
+    if time is None:
+        execute(place, "CREATE TABLE loose AS SELECT * FROM messages")
+        execute(place, "DROP TABLE messages")
+        columns = "session_id, msg_id, created_at, payload, PRIMARY KEY (session_id, msg_id)"
+        execute(place, f"CREATE TABLE messages ({columns})")
+        execute(place, "INSERT INTO messages SELECT * FROM loose")
+        execute(place, "DROP TABLE loose")
+    execute(place, f"UPDATE messages SET created_at = ? WHERE rowid = ({first})", time)
+    before = rows(place, "messages")
+    fails(run("inspect", place.text, "--messages"), 7, "an id and a time")
+    result = run("delete", place.text, "--all", "--yes", "--json")
+    done = json.loads(result.stdout)
+    assert (result.exit_code, done["memories"]["written"]) == (7, 1)
+    report(run("undo", "--yes", "--json"))
+    assert rows(place, "messages") == before
+
+
 @pytest.mark.parametrize("bad", ["eda0bd", "ff"], ids=["half a pair", "no UTF-8"])
 @pytest.mark.parametrize(
     ("name", "table", "column"),

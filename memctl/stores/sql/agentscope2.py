@@ -582,7 +582,7 @@ class Agentscope2Reader:
             async with aclosing(self._log(connection, there.name, log)) as pages:
                 async for rows in pages if ids else _nothing():
                     for row in rows:
-                        if row.id in ids and not isinstance(row.time, bytes):
+                        if row.id in ids and _utc(row.time) is not None:
                             comparison.add(row.id, await self._text(connection, there.name, row))
         except NotASession as error:
             self._leave_out(key, str(error))
@@ -629,7 +629,7 @@ class Agentscope2Reader:
     ) -> AsyncGenerator[StoredMessage]:
         """Yield the messages of the log, and among them those that are in the context alone.
 
-        A row whose id or time is no text yields an empty one.
+        A row whose id is not a text, or whose time is not one, yields an empty message.
         """
         unlogged = comparison.unlogged
 
@@ -641,7 +641,7 @@ class Agentscope2Reader:
         async with aclosing(self._log(connection, session, log)) as pages:
             async for rows in pages:
                 for row in rows:
-                    if not _is_name(row.id) or isinstance(row.time, bytes):
+                    if not _is_name(row.id) or _utc(row.time) is None:
                         yield StoredMessage(shown_name(row.id), b"")
                         continue
                     for message in alone(row.id):
