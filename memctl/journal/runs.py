@@ -27,6 +27,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 from urllib.parse import quote, unquote_plus, urlencode, urlsplit
@@ -57,6 +58,8 @@ REPLACED = "replaced.ndjson.zst"
 RUNNING, CUT_SHORT = "running", "cut-short"
 """The outcomes of a run that has recorded none."""
 _RECORD = "run.json"
+_DIGEST = "digest"
+"""The digest of the other values of a record; those of earlier versions have none."""
 _COUNTER = "counter"
 BEFORE = "before.ndjson"
 _UNCHANGED = "unchanged"
@@ -159,7 +162,9 @@ class Journal:
         """
         path = self.folder / _RECORD
         with refusals(path):
-            replace_file(path, json.dumps(asdict(self.run), indent=1).encode() + b"\n")
+            record = asdict(self.run)
+            record[_DIGEST] = _digest(record)
+            replace_file(path, json.dumps(record, indent=1).encode() + b"\n")
 
     def carry_out(self) -> None:
         """Record that the run changes the store from now on, after all that did before.
@@ -496,11 +501,17 @@ def _unreadable(name: str) -> str:
 def _read(folder: Path) -> Run | None:
     try:
         record = json.loads((folder / _RECORD).read_bytes())
+        if record.pop(_DIGEST, None) not in (None, _digest(record)):
+            return None
         known = {one.name for one in fields(Run)}
         run = Run(**{key: value for key, value in record.items() if key in known})
     except (OSError, ValueError, TypeError, AttributeError, RecursionError):
         return None
     return run if run.id == folder.name and _is_sound(run) else None
+
+
+def _digest(record: dict[str, Any]) -> str:
+    return blake2b(json.dumps(record).encode(), digest_size=8).hexdigest()
 
 
 def _is_sound(run: Run) -> bool:
