@@ -219,12 +219,12 @@ def by_value(runs: Sequence[Run]) -> str:
 
 @given(runs())
 def test_runs_of_agno_are_what_their_messages_say(there: list[Run]) -> None:
-    entries = [one for run in there for one in entries_of(run)]
+    entries = [one for run in there for one in entries_of(run, as_made=False)]
     assert by_value(Regrouping("s", []).runs(entries)) == by_value(there)
     for at in range(len(entries)):  # one is deleted, and comes back
         left, kept = without_copies(entries[:at] + entries[at + 1 :], [entries[at]])
         between = Regrouping("s", there).runs(left)
-        shown = [one for run in between for one in entries_of(run)]
+        shown = [one for run in between for one in entries_of(run, as_made=False)]
         back = with_copies([*shown[:at], entries[at], *shown[at:]], kept)
         assert by_value(Regrouping("s", between).runs(back)) == by_value(there)
 

@@ -41,8 +41,8 @@ class Operator:
             await self._edit("marked", marked)
 
     async def delete(self) -> None:
-        """Delete all hints that there are; they may come back."""
-        pages = [page async for page in self._store.read(self._hints)]
+        """Delete the first page of hints of each memory; they may come back."""
+        pages = [page async for page in self._store.read(self._hints) if page.offset == 0]
         edits = [
             Edit(page.memory, [Change(entry.id, entry.marks) for entry in page.messages])
             for page in pages
