@@ -99,6 +99,25 @@ def test_time_that_is_none_is_damage(
     assert rows(place, "messages") == before
 
 
+def test_nothing_is_written_behind_a_time_that_is_none(
+    run: Run, make: Callable[[str], Place], tmp_path: Path
+) -> None:
+    place, archive = make("sqlite-adk"), str(tmp_path / "all.ndjson")
+    report(run("export", place.text, "-o", archive, "--json"))
+    report(run("delete", place.text, "--all", "--keep-last", "2", "--yes", "--json"))
+    last = "SELECT rowid FROM events ORDER BY timestamp DESC LIMIT 1"
+    execute(place, f"UPDATE events SET timestamp = 'zzz' WHERE rowid = ({last})")
+    before = rows(place, "events")
+    result = run("import", archive, place.text, "--on-conflict", "append", "--json")
+    done = json.loads(result.stdout)
+    assert result.exit_code == 7
+    [failure] = done["failures"]
+    assert (failure["code"], "'zzz' as its time" in failure["message"]) == ("refused", True)
+    assert len(rows(place, "events")) == len(before) + 1  # the other memory is whole
+    report(run("undo", "--yes", "--json"))
+    assert rows(place, "events") == before
+
+
 @pytest.mark.parametrize("bad", ["eda0bd", "ff"], ids=["half a pair", "no UTF-8"])
 @pytest.mark.parametrize(
     ("name", "table", "column"),

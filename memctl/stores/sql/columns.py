@@ -109,7 +109,11 @@ class Column(NamedTuple):
 
 
 def after(moment: Any) -> Any:
-    """Return the moment that follows a time of a column, a microsecond later."""
+    """Return the moment that follows a time of a column, a microsecond later.
+
+    Raises:
+        ValueError, TypeError, OverflowError: it is not a time, or the last that there is.
+    """
     if isinstance(moment, datetime):
         return moment + timedelta(microseconds=1)
     return (datetime.fromisoformat(moment) + timedelta(microseconds=1)).isoformat(

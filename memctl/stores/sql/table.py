@@ -1056,6 +1056,14 @@ class RowCodec:
         return stored_row
 
 
+def _after(moment: Any) -> Any:
+    try:
+        return after(moment)
+    except (ValueError, TypeError, OverflowError) as error:
+        text = f"the newest message there has {visible(str(moment)[:50])!r} as its time"
+        raise _Refused(text) from error
+
+
 _NOT_JSON = object()
 
 
@@ -1231,7 +1239,7 @@ class _Rows:
                     continue
                 elif last is not None and row[column] <= last:
                     if ordering is Ordering.INSTANT:
-                        row[column] = after(last)
+                        row[column] = _after(last)
                     elif row[column] < last:
                         row[column] = last
                         self.shifted += 1
