@@ -103,7 +103,7 @@ class MemoryRow(NamedTuple):
 
 
 class Source(NamedTuple):
-    """What the index needs of a message; its text is not prepared yet."""
+    """A message to be indexed; its text is not prepared yet."""
 
     id: str
     role: str | None

@@ -16,7 +16,7 @@ from memctl.location import Location, same_file
 
 SUFFIX = ".index"
 HINT = "set XDG_CACHE_HOME to another folder, or search with --no-index"
-"""What to do where the folder cannot be written."""
+"""The hint where the folder cannot be written."""
 
 _SINGLE_FILES = frozenset({"sqlite", "archive", "state"})
 """The kinds of store of which all is in one file, whose times tell whether it was changed."""

@@ -120,7 +120,7 @@ def write_csv(rows: list[dict[str, Any]]) -> None:
 
 
 def columns(rows: Iterable[dict[str, Any]]) -> list[str]:
-    """The names of all fields of rows, in their order: not every row has a ``path``."""
+    """Return the names of all fields of rows, in order: not every row has a ``path``."""
     return list(dict.fromkeys(name for row in sorted(rows, key=len, reverse=True) for name in row))
 
 

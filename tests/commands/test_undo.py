@@ -435,7 +435,7 @@ def test_undo_plan_that_was_not_finished_is_no_record(run: Run, filled: str) -> 
 def test_undo_record_in_which_a_letter_was_changed(
     run: Run, filled: str, tmp_path: Path, name: str
 ) -> None:
-    """What is damaged and still JSON is not taken for what was recorded."""
+    """A damaged line is refused, even if it is still JSON."""
     path = Path(filled.removeprefix("sqlite:///"))
     source = f"sqlite:///{tmp_path}/source.db"
     asyncio.run(fill_text(source, {MemoryKey("zoe", "new"): samples.entries(3)}))
