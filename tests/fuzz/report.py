@@ -54,15 +54,18 @@ class Tally:
     kilobytes: int = 0
 
     def add(self, result: Result) -> None:
-        """Count an input; print a failure that is the first of its kind."""
+        """Count an input; print its failure, whole if it is the first of its kind."""
         self.inputs[result.mutator] += 1
         self.runs[result.mutator] += result.codes.total()
         self.codes.update(result.codes)
         self.kilobytes = max(self.kilobytes, result.kilobytes)
         if result.failure is not None:
-            if all(known.rule != result.failure.rule for known in self.failures):
-                print("\n".join(self._kind([result.failure])), flush=True)
-            self.failures.append(result.failure)
+            failure = result.failure
+            if all(known.rule != failure.rule for known in self.failures):
+                print("\n".join(self._kind([failure])), flush=True)
+            else:
+                print(f"again {failure.rule}: {again(self.seed, failure.number)}", flush=True)
+            self.failures.append(failure)
 
     def progress(self) -> str:
         """A line on how far it is."""
