@@ -55,7 +55,8 @@ dist-test:
 # them otherwise; see tests/trust/soak.py.
 soak: $(VENV)/.dev
 	@scripts/get-servers $(BIN)/python
-	@$(BIN)/python -m tests.trust.soak --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) \
+	@$(BIN)/python -m tests.trust.soak --minutes $(MINUTES) --workers $(WORKERS) \
+		$(if $(SEED),--seed $(SEED)) \
 		$(if $(PAIR),--pair $(PAIR)) $(if $(SIGNALS),--signals $(SIGNALS))
 
 # Tries commands on mutated stores and settings for so many minutes; see tests/fuzz/__main__.py.

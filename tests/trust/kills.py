@@ -62,6 +62,19 @@ class WriteResult:
         late = phase in ("after", "ended")
         self.aim[pair] = min(3.0, max(0.1, self.aim.get(pair, 1.0) * (0.75 if late else 1.15)))
 
+    def add(self, other: WriteResult) -> None:
+        """Add the counts of another one."""
+        self.kills.update(other.kills)
+        self.signals.update(other.signals)
+        self.phases.update(other.phases)
+        self.busy += other.busy
+
+    def take(self) -> WriteResult:
+        """Return the counts, and begin again at none."""
+        taken = WriteResult(self.kills, self.signals, self.phases, self.busy)
+        self.kills, self.signals, self.phases, self.busy = Counter(), Counter(), Counter(), 0
+        return taken
+
 
 class Broken(AssertionError):
     """memctl broke a promise; says how to make it happen again."""
