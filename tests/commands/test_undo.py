@@ -875,6 +875,19 @@ def test_undo_deletion_that_leaves_what_does_not_tell_that_it_is_a_memory(
     assert json.loads(path.read_text()) == json.loads(text)
 
 
+def test_undo_of_a_copy_leaves_a_state_without_a_summary(
+    run: Run, one: Callable[[str], Place], tmp_path: Path
+) -> None:
+    """A message without a name tells no memory: the undo must see that the others do."""
+    origin, path = one("state"), tmp_path / "bare.json"
+    put(origin, [sample(key, samples.entries(1, start=7)) for key in origin.keys(1)])
+    messages = [{"id": f"m{n}", "role": "user", "name": "n", "content": "x"} for n in range(2)]
+    path.write_text(text := json.dumps({"content": [*messages, {"id": "odd"}]}))
+    report(run("import", origin.text, path, "--on-conflict", "append", "--json"))
+    report(run("undo", "--yes", "--json"))
+    assert json.loads(path.read_text()) == json.loads(text)
+
+
 def test_undo_import_into_a_state_that_has_no_paths(
     run: Run, one: Callable[[str], Place], tmp_path: Path
 ) -> None:
