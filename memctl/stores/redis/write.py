@@ -275,11 +275,12 @@ class Writer:
     ) -> Iterator[Command]:
         """Let all keys of the memory expire together, as AgentScope's ``_refresh_session_ttl``.
 
-        With no new expiry, those that are not touched keep theirs.
+        With no new expiry, those that exist keep theirs.
         """
-        marks = one.marks if fresh or one.ttl is None else state.marks
-        keys = [one.base + MARK + mark for mark in marks]
-        if marks or state.indexed:
+        keeps = not fresh and one.ttl is None
+        marks = one.marks if fresh or keeps else state.marks
+        keys = [one.base + MARK + mark for mark in marks if not (keeps and state.marks[mark])]
+        if (marks or state.indexed) and not (keeps and state.indexed):
             keys.append(one.base + MARKS_INDEX)
         if fresh or one.ttl is not None:
             keys.append(one.base + MESSAGES)
