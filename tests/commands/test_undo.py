@@ -515,6 +515,42 @@ def test_undo_redis_id_that_stands_in_the_list_twice(run: Run, one: Callable[[st
             assert set(client.scan_iter()) == before
 
 
+def test_undo_of_replacing_in_redis_restores_what_no_message_shows(
+    run: Run, one: Callable[[str], Place]
+) -> None:
+    origin, place = one("sqlite"), one("redis")
+    [key] = place.keys(1)
+    put(origin, [sample(key, [entry("z", 9, ("hint", "new"))])])
+    odd = [entry("a", 0, ("hint", "odd")), entry("b", 1, ("odd",)), entry("c", 2, ("even",))]
+    put(place, [sample(key, odd)])
+    base = f"app:user_id:{key.user}:session:{key.session}"
+    with redis.Redis.from_url(place.text.partition("?")[0]) as client:
+        client.delete(f"{base}:mark:odd", f"{base}:mark:_MemoryMark.HINT")
+        client.rpush(f"{base}:mark:odd", "b", "gone", "a", "a")
+        client.srem(f"{base}:marks_index", "even")
+        client.sadd(f"{base}:marks_index", "ended")
+        for name in ("mark:even", "msg:b"):
+            client.expire(f"{base}:{name}", 500)
+
+        def value(name: bytes) -> Any:
+            if name.endswith(b":marks_index"):
+                return client.smembers(name)
+            return client.get(name) if b":msg:" in name else client.lrange(name, 0, -1)
+
+        def keys() -> dict[bytes, tuple[Any, int]]:
+            names = client.scan_iter(f"{base}*")
+            return {name: (value(name), round(client.ttl(name), -1)) for name in names}
+
+        before = keys()
+        words = ("migrate", origin.text, place.text, "--on-conflict", "replace", "--lossy")
+        runs = [report(run(*words, "--json"))["run"]]
+        after = keys()
+        for expected in (before, after, before):
+            assert keys() != expected
+            runs.append(report(run("undo", runs[-1], "--yes", "--json"))["run"])
+            assert keys() == expected
+
+
 def test_undo_of_replacing_by_the_beginning_is_exact(
     run: Run, one: Callable[[str], Place], tmp_path: Path
 ) -> None:
@@ -872,6 +908,19 @@ def test_undo_deletion_that_leaves_what_does_not_tell_that_it_is_a_memory(
     if deleted["messages"]["deleted"]:
         assert report(run("inspect", path, "--json"))["totals"]["memories"] == 1
         report(run("undo", "--yes", "--json"))
+    assert json.loads(path.read_text()) == json.loads(text)
+
+
+def test_undo_of_a_copy_leaves_a_state_without_a_summary(
+    run: Run, one: Callable[[str], Place], tmp_path: Path
+) -> None:
+    """A message without a name tells no memory: the undo must see that the others do."""
+    origin, path = one("state"), tmp_path / "bare.json"
+    put(origin, [sample(key, samples.entries(1, start=7)) for key in origin.keys(1)])
+    messages = [{"id": f"m{n}", "role": "user", "name": "n", "content": "x"} for n in range(2)]
+    path.write_text(text := json.dumps({"content": [*messages, {"id": "odd"}]}))
+    report(run("import", origin.text, path, "--on-conflict", "append", "--json"))
+    report(run("undo", "--yes", "--json"))
     assert json.loads(path.read_text()) == json.loads(text)
 
 

@@ -95,6 +95,18 @@ async def test_write_gives_all_keys_one_expiry(
         assert distinct_expiries(client) <= {7, 8}
 
 
+async def test_write_leaves_the_expiry_of_marks_that_exist(
+    client: redis.Redis, redis_url: str
+) -> None:
+    put(client, BASE, ["m0"], a=["m0"])
+    client.sadd(f"{BASE}:marks_index", "a")
+    client.expire(f"{BASE}:messages", 500)
+    async with store_of(redis_url) as store:
+        await write(store, page([make_message("m1", "a", "new")], offset=1))
+    assert client.ttl(f"{BASE}:marks_index") == client.ttl(f"{BASE}:mark:a") == -1
+    assert client.ttl(f"{BASE}:mark:new") in (499, 500)
+
+
 async def test_write_clears_what_an_expired_memory_left(
     client: redis.Redis, redis_url: str
 ) -> None:

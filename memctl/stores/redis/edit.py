@@ -14,18 +14,23 @@ lists, an id in any of them has the mark.
 
 from __future__ import annotations
 
-import json
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, islice
 from typing import NamedTuple
 
 from memctl.model import Change, Memory, WriteResult
 from memctl.stores.catalog import IdSet
+from memctl.stores.redis.before import (
+    KEPT_EXPIRIES,
+    KEPT_IDS,
+    MemoryBefore,
+    expiry_command,
+    other_expiries,
+)
 from memctl.stores.redis.keys import (
     MARK,
     MARKS_INDEX,
@@ -41,7 +46,6 @@ from memctl.stores.redis.keys import (
 from memctl.stores.redis.pipeline import WRONG_TYPE, Command, PackedCommands, Pipeline
 from memctl.stores.redis.scan import MemoryRef
 from memctl.stores.redis.snapshot import (
-    ABSENT,
     IdChunks,
     IdList,
     MemorySnapshot,
@@ -65,12 +69,6 @@ Insertion = tuple[bytes | None, bytes]
 
 _TOGETHER = 50_000
 """So many ids of several memories are listed together."""
-_KEPT_IDS = 10_000
-"""Lists of more ids are not kept as they were."""
-_KEPT_EXPIRIES = 100_000
-"""The expiries of more keys are not kept where they differ from that of their memory."""
-_TOLERANCE = 1000
-"""Keys whose expiries differ by less, in milliseconds, were given them at once."""
 _FEW_REMOVALS = 8
 """So many ids are removed from a list one by one; Redis searches all of it for each."""
 
@@ -170,17 +168,10 @@ class Editor:
             ttls = self._pipeline.execute((b"PTTL", one.base + name) for name in names)
             passed = (time.monotonic() - snapshot.taken) * 1000
             expected = max(0, snapshot.ttl - passed) if snapshot.ttl >= 0 else snapshot.ttl
-            for name, ttl in zip(names, ttls, strict=True):
-                same = ttl == expected if min(ttl, expected) < 0 else _is_near(ttl, expected)
-                if ttl != ABSENT and not same:
-                    found[name] = ttl
-            if len(found) > _KEPT_EXPIRIES:
+            found |= other_expiries(names, ttls, expected)
+            if len(found) > KEPT_EXPIRIES:
                 return {}
         return found
-
-
-def _is_near(ttl: float, other: float) -> bool:
-    return abs(ttl - other) < _TOLERANCE
 
 
 class WatchedState(NamedTuple):
@@ -317,7 +308,7 @@ class ChangeApplier:
     def commands(self) -> Iterator[Command | PackedCommands]:
         """Yield commands that change the memory; all are to run at one moment, or none."""
         changes = self.changes
-        if not changes.written and not changes.deleted:
+        if self._only_restores and (self._anew or changes.before.index is None):
             return
         if self._anew:
             yield from self._clear()
@@ -336,6 +327,11 @@ class ChangeApplier:
                 yield from removal_commands(its, self._is_dropped(name))
         yield from self._index_marks()
         yield from self._expire(restored)
+
+    @property
+    def _only_restores(self) -> bool:
+        """Return whether no message changes: what was there before may be restored."""
+        return not (self.changes.written or self.changes.deleted)
 
     # What undo could not tell
 
@@ -356,7 +352,7 @@ class ChangeApplier:
         names = {name for name in names if name in self._marks}
         repeats = bool(changes.deleted and self._messages.ids.duplicates)
         count = sum(self._marks[name].count for name in names) + repeats * self._messages.count
-        if self._anew or count > _KEPT_IDS:
+        if self._anew or count > KEPT_IDS:
             return MemoryBefore()
         lists: dict[bytes, list[bytes] | None] = {}
         for mark in sorted({canonical_mark(name) for name in names}):
@@ -473,13 +469,14 @@ class ChangeApplier:
         for name in names:
             if (its := own.get(name, -1 if ttl is None else ttl)) >= 0:
                 yield (b"PEXPIRE", self._base + name, b"%d" % its)
+        if self._only_restores:
+            yield from (expiry_command(self._base + name, its) for name, its in own.items())
         if not own:
             return
         for _, id in self.changes.insertions():
             then = own.get(PAYLOAD + id)
             if then is not None:
-                key = self._base + PAYLOAD + id
-                yield (b"PERSIST", key) if then < 0 else (b"PEXPIRE", key, b"%d" % then)
+                yield expiry_command(self._base + PAYLOAD + id, then)
 
 
 def _refuse(ids: Iterator[bytes], reason: str) -> None:
@@ -489,63 +486,6 @@ def _refuse(ids: Iterator[bytes], reason: str) -> None:
 
 
 # Changes on their way
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryBefore:
-    """The parts of a memory that were not as memctl would make them.
-
-    A list of a mark is None where it would be made so, and ``index`` where nothing is known.
-    """
-
-    lists: dict[bytes, list[bytes] | None] = field(default_factory=dict)
-    index: frozenset[bytes] | None = None
-    names: list[bytes] = field(default_factory=list)
-    """The lists that were changed."""
-    messages: list[bytes] = field(default_factory=list)
-    """The list of messages, where ids repeat in it."""
-    expiries: dict[bytes, int] = field(default_factory=dict)
-    """The PTTL of keys, by what follows the base; -1 for those that did not expire."""
-
-    def dump(self) -> str:
-        """Return it as a text; empty where there is nothing."""
-        if not self.expiries and self.index is None:
-            return ""
-        return json.dumps(
-            {
-                "lists": {
-                    decode(name): None if ids is None else [*map(decode, ids)]
-                    for name, ids in self.lists.items()
-                },
-                "index": None if self.index is None else sorted(map(decode, self.index)),
-                "names": [*map(decode, self.names)],
-                "messages": [*map(decode, self.messages)],
-            }
-            | ({"expiries": _by_text(self.expiries)} if self.expiries else {})
-        )
-
-    @classmethod
-    def load(cls, text: str) -> MemoryBefore:
-        """Return it from a text, nothing where another store wrote that."""
-        try:
-            found = json.loads(text) if text else {}
-            index = found["index"]
-            return cls(
-                {
-                    encode(name): None if ids is None else [*map(encode, ids)]
-                    for name, ids in found["lists"].items()
-                },
-                None if index is None else frozenset(map(encode, index)),
-                [*map(encode, found["names"])],
-                [*map(encode, found["messages"])],
-                {encode(name): int(ttl) for name, ttl in found.get("expiries", {}).items()},
-            )
-        except (ValueError, KeyError, TypeError, AttributeError):
-            return cls()
-
-
-def _by_text(values: dict[bytes, int]) -> dict[str, int]:
-    return {decode(name): value for name, value in values.items()}
 
 
 class ChangeGroup(NamedTuple):

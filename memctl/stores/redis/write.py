@@ -23,6 +23,12 @@ from memctl.model import LARGEST_MESSAGE, Memory, MemoryKey, StoredMessage, Writ
 from memctl.spool import ItemSpool
 from memctl.stores.batching import Large, Small
 from memctl.stores.catalog import IdSet
+from memctl.stores.redis.before import (
+    KEPT_EXPIRIES,
+    KEPT_IDS,
+    MemoryBefore,
+    other_expiries,
+)
 from memctl.stores.redis.keys import (
     LEASE,
     MARK,
@@ -92,12 +98,13 @@ class TargetState(NamedTuple):
     """The first ids of those that are held."""
     known: int
     """The number of messages to be added that have a payload already."""
-    indexed: bool
+    indexed: frozenset[bytes]
+    """The names in ``marks_index``."""
     marks: dict[bytes, list[bytes]]
     """The first ids of each mark list, those that are to come included."""
 
 
-_NOTHING = TargetState(0, None, [], 0, False, {})
+_NOTHING = TargetState(0, None, [], 0, frozenset(), {})
 
 
 class Writer:
@@ -142,8 +149,10 @@ class Writer:
                 results.append(WriteResult(one.key, failure=refusal.failure))
             else:
                 good.append((one, state))
-                deleted = state.held if self._mode is WriteMode.REPLACE else 0
-                results.append(WriteResult(one.key, one.count, deleted))
+                replaces = self._mode is WriteMode.REPLACE and state.held
+                deleted = state.held if replaces else 0
+                before = self._before(one.base, state) if replaces else ""
+                results.append(WriteResult(one.key, one.count, deleted, before=before))
         if not good:
             self._pipeline.execute([(b"UNWATCH",)])
         elif not self._commit(good):
@@ -183,7 +192,7 @@ class Writer:
             index, held, ttl, ids, *known = some
             left = max(ttl, 1) if held and ttl >= 0 else None
             by_mark = dict(zip(marks, heads, strict=True))
-            states.append(TargetState(held, left, ids, sum(known), bool(index), by_mark))
+            states.append(TargetState(held, left, ids, sum(known), frozenset(index), by_mark))
         return states
 
     def _known_keys(self, one: PendingMemory) -> Iterator[bytes]:
@@ -225,6 +234,60 @@ class Writer:
         for id in chain.from_iterable(some.ids for some in one.id_chunks()):
             if id in listed:
                 raise MemoryRefused("repeated-id", f"the message id {decode(id)!r} already exists")
+
+    # What undo could not tell
+
+    def _before(self, base: bytes, state: TargetState) -> str:
+        """Return what writing the replaced messages again would not restore.
+
+        Nothing of long lists: they are too much to keep.
+        """
+        lists = self._unusual_lists(base, state)
+        expiries = self._expiries(base, state)
+        indexed = with_aliases(name for name, ids in state.marks.items() if ids)
+        if not (lists or expiries) and indexed == state.indexed:
+            return ""
+        names = sorted(state.marks)
+        return MemoryBefore(lists, state.indexed, names, [], expiries).dump()
+
+    def _unusual_lists(self, base: bytes, state: TargetState) -> dict[bytes, list[bytes] | None]:
+        """Return the lists of marks that are not in the order of the messages, or lack some."""
+        filled = [name for name, ids in state.marks.items() if ids]
+        keys = [base + MESSAGES, *(base + MARK + name for name in filled)]
+        if sum(self._side.execute((b"LLEN", key) for key in keys)) > KEPT_IDS:
+            return {}
+        found: dict[bytes, list[bytes] | None] = {}
+        messages = list(chain.from_iterable(self._all_ids(base + MESSAGES, state.ids)))
+        for mark in set(map(canonical_mark, filled)):
+            pages = {
+                name: self._all_ids(base + MARK + name, state.marks[name])
+                for name in mark_aliases(mark)
+            }
+            held = {name: list(chain.from_iterable(some)) for name, some in pages.items()}
+            marked = set(chain.from_iterable(held.values()))
+            usual = [id for id in messages if id in marked]
+            if any(ids != usual for ids in held.values()):
+                found |= held
+        return found
+
+    def _expiries(self, base: bytes, state: TargetState) -> dict[bytes, int]:
+        """Return the PTTL of keys that expire at another time than their memory.
+
+        By what follows the base; -1 where they do not expire.
+        """
+        lists = [MARK + name for name, ids in state.marks.items() if ids]
+        payloads = (
+            [PAYLOAD + id for id in ids] for ids in self._all_ids(base + MESSAGES, state.ids)
+        )
+        found: dict[bytes, int] = {}
+        for names in chain([[MARKS_INDEX, *lists]], payloads):
+            *ttls, expected = self._pipeline.execute(
+                (b"PTTL", base + name) for name in [*names, MESSAGES]
+            )
+            found |= other_expiries(names, ttls, expected)
+            if len(found) > KEPT_EXPIRIES:
+                return {}
+        return found
 
     # Changing
 
@@ -275,11 +338,12 @@ class Writer:
     ) -> Iterator[Command]:
         """Let all keys of the memory expire together, as AgentScope's ``_refresh_session_ttl``.
 
-        With no new expiry, those that are not touched keep theirs.
+        With no new expiry, those that exist keep theirs.
         """
-        marks = one.marks if fresh or one.ttl is None else state.marks
-        keys = [one.base + MARK + mark for mark in marks]
-        if marks or state.indexed:
+        keeps = not fresh and one.ttl is None
+        marks = one.marks if fresh or keeps else state.marks
+        keys = [one.base + MARK + mark for mark in marks if not (keeps and state.marks[mark])]
+        if (marks or state.indexed) and not (keeps and state.indexed):
             keys.append(one.base + MARKS_INDEX)
         if fresh or one.ttl is not None:
             keys.append(one.base + MESSAGES)

@@ -226,8 +226,10 @@ def revision(part: MemoryPart, memory: Memory, *, messages: bool) -> RewritePlan
 def before_of(part: MemoryPart, memory: Memory, *, messages: bool) -> str:
     """Return what the reverse of a change of a memory would not restore."""
     found = {}
-    if _summary(part, memory) and part.summary_shape:
-        found["summary"] = part.summary_shape
+    shape = part.summary_shape
+    # The reverse may add one, lest what it leaves is no memory any more.
+    if shape and (_summary(part, memory) or (messages and shape == "missing")):
+        found["summary"] = shape
     if messages and part.content is None:
         found["content"] = "missing"
     return json.dumps(found) if found else ""
