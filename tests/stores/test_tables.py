@@ -357,6 +357,38 @@ def test_undo_restores_a_blob_that_is_no_text(run: Any, tmp_path: Path) -> None:
     assert dump(path) == before
 
 
+@pytest.mark.parametrize(
+    "changed",
+    ['content = CAST(\'{"id":"a"}\' AS BLOB)', "tokens = 9e999", "timestamp = 9e999", "who = ''"],
+)
+def test_undo_restores_values_that_no_framework_writes(
+    run: Any, tmp_path: Path, changed: str
+) -> None:
+    """A blob as it was spaced, a number that JSON lacks, and an empty name of a user."""
+    path = tmp_path / "odd.db"
+    execute(path, GUIDE)
+    execute(path, "ALTER TABLE messages ADD COLUMN who TEXT")
+    add = "INSERT INTO messages (session_id, role, content, timestamp) VALUES (?, ?, ?, ?)"
+    execute(path, add, [("s", "user", '{"id": "b"}', 1.0), ("s", "user", '{"id": "c"}', 2.0)])
+    execute(path, f"UPDATE messages SET {changed} WHERE id = 1")
+    before = dump(path)
+    store = url(path, f"{MAPPING},user:who")
+    assert run("delete", store, "--all", "-y").exit_code == 0
+    assert dump(path) == []
+    assert run("undo", "--store", store, "-y").exit_code == 0
+    assert dump(path) == before
+
+
+def test_a_time_of_many_digits_is_read_as_a_text(run: Any, tmp_path: Path) -> None:
+    path = tmp_path / "digits.db"
+    execute(path, GUIDE.replace("timestamp REAL", "timestamp TEXT"))
+    add = "INSERT INTO messages (session_id, role, content, timestamp) VALUES (?, ?, ?, ?)"
+    execute(path, add, [("s", "user", "found", "9" * 60)])
+    result = run("export", url(path), "--as", "markdown")
+    assert result.exit_code == 0
+    assert "found" in result.stdout
+
+
 def test_undo_restores_a_text_beside_json(run: Any, tmp_path: Path) -> None:
     """Although only contents in JSON are left, of which others may be texts as well."""
     path = tmp_path / "mixed.db"

@@ -179,7 +179,7 @@ class TimeFormat(NamedTuple):
                         moment = datetime.fromtimestamp(float(value) / unit, UTC)
                 case str():
                     moment = datetime.fromisoformat(value.strip())
-        except (ValueError, OverflowError, OSError):
+        except (ValueError, ArithmeticError, OSError):
             return str(value)
         if moment is None:
             return str(value)

@@ -14,6 +14,7 @@ from decimal import Decimal
 from enum import Enum
 from functools import partial
 from itertools import groupby
+from math import isfinite
 from typing import Any, ClassVar, NamedTuple
 
 from sqlalchemy import Connection, Integer, MetaData, String, Text, insert, inspect, select
@@ -714,12 +715,16 @@ class RowCodec:
         key_and_order = dict.fromkeys((*columns.key, *columns.order))
         own = {*named.values(), *key_and_order, mapping.app}
         others = [one for one in columns.all if one not in own]
+        owner = named.get("user")
+        self._owner = owner if owner and not columns.all[owner].filled else None
+        """The column of the user where it may be NULL, which is one with an empty text."""
         self._named = [(named[name], field) for name, field in _BESIDE.items() if name in named]
         self._time = named.get("time")
         self._content = named["content"]
         selected = dict.fromkeys(
             [*key_and_order, self._content, *(column for column, _ in self._named)]
             + ([self._time] if self._time else [])
+            + ([self._owner] if self._owner else [])
             + others
         )
         self._start = 2 if self.user else 1
@@ -897,6 +902,10 @@ class RowCodec:
                 if self._time not in shape and not self._keeps_time(time, raw):
                     shape[self._time] = shown(raw)
         value[CONTENT] = self._content_of(row)
+        if type(found := row[at[self._content]]) is bytes:
+            shape[self._content] = shown(found)
+        if self._owner and row[at[self._owner]] == "":
+            shape[self._owner] = ""
         content, metadata = dialect.unpack(value[CONTENT])
         if metadata is not None:
             value[CONTENT] = content
@@ -915,10 +924,10 @@ class RowCodec:
         about: dict[str, Any] = {"row": shape}
         if self._mixed and self.is_json:
             about["quoted"] = True
-        if type(row[at[self._content]]) is bytes:
-            about["bytes"] = True
-        text = jsonio.compact(about).decode()
-        odd = any(map(_is_odd, row if METADATA in value else (row[at[self._content]],)))
+        packed = jsonio.dumps if any(map(_is_odd, shape.values())) else jsonio.compact
+        text = packed(about).decode()
+        beside = METADATA in value or EXTRA in value
+        odd = any(map(_is_odd, row if beside else (row[at[self._content]],)))
         message = jsonio.dumps(value) if odd else jsonio.compact(value)
         return StoredMessage(id, message, (), position, text)
 
@@ -1031,8 +1040,6 @@ class RowCodec:
         is_json = "quoted" in shape if self._mixed and shape else self.is_json
         text = mapping.dialect.documents or is_json or not isinstance(content, str | None)
         found[named["content"]] = mapping.encode(content) if text else content
-        if "bytes" in shape and isinstance(encoded := found[named["content"]], str):
-            found[named["content"]] = encoded.encode("utf-8", "surrogatepass")
         found |= extra
         row = shape.get("row")
         raw = row if isinstance(row, dict) else {}
@@ -1080,7 +1087,9 @@ def _json(text: Any) -> Any:
 
 
 def _is_odd(value: Any) -> bool:
-    """Return whether a value may be JSON with a number that JSON lacks, such as NaN."""
+    """Return whether a value is a number that JSON lacks, such as NaN, or may be JSON with one."""
+    if isinstance(value, float):
+        return not isfinite(value)
     if isinstance(value, str):
         return "NaN" in value or "Infinity" in value
     return isinstance(value, bytes) and (b"NaN" in value or b"Infinity" in value)
