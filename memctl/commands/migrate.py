@@ -296,6 +296,10 @@ class Migration:
                 f"{count(found.grown, 'message')} added to the source meanwhile: "
                 "run again to copy them"
             )
+        if found.kept:
+            self._output.note(
+                f"{count(found.kept, 'summary')} of the target kept: the source has none"
+            )
         outcome.verified = found.equal
         if not found.equal:
             first = found.differences[0]

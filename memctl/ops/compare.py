@@ -454,7 +454,10 @@ class PrefixComparer:
         if not entries and not (page.last and (self.passed or lacks)):
             return None
         self.passed = True
-        return Page(page.memory, entries, offset, page.last)
+        memory = page.memory
+        if self.there.summary and not memory.summary:  # the target keeps its own
+            memory = replace(memory, summary=None)
+        return Page(memory, entries, offset, page.last)
 
 
 class FactComparer(PrefixComparer):
@@ -615,6 +618,8 @@ class CompareReport:
     right_messages: int = 0
     grown: int = 0
     """Messages that came to the left side after the copy: no differences."""
+    kept: int = 0
+    """Summaries that the copy left in place, because the left side has none: no differences."""
     differences: list[Difference] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     """Properties that could not be compared, because one side has no place for them."""
@@ -702,6 +707,7 @@ class _Comparison:
             if self._alike(left[key], right[key]):
                 self._report.same += 1
                 self._report.grown += left[key].messages - right[key].messages
+                self._report.kept += self._keeps_summary(left[key], right[key])
             else:
                 suspects.add(key)
         for key in sorted(left.keys() - right.keys()):
@@ -825,9 +831,14 @@ class _Comparison:
     def _alike(self, left: Fingerprint, right: Fingerprint) -> bool:
         return _same_messages(left, right) and not list(self._beside(left, right))
 
+    def _keeps_summary(self, left: Fingerprint, right: Fingerprint) -> bool:
+        """Return whether a copy left a summary in place, because its source has none."""
+        return self._copied is not None and not left.summary and bool(right.summary)
+
     def _beside(self, left: Fingerprint, right: Fingerprint) -> Iterator[tuple[str, str]]:
         """Yield the differences besides those of the messages: code and text."""
-        if self._sides.summaries_differ(left.summary, right.summary):
+        differ = self._sides.summaries_differ(left.summary, right.summary)
+        if differ and not self._keeps_summary(left, right):
             yield "summary", "the summaries differ"
         # The agent of the left side changes them while it is at work.  Where it has none, those of
         # the right side are what it was made with, such as the ``?agent=`` of a URL.

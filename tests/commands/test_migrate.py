@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 
 import pytest
@@ -185,6 +186,25 @@ def test_migrate_summary_reaches_what_came_from_a_store_without_them(
     found = report(run("migrate", full, part, "--json"))
     assert (found["memories"]["written"], found["verified"]) == (1, True)
     assert run("verify", full, part).exit_code == 0
+
+
+@pytest.mark.parametrize("held", [0, 1])
+def test_migrate_keeps_the_summary_of_the_target_where_the_source_has_none(
+    run: Run, tmp_path: Path, held: int
+) -> None:
+    source, target = tmp_path / "source.json", tmp_path / "target.json"
+    entries = [samples.entry("a", 1), samples.entry("b", 2)]
+    put(str(source), entries)
+    put(str(target), entries[:held], summary="what was said")
+    before = target.read_bytes()
+    result = run("migrate", source, target, "--json")
+    assert "1 summary of the target kept: the source has none" in result.stderr
+    found = report(result)
+    assert (found["messages"]["written"], found["verified"]) == (2 - held, True)
+    assert json.loads(target.read_text())["_compressed_summary"] == "what was said"
+    assert report(run("migrate", source, target, "--json"))["memories"]["unchanged"] == 1
+    assert run("undo", "--yes").exit_code == 0
+    assert target.read_bytes() == before
 
 
 def test_migrate_expiry_needs_a_place(run: Run, redis_url: str, target: str) -> None:

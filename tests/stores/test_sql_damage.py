@@ -443,6 +443,31 @@ def test_sql_damage_of_a_table_that_is_a_view(tmp_path: Path, good: Path, run: R
     assert path.read_bytes() == before
 
 
+def test_sql_damage_of_the_name_of_a_table(tmp_path: Path, good: Path, run: Run) -> None:
+    path = tmp_path / "m.db"
+    shutil.copy(good, path)
+    with sqlite3.connect(path) as driver:
+        driver.execute("PRAGMA writable_schema = ON")
+        driver.execute("UPDATE sqlite_master SET name = CAST(name AS BLOB) WHERE name = 'message'")
+    driver.close()
+    refused = run("inspect", path)
+    assert (refused.exit_code, "check the database" in refused.stderr) == (8, True), refused.stderr
+
+
+def test_sql_damage_of_a_user_whose_messages_share_a_position(
+    tmp_path: Path, good: Path, run: Run
+) -> None:
+    path = tmp_path / "m.db"
+    shutil.copy(good, path)
+    with sqlite3.connect(path) as driver:
+        driver.execute("UPDATE session SET user_id = x'00FF' WHERE id = 's1'")
+        driver.execute("""UPDATE message SET "index" = 1 WHERE session_id = 's1'""")
+    driver.close()
+    result = run("doctor", path, "--json")
+    assert result.exit_code == 6, result.stderr
+    json.loads(result.stdout)
+
+
 async def test_sql_damage_keeps_its_memory_from_being_written(tmp_path: Path) -> None:
     database = Database("sqlite", f"sqlite:///{tmp_path}/m.db", print)
     await fill(database)

@@ -244,7 +244,7 @@ class Database(ABC):
         schema = await self.run(partial(examine_schema, typed=typed, keys=keys))
         missing = schema.missing
         if missing and not self.mode.creates:
-            others = ", ".join(visible(name) for name in schema.others[:NAMED_TABLES])
+            others = ", ".join(visible(shown_name(name)) for name in schema.others[:NAMED_TABLES])
             raise Uninitialised(
                 f"{self.label} holds no AgentScope memory: it has no table {missing[0]!r}",
                 "check the database: AgentScope's tables are users, session, "

@@ -806,7 +806,8 @@ async def scan_sessions(
                     positions = scans[key].positions
                     if type(index) is int:  # SQLite takes anything, in a damaged memory
                         (positions.own if own else positions.others).append(index)
-                    if own and row_id is not None and not row_id.startswith(_prefix(key)):
+                    # Not a text, it belongs to a damaged row.
+                    if own and isinstance(row_id, str) and not row_id.startswith(_prefix(key)):
                         scans[key].has_other_ids = True
                         name = MessageName(key, id or row_id)
                         if name in missing:

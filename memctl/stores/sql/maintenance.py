@@ -18,7 +18,7 @@ from memctl.errors import BadData, UsageError
 from memctl.model import Finding, MemoryKey
 from memctl.selection import Selection
 from memctl.store import Maintenance, Note, Record, Store
-from memctl.stores.sql.database import Database
+from memctl.stores.sql.database import Database, shown_name
 from memctl.stores.sql.dialect import COLUMNS, Dialect
 from memctl.stores.sql.locks import lock_rows
 from memctl.stores.sql.write import MAX_INDEX
@@ -454,7 +454,7 @@ class _Checks:
             first: list[str] = []
             last: MemoryKey | None = None
             async for name, position, owner, number in rows:
-                key = MemoryKey(owner or "", name)
+                key = MemoryKey("" if owner is None else shown_name(owner), shown_name(name))
                 if last is not None and key != last:
                     yield _duplicates(last, count, first)
                     count, first = 0, []

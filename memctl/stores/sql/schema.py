@@ -73,7 +73,8 @@ def examine_schema(connection: Connection, *, typed: bool, keys: bool) -> Schema
     """
     inspector = inspect(connection)
     there = set(inspector.get_table_names())
-    found = Schema([], {}, [], sorted(there - METADATA.tables.keys()))
+    # In a damaged schema of SQLite a name may be a blob.
+    found = Schema([], {}, [], sorted(there - METADATA.tables.keys(), key=str))
     for name, table in METADATA.tables.items():
         if name not in there:
             if name in inspector.get_view_names():

@@ -1,0 +1,37 @@
+"""Signals that reach a command while its store is at work."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+
+import pytest
+
+from memctl.commands._run import wait_for
+from memctl.errors import Interrupted, MemctlError, NotFound, Unavailable
+
+
+async def _cut_short(error: MemctlError) -> None:
+    """Be stopped by a signal, and report it as a driver may: as an error."""
+    signal.raise_signal(signal.SIGINT)
+    try:
+        await asyncio.sleep(60)
+    except asyncio.CancelledError:
+        raise error from None
+
+
+async def _fails() -> None:
+    raise Unavailable("the disk is full")
+
+
+def test_signal_that_a_store_reports_as_an_error_is_a_stop() -> None:
+    with pytest.raises(Interrupted) as caught:
+        wait_for(_cut_short(Unavailable("m.db: interrupted")))
+    assert caught.value.exit_code == 130
+
+
+def test_signal_does_not_hide_another_error() -> None:
+    with pytest.raises(NotFound):
+        wait_for(_cut_short(NotFound("no such memory")))
+    with pytest.raises(Unavailable):
+        wait_for(_fails())
