@@ -88,7 +88,7 @@ async def _ended(task: asyncio.Task[T], heard: list[signal.Signals]) -> T:
             raise
         raise interrupted(heard[0]) from end
     except Unavailable as end:
-        if not task.cancelling():
+        if not (heard and task.cancelling()):
             raise
         # A driver that is cut short may report that as an error of its own.
         raise interrupted(heard[0]) from end

@@ -1,4 +1,4 @@
-"""What a memory in Redis was like before a change, beyond what the reverse would restore.
+"""The state of a memory in Redis before a change, beyond what the reverse would restore.
 
 It travels as the text of ``WriteResult.before`` and ``Edit.before``.
 """
