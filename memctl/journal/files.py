@@ -14,7 +14,8 @@ from typing import BinaryIO
 from memctl import system
 from memctl.errors import Unavailable
 
-_FOLDER_MODE = 0o700
+FOLDER_MODE = 0o700
+"""No other user may enter."""
 _FILE_MODE = 0o600
 _COUNT = re.compile(rb"([0-9]{18})\n")
 _ATTEMPTS, _PAUSE = 500, 0.01
@@ -38,7 +39,7 @@ def new_folder(path: Path) -> None:
     if path.is_dir():
         return
     new_folder(path.parent)
-    path.mkdir(_FOLDER_MODE, exist_ok=True)
+    path.mkdir(FOLDER_MODE, exist_ok=True)
 
 
 def new_file(path: Path) -> BinaryIO:

@@ -42,6 +42,7 @@ from memctl.journal.changes import (
     read_changes,
 )
 from memctl.journal.files import (
+    FOLDER_MODE,
     count_up,
     create_locked,
     is_locked,
@@ -314,13 +315,9 @@ class Runs:
         Raises:
             Unavailable: the system refuses.
         """
-        now = datetime.now(UTC)
-        # Two within a millisecond are still apart.
-        run.id = f"{now:%Y%m%d-%H%M%S}-{now.microsecond // 1000:03}{secrets.token_hex(1)}"
         run.started = _now()
-        folder = self.folder / run.id
-        with refusals(folder):
-            new_folder(folder)
+        folder = self._new_folder()
+        run.id = folder.name
         journal = Journal(folder, run)
         try:
             run.number = _next_number(self.folder)
@@ -330,6 +327,18 @@ class Runs:
             journal.discard()
             raise
         return journal
+
+    def _new_folder(self) -> Path:
+        """Make the folder of a run; it is named after the time, and no other run has it."""
+        with refusals(self.folder):
+            new_folder(self.folder)
+            while True:
+                now = datetime.now(UTC)
+                word = secrets.token_hex(1)  # two within a millisecond are mostly apart
+                folder = self.folder / f"{now:%Y%m%d-%H%M%S}-{now.microsecond // 1000:03}{word}"
+                with suppress(FileExistsError):
+                    folder.mkdir(FOLDER_MODE)
+                    return folder
 
     def all(self) -> list[Run]:
         """Return the runs, the newest first; folders that are not runs are skipped."""

@@ -13,9 +13,12 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
+from memctl.journal.runs import Run as KeptRun
+from memctl.journal.runs import Runs
 from memctl.model import MemoryKey
 from memctl.testing import samples
 from tests.support.cli import Run, fails, report
@@ -35,6 +38,19 @@ def test_history_nobody_else_may_read_what_is_kept(run: Run, filled: str) -> Non
     assert found == {0o600}
     for folder in (runs_folder(), *filter(Path.is_dir, runs_folder().iterdir())):
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+def test_history_runs_that_begin_at_the_same_moment_have_their_own_ids(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    moment = datetime(2026, 11, 24, 19, 54, 4, 872_000, tzinfo=UTC)
+    words = iter(["ce", "ce", "ce", "d0"])
+    monkeypatch.setattr("memctl.journal.runs.datetime", Mock(now=Mock(return_value=moment)))
+    monkeypatch.setattr("memctl.journal.runs.secrets.token_hex", lambda _: next(words))
+    first, second = (Runs().begin(KeptRun("", "delete", "agents.db", "a")) for _ in range(2))
+    assert [first.run.id, second.run.id] == ["20261124-195404-872ce", "20261124-195404-872d0"]
+    second.discard()
+    assert [run.id for run in Runs().all()] == [first.run.id]
 
 
 def test_history_lists_what_can_be_undone(run: Run, filled: str) -> None:

@@ -27,7 +27,7 @@ from tests.trust.kills import PHASES, Broken, Trial, WriteResult, Yard
 from tests.trust.places import KINDS, PAIRS
 
 REPORT_SECONDS = 30
-TRIALS = 4
+TRIALS = 6
 """For each pair of a round; the next round has another world."""
 
 

@@ -23,7 +23,7 @@ NAMES = [name for name in samples.NAMES if len(name) < 60 and ":session:" not in
 
 
 def world(seed: str, held: Features, style: Style = _USUAL) -> list[Sample]:
-    """60 to 200 memories, in no order, with what both stores of a pair can hold (``held``).
+    """8 to 200 memories, in no order, with what both stores of a pair can hold (``held``).
 
     ``style`` is that of the messages of the first one.
     """
@@ -35,12 +35,16 @@ def world(seed: str, held: Features, style: Style = _USUAL) -> list[Sample]:
 
 
 def _world(draw: Random, held: Features) -> list[Sample]:
-    keys = [_key(draw, number) for number in range(draw.randint(60, 200))]
+    large = draw.random() < 0.3
+    count = draw.randint(60, 200) if large else draw.randint(8, 60)
+    keys = [_key(draw, number) for number in range(count)]
     shared = draw.choice(keys)
     if not held.session_owners:
         keys += [MemoryKey(f"{user}{len(keys)}", shared.session) for user in ("guest ", "G-")]
     found = [
-        samples.sample(key, _entries(draw, f"{number}.", _length(draw, number)), **_about(draw))
+        samples.sample(
+            key, _entries(draw, f"{number}.", _length(draw, number, large)), **_about(draw)
+        )
         for number, key in enumerate(keys)
     ]
     _make_heavy(draw, found[3])
@@ -78,9 +82,9 @@ def _key(draw: Random, number: int) -> MemoryKey:
     return MemoryKey(f"user{number // 3}", f"session{number}")
 
 
-def _length(draw: Random, number: int) -> int:
+def _length(draw: Random, number: int, large: bool) -> int:
     """Return the number of messages: the first memories take several pages."""
-    if number < 2:
+    if number <= large:
         return draw.randint(1001, 1500) + number * 600
     return min(300, round(draw.lognormvariate(1.5, 1)) + 1)
 
