@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -35,19 +36,18 @@ def world(seed: str, held: Features, style: Style = _USUAL) -> list[Sample]:
 
 
 def _world(draw: Random, held: Features) -> list[Sample]:
-    large = draw.random() < 0.3
-    count = draw.randint(60, 200) if large else draw.randint(8, 60)
+    [long] = draw.choices([0, 1, 2], [5, 3, 2])
+    """How many memories take several pages."""
+    count = draw.randint(60, 200) if long == 2 else draw.randint(8, 60)
     keys = [_key(draw, number) for number in range(count)]
     shared = draw.choice(keys)
     if not held.session_owners:
         keys += [MemoryKey(f"{user}{len(keys)}", shared.session) for user in ("guest ", "G-")]
     found = [
-        samples.sample(
-            key, _entries(draw, f"{number}.", _length(draw, number, large)), **_about(draw)
-        )
-        for number, key in enumerate(keys)
+        samples.sample(key, _entries(draw, f"{number}.", length), **_about(draw))
+        for number, (key, length) in enumerate(zip(keys, _lengths(draw, long), strict=False))
     ]
-    _make_heavy(draw, found[3])
+    _make_heavy(draw, found[3], 4 if long == 2 else 1)
     if held.empty:
         found.append(samples.sample(MemoryKey("nobody", f"empty {len(keys)}"), [], **_about(draw)))
     for one in found:
@@ -82,11 +82,12 @@ def _key(draw: Random, number: int) -> MemoryKey:
     return MemoryKey(f"user{number // 3}", f"session{number}")
 
 
-def _length(draw: Random, number: int, large: bool) -> int:
-    """Return the number of messages: the first memories take several pages."""
-    if number <= large:
-        return draw.randint(1001, 1500) + number * 600
-    return min(300, round(draw.lognormvariate(1.5, 1)) + 1)
+def _lengths(draw: Random, long: int) -> Iterator[int]:
+    """Yield numbers of messages: the first memories take several pages."""
+    for number in range(long):
+        yield draw.randint(1001, 1500) + number * 600
+    while True:
+        yield min(300, round(draw.lognormvariate(1.5, 1)) + 1)
 
 
 def _about(draw: Random) -> dict[str, Any]:
@@ -118,8 +119,8 @@ def _entries(draw: Random, prefix: str, count: int) -> list[StoredMessage]:
     return found
 
 
-def _make_heavy(draw: Random, one: Sample) -> None:
-    """Large messages, of which a few make a page."""
-    for number in range(draw.randint(4, 7)):
+def _make_heavy(draw: Random, one: Sample, least: int) -> None:
+    """Add large messages, of which a few make a page."""
+    for number in range(draw.randint(least, least + 3)):
         text = "large " * draw.randint(80_000, 140_000)
         one.entries.append(samples.entry(f"large {number}", number, ("hint",), content=text))
