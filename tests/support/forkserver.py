@@ -35,6 +35,7 @@ _PRELOADED = [
     "memctl.stores.sql.sqlite",
     "memctl.stores.sql.store",
     "memctl.stores.state.store",
+    "pydantic",
     "redis.asyncio",
     "rich.progress",
     "rich.table",
