@@ -34,6 +34,10 @@ NOTES = "memctl"
 """The key of the metadata under which the notes are, by the dialect that they lead back to."""
 COMPRESSED = "compressed"
 
+_MADE_OF_NONE = ""
+"""The check in the note of a message that was not made of those of the other dialect, but restored:
+the note says only what they have besides."""
+
 Message = dict[str, Any]
 
 
@@ -233,7 +237,7 @@ def take_extras(value: Message, names: Iterable[str]) -> tuple[Message, dict[str
 def _put_extras(value: Message, extras: Mapping[str, str]) -> None:
     """Give a message what ``take_extras`` took of another."""
     for name, extra in extras.items():
-        note = _take_note(value, name)[1] or _Note()  # without a check: it restores no message
+        note = _take_note(value, name)[1] or _Note(_MADE_OF_NONE)
         note.extra = extra
         _put_note(value, name, note)
 
@@ -370,8 +374,9 @@ class Joiner(Converter):
         new = _Note(extra=self._take_extra())
         if set(given) != {marks}:
             new.marks = [list(some) for some in given]
-        whole = self._restored(parts, note) if note is not None else None
-        if whole is not None:
+        restored = self._restored(parts, note) if note is not None else None
+        if restored is not None:
+            whole = restored
             if note is not None and note.marks and not self.source.holds_marks:
                 marks = tuple(note.marks[0])
             id = str(whole.get("id", group[0].id))
@@ -388,7 +393,7 @@ class Joiner(Converter):
             known = [self.source.message_id(value) for value in parts]
             new.ids = ids if ids != known else None
         if new.says_something:
-            new.check = _check([whole])
+            new.check = _check([whole]) if restored is None else _MADE_OF_NONE
             _put_note(whole, self.source.name, new)
         self._put_extras(whole)
         self._passing = {}
@@ -468,7 +473,7 @@ class Splitter(Converter):
                 if marked:
                     new.marks = [list(entry.marks)]
         if self._notes and new.says_something:
-            new.check = _check(parts)
+            new.check = _check(parts) if restored is None else _MADE_OF_NONE
             new.count = len(parts)
             if len(parts) > 1:
                 new.ids = ids

@@ -43,11 +43,13 @@ class UndoRun(ChangeRun):
         notes: runs.Notes | None = None,
         *,
         edits_first: bool = False,
+        skips_damage: bool = False,
     ) -> None:
         """``parts`` are the files of changes of the run to be undone, ``folder`` is its folder.
 
         ``notes`` are what its store said of memories.  With ``edits_first`` they are undone before
         the repairs of the store: of a run that is an undo itself, and changed the messages last.
+        ``skips_damage`` where the run was a repair, which changed memories beside their damage.
         """
         record.repairs_first = not edits_first
         of = notes.of if notes is not None else lambda _: runs.Note()
@@ -61,6 +63,7 @@ class UndoRun(ChangeRun):
         )
         self._folder = folder
         self._repaired = (folder / FILE_NAME).exists()
+        self._skips_damage = skips_damage
         self._reverted: int | None = None
         self._before = ChangeCounts(), list(self.report.failures)
         """The counts and the failures of the report before anything was planned."""
@@ -83,8 +86,8 @@ class UndoRun(ChangeRun):
             )
             self._repaired = False
         self._before = replace(self.report.planned), list(self.report.failures)
-        if self._repaired and store.features.single_session:
-            store.skip_damage()  # which the run may have put back
+        if self._skips_damage or (self._repaired and store.features.single_session):
+            store.skip_damage()  # which the run passed over, or may have put back
         something = await super().plan(_as_recorded(store, self.record))
         return something or self._repaired
 

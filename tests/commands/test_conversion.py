@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
+from memctl import jsonio
 from memctl.model import MemoryKey, StoredMessage
 from memctl.selection import Selection
 from memctl.testing import Place
-from memctl.testing.samples import sample
+from memctl.testing.samples import entry, sample
 from tests.support.backends import OF_AGENTSCOPE2, new_place
 from tests.support.cli import Run, report
 from tests.support.hostile import memories
@@ -290,6 +291,31 @@ def test_settings_that_change_come_along_with_the_next_copy(
     assert back.read_text().count("Journey") == 2
     assert run("undo", done["run"], "--store", old.text).exit_code == 0
     assert held(old) == before
+
+
+def values(place: Place) -> list[tuple[str, bytes]]:
+    """Return the messages that a place holds, by value."""
+    found = [entry for _, _, entries in held(place).values() for entry in entries]
+    return [(id, jsonio.canonical(text)) for id, _, text in found]
+
+
+@pytest.mark.parametrize("conflict", ["skip", "append"])
+def test_undo_takes_settings_back_out_of_messages_that_were_there(
+    run: Run, one: Callable[[str], Place], tmp_path: Path, conflict: str
+) -> None:
+    """They are noted in the first message of the memory, which has a name of its own."""
+    old, adk = one("sqlite"), f"sqlite:///{tmp_path}/adk.db?layout=adk&app=weather"
+    put(old, [sample(KEY, [entry("q", 0, name="Ada", metadata={"b": 1})])])
+    before = values(old)
+    report(run("migrate", old.text, adk, "--json"))
+    with closing(sqlite3.connect(tmp_path / "adk.db")) as there:
+        there.execute("""UPDATE sessions SET state = '{"city": "Oslo"}'""")
+        there.commit()
+    copied = report(run("migrate", adk, old.text, "--on-conflict", conflict, "--json"))
+    assert copied["verified"] is True
+    assert "Oslo" in str(held(old))
+    report(run("undo", "--yes", "--json"))
+    assert values(old) == before
 
 
 TARGETS = [

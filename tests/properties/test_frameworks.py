@@ -288,3 +288,21 @@ def test_settings_pass_through_another_framework(dialect: RowDialect, data: st.D
     assert memory.extra == made.extra
     back = again(dialect, convert(AGNO, dialect, memory, again(AGNO, back))[1])
     assert values == [content(one, Precision.VALUE) for one in back]
+
+
+SETTINGS = {"adk": '{"sessions":"{\\"city\\": \\"Oslo\\"}"}', "agno": '{"session":{"agent_id":"f"}}'}
+
+
+@pytest.mark.parametrize("dialect", [ADK, AGNO], ids=lambda one: one.name)
+@given(st.lists(entries_1(), min_size=1, max_size=5))
+def test_settings_that_come_and_go_leave_the_messages(
+    dialect: RowDialect, entries: list[StoredMessage]
+) -> None:
+    """A copy that brings them can be undone: the notes of the messages stay what they were."""
+    memory, shown = convert(AGENTSCOPE1, dialect, MEMORY, entries)
+    given = replace(memory, extra=SETTINGS[dialect.name])
+    memory, stored = convert(dialect, AGENTSCOPE1, given, again(dialect, shown))
+    memory, shown_again = convert(AGENTSCOPE1, dialect, memory, stored)
+    assert memory.extra == given.extra
+    without = replace(memory, extra="")
+    assert plain(convert(dialect, AGENTSCOPE1, without, shown_again)[1]) == plain(entries)

@@ -43,6 +43,7 @@ _PRELOADED = [
     "sqlalchemy.dialects.postgresql.asyncpg",
     "sqlalchemy.dialects.sqlite.aiosqlite",
     "sqlalchemy.ext.asyncio",
+    "typer._adapters",
 ]
 _REQUEST_BYTES = 200_000
 _STATUS_BYTES = 100
