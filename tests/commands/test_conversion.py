@@ -15,8 +15,8 @@ import pytest
 from memctl import jsonio
 from memctl.model import MemoryKey, StoredMessage
 from memctl.selection import Selection
-from memctl.testing import Place
-from memctl.testing.samples import entry, sample
+from memctl.testing import Place, samples
+from memctl.testing.samples import sample
 from tests.support.backends import OF_AGENTSCOPE2, new_place
 from tests.support.cli import Run, report
 from tests.support.hostile import memories
@@ -305,7 +305,7 @@ def test_undo_takes_settings_back_out_of_messages_that_were_there(
 ) -> None:
     """They are noted in the first message of the memory, which has a name of its own."""
     old, adk = one("sqlite"), f"sqlite:///{tmp_path}/adk.db?layout=adk&app=weather"
-    put(old, [sample(KEY, [entry("q", 0, name="Ada", metadata={"b": 1})])])
+    put(old, [sample(KEY, [samples.entry("q", 0, name="Ada", metadata={"b": 1})])])
     before = values(old)
     report(run("migrate", old.text, adk, "--json"))
     with closing(sqlite3.connect(tmp_path / "adk.db")) as there:

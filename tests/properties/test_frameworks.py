@@ -290,7 +290,10 @@ def test_settings_pass_through_another_framework(dialect: RowDialect, data: st.D
     assert values == [content(one, Precision.VALUE) for one in back]
 
 
-SETTINGS = {"adk": '{"sessions":"{\\"city\\": \\"Oslo\\"}"}', "agno": '{"session":{"agent_id":"f"}}'}
+SETTINGS = {
+    "adk": '{"sessions":"{\\"city\\": \\"Oslo\\"}"}',
+    "agno": '{"session":{"agent_id":"f"}}',
+}
 
 
 @pytest.mark.parametrize("dialect", [ADK, AGNO], ids=lambda one: one.name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -11,11 +12,12 @@ from typing import Any
 
 import pytest
 
+from memctl.model import MemoryKey
 from memctl.testing import Place, samples
 from memctl.testing.samples import Style, sample
 from tests.support.backends import new_place
-from tests.support.cli import Run, fails, report
-from tests.support.places import put
+from tests.support.cli import Run, fails, fill, report
+from tests.support.places import held, put
 from tests.support.servers.pool import Servers
 
 COMMANDS = [
@@ -246,6 +248,54 @@ def test_session_without_its_rows_gets_none_by_a_deletion(
     assert [rows(place, table) for table in ("user_states", "sessions")] == before[:2]
     report(run("undo", "--yes", "--json"))
     assert [rows(place, table) for table in ("user_states", "sessions", "events")] == before
+
+
+SESSIONS_OF = {
+    "sqlite-adk": ("app_states", "user_states", "sessions", "events"),
+    "sqlite-agno": ("agno_sessions", "agno_runs"),
+}
+
+
+@pytest.mark.parametrize("count", [0, 2], ids=["empty", "messages"])
+@pytest.mark.parametrize("name", SESSIONS_OF)
+def test_undo_removes_the_rows_of_sessions_that_a_copy_made(
+    run: Run, make: Callable[[str], Place], tmp_path: Path, name: str, count: int
+) -> None:
+    place, archive = make(name), str(tmp_path / "new.ndjson")
+    before = {table: rows(place, table) for table in SESSIONS_OF[name]}
+    user = next(iter(held(place))).user
+    new = [MemoryKey(user, "one"), MemoryKey(user, "two")]
+    if name == "sqlite-adk":
+        there = next(iter(held(place))).session  # of another user
+        new += [MemoryKey("zed", there), MemoryKey("zed", "three")]
+    samples.use(Style())
+    asyncio.run(fill(archive, {key: samples.entries(count) for key in new}))
+    made = report(run("import", archive, place.text, "--lossy", "--json"))
+    assert made["memories"]["written"] == len(new)
+    after = held(place)
+    undone = report(run("undo", "--yes", "--json"))
+    assert {table: rows(place, table) for table in before} == before
+    if not count:
+        return  # the undo of an undo makes no empty session
+    again = report(run("undo", undone["run"], "--yes", "--json"))
+    assert held(place) == after
+    report(run("undo", again["run"], "--yes", "--json"))
+    assert {table: rows(place, table) for table in before} == before
+
+
+def test_undo_keeps_the_row_of_a_session_whose_state_an_agent_changed(
+    run: Run, make: Callable[[str], Place], tmp_path: Path
+) -> None:
+    place, archive = make("sqlite-adk"), str(tmp_path / "new.ndjson")
+    samples.use(Style())
+    asyncio.run(fill(archive, {MemoryKey("zed", "three"): samples.entries(1)}))
+    report(run("import", archive, place.text, "--lossy", "--json"))
+    execute(place, """UPDATE sessions SET state = '{"a": 1}' WHERE user_id = 'zed'""")
+    events = len(rows(place, "events"))
+    report(run("undo", "--yes", "--json"))
+    assert len(rows(place, "events")) == events - 1
+    assert [row for row in rows(place, "sessions") if "zed" in row]
+    assert [row for row in rows(place, "user_states") if "zed" in row]
 
 
 @pytest.mark.parametrize("there", [False, True], ids=["nothing", "another"])

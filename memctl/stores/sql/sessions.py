@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -10,12 +10,17 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memctl import jsonio
 from memctl.model import Memory, MemoryKey
+from memctl.stores.edits import is_same_text
 from memctl.stores.sql.columns import shown
 from memctl.stores.sql.database import Database, shown_name
 from memctl.stores.sql.mapping import NOW, SessionTable
 
 if TYPE_CHECKING:
     from memctl.stores.sql.table import RowCodec
+
+
+MadeRows = dict[tuple[str, ...], Any]
+"""Rows that were made: the table and the names of each, with its state."""
 
 
 class Sessions:
@@ -25,6 +30,8 @@ class Sessions:
         self._codec = codec
         self._database = database
         self._mapping = codec.mapping
+        self._made: MadeRows = {}
+        """All that were made."""
 
     def _names(self, table: SessionTable, key: MemoryKey) -> dict[str, str]:
         """Return the columns that name the row of a memory, with their values."""
@@ -49,8 +56,7 @@ class Sessions:
                 continue
             condition, values = self._where(self._names(table, key))
             quoted = self._codec.quoted
-            state_text = f"CAST({quoted(table.state)} AS {self._database.dialect.text_type})"
-            sql = f"SELECT {state_text} FROM {quoted(table.table)} WHERE {condition}"
+            sql = f"SELECT {self._state_text(table)} FROM {quoted(table.table)} WHERE {condition}"
             for (text,) in await self._database.fetch_all(connection, sql, values):
                 state = _state(text, table)
                 if state:
@@ -77,14 +83,18 @@ class Sessions:
         connection: AsyncConnection,
         memories: Sequence[Memory],
         left_out: Collection[str] = (),
-    ) -> None:
-        """Make the rows that are missing for memories; one that is there stays as it is.
+        removed: Mapping[str, Any] | None = None,
+    ) -> MadeRows:
+        """Make the rows that are missing for memories, and return them.
 
-        ``left_out`` are tables that get none.
+        One that is there stays as it is.  ``left_out`` are tables that get none, ``removed`` are
+        the states of rows that were removed, which go before those in ``Memory.extra``.
         """
+        made: MadeRows = {}
         done: set[tuple[str, ...]] = set()
         for memory in memories if self._mapping.sessions else ():
             states = jsonio.loads(memory.extra.encode()) if memory.extra else {}
+            states = {**states, **(removed or {})}
             # What others refer to comes first.
             for table in reversed(self._mapping.sessions):
                 names = self._names(table, memory.key)
@@ -97,11 +107,67 @@ class Sessions:
                 row: dict[str, Any] = {**names}
                 for column, value in table.values.items():
                     row[column] = self._now() if value is NOW else value
+                made[which] = states.get(table.table) or {}
                 if table.state:
-                    row[table.state] = jsonio.dumps(states.get(table.table) or {}).decode()
+                    row[table.state] = jsonio.dumps(made[which]).decode()
                 await self._database.insert_rows(
                     connection, table.table, list(row), [tuple(row.values())]
                 )
+        return made
+
+    def keep(self, made: MadeRows) -> None:
+        """Remember rows that were made, when the transaction is over."""
+        self._made |= made
+
+    def made(self, key: MemoryKey) -> dict[str, Any]:
+        """Return the tables in which rows were made for a memory or others of it, with states."""
+        found = {}
+        for table in self._mapping.sessions:
+            which = (table.table, *self._names(table, key).values())
+            if which in self._made:
+                found[table.table] = self._made[which]
+        return found
+
+    async def unmake(
+        self, connection: AsyncConnection, key: MemoryKey, made: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Remove rows that were made for a memory without messages, and return them.
+
+        One that has got another state stays, and one that other sessions need.
+        """
+        removed = {}
+        for table in self._mapping.sessions:
+            names = self._names(table, key)
+            if table.table not in made or await self._is_needed(connection, table, names):
+                continue
+            condition, values = self._where(names)
+            name = self._codec.quoted(table.table)
+            rows = f"FROM {name} WHERE {condition}"
+            if table.state:
+                sql = f"SELECT {self._state_text(table)} {rows}"
+                found = await self._database.fetch_all(connection, sql, values)
+                if not all(_is_state(text, made[table.table]) for (text,) in found):
+                    continue
+            await connection.execute(*self._database.dialect.bind(f"DELETE {rows}", values))
+            removed[table.table] = made[table.table]
+        return removed
+
+    async def _is_needed(
+        self, connection: AsyncConnection, table: SessionTable, names: dict[str, str]
+    ) -> bool:
+        """Return whether there is a session of the user or of the application of a row."""
+        if "session" in table.names:
+            return False
+        for other in self._mapping.sessions:
+            if "session" in other.names:
+                columns = {other.names[one]: names[column] for one, column in table.names.items()}
+                if await self._has_row(connection, other, columns):
+                    return True
+        return False
+
+    def _state_text(self, table: SessionTable) -> str:
+        """Return SQL for the text of a state."""
+        return f"CAST({self._codec.quoted(table.state)} AS {self._database.dialect.text_type})"
 
     def _now(self) -> Any:
         """Return the moment, in UTC without a zone, as the driver takes it for a column."""
@@ -152,11 +218,20 @@ class Sessions:
             left = any(one.user == key.user for one in await self.names(connection))
 
 
+def _is_state(text: Any, state: Any) -> bool:
+    """Return whether the text of a row is that of a state."""
+    return text is not None and is_same_text(_bytes(text), jsonio.dumps(state))
+
+
+def _bytes(text: str | bytes) -> bytes:
+    return text if isinstance(text, bytes) else text.encode()
+
+
 def _state(text: Any, table: SessionTable) -> Any:
     """Return the value of a state; nothing where there is none."""
     if text is None:
         return None
     try:
-        return jsonio.loads(text if isinstance(text, bytes) else text.encode())
+        return jsonio.loads(_bytes(text))
     except ValueError as error:
         raise ValueError(f"its {table.state} in {table.table} is not JSON") from error

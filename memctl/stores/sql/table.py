@@ -55,7 +55,7 @@ from memctl.stores.sql.database import Database, RejectedValue, damage, is_text
 from memctl.stores.sql.dialect import MAX_PUSHED_VALUES
 from memctl.stores.sql.mapping import Mapping, mapping_of
 from memctl.stores.sql.schema import create_missing
-from memctl.stores.sql.sessions import Sessions
+from memctl.stores.sql.sessions import MadeRows, Sessions
 from memctl.stores.sql.write import of_shape
 
 BATCH_MESSAGES = 10_000
@@ -70,6 +70,10 @@ _BESIDE = {"id": ID, "role": ROLE, "name": NAME, "metadata": METADATA}
 _ROWID = "rowid"
 _MISSING = "missing"
 """The field of ``WriteResult.before`` that names the tables without a row for the memory."""
+_MADE = "made"
+"""That of the tables in which rows were made for it, with their states."""
+_REMOVED = "removed"
+"""That of the tables from which such rows were removed, with their states."""
 
 
 class _Refused(Exception):
@@ -456,16 +460,22 @@ class TableStore(Store):
                 gone = await self._clear(connection, key, held) if mode is WriteMode.REPLACE else 0
                 results.append(WriteResult(key, len(small.entries), gone))
             good = {result.key for result in results if result.failure is None}
-            await self._sessions.add(
+            made = await self._sessions.add(
                 connection, [small.memory for small in batch if small.memory.key in good]
             )
             await self._insert(connection, rows)
+        self._sessions.keep(made)
         for result, small in zip(results, batch, strict=True):
             if result.failure is None:
                 kept = 0 if mode is WriteMode.REPLACE else small.offset
                 held[result.key] = kept + result.written
         self._note(rows)
-        return results
+        return [result if result.failure else self._with_made(result) for result in results]
+
+    def _with_made(self, result: WriteResult) -> WriteResult:
+        """Return the result with the rows of sessions that were made for the memory."""
+        made = self._sessions.made(result.key)
+        return replace(result, before=json.dumps({_MADE: made})) if made else result
 
     async def _write_large(
         self, connection: AsyncConnection, large: Large, mode: WriteMode, held: dict[MemoryKey, int]
@@ -474,7 +484,7 @@ class TableStore(Store):
         try:
             async with self.database.transaction(connection):
                 await self._begin(connection, [key], held)
-                await self._sessions.add(connection, [large.memory])
+                made = await self._sessions.add(connection, [large.memory])
                 failure = self._failure(key, large.offset, mode, held)
                 if failure is not None:
                     raise RejectedValue(failure.message, failure.code)
@@ -495,8 +505,9 @@ class TableStore(Store):
                 pass
             return WriteResult(key, failure=rejected.failure)
         held[key] = written if mode is WriteMode.REPLACE else large.offset + written
+        self._sessions.keep(made)
         self._note(rows)
-        return WriteResult(key, written, gone)
+        return self._with_made(WriteResult(key, written, gone))
 
     async def _begin(
         self, connection: AsyncConnection, keys: list[MemoryKey], held: dict[MemoryKey, int]
@@ -584,14 +595,18 @@ class TableStore(Store):
         matcher = ChangeMatcher(edit.twins)
         matcher.give(edit.changes, last=True)
         placing = _Placing(codec, key)
+        noted = of_shape(edit.before)
+        made: MadeRows = {}
+        removed: dict[str, Any] = {}
         async with (
             self.database.transaction(connection),
             self.database.second_connection(connection) as second,
         ):
             missing = await self._sessions.missing(connection, key)
-            if any(change.old is None for change in edit.changes):
-                left_out = of_shape(edit.before).get(_MISSING, ())
-                await self._sessions.add(connection, [edit.memory], left_out)
+            if any(change.old is None for change in edit.changes) or noted.get(_REMOVED):
+                made = await self._sessions.add(
+                    connection, [edit.memory], noted.get(_MISSING, ()), noted.get(_REMOVED)
+                )
             condition, values = codec.of(key)
             sql = codec.select(condition, lock=True)
             try:
@@ -617,8 +632,17 @@ class TableStore(Store):
             except _Refused as error:
                 raise RejectedValue(str(error), "refused") from error
             await self._insert(connection, new)
+            if _MADE in noted and not (await self._counts(connection, [key])).get(key):
+                removed = await self._sessions.unmake(connection, key, noted[_MADE])
+        self._sessions.keep(made)
+        about = {
+            _MISSING: missing if matcher.deleted else [],
+            _REMOVED: removed,
+            _MADE: self._sessions.made(key) if made else {},
+        }
+        about = {name: value for name, value in about.items() if value}
+        before = json.dumps(about) if about else ""
         counts = matcher.written, matcher.deleted
-        before = json.dumps({_MISSING: missing}) if missing and matcher.deleted else ""
         return WriteResult(key, *counts, before=before, twins=matcher.twins())
 
     async def _taken(self, connection: AsyncConnection, placing: _Placing) -> set[tuple[Any, ...]]:
