@@ -24,6 +24,7 @@ from memctl import __version__, plugins, signals
 from memctl.commands._context import Run
 from memctl.commands._help import Helpful, Rows
 from memctl.errors import MemctlError, Unavailable, UsageError
+from memctl.location import visible
 from memctl.output.terminal import Color, Format, LogFormat, Output
 from memctl.system import EXHAUSTED
 
@@ -242,7 +243,7 @@ class Memctl(Helpful, TyperGroup):
             # Whoever read has enough.  Typer would end with 1, as of an error.
             raise typer.Exit(_PIPE_CLOSED) from error
         except OSError as error:
-            # Stores translate their own, so it is stdout that cannot be written.
+            # Of a file it would have come with its name: it is stdout that cannot be written.
             unsaid = error.__context__  # the error that could not be reported
             failure = _exhausted(error) or Unavailable(
                 f"the output cannot be written: {error.strerror}",
@@ -264,8 +265,14 @@ class Memctl(Helpful, TyperGroup):
             raise typer.Exit(cause.exit_code) from cause
         except KeyboardInterrupt as end:
             raise typer.Exit(128 + signals.stopped_by(end)) from end
-        except (typer.Exit, typer.Abort, OSError):
+        except (typer.Exit, typer.Abort):
             raise
+        except OSError as error:
+            if error.filename is None:
+                raise
+            failed = _exhausted(error) or _unusable(error)
+            _output(ctx).fail(failed, ctx.invoked_subcommand)
+            raise typer.Exit(failed.exit_code) from error
         except Exception as error:
             if found := _usage(error, ctx.command):
                 _output(ctx).fail(found, ctx.invoked_subcommand or "")
@@ -375,6 +382,12 @@ def _usage(error: Any, root: Any = None) -> UsageError | None:
         error.possibilities = None
         hint = f"memctl's option is {WORDS[name]}"
     return UsageError(error.format_message(), hint)
+
+
+def _unusable(error: OSError) -> Unavailable:
+    """Return the system's refusal of a file as an error."""
+    name = os.fsdecode(error.filename) if isinstance(error.filename, bytes) else error.filename
+    return Unavailable(f"{visible(str(name))} cannot be used: {error.strerror}")
 
 
 def _exhausted(error: Exception) -> Unavailable | None:

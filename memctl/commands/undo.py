@@ -90,7 +90,7 @@ def undo(
     undoing = UndoRun(
         *(new_record(), where, parts, folder, options, report, notes),
         edits_first=undone.repairs_first,
-        skips_damage=undone.command == "doctor",
+        skips_damage=runs.origin(undone).command == "doctor",
     )
     outcome = ChangeOutcome(undoing, location.label)
     outcome.more["undoes"] = undone.id

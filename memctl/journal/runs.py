@@ -384,6 +384,12 @@ class Runs:
             raise BadData(_unreadable(found[0]), f"see {self.folder / found[0]}")
         return run
 
+    def origin(self, run: Run) -> Run:
+        """Return the run that an undo, or an undo of an undo, is about, as far as it is kept."""
+        while run.undoes and (undone := _read(self.folder / run.undoes)) is not None:
+            run = undone
+        return run
+
     def goes_on(self, run: Run) -> bool:
         """Return whether a run has not ended yet, nor was it killed."""
         path = self.folder / run.id / RUNNING

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,16 +18,18 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from memctl.errors import Unavailable
+from memctl.model import MemoryKey, StoredMessage
 from memctl.ops.doctor.findings import KINDS, RepairMethod
 from memctl.registry import make_store, parse
 from memctl.store import OpenMode
 from memctl.stores.redis import maintenance
 from memctl.stores.redis.pipeline import Pipeline
 from memctl.stores.state.folder import SessionFolderStore
+from memctl.testing.samples import entry
 from tests.stores.test_redis_repair import FAULTS, many_without_payload
 from tests.stores.test_redis_repair import damaged as damaged_payloads
 from tests.stores.test_sql_damage import DAMAGE, dump, make_good
-from tests.support.cli import Run, fails, report
+from tests.support.cli import Run, fails, fill, report
 from tests.support.places import runs_folder
 from tests.support.redis_memories import ALL, Notes, contents, put_intact
 from tests.support.redis_sessions import BASE as SESSION
@@ -338,6 +342,60 @@ async def test_what_is_there_is_not_put_back_again(
         assert contents(client) == before
         assert await store.maintenance().revert(notes.reversed(), Notes()) == 0
         assert contents(client) == before
+
+
+# SQL
+
+
+def conversation(*blocks: list[dict[str, Any]]) -> list[StoredMessage]:
+    """Return messages of AgentScope 1.x with these contents, ``m0`` and so on."""
+    return [entry(f"m{number}", number, content=some) for number, some in enumerate(blocks)]
+
+
+CALLS = [{"type": "tool_use", "id": id, "name": "f", "input": {}} for id in ("t1", "t2")]
+RESULTS = [{"type": "tool_result", "id": id, "name": "f", "output": "x"} for id in ("t1", "t2")]
+TEXT = [{"type": "text", "text": "Hello"}]
+
+
+def test_row_set_aside_stays_at_its_place_while_others_make_room(tmp_path: Path, run: Run) -> None:
+    """The repair puts a result in before it, and the undo takes that out behind it again."""
+    path = tmp_path / "m.db"
+    put_in = conversation(CALLS[:1], CALLS[1:], RESULTS[:1], RESULTS[1:], TEXT)
+    asyncio.run(fill(str(path), {MemoryKey("u", "s"): put_in}))
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("UPDATE session SET user_id = 'v'")  # the damage is that of ``v``
+        database.execute("UPDATE message SET id = CAST('m3' AS BLOB) WHERE id = 'u-s-m3'")
+    before = dump(path)
+    done = report(run("doctor", path, "--repair", "--yes", "--json"), 6)
+    codes = {one["code"] for one in done["repaired"]}
+    assert codes > {"damaged-row", "tool-call-without-result"}
+    assert run("undo", "--yes").exit_code == 0
+    assert dump(path) == before
+
+
+def test_undo_of_a_repair_passes_over_the_damage_that_the_repair_passed_over(
+    tmp_path: Path, run: Run
+) -> None:
+    path, archive = tmp_path / "m.db", str(tmp_path / "a.ndjson")
+    asyncio.run(fill(archive, {MemoryKey("u", "s"): conversation(TEXT, CALLS[:1], TEXT)}))
+    store = f"sqlite:///{path}?layout=agentscope2"
+    report(run("import", archive, store, "--json"))
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("UPDATE messages SET payload = '[]' WHERE msg_id = 'm2'")
+
+    def payloads() -> list[Any]:
+        with closing(sqlite3.connect(path)) as database:
+            return database.execute("SELECT msg_id, payload FROM messages ORDER BY 1").fetchall()
+
+    before = [(id, json.loads(payload)) for id, payload in payloads()]
+    done = report(run("doctor", store, "--repair", "--yes", "--json"), 6)
+    assert [one["code"] for one in done["repaired"]] == ["tool-call-without-result"]
+    for _ in range(2):
+        undone = report(run("undo", "--yes", "--json"))
+        assert [(id, json.loads(payload)) for id, payload in payloads()] == before
+        again = report(run("undo", undone["run"], "--yes", "--json"))
+        assert [(id, json.loads(payload)) for id, payload in payloads()] != before
+        assert again["messages"]
 
 
 # Files

@@ -262,3 +262,20 @@ def test_faiss_is_completed_where_a_run_was_killed_between_its_files(
     assert run("delete", store, "--id", one.id, "--yes").exit_code == 0
     assert contents(store) == after
     assert not list((tmp_path / "faiss").glob("*.pending"))
+
+
+@pytest.mark.parametrize("damage", ["loop", "long name"])
+def test_index_whose_file_the_system_refuses_is_named(
+    run: Run, tmp_path: Path, damage: str
+) -> None:
+    folder = tmp_path / ("faiss" if damage == "loop" else "n" * 300)
+    if damage == "loop":
+        folder.mkdir()
+        (folder / "facts.faiss").symlink_to("facts.faiss")
+    place = config(
+        tmp_path, provider="faiss", config={"collection_name": "facts", "path": str(folder)}
+    )
+    result = run("inspect", place, "--json")
+    error = report(result, 3)["error"]
+    assert error["code"] == "unavailable"
+    assert "facts.faiss cannot be used: " in error["message"]

@@ -94,6 +94,7 @@ class SqlMaintenance(Maintenance):
                     continue
                 async with self._database.transaction(connection):
                     undone += await self._revert(connection, record)
+        self._database.forget_soundness()  # damaged rows may be back
         return undone
 
     # Repairs
