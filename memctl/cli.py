@@ -270,9 +270,9 @@ class Memctl(Helpful, TyperGroup):
         except OSError as error:
             if error.filename is None:
                 raise
-            failed = _exhausted(error) or _unusable(error)
-            _output(ctx).fail(failed, ctx.invoked_subcommand)
-            raise typer.Exit(failed.exit_code) from error
+            refused = _exhausted(error) or _unusable(error)
+            _output(ctx).fail(refused, ctx.invoked_subcommand)
+            raise typer.Exit(refused.exit_code) from error
         except Exception as error:
             if found := _usage(error, ctx.command):
                 _output(ctx).fail(found, ctx.invoked_subcommand or "")

@@ -335,28 +335,38 @@ class SummaryOverlay(StoreWrapper):
         """Write the messages, then the summary.
 
         A run that ends between the two leaves the summary missing: the next run finds and adds it.
+        Of a memory whose state is damaged nothing is written.
         """
-        headers: dict[MemoryKey, Memory] = {}
+        found: dict[MemoryKey, tuple[Memory, Memory]] = {}
+        """The memories that are being written, and their states as they were."""
+        refused: list[WriteResult] = []
 
-        async def noted() -> AsyncGenerator[Page]:
-            async for page in pages:
-                headers[page.memory.key] = page.memory
-                yield page
+        async def readable() -> AsyncGenerator[Page]:
+            async with aclosing(pages):
+                async for page in pages:
+                    memory = page.memory
+                    if memory.key not in found:
+                        try:
+                            found[memory.key] = memory, await self._state(memory.key)
+                        except DamagedState as error:
+                            refused.append(WriteResult(memory.key, failure=error.failure))
+                            while not page.last:
+                                page = await anext(pages)
+                            continue
+                    yield page
 
-        async with aclosing(self._messages.write(noted(), mode)) as results:
+        async with aclosing(self._messages.write(readable(), mode)) as results:
             async for result in results:
-                memory = headers.pop(result.key)
+                memory, there = found.pop(result.key)
                 summary = WriteResult(result.key)
                 if result.failure is None:
-                    summary = await self._write_summary(memory)
+                    summary = await self._write_summary(memory, there)
                 before = _joined(result.before, summary.before)
                 yield replace(result, failure=result.failure or summary.failure, before=before)
+        for result in refused:
+            yield result
 
-    async def _write_summary(self, memory: Memory) -> WriteResult:
-        try:
-            there = await self._state(memory.key)
-        except DamagedState as error:
-            return WriteResult(memory.key, failure=error.failure)
+    async def _write_summary(self, memory: Memory, there: Memory) -> WriteResult:
         if memory.summary is None or memory.summary == there.summary:
             return WriteResult(memory.key)
         state = replace(memory, key=there.key)

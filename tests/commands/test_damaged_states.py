@@ -92,6 +92,22 @@ def test_damaged_state_leaves_out_its_memory_alone(run: Run, tmp_path: Path) -> 
     assert {key for key, messages in contents(database).items() if messages} == {BAD}
 
 
+def test_nothing_is_written_beside_a_damaged_state(run: Run, tmp_path: Path) -> None:
+    """Neither would its summary be, and the messages alone are no copy."""
+    folder, archive, database = tmp_path / "states", tmp_path / "a.ndjson", tmp_path / "m.db"
+    asyncio.run(fill(str(folder), {BAD: [], GOOD: []}, summary=""))
+    (folder / "b_1.json").write_text('{"memory": {')
+    asyncio.run(fill(str(database), {OTHER: samples.entries(1)}))
+    new = {key: samples.entries(3) for key in (GOOD, BAD, OTHER)}
+    asyncio.run(fill(str(archive), new, summary="S"))
+    store = f"sqlite:///{database}?state={folder}"
+    done = report(run("import", archive, store, "--json"), 7)
+    assert (done["memories"]["written"], done["failures"][0]["user"]) == (2, BAD.user)
+    assert {key: len(some) for key, some in contents(str(database)).items()} == {GOOD: 3, OTHER: 3}
+    report(run("undo", "--yes", "--json"))
+    assert {key: len(some) for key, some in contents(str(database)).items()} == {OTHER: 1}
+
+
 @pytest.mark.parametrize("name", ["out.md", "out.csv"])
 def test_damaged_states_alone_are_no_export(run: Run, tmp_path: Path, name: str) -> None:
     folder = tmp_path / "states"
