@@ -243,7 +243,7 @@ class Memctl(Helpful, TyperGroup):
             # Whoever read has enough.  Typer would end with 1, as of an error.
             raise typer.Exit(_PIPE_CLOSED) from error
         except OSError as error:
-            # Of a file it would have come with its name: it is stdout that cannot be written.
+            # The error of a file would carry its name: it is stdout that cannot be written.
             unsaid = error.__context__  # the error that could not be reported
             failure = _exhausted(error) or Unavailable(
                 f"the output cannot be written: {error.strerror}",

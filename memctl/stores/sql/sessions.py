@@ -30,8 +30,8 @@ class Sessions:
         self._codec = codec
         self._database = database
         self._mapping = codec.mapping
-        self._made: MadeRows = {}
-        """All that were made."""
+        self._shared: MadeRows = {}
+        """The rows of users and applications that were made."""
 
     def _names(self, table: SessionTable, key: MemoryKey) -> dict[str, str]:
         """Return the columns that name the row of a memory, with their values."""
@@ -116,16 +116,21 @@ class Sessions:
         return made
 
     def keep(self, made: MadeRows) -> None:
-        """Remember rows that were made, when the transaction is over."""
-        self._made |= made
+        """Remember rows that were made and that others need, too, when the transaction is over."""
+        shared = {table.table for table in self._mapping.sessions if "session" not in table.names}
+        self._shared |= {which: state for which, state in made.items() if which[0] in shared}
 
-    def made(self, key: MemoryKey) -> dict[str, Any]:
-        """Return the tables in which rows were made for a memory or others of it, with states."""
+    def made(self, key: MemoryKey, made: MadeRows) -> dict[str, Any]:
+        """Return the tables in which rows that a memory needs were made, with their states.
+
+        ``made`` are those of the last transaction; rows that it shares may have been made before.
+        """
         found = {}
         for table in self._mapping.sessions:
             which = (table.table, *self._names(table, key).values())
-            if which in self._made:
-                found[table.table] = self._made[which]
+            for rows in (made, self._shared):
+                if which in rows:
+                    found[table.table] = rows[which]
         return found
 
     async def unmake(

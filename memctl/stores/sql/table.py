@@ -470,12 +470,12 @@ class TableStore(Store):
                 kept = 0 if mode is WriteMode.REPLACE else small.offset
                 held[result.key] = kept + result.written
         self._note(rows)
-        return [result if result.failure else self._with_made(result) for result in results]
+        return [one if one.failure else self._with_made(one, made) for one in results]
 
-    def _with_made(self, result: WriteResult) -> WriteResult:
+    def _with_made(self, result: WriteResult, made: MadeRows) -> WriteResult:
         """Return the result with the rows of sessions that were made for the memory."""
-        made = self._sessions.made(result.key)
-        return replace(result, before=json.dumps({_MADE: made})) if made else result
+        own = self._sessions.made(result.key, made)
+        return replace(result, before=json.dumps({_MADE: own})) if own else result
 
     async def _write_large(
         self, connection: AsyncConnection, large: Large, mode: WriteMode, held: dict[MemoryKey, int]
@@ -507,7 +507,7 @@ class TableStore(Store):
         held[key] = written if mode is WriteMode.REPLACE else large.offset + written
         self._sessions.keep(made)
         self._note(rows)
-        return self._with_made(WriteResult(key, written, gone))
+        return self._with_made(WriteResult(key, written, gone), made)
 
     async def _begin(
         self, connection: AsyncConnection, keys: list[MemoryKey], held: dict[MemoryKey, int]
@@ -638,7 +638,7 @@ class TableStore(Store):
         about = {
             _MISSING: missing if matcher.deleted else [],
             _REMOVED: removed,
-            _MADE: self._sessions.made(key) if made else {},
+            _MADE: self._sessions.made(key, made) if made else {},
         }
         about = {name: value for name, value in about.items() if value}
         before = json.dumps(about) if about else ""
