@@ -20,6 +20,7 @@ from memctl.testing import samples
 from memctl.testing.drive import write_all
 from tests.stores.test_sql_findings import ALICE, BOB, Database, fill, make_database, messages
 from tests.support.backends import sql_database
+from tests.support.cli import contents, fails, report
 from tests.support.servers.pool import Servers
 
 Run = Callable[..., Result]
@@ -635,3 +636,18 @@ def test_sql_damage_is_found_where_sqlite_takes_it_for_json(
     found = run("doctor", path, "damaged-row", "--json")
     assert found.exit_code == 6
     assert [one["code"] for one in json.loads(found.stdout)["findings"]] == ["damaged-row"]
+
+
+@pytest.mark.parametrize("value", [r'"\1"', "1e", "1.", "-"])
+def test_message_that_only_mariadb_takes_for_json_is_damaged(
+    run: Run, tmp_path: Path, servers: Servers, value: str
+) -> None:
+    database, target = make_database("mysql", tmp_path, servers), tmp_path / "t.ndjson"
+    good, bad = MemoryKey("ada", "good"), MemoryKey("ada", "bad")
+    asyncio.run(fill(database, {good: samples.entries(3), bad: samples.entries(3)}))
+    message = f'{{"id": "m0000001", "role": "user", "content": {value}}}'.encode().hex()
+    database.execute(f"UPDATE message SET msg = x'{message}' WHERE id = 'ada-bad-m0000001'")
+    fails(run("migrate", database.url, target), 7, "'ada'/'bad'", "m0000001' is not JSON")
+    assert contents(str(target)).keys() == {good}
+    found = report(run("doctor", database.url, "--json"), 6)["findings"]
+    assert ("invalid-message", "bad") in {(one["code"], one["session"]) for one in found}

@@ -90,6 +90,8 @@ class Dialect(ABC):
     """SQL that converts a text to the type of ``message.msg``."""
     big_integer: ClassVar[str] = "BIGINT"
     """The type of an integer of 64 bits in a CAST."""
+    proves_json: ClassVar[bool] = True
+    """False where the database takes for JSON what is none: each message is parsed, then."""
     typed: ClassVar[bool] = True
     """True where a column holds values of its type alone."""
     is_sound: str = ALWAYS
@@ -205,8 +207,9 @@ class Dialect(ABC):
         return "k.marks", f"LEFT JOIN ({marks}) k ON k.msg_id = m.id"
 
     def proven_payload(self) -> str:
-        """Return SQL for the message, which begins with a brace only if it is a JSON object.
+        """Return SQL for the message.
 
+        It begins with a brace only if it is a JSON object, as far as the database ``proves_json``.
         Any other has ``UNPROVEN`` in front where the database takes what is not JSON.
         """
         return self.payload

@@ -215,7 +215,9 @@ class SqlReader:
         if not self._outline:
             # SQLite takes a text up to its first NUL for JSON.
             odd = any(map(bytes.__contains__, texts, repeat(b"\0")))
-            if odd or not all(map(bytes.startswith, texts, repeat(b"{"))):
+            proves = self._database.dialect.proves_json
+            objects = map(bytes.startswith, texts, repeat(b"{"))
+            if odd or not (all(objects) if proves else are_objects(texts)):
                 texts = tuple(map(self._proven, row_ids, texts))
             if self._skip_damage and max(map(_nesting, texts)) > _DEEP:
                 self._database.doubts += 1
