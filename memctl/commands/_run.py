@@ -87,10 +87,11 @@ async def _ended(task: asyncio.Task[T], heard: list[signal.Signals]) -> T:
         if not heard:
             raise
         raise interrupted(heard[0]) from end
-    except Unavailable as end:
-        if not (heard and task.cancelling()):
+    except Exception as end:
+        # A driver that is cut short may report that as an error of its own, whatever its class.
+        told = isinstance(end, MemctlError) and not isinstance(end, Unavailable)
+        if told or not (heard and task.cancelling()):
             raise
-        # A driver that is cut short may report that as an error of its own.
         raise interrupted(heard[0]) from end
 
 

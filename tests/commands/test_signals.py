@@ -8,10 +8,10 @@ import signal
 import pytest
 
 from memctl.commands._run import wait_for
-from memctl.errors import Interrupted, MemctlError, NotFound, Unavailable
+from memctl.errors import Interrupted, NotFound, Unavailable
 
 
-async def _cut_short(error: MemctlError) -> None:
+async def _cut_short(error: Exception) -> None:
     """Be stopped by a signal, and report it as a driver may: as an error."""
     signal.raise_signal(signal.SIGINT)
     try:
@@ -20,13 +20,16 @@ async def _cut_short(error: MemctlError) -> None:
         raise error from None
 
 
-async def _fails() -> None:
-    raise Unavailable("the disk is full")
+async def _fails(error: Exception) -> None:
+    raise error
 
 
-def test_signal_that_a_store_reports_as_an_error_is_a_stop() -> None:
+@pytest.mark.parametrize(
+    "error", [Unavailable("m.db: interrupted"), ValueError("no active connection")], ids=repr
+)
+def test_signal_that_a_driver_reports_as_an_error_is_a_stop(error: Exception) -> None:
     with pytest.raises(Interrupted) as caught:
-        wait_for(_cut_short(Unavailable("m.db: interrupted")))
+        wait_for(_cut_short(error))
     assert caught.value.exit_code == 130
 
 
@@ -34,4 +37,6 @@ def test_signal_does_not_hide_another_error() -> None:
     with pytest.raises(NotFound):
         wait_for(_cut_short(NotFound("no such memory")))
     with pytest.raises(Unavailable):
-        wait_for(_fails())
+        wait_for(_fails(Unavailable("the disk is full")))
+    with pytest.raises(ValueError, match="a bug"):
+        wait_for(_fails(ValueError("a bug")))
