@@ -279,3 +279,19 @@ def test_index_whose_file_the_system_refuses_is_named(
     error = report(result, 3)["error"]
     assert error["code"] == "unavailable"
     assert "facts.faiss cannot be used: " in error["message"]
+
+
+def test_faiss_that_lacks_a_fact_of_its_index_is_not_changed(
+    run: Run, tmp_path: Path, servers: Servers
+) -> None:
+    """A write has the vectors of the facts that are there: that of the other would be lost."""
+    store = filled("faiss", tmp_path, servers)
+    [docstore] = tmp_path.rglob("faiss/*.json")
+    found = json.loads(docstore.read_bytes())
+    del found["docstore"]["m0000002"]
+    docstore.write_text(json.dumps(found))
+    before = {path: path.read_bytes() for path in docstore.parent.iterdir()}
+    assert run("inspect", store).exit_code == 0
+    for change in (("delete", store, "--all", "--yes"), ("doctor", store, "--repair", "--yes")):
+        fails(run(*change), 8, "has no payload of facts that are in the index: 1", "backup")
+    assert {path: path.read_bytes() for path in docstore.parent.iterdir()} == before

@@ -86,6 +86,8 @@ class FaissFolder(VectorStore):
             if mode.writes:
                 await self._turns.run(collection.recover)
             await collection.read()
+            if mode.writes:
+                collection.require_facts()
             if name == self.config.collection:
                 if not collection.exists and not mode.creates:
                     raise not_there(self.config, self.label, str(self._folder))
@@ -163,6 +165,8 @@ class _Collection:
         self.exists = False
         self.changed = False
         self.stray = 0
+        self._missing = 0
+        """The number of facts that have a place in the index, but no payload."""
         self._stamp: tuple[_Stamp, ...] = ()
         self._handle: int | None = None
         self._spool = sqlite3.connect("", isolation_level=None, check_same_thread=False)
@@ -225,7 +229,21 @@ class _Collection:
             return ()
         return tuple((one.st_ino, one.st_mtime_ns, one.st_size) for one in found)
 
+    def require_facts(self) -> None:
+        """Check that no fact is missing, before any changes: its vector would be lost with them.
+
+        Raises:
+            BadData: one is, so that the file is damaged.
+        """
+        if self._missing:
+            raise BadData(
+                f"{self._label}: {visible(str(self.store))} is damaged: it has no payload of facts "
+                f"that are in the index: {self._missing:,}",
+                "restore it from a backup",
+            )
+
     async def _read(self) -> None:
+        self._missing = 0
         self._spool.execute("DELETE FROM fact")
         if self._handle is not None:
             os.close(self._handle)
@@ -276,10 +294,13 @@ class _Collection:
                 else:
                     rows.append(_placed(cursor, name, value))
                 if len(rows) >= _SOME:
-                    self._spool.executemany(statement, rows)
-                    rows.clear()
-            self._spool.executemany(statement, rows)
-            rows.clear()
+                    self._take(statement, rows)
+            self._take(statement, rows)
+
+    def _take(self, statement: str, rows: list[tuple[Any, ...]]) -> None:
+        done = self._spool.executemany(statement, rows).rowcount if rows else 0
+        self._missing += len(rows) - done  # places of facts that the docstore lacks
+        rows.clear()
 
     def rows_after(self, after: int) -> list[tuple[int, bytes, bytes]]:
         """Return the next facts: numbers by which they follow one another, ids and payloads."""
