@@ -360,8 +360,8 @@ TEXT = [{"type": "text", "text": "Hello"}]
 def test_row_set_aside_stays_at_its_place_while_others_make_room(tmp_path: Path, run: Run) -> None:
     """The repair puts a result in before it, and the undo takes that out behind it again."""
     path = tmp_path / "m.db"
-    put_in = conversation(CALLS[:1], CALLS[1:], RESULTS[:1], RESULTS[1:], TEXT)
-    asyncio.run(fill(str(path), {MemoryKey("u", "s"): put_in}))
+    entries = conversation(CALLS[:1], CALLS[1:], RESULTS[:1], RESULTS[1:], TEXT)
+    asyncio.run(fill(str(path), {MemoryKey("u", "s"): entries}))
     with closing(sqlite3.connect(path)) as database, database:
         database.execute("UPDATE session SET user_id = 'v'")  # the damage is that of ``v``
         database.execute("UPDATE message SET id = CAST('m3' AS BLOB) WHERE id = 'u-s-m3'")
