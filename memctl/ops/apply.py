@@ -91,6 +91,8 @@ class ChangeReport:
     staying: dict[MemoryKey, int] = field(default_factory=dict)
     """The number of messages that stay of each of these memories, as far as that was counted."""
     done: ChangeCounts = field(default_factory=ChangeCounts)
+    changed: set[MemoryKey] | None = None
+    """The memories that were changed; None unless somebody asks for them."""
     failures: list[tuple[MemoryKey, Failure]] = field(default_factory=list)
     left: int = 0
     """Memories that were not reached, because the store went away or a stop was asked for."""
@@ -220,6 +222,8 @@ async def _apply(
                     report.failures.append((result.key, result.failure))
                 else:
                     _count(report.done, done, result)
+                    if report.changed is not None:
+                        report.changed.add(result.key)
                     progress.advance(memories=1, messages=done.messages)
     return changed
 

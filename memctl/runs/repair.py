@@ -8,6 +8,7 @@ from memctl.dialects.agentscope1 import AGENTSCOPE1
 from memctl.errors import UsageError
 from memctl.journal import runs
 from memctl.model import Finding, MemoryKey
+from memctl.ops.apply import ChangeReport
 from memctl.ops.doctor.check import Limits
 from memctl.ops.doctor.findings import KINDS
 from memctl.ops.doctor.repair import RepairPlanner, StoreRepairs
@@ -35,6 +36,7 @@ class RepairRun(ChangeRun):
             where,
             self._planner,
             options,
+            ChangeReport(changed=set()),
         )
 
     @property
@@ -46,11 +48,9 @@ class RepairRun(ChangeRun):
         """Return what was repaired, by memory where messages were edited; see ``repairable``."""
         if self.dry_run:
             return self.repairable()
-        failed = {key for key, _ in self.report.failures}
+        changed = self.report.changed or set()
         edited = {
-            key: codes
-            for key, codes in self._planner.repaired_by_key.items()
-            if self.begun and key not in failed
+            key: codes for key, codes in self._planner.repaired_by_key.items() if key in changed
         }
         return _sorted(edited, self._store_repairs.done)
 

@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 import sqlite3
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import redis
 
 from memctl.errors import Unavailable
 from memctl.model import MemoryKey, StoredMessage
+from memctl.stores.sql.edit import SqlEditor
 from memctl.stores.sql.maintenance import SqlMaintenance
 from tests.support import histories
 from tests.support.cli import Run, fails, fill, report
@@ -276,5 +278,22 @@ def test_repair_that_fails_in_the_middle_is_partial(
     assert run("undo", found["run"]).exit_code == 0
 
 
+def test_repair_that_cannot_write_has_repaired_nothing(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "m.db"
+    asyncio.run(fill(str(path), {MemoryKey("u", "s"): messages(2, "hint")}))
+    before = path.read_bytes()
+    monkeypatch.setattr(SqlEditor, "edit", _lost_edit)
+    found = report(run("doctor", path, "--repair", "--yes", "--json"), 3)
+    assert found["repaired"] == []
+    assert "repaired" not in run("doctor", path, "--repair", "--yes").stdout
+    assert path.read_bytes() == before
+
+
 async def _lost(*_: Any) -> Any:
     raise Unavailable("it went away")
+
+
+async def _lost_edit(*_: Any) -> AsyncGenerator[Any]:
+    yield await _lost()
