@@ -207,7 +207,8 @@ def _report(location: Location, found: Diagnosis | None, outcome: RepairOutcome 
     def table() -> RenderableType:
         parts = []
         if outcome:
-            parts.append(tables.repairs(outcome.repaired(), outcome.run, dry_run=outcome.dry_run))
+            about = {"dry_run": outcome.dry_run, "failed": found is None}
+            parts.append(tables.repairs(outcome.repaired(), outcome.run, **about))
         if found:
             parts.append(tables.findings(location.label, found))
         return tables.stacked(parts)

@@ -703,11 +703,13 @@ def repaired_row(finding: Finding) -> dict[str, Any]:
     return {name: found[name] for name in names if name in found}
 
 
-def repairs(faults: list[Finding], run: str | None, *, dry_run: bool) -> RenderableType:
+def repairs(
+    faults: list[Finding], run: str | None, *, dry_run: bool, failed: bool = False
+) -> RenderableType:
     """Return what was repaired, a line a kind, and how to undo it."""
     done = "would be repaired" if dry_run else "repaired"
     if not faults:
-        return Text("nothing to repair", "bold")
+        return Text("nothing was repaired" if failed else "nothing to repair", "bold")
     text = Text(done, "bold green")
     for code, some in groupby(faults, key=lambda finding: finding.code):
         number = sum(finding.count for finding in some)

@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
 import pymysql
+from pymysql.constants import ER
 
 from tests.support.servers import (
     Missing,
@@ -72,7 +73,11 @@ class Mariadb:
                 "SELECT id FROM information_schema.processlist WHERE db = %s", [_database(url)]
             )
             for (number,) in list(cursor.fetchall()):
-                cursor.execute(f"KILL CONNECTION {number}")
+                try:
+                    cursor.execute(f"KILL CONNECTION {number}")
+                except pymysql.OperationalError as error:
+                    if error.args[0] != ER.NO_SUCH_THREAD:  # it has ended by itself meanwhile
+                        raise
 
     def kill(self) -> None:
         """End the server as a crash would."""
