@@ -386,8 +386,10 @@ class Runs:
 
     def origin(self, run: Run) -> Run:
         """Return the run that an undo, or an undo of an undo, is about, as far as it is kept."""
-        while run.undoes and (undone := _read(self.folder / run.undoes)) is not None:
-            run = undone
+        seen: set[str] = set()  # damaged records may lead in a circle
+        while run.undoes and run.id not in seen:
+            seen.add(run.id)
+            run = _read(self.folder / run.undoes) or run
         return run
 
     def goes_on(self, run: Run) -> bool:

@@ -704,7 +704,7 @@ def repaired_row(finding: Finding) -> dict[str, Any]:
 
 
 def repairs(
-    faults: list[Finding], run: str | None, *, dry_run: bool, failed: bool = False
+    faults: list[Finding], run: str | None, *, dry_run: bool, failed: bool
 ) -> RenderableType:
     """Return what was repaired, a line a kind, and how to undo it."""
     done = "would be repaired" if dry_run else "repaired"

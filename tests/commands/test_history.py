@@ -53,6 +53,16 @@ def test_history_runs_that_begin_at_the_same_moment_have_their_own_ids(
     assert [run.id for run in Runs().all()] == [first.run.id]
 
 
+def test_history_undos_that_lead_in_a_circle_end() -> None:
+    """As damaged records may."""
+    runs = Runs()
+    one, other = (runs.begin(KeptRun("", "undo", "agents.db", "a")) for _ in range(2))
+    for journal, undone in ((one, other), (other, one)):
+        journal.run.undoes = undone.run.id
+        journal.save()
+    assert runs.origin(one.run).id in {one.run.id, other.run.id}
+
+
 def test_history_lists_what_can_be_undone(run: Run, filled: str) -> None:
     assert run("history").stdout.strip() == "no runs are kept"
     done = report(run("delete", filled, "--mark", "hint", "--yes", "--json"))

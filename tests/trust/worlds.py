@@ -37,7 +37,7 @@ def world(seed: str, held: Features, style: Style = _USUAL) -> list[Sample]:
 
 def _world(draw: Random, held: Features) -> list[Sample]:
     [long] = draw.choices([0, 1, 2], [5, 3, 2])
-    """How many memories take several pages."""
+    """The number of memories that take several pages."""
     count = draw.randint(60, 200) if long == 2 else draw.randint(8, 60)
     keys = [_key(draw, number) for number in range(count)]
     shared = draw.choice(keys)
