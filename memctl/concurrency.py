@@ -47,6 +47,16 @@ async def in_thread(call: Callable[[], T], interrupt: Callable[[], None] | None 
         raise
 
 
+def cut_short() -> bool:
+    """Return whether the current task is being cancelled.
+
+    An error may be all that is left of that: a driver that fails while it cleans up hides the
+    ``CancelledError``.
+    """
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
 class Queue(Generic[T]):
     """Items on their way between two tasks; an error of the sender is raised at the receiver.
 

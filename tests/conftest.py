@@ -49,8 +49,12 @@ class Unawaited(logging.Handler):
         self.found: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[1] if record.exc_info else None
         # Nobody misses the end of something that was cancelled.
-        if not record.exc_info or not isinstance(record.exc_info[1], asyncio.CancelledError):
+        cancelled = isinstance(error, asyncio.CancelledError)
+        # asyncpg has a future of its own for a query that was cancelled, and waits for it no more.
+        lost = isinstance(error, ConnectionError) and str(error).startswith("unexpected conn")
+        if not cancelled and not lost:
             self.found.append(self.format(record))
 
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from typing import TypeVar
 
-from memctl.concurrency import backoff
+from memctl.concurrency import backoff, cut_short
 from memctl.errors import Busy, Lost, MemctlError
 from memctl.model import MemoryKey, Page
 from memctl.selection import Selection
@@ -85,7 +85,7 @@ class Retries:
                 return await attempt()
             except (Lost, Busy) as error:
                 # The lock that this run lost may outlive its connection for a while.
-                if not self.reached or not self._limit:
+                if not self.reached or not self._limit or cut_short():
                     raise
                 failures = 1 if achieved() > before else failures + 1
                 before = achieved()

@@ -8,7 +8,8 @@ import signal
 import pytest
 
 from memctl.commands._run import wait_for
-from memctl.errors import Interrupted, NotFound, Unavailable
+from memctl.errors import Interrupted, Lost, NotFound, Unavailable
+from memctl.ops.retry import Retries
 
 
 async def _cut_short(error: Exception) -> None:
@@ -40,3 +41,21 @@ def test_signal_does_not_hide_another_error() -> None:
         wait_for(_fails(Unavailable("the disk is full")))
     with pytest.raises(ValueError, match="a bug"):
         wait_for(_fails(ValueError("a bug")))
+
+
+async def _work(attempts: list[int]) -> None:
+    retries = Retries(5, lambda _: None)
+    retries.reached = True
+
+    async def attempt() -> None:
+        attempts.append(1)
+        await _cut_short(Lost("m.db: the connection is closed"))
+
+    await retries.run(attempt, lambda: 0)
+
+
+def test_signal_that_a_driver_reports_as_a_lost_connection_is_not_tried_again() -> None:
+    attempts: list[int] = []
+    with pytest.raises(Interrupted):
+        wait_for(_work(attempts))
+    assert len(attempts) == 1

@@ -16,6 +16,7 @@ from memctl.registry import make_store, parse
 from memctl.selection import Selection
 from memctl.store import OpenMode, Store
 from memctl.stores.sql import sqlite
+from memctl.stores.sql.sqlite_driver import Call, open_driver
 from memctl.stores.sql.sqlite_files import SnapshotCopy
 from memctl.testing import samples
 from memctl.testing.drive import write_all
@@ -202,3 +203,15 @@ async def test_sqlite_transactions_of_a_run_share_a_journal(path: Path, mode: st
 
 def has_journal(path: Path) -> bool:
     return Path(f"{path}-journal").exists()
+
+
+def test_sqlite_connection_that_is_closed_leaves_no_lock(path: Path) -> None:
+    """Even if a cursor of it with rows left is still there, as in the traceback of an error."""
+    driver = open_driver(str(path), Call())
+    driver.execute("BEGIN")
+    cursor = driver.execute("SELECT id FROM message")
+    assert cursor.fetchone()
+    driver.close()
+    with closing(sqlite3.connect(path, timeout=0)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+    driver.close()

@@ -27,6 +27,7 @@ from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from memctl.concurrency import cut_short
 from memctl.errors import BadData, Failure, Lost, MemctlError, Uninitialised
 from memctl.location import Location, visible
 from memctl.model import PAGE_ENTRIES, MemoryKey
@@ -271,7 +272,7 @@ class Database(ABC):
                     await connection.commit()
                 return
             except self._caught:
-                if not left:
+                if not left or cut_short():
                     raise
             await asyncio.sleep(CREATE_PAUSE)
 
@@ -299,10 +300,13 @@ class Database(ABC):
             RejectedValue: a value was not taken; anything else may go on.
             Contended: others were in the way.
             MemctlError: the store failed.
+            CancelledError: the task is being cancelled, which the driver took for an error.
         """
         try:
             yield
         except self._caught as error:
+            if cut_short():
+                raise asyncio.CancelledError from error
             cause = error.orig if isinstance(error, DBAPIError) and error.orig else error
             found = self.translate(cause)
             if found is None:
@@ -401,7 +405,7 @@ class Database(ABC):
                     await self.find_unsound(connection)
             yield connection
         finally:
-            with self.errors():
+            with suppress(*self._caught):  # it ends with the process
                 await connection.close()
 
     async def connect_autocommit(self) -> AsyncConnection:

@@ -333,7 +333,8 @@ class MysqlDatabase(Database):
             while rows := await cursor.fetchmany(size):
                 yield rows
         finally:
-            await cursor.close()
+            if not driver.closed:  # as it is when a read was cancelled
+                await cursor.close()
 
     async def fetch_message(self, connection: AsyncConnection, row_id: str) -> bytes:
         # In pieces: the driver would collect a large value three times.

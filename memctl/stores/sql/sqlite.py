@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
+from weakref import WeakSet
 
 import aiosqlite
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
@@ -227,6 +228,7 @@ class SqliteDatabase(Database):
         super().__init__(location, label)
         self.snapshot_copy = SnapshotCopy()
         self._threads: list[threading.Thread] = []
+        self._drivers: WeakSet[Driver] = WeakSet()
         self._file_lock = FileLock(location.path, label)
         self._has_staged_rows = False
         self._decodes_all = False
@@ -251,6 +253,7 @@ class SqliteDatabase(Database):
             if not self.mode.creates:
                 recover(path, call)
             self._driver = open_driver(uri, call)
+            self._drivers.add(self._driver)
             if self.mode.writes:
                 remove_journal(self._driver, path)
             add_functions(self._driver)
@@ -278,6 +281,9 @@ class SqliteDatabase(Database):
         for thread in self._threads:
             await asyncio.to_thread(thread.join, LOCK_TIMEOUT)
         self._threads.clear()
+        # Where a task was cancelled, aiosqlite may end the thread of a connection, but not that.
+        for driver in list(self._drivers):
+            driver.close()
 
     # Errors
 
@@ -331,7 +337,8 @@ class SqliteDatabase(Database):
                 yield connection
             finally:
                 if journal == ("delete",):
-                    with suppress(sqlite3.Error):  # somebody uses the file, and removes it then
+                    # Somebody uses the file, and removes it then; or the connection is closed.
+                    with suppress(sqlite3.Error, ValueError):
                         await driver.execute("PRAGMA journal_mode = DELETE")
 
     async def describe_unsound(self, connection: AsyncConnection) -> dict[MemoryKey, Failure]:

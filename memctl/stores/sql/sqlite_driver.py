@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from contextlib import closing, suppress
 from typing import Any, TypeVar
+from weakref import WeakSet
 
 import aiosqlite
 
@@ -32,9 +33,21 @@ class Driver(sqlite3.Connection):
     call: Call
     """The work at hand."""
 
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self._cursors: WeakSet[sqlite3.Cursor] = WeakSet()
+
     def cursor(self, factory: Any = None) -> Any:
         """Return a cursor that waits in the same way."""
-        return super().cursor(factory or _Cursor)
+        cursor: sqlite3.Cursor = super().cursor(factory or _Cursor)
+        self._cursors.add(cursor)
+        return cursor
+
+    def close(self) -> None:
+        """Close, with the cursors: one that has rows left would keep the file locked."""
+        while self._cursors:
+            self._cursors.pop().close()
+        super().close()
 
     def execute(self, *statement: Any) -> Any:
         """Execute as ``_Cursor`` does."""

@@ -8,13 +8,17 @@ from collections.abc import Callable
 import pytest
 
 from memctl.errors import BadData, NotFound
+from memctl.model import MemoryKey
 from memctl.registry import make_store
 from memctl.selection import Selection
 from memctl.store import OpenMode
 from memctl.testing import samples
 from memctl.testing.backend import Place
 from memctl.testing.drive import infos, read, write_all
-from memctl.testing.samples import Style, sample
+from memctl.testing.samples import Sample, Style, sample
+
+CANCELLED = 20
+"""The number of moments at which a read is cancelled."""
 
 
 class PlaceTests:
@@ -74,6 +78,28 @@ class PlaceTests:
             await anext(pages)
             await pages.aclose()
             assert set(await read(store)) == set(keys)
+
+    async def test_read_cancelled(self, place: Place) -> None:
+        """As Ctrl-C does: whenever it comes, the task ends as cancelled."""
+        [key] = place.keys(1)
+        async with place.store() as store:
+            await write_all(store, [sample(key, samples.entries(300))])
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        async with place.store(create=False) as store:
+            whole = await read(store)
+        seconds = clock() - began
+
+        async def work() -> dict[MemoryKey, Sample]:
+            async with place.store(create=False) as store:
+                return await read(store)
+
+        for part in range(CANCELLED):
+            task = asyncio.create_task(work())
+            await asyncio.sleep(seconds * part / CANCELLED)
+            task.cancel()
+            await asyncio.wait([task])
+            assert task.cancelled() or task.result() == whole
 
     async def test_read_twice_at_once(self, place: Place) -> None:
         """As ``verify`` of a store with itself would."""
