@@ -35,6 +35,8 @@ _MODE = 0o644
 """Others may read who holds the lock: a second run need not be the same user's."""
 _NAME_BYTES = 255
 _HOLDER_BYTES = 1000
+_CLOSED = -1
+"""In place of the handle of a file."""
 _UNFIT = re.compile(r"[^A-Za-z0-9 .,:;@()+_-]")
 """The characters that not every server passes on unchanged."""
 
@@ -90,7 +92,9 @@ class FileLock:
                 try:
                     if self._create(owner):
                         return []
-                    other = _clear(self._file) or ""
+                    other = self._clear() or ""
+                    if self._handle is not None:
+                        return []
                 except OSError as error:
                     if error.errno not in system.NO_LOCKS:
                         raise
@@ -112,8 +116,13 @@ class FileLock:
         handle, self._handle = self._handle, None
         if handle is None:
             return
-        with suppress(OSError):  # a file that stays is not locked, and in nobody's way
-            _remove(handle, self._file)
+        try:
+            if _is_at(handle, self._file):
+                handle = _remove(handle, self._file)
+        except OSError:  # a file that stays is not locked, and in nobody's way
+            pass
+        finally:
+            _close(handle)
 
     @contextmanager
     def held(self, owner: str) -> Iterator[list[str]]:
@@ -146,6 +155,28 @@ class FileLock:
         self._handle = handle
         return True
 
+    def _clear(self) -> str | None:
+        """Remove the file if nobody holds it; the text of who does, None where nobody did.
+
+        A file of another user in a folder that keeps files to their owners, such as /tmp, is held
+        instead; its text stays.
+        """
+        handle = _opened(self._file)
+        if handle is None:
+            return None
+        try:
+            if not system.lock(handle):
+                return system.read_at(handle, _HOLDER_BYTES, 0).decode(errors="replace").strip()
+            if not _is_at(handle, self._file):
+                return None
+            try:
+                handle = _remove(handle, self._file)
+            except PermissionError:
+                self._handle, handle = handle, _CLOSED
+            return None
+        finally:
+            _close(handle)
+
 
 def _lock_file(path: Path) -> Path:
     """Return the path of the lock of a file or folder, whatever link leads to it."""
@@ -158,33 +189,24 @@ def _lock_file(path: Path) -> Path:
     return real.with_name(name)
 
 
-def _clear(file: Path) -> str | None:
-    """Remove the file if nobody holds it; the text of who does, None where nobody did."""
-    handle = _opened(file)
-    if handle is None:
-        return None
-    try:
-        if not system.lock(handle):
-            return system.read_at(handle, _HOLDER_BYTES, 0).decode(errors="replace").strip()
-        handle, ours = -1, handle
-        _remove(ours, file)
-        return None
-    finally:
-        if handle >= 0:
-            os.close(handle)
+def _remove(handle: int, file: Path) -> int:
+    """Remove a file, which is open, and close it; return ``_CLOSED``.
 
-
-def _remove(handle: int, file: Path) -> None:
-    """Remove the file, if it is still what has been opened, and close it."""
-    try:
-        there = _is_at(handle, file)
-        if there and system.POSIX:
-            os.unlink(file)
-    finally:
-        os.close(handle)
-    if there and not system.POSIX:  # Windows removes no open file, whoever has opened it
+    Raises:
+        OSError: the system refuses; the file stays open.
+    """
+    if system.POSIX:
+        os.unlink(file)
+    os.close(handle)
+    if not system.POSIX:  # Windows removes no open file, whoever has opened it
         with suppress(PermissionError):
             os.unlink(file)
+    return _CLOSED
+
+
+def _close(handle: int) -> None:
+    if handle != _CLOSED:
+        os.close(handle)
 
 
 def _opened(file: Path) -> int | None:

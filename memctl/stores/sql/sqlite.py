@@ -55,6 +55,7 @@ SEARCH_ROWS = 50_000
 FIRST_ROW = -(2**63)
 
 _CANNOT_OPEN = "check who owns the file and its folder, and the limit of open files (ulimit -n)"
+_NEEDS_FOLDER = "make the folder writable: a database in WAL mode needs that even to be read"
 _OCTETS = sqlite3.sqlite_version_info >= (3, 43)
 """True where SQLite tells the size of a text without loading it."""
 _STAGED_KEYS = "memctl.staged_keys"
@@ -308,6 +309,8 @@ class SqliteDatabase(Database):
             return Unavailable(f"{self.label}: {text}", _CANNOT_OPEN)
         if name == "SQLITE_READONLY_ROLLBACK":
             return Unavailable(f"{self.label}: {text}", HINT)
+        if name == "SQLITE_READONLY_DIRECTORY":
+            return Unavailable(f"{self.label}: SQLite cannot write to its folder", _NEEDS_FOLDER)
         if name.startswith("SQLITE_READONLY"):
             return Unavailable(f"{self.label}: {text}", "make the file and its folder writable")
         if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):

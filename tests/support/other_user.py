@@ -1,0 +1,61 @@
+"""Files of another user, and memctl as a user without the rights of root."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from tests.support.processes import MEMCTL
+
+ROOT = os.geteuid() == 0
+OTHER = 65534
+"""The number of a user that every system has: nobody."""
+_PLAIN = ["setpriv", "--bounding-set=-all"] if ROOT else []
+"""Root's own Python may be out of reach for other users; root without its rights is one."""
+
+
+@cache
+def can_be_plain() -> bool:
+    """Return whether memctl can be run without the rights of root."""
+    try:
+        return subprocess.run([*_PLAIN, sys.executable, "-c", ""], check=False).returncode == 0
+    except FileNotFoundError:
+        return False
+
+
+def run_plain(*arguments: object, **settings: Any) -> subprocess.CompletedProcess[str]:
+    """Run memctl as a user who may do to a file what its mode says."""
+    words = [*_PLAIN, *MEMCTL, *map(str, arguments)]
+    return subprocess.run(
+        words, check=False, capture_output=True, text=True, stdin=subprocess.DEVNULL, **settings
+    )
+
+
+def give_away(path: Path, rights: int) -> None:
+    """Give a file or a tree to another user; ``rights`` (such as 0o4) are what is left to us.
+
+    Who may read a folder may also search it.
+    """
+    for one in [*path.rglob("*"), path]:
+        ours = rights | (1 if one.is_dir() and rights & 4 else 0)
+        if ROOT:
+            os.chown(one, OTHER, OTHER)
+            one.chmod(0o700 | ours)
+        else:
+            one.chmod(ours << 6)
+
+
+def take_back(path: Path) -> None:
+    """Make the tree accessible again, to look at it and to remove it."""
+    if ROOT:
+        return
+    path.chmod(0o700)
+    for one in path.iterdir():
+        if one.is_dir():
+            take_back(one)
+        else:
+            one.chmod(0o600)
