@@ -267,6 +267,24 @@ def _is_plain(value: Any, levels: int) -> bool:
             return False
 
 
+def in_one_line(text: bytes) -> bytes:
+    """Return the same JSON without line feeds, from which ``in_lines`` makes the text again.
+
+    A line feed becomes a carriage return with a space, a carriage return one with a tab.  Outside
+    of JSON strings, where they are escaped, all of these are but white space.
+    """
+    if b"\n" in text or b"\r" in text:
+        return text.replace(b"\r", b"\r\t").replace(b"\n", b"\r ")
+    return text
+
+
+def in_lines(text: bytes) -> bytes:
+    """Return the text that ``in_one_line`` was given."""
+    if b"\r" in text:
+        return text.replace(b"\r ", b"\n").replace(b"\r\t", b"\r")
+    return text
+
+
 def has_surrogate(text: str) -> bool:
     """Return whether a text has half of a surrogate pair, which UTF-8 cannot hold."""
     return any("\ud800" <= char <= "\udfff" for char in text)

@@ -9,12 +9,11 @@ NDJSON, compressed by zstd, written whole before anything is changed:
     {"end":{"memories":1,"changes":1}}
 
 A message stands on the line after its change where ``message`` says so: of those that go and of
-those that are put in.  Line breaks in it are written as a carriage return with a space, carriage
-returns as one with a tab: that is JSON still, on one line.  ``at`` and ``to`` are there where ids
-may repeat, ``was`` and ``shape`` where the store holds, or is to hold, the message in its own way
-(see ``Change``).  ``part``, ``extra`` and ``place`` of a memory are there where it has them,
-``before`` and ``twins`` where an undo gives the store back what it said of the memory (see
-``Edit``).  A file without its last line is not whole.
+those that are put in, without line breaks (see ``jsonio.in_one_line``).  ``at`` and ``to`` are
+there where ids may repeat, ``was`` and ``shape`` where the store holds, or is to hold, the message
+in its own way (see ``Change``).  ``part``, ``extra`` and ``place`` of a memory are there where it
+has them, ``before`` and ``twins`` where an undo gives the store back what it said of the memory
+(see ``Edit``).  A file without its last line is not whole.
 
 Runs that write down one memory after the other as they change them say ``"growing":true`` in the
 first line: when such a run is killed, what it left (NAME.part) can be read as far as it goes.
@@ -84,7 +83,7 @@ class ChangesWriter:
                     f"use --no-backup: the limit is {LARGEST_MESSAGE >> 20} MiB",
                 )
             if change.message:
-                lines.append(_in_one_line(change.message))
+                lines.append(jsonio.in_one_line(change.message))
         self.changes += len(edit.changes)
         with refusals(self._part):
             self._write(lines)
@@ -303,7 +302,7 @@ def _change(record: dict[str, Any], message: bytes) -> Change:
         record["id"],
         _marks(record["old"]),
         _marks(record["new"]),
-        _in_lines(message),
+        jsonio.in_lines(message),
         record.get("after"),
         record.get("index"),
         record.get("was", ""),
@@ -326,20 +325,6 @@ def _stored(record: dict[str, Any], message: bytes) -> Change:
 
 def _marks(marks: list[str] | None) -> tuple[str, ...] | None:
     return None if marks is None else tuple(marks)
-
-
-def _in_one_line(message: bytes) -> bytes:
-    # Outside of JSON texts, where they are escaped, all of these are but white space.
-    if b"\n" in message or b"\r" in message:
-        return message.replace(b"\r", b"\r\t").replace(b"\n", b"\r ")
-    return message
-
-
-def _in_lines(message: bytes) -> bytes:
-    """Return the message that was put in one line."""
-    if b"\r" in message:
-        return message.replace(b"\r ", b"\n").replace(b"\r\t", b"\r")
-    return message
 
 
 def _lines(file: IO[bytes], *, unfinished: bool) -> Iterator[bytes]:

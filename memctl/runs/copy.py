@@ -20,6 +20,7 @@ from memctl.registry import make_store
 from memctl.runs.change import Observer, Unobserved, lock
 from memctl.selection import Selection
 from memctl.store import Features, OpenMode, Store
+from memctl.stores.archive.store import ArchiveStore
 from memctl.stores.locks import FileLock, lock_owner
 from memctl.wrappers.embedded import embedded
 
@@ -88,7 +89,8 @@ class Recording:
         """See ``Recorder``."""
         assert self._journal is not None
         path = self._journal.folder / REPLACED
-        archive = make_store(Location("archive", str(path), path=path), OpenMode.CREATE)
+        archive = ArchiveStore(Location("archive", str(path), path=path), OpenMode.CREATE)
+        archive.keeps_lines = True
         archive.adopt(store.dialect, store.embedding)
         pages = store.read(Selection(keys=keys))
         async with archive, aclosing(archive.write(pages)) as results:

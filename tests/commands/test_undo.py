@@ -575,6 +575,33 @@ def test_undo_of_replacing_by_the_beginning_is_exact(
     assert rows() == before
 
 
+@pytest.mark.parametrize("size", [10, 2_000_000])
+def test_undo_of_replacing_gives_back_line_breaks(
+    run: Run, one: Callable[[str], Place], tmp_path: Path, size: int
+) -> None:
+    place = one("sqlite")
+    [key] = place.keys(1)
+    put(place, [sample(key, samples.entries(5))])
+
+    def messages() -> list[Any]:
+        with closing(sqlite3.connect(place.location.path)) as database:
+            return database.execute("SELECT id, msg FROM message ORDER BY id").fetchall()
+
+    with closing(sqlite3.connect(place.location.path)) as database:
+        for end, (id, text) in zip(["\n", "\r\n", "\r", "\t\n", "\r "], messages(), strict=True):
+            broken = json.dumps(json.loads(text) | {"more": "x" * size}, indent=1)
+            values = broken.replace("\n", end), id
+            database.execute("UPDATE message SET msg = ? WHERE id = ?", values)
+        database.commit()
+    before = messages()
+    origin = Place(place.backend, f"sqlite:///{tmp_path}/source.db", tmp_path)
+    put(origin, [sample(key, samples.entries(3, start=9))])
+    report(run("migrate", origin.text, place.text, "--on-conflict", "replace", "--json"))
+    assert messages() != before
+    report(run("undo", "--yes", "--json"))
+    assert messages() == before
+
+
 @pytest.mark.parametrize("named", ["", "user", "session", "user session"])
 def test_undo_of_replacing_a_state_that_is_named_in_part(
     run: Run, tmp_path: Path, named: str

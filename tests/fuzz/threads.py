@@ -6,15 +6,11 @@ What only happens with threads is the concern of other tests, and of every tenth
 from __future__ import annotations
 
 import asyncio
-import threading
 from asyncio import base_events
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 from aiosqlite import core
-
-from memctl.stores.sql import sqlite
 
 THREADS_EVERY = 10
 
@@ -32,11 +28,8 @@ class _NoThread:
     def start(self) -> None:
         pass
 
-    def join(self, timeout: float | None = None) -> None:
-        pass
-
-
-_NO_THREADS = SimpleNamespace(current_thread=_NoThread, Thread=threading.Thread)
+    def is_alive(self) -> bool:
+        return False
 
 
 class _AtOnce:
@@ -73,6 +66,5 @@ def use_threads(*, real: bool) -> None:
     core.Thread, core.SimpleQueue = (  # type: ignore[misc, assignment]
         (_real_thread, _real_queue) if real else (_NoThread, _AtOnce)
     )
-    sqlite.threading = threading if real else _NO_THREADS  # type: ignore[assignment]
     run: Any = _real_executor if real else _run_in_executor
     base_events.BaseEventLoop.run_in_executor = run  # type: ignore[method-assign]

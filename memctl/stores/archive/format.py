@@ -14,8 +14,10 @@ line.  Some fields are there only where they say something: ``part`` of a memory
 several in its session; ``extra``, what else the dialect keeps of a memory, as a text; the attribute
 ``ttl``, the seconds that it had still to live; ``index``, the position column of the SQL layout;
 ``shape``, in archives that memctl keeps for undo alone, the way in which the store held the
-message.  ``id`` is missing in archives of memctl 0.1 where it is the message's own.  Always there,
-it lets a line be written, and told from others, without a look into its message.
+message.  Line breaks in a message become spaces; in archives for undo they become what gives them
+back (see ``jsonio.in_one_line``).  ``id`` is missing in archives of memctl 0.1 where it is the
+message's own.  Always there, it lets a line be written, and told from others, without a look into
+its message.
 
 The shape of a message in an archive is JSON: the fields of its line besides the message, where
 memctl would write others, such as a mark that stands there twice.
@@ -93,16 +95,19 @@ class ArchiveWriter:
         header: Mapping[str, Any] | None = None,
         dialect: Dialect = AGENTSCOPE1,
         embedding: Embedding | None = None,
+        keeps_lines: bool = False,
     ) -> None:
         """``created`` is a time in ISO 8601; ``source`` says where the memories come from.
 
-        ``dialect`` is that of the messages, ``embedding`` the kind of their vectors.
+        ``dialect`` is that of the messages, ``embedding`` the kind of their vectors.  With
+        ``keeps_lines`` the line breaks in messages come back when they are read.
 
         ``header`` is that of the archive that is replaced, which the new one keeps.
         """
         self.memories = 0
         self.messages = 0
         self._stream = stream
+        self._keeps_lines = keeps_lines
         self._hash = hashlib.sha256()
         new = {"memctl": "archive", "version": VERSION, "created": created, "source": source}
         record = {**header, "created": created} if header else new
@@ -128,8 +133,12 @@ class ArchiveWriter:
         Raises:
             BadData: see ``message_lines``.
         """
-        for lines, messages in message_lines(entries):
+        for lines, messages in self.lines(entries):
             self.copy(lines, messages)
+
+    def lines(self, entries: Sequence[StoredMessage]) -> Iterator[tuple[bytes, int]]:
+        """See ``message_lines``."""
+        return message_lines(entries, keeps_lines=self._keeps_lines)
 
     def copy(self, lines: bytes | memoryview, messages: int) -> None:
         """Add so many messages that are lines already, or pieces of lines."""
@@ -188,7 +197,9 @@ def _bounded(line: bytes, key: MemoryKey) -> bytes:
     return line + b"\n"
 
 
-def message_lines(entries: Sequence[StoredMessage]) -> Iterator[tuple[bytes, int]]:
+def message_lines(
+    entries: Sequence[StoredMessage], *, keeps_lines: bool = False
+) -> Iterator[tuple[bytes, int]]:
     """Yield pieces of the records of messages, each with the number of messages that it ends.
 
     Stores hand out nothing but JSON objects, so that none is parsed again which looks like one.
@@ -216,7 +227,8 @@ def message_lines(entries: Sequence[StoredMessage]) -> Iterator[tuple[bytes, int
                 f"{LARGEST_REST >> 20} MiB",
             )
         yield MESSAGE, 0
-        yield _in_one_line(entry.message), 0
+        in_one_line = jsonio.in_one_line if keeps_lines else _without_line_breaks
+        yield in_one_line(entry.message), 0
         yield tail, 1
 
 
@@ -228,11 +240,9 @@ def _check(entries: Sequence[StoredMessage]) -> None:
             raise BadData(f"the message {entry.id!r} is not a JSON object: {error}") from error
 
 
-def _in_one_line(message: bytes) -> bytes:
-    if b"\n" in message or b"\r" in message:
-        # Outside of JSON texts, where they are escaped, both are but white space.
-        return message.replace(b"\n", b" ").replace(b"\r", b" ")
-    return message
+def _without_line_breaks(message: bytes) -> bytes:
+    # Outside of JSON texts, where they are escaped, both are but white space.
+    return message.replace(b"\n", b" ").replace(b"\r", b" ")
 
 
 def _tails(entries: Sequence[StoredMessage]) -> list[bytes]:
@@ -364,7 +374,7 @@ def _tail(line: Line) -> dict[str, Any] | None:
 
 def entry(message: bytes, fields: dict[str, Any]) -> StoredMessage:
     """The message of a split line; raises ValueError if it is not a JSON object with an id."""
-    message = jsonio.utf8(message)
+    message = jsonio.in_lines(jsonio.utf8(message))
     try:
         value = jsonio.outline(message)
     except ValueError:
@@ -505,7 +515,10 @@ def entries(lines: list[Line]) -> list[StoredMessage]:
     rests = _rests(lines)
     if rests is not None:
         size = len(MESSAGE)
-        texts = [bytes(line[size:end]) for line, end in zip(lines, rests.starts, strict=True)]
+        texts = [
+            jsonio.in_lines(bytes(line[size:end]))
+            for line, end in zip(lines, rests.starts, strict=True)
+        ]
         if are_objects(texts):
             lines.clear()
             return messages_from_columns(rests.ids, texts, rests.marks, rests.indexes)

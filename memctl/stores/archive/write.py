@@ -164,7 +164,7 @@ class MergedArchive(ArchiveUpdate):
     def entries(self, entries: list[StoredMessage]) -> None:
         spooled = self._spooled[self.results[-1].key]
         with system_errors(self._path, "write"):
-            for lines, messages in message_lines(entries):
+            for lines, messages in self._writer.lines(entries):
                 self._size += self._spool.write(lines)
                 spooled.messages += messages
         spooled.end = self._size

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
-import threading
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import replace
@@ -14,7 +13,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
-from weakref import WeakSet
 
 import aiosqlite
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
@@ -35,7 +33,6 @@ from memctl.stores.sql.dialect import ALWAYS, COLUMNS, UNPROVEN, Condition, Dial
 from memctl.stores.sql.huge_messages import CHUNK_BYTES, HUGE_BYTES
 from memctl.stores.sql.read import ReadMode, SqlReader
 from memctl.stores.sql.sqlite_driver import (
-    LOCK_TIMEOUT,
     Call,
     Connection,
     Driver,
@@ -228,8 +225,8 @@ class SqliteDatabase(Database):
     def __init__(self, location: Location, label: str) -> None:
         super().__init__(location, label)
         self.snapshot_copy = SnapshotCopy()
-        self._threads: list[threading.Thread] = []
-        self._drivers: WeakSet[Driver] = WeakSet()
+        self._connections: list[Connection] = []
+        """Those that were opened, and may not have ended."""
         self._file_lock = FileLock(location.path, label)
         self._has_staged_rows = False
         self._decodes_all = False
@@ -250,11 +247,9 @@ class SqliteDatabase(Database):
         uri = f"file:{quote(os.fsencode(path.absolute()))}?mode={mode}"
 
         def connect_driver(call: Call) -> Driver:
-            self._threads.append(threading.current_thread())
             if not self.mode.creates:
                 recover(path, call)
             self._driver = open_driver(uri, call)
-            self._drivers.add(self._driver)
             if self.mode.writes:
                 remove_journal(self._driver, path)
             add_functions(self._driver)
@@ -262,10 +257,14 @@ class SqliteDatabase(Database):
                 self._driver.text_factory = _decode
             return self._driver
 
+        async def connected() -> Connection:
+            connection = Connection(connect_driver, FETCH_ROWS)
+            self._connections = [one for one in self._connections if not one.has_ended]
+            self._connections.append(connection)
+            return await connect(connection)
+
         return create_async_engine(
-            "sqlite+aiosqlite://",
-            async_creator=lambda: connect(connect_driver, FETCH_ROWS),
-            poolclass=NullPool,
+            "sqlite+aiosqlite://", async_creator=connected, poolclass=NullPool
         )
 
     async def identity(self) -> str:
@@ -277,14 +276,12 @@ class SqliteDatabase(Database):
     async def close(self) -> None:
         self._file_lock.release()
         self.snapshot_copy.remove()
-        await super().close()
-        # aiosqlite lets its threads end by themselves, and their last callbacks need the loop.
-        for thread in self._threads:
-            await asyncio.to_thread(thread.join, LOCK_TIMEOUT)
-        self._threads.clear()
-        # Where a task was cancelled, aiosqlite may end the thread of a connection, but not that.
-        for driver in list(self._drivers):
-            driver.close()
+        try:
+            await super().close()
+        finally:
+            # aiosqlite lets its threads end by themselves; their last callbacks need the loop.
+            while self._connections:
+                await self._connections.pop().end()
 
     # Errors
 

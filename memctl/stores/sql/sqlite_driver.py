@@ -35,6 +35,7 @@ class Driver(sqlite3.Connection):
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
+        self.closed = False
         self._cursors: WeakSet[sqlite3.Cursor] = WeakSet()
 
     def cursor(self, factory: Any = None) -> Any:
@@ -48,6 +49,7 @@ class Driver(sqlite3.Connection):
         while self._cursors:
             self._cursors.pop().close()
         super().close()
+        self.closed = True
 
     def execute(self, *statement: Any) -> Any:
         """Execute as ``_Cursor`` does."""
@@ -110,6 +112,35 @@ def open_driver(uri: str, call: Call) -> Driver:
 class Connection(aiosqlite.Connection):
     """A connection of aiosqlite; what is cancelled ends in its thread, too."""
 
+    def __init__(self, connector: Callable[[Call], Driver], chunk_size: int) -> None:
+        """``connector`` is called in the thread."""
+        self.opening = Call()
+        self._driver: Driver | None = None
+
+        def open_it() -> Driver:
+            self._driver = connector(self.opening)
+            return self._driver
+
+        super().__init__(open_it, chunk_size)
+
+    @property
+    def has_ended(self) -> bool:
+        """Return whether the connection is closed, and its thread has ended."""
+        closed = self._driver is None or self._driver.closed
+        return closed and not self._thread.is_alive()
+
+    async def end(self) -> None:
+        """Close the connection, and wait for its thread.
+
+        Where a task was cancelled, SQLAlchemy may leave one without closing it, and aiosqlite may
+        end the thread alone.
+        """
+        if self._thread.is_alive():
+            self.stop()
+            await asyncio.to_thread(self._thread.join, LOCK_TIMEOUT)
+        if self._driver is not None and not self._thread.is_alive():
+            self._driver.close()
+
     async def _execute(self, fn: Any, *args: Any, **kwargs: Any) -> Any:
         # All methods of connections and cursors come here.
         call, driver = Call(), self._conn
@@ -145,18 +176,17 @@ class Connection(aiosqlite.Connection):
             raise sqlite3.OperationalError("interrupted")
 
 
-async def connect(connector: Callable[[Call], Driver], chunk_size: int) -> Connection:
-    """Open a connection in a thread of its own, which is not left alone when this is cancelled.
+async def connect(connection: Connection) -> Connection:
+    """Open a connection in its thread, which is not left alone when this is cancelled.
 
     Raises:
         sqlite3.Error: as the connector.
     """
-    call = Call()
-    opening = asyncio.ensure_future(_opened(Connection(lambda: connector(call), chunk_size)))
+    opening = asyncio.ensure_future(_opened(connection))
     try:
         return await asyncio.shield(opening)
     except asyncio.CancelledError:
-        call.cancelled = True
+        connection.opening.cancelled = True
         with suppress(sqlite3.Error):
             await (await opening).close()
         raise
