@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -215,3 +216,21 @@ def test_sqlite_connection_that_is_closed_leaves_no_lock(path: Path) -> None:
     with closing(sqlite3.connect(path, timeout=0)) as other:
         other.execute("BEGIN EXCLUSIVE")
     driver.close()
+
+
+def threads() -> list[threading.Thread]:
+    """Return the threads of connections."""
+    return [one for one in threading.enumerate() if "connection_worker" in one.name]
+
+
+async def test_sqlite_store_that_is_closed_ends_connections_that_are_left(path: Path) -> None:
+    """As a task that was cancelled may leave one behind: nobody closes the reading here."""
+    async with opened(path) as store:
+        pages = store.read(Selection())
+        await anext(pages)
+        assert threads()
+    assert not threads()
+    with closing(sqlite3.connect(path, timeout=0)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+    with pytest.raises(ValueError, match="no active connection"):
+        await pages.aclose()
