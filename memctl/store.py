@@ -668,6 +668,16 @@ class Store(ABC):
             BadData: the file is not what it claims to be.
         """
 
+    async def unrestorable(self, where: Selection) -> str:  # noqa: ARG002 - most keep nothing else
+        """Return what selected messages have that undo could not restore; empty if they have none.
+
+        Such as ``the column 'extra' of the table 'message'``, where it has values.
+
+        Raises:
+            MemctlError: as ``read``.
+        """
+        return ""
+
     def resolve_names(self, keys: Iterable[MemoryKey]) -> None:  # noqa: B027 - most are plain
         """Tell a store with ambiguous names which memories may be in it."""
 

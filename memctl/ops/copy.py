@@ -609,6 +609,7 @@ class _Copy:
                 else:
                     keys -= await self._duplicated(keys)
                     there = inside(self._target)
+                    keys -= await self._unrestorable(there, keys)
                     await self._recorder.replaces(there, keys)
                     keys -= self._refuse(
                         keys & there.left_out.partly, "damaged", "some of its messages are damaged"
@@ -654,6 +655,16 @@ class _Copy:
                 self._recorder.wrote(WriteResult(key, failure=failure))
             self._settle(key)
         return keys
+
+    async def _unrestorable(self, target: Store, keys: frozenset[MemoryKey]) -> Set[MemoryKey]:
+        """Let memories fail that have values which could not be restored."""
+        if not await target.unrestorable(Selection(keys=keys)):
+            return set()
+        refused: set[MemoryKey] = set()
+        for key in keys:
+            if found := await target.unrestorable(Selection(keys=frozenset({key}))):
+                refused |= self._refuse({key}, "refused", f"it has values in {found}")
+        return refused
 
     async def _duplicated(self, keys: frozenset[MemoryKey]) -> Set[MemoryKey]:
         """Let memories fail in which messages share an id that could not be restored."""

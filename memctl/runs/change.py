@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Protocol
 from weakref import WeakSet
 
 from memctl.concurrency import together
-from memctl.errors import MemctlError, NotFound, Unavailable
+from memctl.errors import BadData, MemctlError, NotFound, Unavailable
 from memctl.journal import runs
 from memctl.journal.files import refusals
 from memctl.journal.runs import Journal, Retention, Runs
@@ -299,6 +299,7 @@ class ChangeRun:
 
         Raises:
             NotFound: a named session does not exist, with ``must_exist``.
+            BadData: messages are to go that undo could not restore.
             MemctlError: as ``Store.read``; or there is no room for the journal.
         """
         runs.record_found(self.record, store.location)
@@ -316,12 +317,22 @@ class ChangeRun:
 
             something = await leaving_damaged(attempt)
         self.note_damage(store)
+        await self._refuse_unrestorable(store)
         if not something and self.where.sessions:
             await self._refuse_absent(store)
         elif not something and self.where.users:  # a user who has no memory matches nothing
             await self._note_absent(store)
         await self.check(store)
         return something
+
+    async def _refuse_unrestorable(self, store: Store) -> None:
+        if not self.report.planned.deleted or not self._options.backup or self.record.undoes:
+            return
+        if found := await store.unrestorable(whole_memories(self.where)):
+            raise BadData(
+                f"{store.label} has values in {found}, which undo could not restore",
+                "use --no-backup, or move them to a table of their own",
+            )
 
     def note_damage(self, store: Store) -> None:
         """Report the memories that were left as they are, because they are damaged."""

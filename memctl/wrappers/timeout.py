@@ -141,6 +141,10 @@ class Timeout(StoreWrapper):
         async with self._clock.answer():
             return await super().identity()
 
+    async def unrestorable(self, where: Selection) -> str:
+        async with self._clock.answer():
+            return await super().unrestorable(where)
+
     async def is_empty(self) -> bool:
         async with self._clock.answer():
             return await super().is_empty()

@@ -67,6 +67,9 @@ class StoreWrapper(Store):
     async def check_integrity(self, where: Selection) -> None:
         await self._store.check_integrity(where)
 
+    async def unrestorable(self, where: Selection) -> str:
+        return await self._store.unrestorable(where)
+
     async def keeps_summary(self, key: MemoryKey) -> bool:
         return await self._store.keeps_summary(key)
 

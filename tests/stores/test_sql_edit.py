@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import sqlite3
 from array import array
 from collections.abc import Iterable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -31,6 +34,7 @@ from memctl.testing.drive import (
 from memctl.testing.samples import sample
 from tests.stores.test_sql_row_ids import FOREIGN, NAMES
 from tests.support.backends import SQL_PLACES, sql_database
+from tests.support.cli import Run, fails, report
 from tests.support.servers.pool import Servers
 
 ALICE = MemoryKey("alice", "s")
@@ -379,3 +383,63 @@ async def test_sql_edit_value_that_is_refused_harms_no_other(servers: Servers) -
     codes = [tally.failure and tally.failure.code for tally in (results[key] for key in keys)]
     assert codes == [None, None, "refused", None, None]
     assert [len(one) for one in (await rows(url)).values()] == [2, 2, 1, 2, 2]
+
+
+async def add_column(url: str, declared: str, sets: str = "") -> None:
+    """Add a column to the table of messages, as an application may, and set it."""
+    async with make_store(parse(url), OpenMode.CHANGE) as store:
+        database = sql_database(store)
+        async with database.connect() as connection, database.transaction(connection):
+            await connection.exec_driver_sql(f"ALTER TABLE message ADD COLUMN {declared}")
+            if sets:
+                await connection.exec_driver_sql(f"UPDATE message SET {sets}")
+
+
+def test_edit_refuses_to_delete_values_that_could_not_be_restored(
+    url: str, run: Run, tmp_path: Path
+) -> None:
+    """Those of columns that AgentScope does not make: memctl neither reads nor writes them."""
+    asyncio.run(fill(url, (ALICE, [at(1), at(2)]), (AWAY, [at(1), at(2)])))
+    asyncio.run(add_column(url, "extra VARCHAR(20)", "extra = 'x' WHERE session_id = 's'"))
+    before = asyncio.run(rows(url))
+    words = ("--mark", "hint", "--yes")
+    refused = run("delete", url, *words)
+    fails(refused, 8, "has values in the column 'extra' of the table 'message'", "--no-backup")
+    assert asyncio.run(rows(url)) == before
+    source = f"{tmp_path}/new.db"
+    asyncio.run(fill(source, *[(key, new("a", "b", "c")) for key in (ALICE, AWAY)]))
+    found = report(run("migrate", source, url, "--on-conflict", "replace", "--json"), 7)
+    [failure] = found["failures"]
+    assert (failure["session"], failure["code"]) == ("s", "refused")
+    assert "column 'extra'" in failure["message"]
+    assert run("undo", "--store", url, "--yes").exit_code == 0
+    assert asyncio.run(rows(url)) == before
+    assert run("mark", "add", url, "new", "--session", "s").exit_code == 0
+    assert run("delete", url, "--session", "another", *words).exit_code == 0
+    assert run("delete", url, *words, "--no-backup").exit_code == 0
+
+
+def test_edit_deletes_where_other_columns_have_no_value_of_their_own(url: str, run: Run) -> None:
+    asyncio.run(fill(url, (ALICE, [at(1), at(2)])))
+    asyncio.run(add_column(url, "extra VARCHAR(20)"))
+    kind = "VIRTUAL" if url.startswith("sqlite") else "STORED"
+    parent = f"parent VARCHAR(255) GENERATED ALWAYS AS (session_id) {kind}"
+    asyncio.run(add_column(url, parent))
+    before = asyncio.run(rows(url))
+    assert run("delete", url, "--mark", "hint", "--yes").exit_code == 0
+    assert not asyncio.run(rows(url)).get(ALICE)
+    assert run("undo", "--store", url, "--yes").exit_code == 0
+    assert asyncio.run(rows(url)) == before
+
+
+def test_edit_of_agentscope2_refuses_to_delete_such_values(run: Run, tmp_path: Path) -> None:
+    asyncio.run(fill(f"{tmp_path}/old.db", (ALICE, new("a", "b"))))
+    path = tmp_path / "new.db"
+    url = f"sqlite:///{path}?layout=agentscope2"
+    assert run("migrate", f"{tmp_path}/old.db", url, "--lossy").exit_code == 0
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("ALTER TABLE messages ADD COLUMN extra TEXT DEFAULT 'x'")
+        database.commit()
+    words = ("--last", "1", "--yes")
+    fails(run("delete", url, *words), 8, "has values in the column 'extra' of the table 'messages'")
+    assert run("delete", url, *words, "--no-backup").exit_code == 0

@@ -1379,6 +1379,9 @@ class Agentscope2Store(Store):
     async def identity(self) -> str:
         return await self.database.identity()
 
+    async def unrestorable(self, where: Selection) -> str:
+        return await self.database.unrestorable("messages", MESSAGE_COLUMNS, where)
+
     async def is_empty(self) -> bool:
         async with self.database.snapshot(find_huge=False) as connection:
             for table in "sessions", "messages":

@@ -14,6 +14,7 @@ from collections.abc import (
     AsyncGenerator,
     Awaitable,
     Callable,
+    Collection,
     Coroutine,
     Iterator,
     Mapping,
@@ -35,7 +36,7 @@ from memctl.selection import Selection
 from memctl.store import OpenMode
 from memctl.stores.sql.dialect import Condition, Dialect
 from memctl.stores.sql.huge_messages import MAX_HUGE, HugeMessages, describe
-from memctl.stores.sql.schema import METADATA, create_tables, examine_schema
+from memctl.stores.sql.schema import METADATA, create_tables, examine_schema, other_columns
 
 if TYPE_CHECKING:
     from memctl.stores.sql.locks import ConnectionLock
@@ -49,6 +50,8 @@ CREATE_PAUSE = 0.2
 NAMED_TABLES = 10
 """The tables of somebody else that an error names at most."""
 
+_NAMED_SESSIONS = 500
+"""The sessions that a condition names at most."""
 GRANT = "grant the login SELECT to read the tables, and INSERT, UPDATE, DELETE to change them"
 FETCH_ROWS = 256
 """Rows that are fetched from a driver at a time: together at most 16 MiB."""
@@ -363,6 +366,23 @@ class Database(ABC):
                 "undone",
                 f"delete rows without a key or with a duplicate one, then add it: {name} ({key})",
             )
+
+    async def unrestorable(self, table: str, known: Collection[str], where: Selection) -> str:
+        """See ``Store.unrestorable``: columns of a table of messages besides the ``known`` ones."""
+        quote = self.dialect.quote
+        columns = await self.run(partial(other_columns, table, known))
+        sessions = {key.session for key in where.keys or ()} or where.sessions
+        condition = ""
+        if 0 < len(sessions) <= _NAMED_SESSIONS:
+            condition = "m.session_id IN :sessions AND "
+        async with self.snapshot(find_huge=False) as connection:
+            for name in columns:
+                column = quote + name.replace(quote, quote * 2) + quote
+                sql = f"SELECT 1 FROM {table} m WHERE {condition}m.{column} IS NOT NULL LIMIT 1"
+                values = {"sessions": sorted(sessions)} if condition else {}
+                if await self.fetch_all(connection, sql, values):
+                    return f"the column {visible(name)!r} of the table {table!r}"
+        return ""
 
     def is_damaged(self, key: MemoryKey) -> bool:
         """Return whether a memory is known to be damaged, as one is whose name is no text."""

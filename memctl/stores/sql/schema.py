@@ -5,6 +5,7 @@ Source: ``memory/_working_memory/_sqlalchemy_memory.py`` of agentscope 1.0.12 to
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 from sqlalchemy import (
@@ -100,6 +101,12 @@ def examine_schema(connection: Connection, *, typed: bool, keys: bool) -> Schema
             if set(key) != set(table.primary_key.columns.keys()):
                 found.keyless.append(name)
     return found
+
+
+def other_columns(table: str, known: Collection[str], connection: Connection) -> list[str]:
+    """Return the columns of a table besides the known ones, but for those that are computed."""
+    columns = inspect(connection).get_columns(table)
+    return [one["name"] for one in columns if one["name"] not in known and not one.get("computed")]
 
 
 def _holds(type_: Any, declared: Any) -> bool:

@@ -24,6 +24,7 @@ from memctl.stores.catalog import catalog
 from memctl.stores.sql.agentscope2_tables import find_layouts
 from memctl.stores.sql.database import Database
 from memctl.stores.sql.detect import preset_layouts
+from memctl.stores.sql.dialect import COLUMNS
 from memctl.stores.sql.edit import SqlEditor
 from memctl.stores.sql.erase import SqlEraser
 from memctl.stores.sql.maintenance import REPAIRS, SqlMaintenance
@@ -87,6 +88,9 @@ class SqlStore(Store):
     async def check_integrity(self, where: Selection) -> None:  # noqa: ARG002 - the tables
         if self.mode.writes:
             self.database.require_keys()
+
+    async def unrestorable(self, where: Selection) -> str:
+        return await self.database.unrestorable("message", COLUMNS["message"], where)
 
     async def is_empty(self) -> bool:
         async with self.database.snapshot(find_huge=False) as connection:
