@@ -669,9 +669,10 @@ class Store(ABC):
         """
 
     async def unrestorable(self, where: Selection) -> str:  # noqa: ARG002 - most keep nothing else
-        """Return what selected messages have that undo could not restore; empty if they have none.
+        """Return what selected messages may have that undo could not restore; empty if nothing.
 
-        Such as ``the column 'extra' of the table 'message'``, where it has values.
+        Such as ``the column 'extra' of the table 'message'``, where that has values in one of the
+        selected sessions.
 
         Raises:
             MemctlError: as ``read``.

@@ -1380,7 +1380,8 @@ class Agentscope2Store(Store):
         return await self.database.identity()
 
     async def unrestorable(self, where: Selection) -> str:
-        return await self.database.unrestorable("messages", MESSAGE_COLUMNS, where)
+        condition = self.database.dialect.session_condition(where)
+        return await self.database.find_other_values("messages", MESSAGE_COLUMNS, condition)
 
     async def is_empty(self) -> bool:
         async with self.database.snapshot(find_huge=False) as connection:

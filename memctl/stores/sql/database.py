@@ -50,8 +50,6 @@ CREATE_PAUSE = 0.2
 NAMED_TABLES = 10
 """The tables of somebody else that an error names at most."""
 
-_NAMED_SESSIONS = 500
-"""The sessions that a condition names at most."""
 GRANT = "grant the login SELECT to read the tables, and INSERT, UPDATE, DELETE to change them"
 FETCH_ROWS = 256
 """Rows that are fetched from a driver at a time: together at most 16 MiB."""
@@ -367,20 +365,20 @@ class Database(ABC):
                 f"delete rows without a key or with a duplicate one, then add it: {name} ({key})",
             )
 
-    async def unrestorable(self, table: str, known: Collection[str], where: Selection) -> str:
-        """See ``Store.unrestorable``: columns of a table of messages besides the ``known`` ones."""
+    async def find_other_values(self, table: str, known: Collection[str], where: Condition) -> str:
+        """Return a column of a table, besides the known ones, that has a value; empty if none has.
+
+        ``where`` is a condition on its rows, as ``m``.
+        """
         quote = self.dialect.quote
         columns = await self.run(partial(other_columns, table, known))
-        sessions = {key.session for key in where.keys or ()} or where.sessions
-        condition = ""
-        if 0 < len(sessions) <= _NAMED_SESSIONS:
-            condition = "m.session_id IN :sessions AND "
         async with self.snapshot(find_huge=False) as connection:
             for name in columns:
-                column = quote + name.replace(quote, quote * 2) + quote
-                sql = f"SELECT 1 FROM {table} m WHERE {condition}m.{column} IS NOT NULL LIMIT 1"
-                values = {"sessions": sorted(sessions)} if condition else {}
-                if await self.fetch_all(connection, sql, values):
+                column = quote + name.replace(quote, quote * 2).replace(":", "\\:") + quote
+                sql = (
+                    f"SELECT 1 FROM {table} m WHERE {where.sql} AND m.{column} IS NOT NULL LIMIT 1"
+                )
+                if await self.fetch_all(connection, sql, where.values):
                     return f"the column {visible(name)!r} of the table {table!r}"
         return ""
 

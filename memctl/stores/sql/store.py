@@ -90,7 +90,9 @@ class SqlStore(Store):
             self.database.require_keys()
 
     async def unrestorable(self, where: Selection) -> str:
-        return await self.database.unrestorable("message", COLUMNS["message"], where)
+        # Of all users: whose a message is may take a look into it.
+        condition = self.database.dialect.session_condition(where)
+        return await self.database.find_other_values("message", COLUMNS["message"], condition)
 
     async def is_empty(self) -> bool:
         async with self.database.snapshot(find_huge=False) as connection:
