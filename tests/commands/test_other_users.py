@@ -100,7 +100,8 @@ def test_store_that_may_only_be_read(theirs: Path, tmp_path: Path, name: str) ->
             continue
         refused(run_plain(command, store, *words), "no permission", "readonly", "unable to open")
     refused(run_plain("mark", "add", store, "new"), "no permission")
-    refused(run_plain("import", tmp_path / "copy.ndjson", store, "--on-conflict", "replace"), "no")
+    words = ("--on-conflict", "replace")
+    refused(run_plain("import", tmp_path / "copy.ndjson", store, *words), "no permission")
     assert contents(theirs) == before
     assert not run_folders()
 

@@ -398,7 +398,7 @@ async def add_column(url: str, declared: str, sets: str = "") -> None:
 def test_edit_refuses_to_delete_values_that_could_not_be_restored(
     url: str, run: Run, tmp_path: Path
 ) -> None:
-    """Those of columns that AgentScope does not make: memctl neither reads nor writes them."""
+    """Columns that AgentScope does not make are neither read nor written by memctl."""
     asyncio.run(fill(url, (ALICE, [at(1), at(2)]), (AWAY, [at(1), at(2)])))
     name = "`a:b 100%%`" if url.startswith("mysql") else '"a:b 100%"'  # as the driver takes it
     declared = f"{name} VARCHAR(20)"

@@ -372,6 +372,8 @@ class Database(ABC):
         """
         quote = self.dialect.quote
         columns = await self.run(partial(other_columns, table, known))
+        if not columns:
+            return ""
         async with self.snapshot(find_huge=False) as connection:
             for name in columns:
                 column = quote + name.replace(quote, quote * 2).replace(":", "\\:") + quote

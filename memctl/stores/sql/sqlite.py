@@ -226,7 +226,7 @@ class SqliteDatabase(Database):
         super().__init__(location, label)
         self.snapshot_copy = SnapshotCopy()
         self._connections: list[Connection] = []
-        """Those that were opened, and may not have ended."""
+        """Connections that were opened, and may not have ended."""
         self._file_lock = FileLock(location.path, label)
         self._has_staged_rows = False
         self._decodes_all = False
