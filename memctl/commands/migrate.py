@@ -219,8 +219,8 @@ class Migration:
                 await self._copy.examine(source, target)
                 if source.dialect.facts and not dry_run:
                     await self._refuse_vectors(source, destination)
-                if interval is None and not destination.path.exists():
-                    await self._refuse_new(source)
+                if interval is None:
+                    await self._refuse_nothing(source)
             async with opened(target, self._output):
                 await self._copy.begin(source, target)
                 self._retries.reached = True
@@ -252,11 +252,10 @@ class Migration:
             if target.embedding is not None:
                 await embedded(source, target, self._where, made)
 
-    async def _refuse_new(self, source: Store) -> None:
-        """Refuse to create a file for a memory that does not exist."""
-        named = Selection(self._where.users, self._where.sessions)
-        if named.named:
-            async with aclosing(source.headers(named)) as found:
+    async def _refuse_nothing(self, source: Store) -> None:
+        """Refuse to create a file or tables for a memory that does not exist."""
+        if self._where.named:
+            async with aclosing(source.headers(self._where)) as found:
                 async for _ in found:
                     return
             await refuse_absent_in(self._where, 0, source)

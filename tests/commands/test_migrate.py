@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -278,6 +280,22 @@ def test_migrate_nothing_is_made_for_who_is_not_there(
     before = sorted(tmp_path.rglob("*"))
     fails(run("migrate", filled, name, "--user", "nobody"), 4, "has no memory of 'nobody'")
     assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    "options", ["", "?layout=agentscope2", "?layout=langchain", "?layout=adk&app=a"]
+)
+@pytest.mark.parametrize("words", [("--user", "nobody"), ("--user", "user0", "--name", "Nobody")])
+def test_migrate_nothing_is_made_in_a_database_for_who_is_not_there(
+    run: Run, filled: str, tmp_path: Path, options: str, words: tuple[str, ...]
+) -> None:
+    path = tmp_path / "there.db"
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("CREATE TABLE mine (id INT)")
+    before = path.read_bytes()
+    target = f"sqlite:///{path}{options}"
+    fails(run("migrate", filled, target, *words, "--lossy"), 4, "has no memory of")
+    assert path.read_bytes() == before
 
 
 def test_migrate_one_session_to_a_file_of_which_the_user_is_not_named(
