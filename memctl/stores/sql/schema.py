@@ -9,6 +9,7 @@ from collections.abc import Collection
 from typing import Any, NamedTuple
 
 from sqlalchemy import (
+    CHAR,
     JSON,
     BigInteger,
     Column,
@@ -114,8 +115,8 @@ def _holds(type_: Any, declared: Any) -> bool:
     match declared:
         case JSON():  # MariaDB's is a text
             return type(type_).__name__ in ("JSON", "LONGTEXT", "MEDIUMTEXT")
-        case String():
-            return isinstance(type_, String)
+        case String():  # a CHAR pads its values with spaces
+            return isinstance(type_, String) and not isinstance(type_, CHAR)
     return isinstance(type_, Integer)
 
 
