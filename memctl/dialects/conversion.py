@@ -380,10 +380,10 @@ class Joiner(Converter):
             if note is not None and note.marks and not self.source.holds_marks:
                 marks = tuple(note.marks[0])
             id = str(whole.get("id", group[0].id))
-            if not self._joint.free:
+            if note is not None and note.id is not None:
+                id = note.id if self._joint.free else self._unused(note.id)
+            elif not self._joint.free:
                 id = whole["id"] = self._unused(id)
-            elif note is not None and note.id is not None:
-                id = note.id
         else:
             id = self._unused(self._joint.id(parts, group[0].id))
             whole = self._joint.join(parts, id)
@@ -468,7 +468,7 @@ class Splitter(Converter):
             else:
                 new.delta = None if back == whole else delta(back, whole)
                 new.ids = ids if len(ids) > 1 else None
-                if self._joint.free and entry.id != whole.get("id"):
+                if entry.id != whole.get("id"):
                     new.id = entry.id
                 if marked:
                     new.marks = [list(entry.marks)]
