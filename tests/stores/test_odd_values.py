@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -16,7 +17,7 @@ from memctl.model import MemoryKey
 from memctl.testing import Place, samples
 from memctl.testing.samples import Style, sample
 from tests.support.backends import new_place
-from tests.support.cli import Run, fails, fill, report
+from tests.support.cli import Run, contents, fails, fill, report
 from tests.support.places import held, put
 from tests.support.servers.pool import Servers
 
@@ -296,6 +297,56 @@ def test_undo_keeps_the_row_of_a_session_whose_state_an_agent_changed(
     assert len(rows(place, "events")) == events - 1
     assert [row for row in rows(place, "sessions") if "zed" in row]
     assert [row for row in rows(place, "user_states") if "zed" in row]
+
+
+@pytest.mark.parametrize("conflict", ["append", "replace"])
+@pytest.mark.parametrize("table", ["app_states", "user_states", "sessions"])
+def test_undo_removes_the_row_that_messages_had_done_without(
+    run: Run, make: Callable[[str], Place], tmp_path: Path, table: str, conflict: str
+) -> None:
+    place, source = make("sqlite-adk"), tmp_path / "source.db"
+    shutil.copy(place.location.path, source)
+    execute(place, "DELETE FROM events WHERE rowid = (SELECT MAX(rowid) FROM events)")
+    execute(place, f"DELETE FROM {table}")
+    before = rows(place, "events")
+    origin = place.text.replace(str(place.location.path), str(source))
+    done = report(run("migrate", origin, place.text, "--on-conflict", conflict, "--json"))
+    after, made = rows(place, "events"), len(rows(place, table))
+    assert made
+    for events, number in ((before, 0), (after, made), (before, 0)):
+        done = report(run("undo", done["run"], "--yes", "--json"))
+        assert rows(place, "events") == events
+        assert len(rows(place, table)) == number
+
+
+@pytest.mark.parametrize("id", [None, 0.5, "other"])
+def test_message_with_another_id_than_its_row_keeps_both_in_an_archive(
+    run: Run, make: Callable[[str], Place], tmp_path: Path, id: Any
+) -> None:
+    """So that undo finds it; AgentScope 2.x writes none."""
+    source, archive = make("sqlite-agentscope2"), tmp_path / "a.ndjson"
+    samples.use(Style())
+    asyncio.run(fill(str(archive), {MemoryKey("ada", "s"): samples.entries(2)}))
+    for session, msg_id, _, text, *_ in rows(source, "messages"):
+        payload = {name: value for name, value in json.loads(text).items() if name != "id"}
+        payload |= {} if id is None else {"id": id}
+        sql = "UPDATE messages SET payload = ? WHERE session_id = ? AND msg_id = ?"
+        execute(source, sql, json.dumps(payload), session, msg_id)
+    before = contents(str(archive))
+    done = report(run("migrate", source.text, archive, "--json"))
+    assert done["memories"]["written"] == 2
+    after = contents(str(archive))
+    for expected in (before, after, before):
+        done = report(run("undo", done["run"], "--yes", "--json"))
+        assert contents(str(archive)) == expected
+    target = f"sqlite:///{tmp_path}/b.db?layout=agentscope2"
+    report(run("migrate", source.text, archive, "--json"))
+    report(run("migrate", archive, target, "--user", "user0", "--user", "user1", "--json"))
+    found = [
+        {key: [(one.id, json.loads(one.message)) for one in some] for key, some in both.items()}
+        for both in (contents(target), contents(source.text))
+    ]
+    assert found[0] == found[1]
 
 
 @pytest.mark.parametrize("there", [False, True], ids=["nothing", "another"])

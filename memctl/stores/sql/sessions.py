@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -19,8 +19,18 @@ if TYPE_CHECKING:
     from memctl.stores.sql.table import RowCodec
 
 
-MadeRows = dict[tuple[str, ...], Any]
-"""Rows that were made: the table and the names of each, with its state."""
+class MadeRow(NamedTuple):
+    """A row that was made: its state, and whether the store had done without it.
+
+    That is a row of a session with messages, or of a user or an application with sessions.
+    """
+
+    state: Any
+    needless: bool
+
+
+MadeRows = dict[tuple[str, ...], MadeRow]
+"""Rows that were made, by the table and the names of each."""
 
 
 class Sessions:
@@ -84,11 +94,13 @@ class Sessions:
         memories: Sequence[Memory],
         left_out: Collection[str] = (),
         removed: Mapping[str, Any] | None = None,
+        filled: Collection[MemoryKey] = (),
     ) -> MadeRows:
         """Make the rows that are missing for memories, and return them.
 
         One that is there stays as it is.  ``left_out`` are tables that get none, ``removed`` are
         the states of rows that were removed, which go before those in ``Memory.extra``.
+        ``filled`` are the memories that had messages.
         """
         made: MadeRows = {}
         done: set[tuple[str, ...]] = set()
@@ -107,9 +119,15 @@ class Sessions:
                 row: dict[str, Any] = {**names}
                 for column, value in table.values.items():
                     row[column] = self._now() if value is NOW else value
-                made[which] = states.get(table.table) or {}
+                state = states.get(table.table) or {}
+                needless = (
+                    memory.key in filled
+                    if "session" in table.names
+                    else await self._is_needed(connection, table, names)
+                )
+                made[which] = MadeRow(state, needless)
                 if table.state:
-                    row[table.state] = jsonio.dumps(made[which]).decode()
+                    row[table.state] = jsonio.dumps(state).decode()
                 await self._database.insert_rows(
                     connection, table.table, list(row), [tuple(row.values())]
                 )
@@ -118,10 +136,10 @@ class Sessions:
     def keep(self, made: MadeRows) -> None:
         """Remember rows that were made and that others need, too, when the transaction is over."""
         shared = {table.table for table in self._mapping.sessions if "session" not in table.names}
-        self._shared |= {which: state for which, state in made.items() if which[0] in shared}
+        self._shared |= {which: row for which, row in made.items() if which[0] in shared}
 
-    def made(self, key: MemoryKey, made: MadeRows) -> dict[str, Any]:
-        """Return the tables in which rows that a memory needs were made, with their states.
+    def made(self, key: MemoryKey, made: MadeRows) -> dict[str, MadeRow]:
+        """Return the rows of a memory that were made, by their tables.
 
         ``made`` are those of the last transaction; rows that it shares may have been made before.
         """
@@ -134,16 +152,26 @@ class Sessions:
         return found
 
     async def unmake(
-        self, connection: AsyncConnection, key: MemoryKey, made: Mapping[str, Any]
+        self,
+        connection: AsyncConnection,
+        key: MemoryKey,
+        made: Mapping[str, Any],
+        needless: Collection[str],
     ) -> dict[str, Any]:
-        """Remove rows that were made for a memory without messages, and return them.
+        """Remove rows that were made for a memory, and return their states.
 
-        One that has got another state stays, and one that other sessions need.
+        ``made`` are the states of the rows, by their tables.  A row that has got another state
+        stays, and one with messages or sessions, unless it is in a table of ``needless``.
         """
         removed = {}
         for table in self._mapping.sessions:
             names = self._names(table, key)
-            if table.table not in made or await self._is_needed(connection, table, names):
+            if table.table not in made:
+                continue
+            if table.table not in needless and (
+                await self._has_messages(connection, key)
+                or await self._is_needed(connection, table, names)
+            ):
                 continue
             condition, values = self._where(names)
             name = self._codec.quoted(table.table)
@@ -156,6 +184,11 @@ class Sessions:
             await connection.execute(*self._database.dialect.bind(f"DELETE {rows}", values))
             removed[table.table] = made[table.table]
         return removed
+
+    async def _has_messages(self, connection: AsyncConnection, key: MemoryKey) -> bool:
+        condition, values = self._codec.of(key)
+        sql = f"SELECT 1 FROM {self._codec.table} WHERE {condition} LIMIT 1"
+        return bool(await self._database.fetch_all(connection, sql, values))
 
     async def _is_needed(
         self, connection: AsyncConnection, table: SessionTable, names: dict[str, str]

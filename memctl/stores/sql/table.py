@@ -72,6 +72,8 @@ _MISSING = "missing"
 """The field of ``WriteResult.before`` that names the tables without a row for the memory."""
 _MADE = "made"
 """That of the tables in which rows were made for it, with their states."""
+_NEEDLESS = "needless"
+"""That of the tables whose rows were made although the store had done without them."""
 _REMOVED = "removed"
 """That of the tables from which such rows were removed, with their states."""
 
@@ -445,7 +447,8 @@ class TableStore(Store):
         async with self.database.transaction(connection):
             keys = [small.memory.key for small in batch]
             await self._begin(connection, keys, held)
-            rows.latest = await self._latest(connection, [key for key in keys if held.get(key)])
+            filled = {key for key in keys if held.get(key)}
+            rows.latest = await self._latest(connection, list(filled))
             for small in batch:
                 key = small.memory.key
                 failure = self._failure(key, small.offset, mode, held)
@@ -461,7 +464,9 @@ class TableStore(Store):
                 results.append(WriteResult(key, len(small.entries), gone))
             good = {result.key for result in results if result.failure is None}
             made = await self._sessions.add(
-                connection, [small.memory for small in batch if small.memory.key in good]
+                connection,
+                [small.memory for small in batch if small.memory.key in good],
+                filled=filled,
             )
             await self._insert(connection, rows)
         self._sessions.keep(made)
@@ -474,8 +479,17 @@ class TableStore(Store):
 
     def _with_made(self, result: WriteResult, made: MadeRows) -> WriteResult:
         """Return the result with the rows of sessions that were made for the memory."""
-        own = self._sessions.made(result.key, made)
-        return replace(result, before=json.dumps({_MADE: own})) if own else result
+        about = self._about_made(result.key, made)
+        return replace(result, before=json.dumps(about)) if about else result
+
+    def _about_made(self, key: MemoryKey, made: MadeRows) -> dict[str, Any]:
+        """Return what ``WriteResult.before`` says of the rows that were made for a memory."""
+        own = self._sessions.made(key, made)
+        about = {
+            _MADE: {table: row.state for table, row in own.items()},
+            _NEEDLESS: [table for table, row in own.items() if row.needless],
+        }
+        return {name: value for name, value in about.items() if value}
 
     async def _write_large(
         self, connection: AsyncConnection, large: Large, mode: WriteMode, held: dict[MemoryKey, int]
@@ -484,7 +498,8 @@ class TableStore(Store):
         try:
             async with self.database.transaction(connection):
                 await self._begin(connection, [key], held)
-                made = await self._sessions.add(connection, [large.memory])
+                filled = {key} if held.get(key) else set()
+                made = await self._sessions.add(connection, [large.memory], filled=filled)
                 failure = self._failure(key, large.offset, mode, held)
                 if failure is not None:
                     raise RejectedValue(failure.message, failure.code)
@@ -604,8 +619,10 @@ class TableStore(Store):
         ):
             missing = await self._sessions.missing(connection, key)
             if any(change.old is None for change in edit.changes) or noted.get(_REMOVED):
+                there = await self._counts(connection, [key]) if missing else {}
+                filled = {key} if there.get(key) else set()
                 made = await self._sessions.add(
-                    connection, [edit.memory], noted.get(_MISSING, ()), noted.get(_REMOVED)
+                    connection, [edit.memory], noted.get(_MISSING, ()), noted.get(_REMOVED), filled
                 )
             condition, values = codec.of(key)
             sql = codec.select(condition, lock=True)
@@ -632,15 +649,14 @@ class TableStore(Store):
             except _Refused as error:
                 raise RejectedValue(str(error), "refused") from error
             await self._insert(connection, new)
-            if _MADE in noted and not (await self._counts(connection, [key])).get(key):
-                removed = await self._sessions.unmake(connection, key, noted[_MADE])
+            if _MADE in noted:
+                removed = await self._sessions.unmake(
+                    connection, key, noted[_MADE], noted.get(_NEEDLESS, ())
+                )
         self._sessions.keep(made)
-        about = {
-            _MISSING: missing if matcher.deleted else [],
-            _REMOVED: removed,
-            _MADE: self._sessions.made(key, made) if made else {},
-        }
+        about = {_MISSING: missing if matcher.deleted else [], _REMOVED: removed}
         about = {name: value for name, value in about.items() if value}
+        about |= self._about_made(key, made) if made else {}
         before = json.dumps(about) if about else ""
         counts = matcher.written, matcher.deleted
         return WriteResult(key, *counts, before=before, twins=matcher.twins())
