@@ -152,6 +152,27 @@ def test_faiss_facts_and_entities_without_a_vector_come_back_without_one(
     assert contents(store) == before
 
 
+@pytest.mark.parametrize("pick", [["--user"], ["--last", "2"], ["--all"]])
+def test_faiss_facts_come_back_to_their_places(
+    run: Run, tmp_path: Path, servers: Servers, pick: list[str]
+) -> None:
+    store = filled("faiss", tmp_path, servers)
+
+    def facts() -> dict[str, bytes]:
+        return {path.name: path.read_bytes() for path in (tmp_path / "faiss").iterdir()}
+
+    before = facts()
+    [first, *_] = contents(store)
+    chosen = ["--user", first.user] if pick[0] == "--user" else pick
+    assert run("delete", store, *chosen, "--yes").exit_code == 0
+    after = facts()
+    assert after != before
+    for expected in (before, after, before):
+        last = json.loads(run("history", "--json").stdout)["runs"][0]["run"]
+        assert run("undo", last, "--yes").exit_code == 0
+        assert facts() == expected
+
+
 @pytest.mark.parametrize("row", ["'h', CAST(x'ff' AS TEXT)", "'h', x'00'", "NULL, 'text'"])
 def test_row_of_the_history_that_is_damaged_leaves_out_its_scope(
     run: Run, tmp_path: Path, servers: Servers, row: str

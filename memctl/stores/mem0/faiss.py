@@ -15,8 +15,10 @@ import sqlite3
 import struct
 import sys
 from array import array
+from bisect import bisect_left
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from hashlib import blake2b
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +56,8 @@ _PAUSE = 0.1
 _SCHEMA = """
 PRAGMA journal_mode = OFF;
 CREATE TABLE fact (
-    number INTEGER PRIMARY KEY, id BLOB UNIQUE, payload BLOB, place INTEGER, vector BLOB
+    number INTEGER PRIMARY KEY, id BLOB UNIQUE, payload BLOB, place INTEGER, vector BLOB,
+    was_number INTEGER, was_place INTEGER
 );
 CREATE INDEX place ON fact (place);
 """
@@ -126,7 +129,7 @@ class FaissFolder(VectorStore):
             if not rows:
                 return
             after = rows[-1][0]
-            yield [_record(decoded(id), payload, None) for _, id, payload in rows]
+            yield [_record(decoded(id), payload) for _, id, payload in rows]
 
     async def get(self, collection: str, ids: Sequence[str]) -> list[Record]:
         return await self._turns.run(self._collections[collection].get, ids)
@@ -165,6 +168,7 @@ class _Collection:
         self.exists = False
         self.changed = False
         self.stray = 0
+        self._gaps = array("q")
         self._missing = 0
         """The number of facts that have a place in the index, but no payload."""
         self._stamp: tuple[_Stamp, ...] = ()
@@ -261,7 +265,17 @@ class _Collection:
         self._spool.execute("UPDATE fact SET place = NULL WHERE place >= ?", (vectors,))
         [placed] = self._spool.execute("SELECT count(place) FROM fact").fetchone()
         self.stray = vectors - placed
+        self._gaps = self._find_gaps(vectors) if self.stray else array("q")
         self.exists = True
+
+    def _find_gaps(self, vectors: int) -> array[int]:
+        """Return the places of the vectors that belong to no fact."""
+        sql = "SELECT place FROM fact WHERE place IS NOT NULL ORDER BY place"
+        gaps, expected = array("q"), 0
+        for (place,) in chain(self._spool.execute(sql), [(vectors,)]):
+            gaps.extend(range(expected, place))
+            expected = place + 1
+        return gaps
 
     def _read_header(self, header: bytes, length: int) -> int:
         """Take the dimensions; return how many vectors there are."""
@@ -310,13 +324,17 @@ class _Collection:
     def get(self, ids: Sequence[str]) -> list[Record]:
         """Return the facts of these ids."""
         places = ",".join("?" * len(ids))
-        sql = f"SELECT id, payload, place, vector FROM fact WHERE id IN ({places})"
+        sql = f"SELECT number, id, payload, place, vector FROM fact WHERE id IN ({places})"
         return [
-            _record(decoded(id), payload, vector or self._vector(place))
-            for id, payload, place, vector in self._spool.execute(
+            _record(decoded(id), payload, vector or self._vector(place), self._at(number, place))
+            for number, id, payload, place, vector in self._spool.execute(
                 sql, tuple(map(encoded, ids))
             ).fetchall()
         ]
+
+    def _at(self, number: int, place: int | None) -> tuple[int, int | None]:
+        """Return ``Record.at``; vectors that belong to no fact do not count, as none is kept."""
+        return number - 1, None if place is None else place - bisect_left(self._gaps, place)
 
     def _vector(self, place: int | None) -> bytes | None:
         if place is None or self._handle is None or self.size is None:
@@ -336,12 +354,13 @@ class _Collection:
                 encoded(one.id),
                 jsonio.dumps(one.payload),
                 _bytes_of(self._fitting(one.vector)) if one.vector else None,
+                *(one.at or (None, None)),
             )
             for one in records
         ]
         self._spool.execute("BEGIN")
         self._spool.executemany(
-            "INSERT INTO fact (id, payload, vector) VALUES (?, ?, ?) "
+            "INSERT INTO fact (id, payload, vector, was_number, was_place) VALUES (?, ?, ?, ?, ?) "
             "ON CONFLICT (id) DO UPDATE SET payload = excluded.payload, vector = excluded.vector",
             rows,
         )
@@ -391,6 +410,7 @@ class _Collection:
         self.changed = False
         self.exists = True
         self.stray = 0
+        self._gaps = array("q")
 
     def _pending(self, digest: str) -> Path:
         """Return the name under which the store waits until the index of this digest is there."""
@@ -404,9 +424,7 @@ class _Collection:
         header += _COUNT.pack(count * size)
         index.write(header)
         digest = blake2b(header, digest_size=16)
-        for place, vector in self._spool.execute(
-            f"SELECT place, vector FROM fact WHERE {_HAS_VECTOR} ORDER BY {_ORDER}"
-        ):
+        for place, vector in self._in_index("place, vector"):
             data = vector or self._vector(place) or b""
             index.write(data)
             digest.update(data)
@@ -415,16 +433,42 @@ class _Collection:
     def _store_pieces(self) -> Iterator[bytes]:
         yield b'{"docstore": {'
         comma = b"\n"
-        for id, payload in self._spool.execute("SELECT id, payload FROM fact ORDER BY number"):
+        for id, payload in self._in_order("id, payload", "number", "was_number"):
             yield comma + jsonio.dumps(decoded(id)) + b": " + payload
             comma = b",\n"
         yield b'\n}, "index_to_id": {'
         comma = b"\n"
-        rows = self._spool.execute(f"SELECT id FROM fact WHERE {_HAS_VECTOR} ORDER BY {_ORDER}")
-        for place, (id,) in enumerate(rows):
+        for place, (id,) in enumerate(self._in_index("id")):
             yield comma + b'"%d": ' % place + jsonio.dumps(decoded(id))
             comma = b",\n"
         yield b"\n}}\n"
+
+    def _in_index(self, columns: str) -> Iterator[tuple[Any, ...]]:
+        """Yield columns of the facts that have a vector, in the order of the index."""
+        return self._in_order(columns, "place IS NULL, place, number", "was_place", _HAS_VECTOR)
+
+    def _in_order(
+        self, columns: str, order: str, was: str, condition: str = "1"
+    ) -> Iterator[tuple[Any, ...]]:
+        """Yield columns of facts; those that are back stand where they were, by the column ``was``.
+
+        The others keep their order.
+        """
+        sql = f"SELECT {was}, {columns} FROM fact WHERE {condition} AND {was}"
+        back = self._spool.cursor().execute(f"{sql} IS NOT NULL ORDER BY {was}")
+        others = self._spool.cursor().execute(f"{sql} IS NULL ORDER BY {order}")
+        coming = back.fetchone()
+        for place in count():
+            if coming is not None and coming[0] <= place:
+                row, coming = coming, back.fetchone()
+            else:
+                row = others.fetchone()
+            if row is None:
+                break
+            yield row[1:]
+        while coming is not None:
+            yield coming[1:]
+            coming = back.fetchone()
 
     def _finish(self, pending: Path) -> None:
         with system_errors(self.store, "write"):
@@ -432,8 +476,7 @@ class _Collection:
         sync_folder(self.store.parent)
 
     def _renumber(self) -> None:
-        rows = self._spool.execute(f"SELECT number FROM fact WHERE {_HAS_VECTOR} ORDER BY {_ORDER}")
-        numbers = array("q", (number for (number,) in rows))
+        numbers = array("q", (number for (number,) in self._in_index("number")))
         self._spool.execute("UPDATE fact SET place = NULL, vector = NULL")
         self._spool.executemany("UPDATE fact SET place = ? WHERE number = ?", enumerate(numbers))
         if self._handle is not None:
@@ -453,7 +496,6 @@ class _Collection:
 
 
 _HAS_VECTOR = "(place IS NOT NULL OR vector IS NOT NULL)"
-_ORDER = "place IS NULL, place, number"
 
 
 class _File:
@@ -486,7 +528,12 @@ async def _value(cursor: Cursor) -> bytes:
     return text
 
 
-def _record(id: str, payload: bytes, vector: bytes | None) -> Record:
+def _record(
+    id: str,
+    payload: bytes,
+    vector: bytes | None = None,
+    at: tuple[int, int | None] | None = None,
+) -> Record:
     try:
         value = jsonio.loads(payload)
     except ValueError as error:
@@ -494,11 +541,11 @@ def _record(id: str, payload: bytes, vector: bytes | None) -> Record:
     if not isinstance(value, dict):
         return Record(id, {}, damage="its payload is not an object")
     if vector is None:
-        return Record(id, value)
+        return Record(id, value, at=at)
     numbers = array("f", vector)
     if sys.byteorder == "big":
         numbers.byteswap()
-    return Record(id, value, numbers)
+    return Record(id, value, numbers, at=at)
 
 
 def _bytes_of(vector: array[float]) -> bytes:

@@ -56,13 +56,15 @@ class Shape(NamedTuple):
 
     ``absent`` are derived fields that it lacks, ``places`` where its id stands among the links of
     an entity whose links are not sorted; ``odd`` says that mem0 itself takes no such scope.
-    ``bare`` are the ids of those that have no vector, of the fact and its entities.
+    ``bare`` are the ids of those that have no vector, of the fact and its entities, and ``at`` is
+    ``Record.at`` of each.
     """
 
     absent: tuple[str, ...] = ()
     places: dict[str, int] = {}  # noqa: RUF012 - never changed
     odd: bool = False
     bare: tuple[str, ...] = ()
+    at: dict[str, tuple[int, int | None]] = {}  # noqa: RUF012 - never changed
 
     def text(self) -> str:
         """Return the shape as ``StoredMessage.shape`` has it."""
@@ -71,6 +73,7 @@ class Shape(NamedTuple):
             "places": self.places,
             "odd": self.odd,
             "bare": list(self.bare),
+            "at": self.at,
         }
         kept = {name: value for name, value in found.items() if value}
         return jsonio.dumps({"mem0": kept}).decode() if kept else ""
@@ -87,6 +90,7 @@ def _shape(text: str) -> Shape:
         found.get("places", {}),
         found.get("odd", False),
         tuple(found.get("bare", ())),
+        {id: (number, place) for id, (number, place) in found.get("at", {}).items()},
     )
 
 
@@ -502,7 +506,8 @@ def _fact(record: Record, entities: Sequence[Record], history: list[Row]) -> Sto
     if record.vector is not None:
         fields["vector"] = encode_vector(record.vector)
     bare = tuple(one.id for one in (record, *entities) if one.vector is None)
-    shape = Shape(tuple(absent), places, _odd_scope(key) is not None, bare)
+    at = {one.id: one.at for one in (record, *entities) if one.at is not None}
+    shape = Shape(tuple(absent), places, _odd_scope(key) is not None, bare, at)
     return StoredMessage(record.id, build(fields), shape=shape.text())
 
 
@@ -518,7 +523,8 @@ def _record(key: MemoryKey, id: str, fields: dict[str, Any], shape: Shape) -> Re
             if name not in shape.absent:
                 payload.setdefault(name, value)
     payload |= {name: fields[name] for name in _TIMES if name in fields}
-    return Record(id, payload, _vector(id, fields.get("vector")), bare=id in shape.bare)
+    vector = _vector(id, fields.get("vector"))
+    return Record(id, payload, vector, bare=id in shape.bare, at=shape.at.get(id))
 
 
 def _derived(text: str) -> dict[str, str]:
@@ -559,7 +565,8 @@ def _entity(fields: Any, shape: Shape) -> Record:
         if name in fields:
             payload[field] = fields[name]
     id = fields["id"]
-    return Record(id, payload, _vector(id, fields.get("vector")), bare=id in shape.bare)
+    vector = _vector(id, fields.get("vector"))
+    return Record(id, payload, vector, bare=id in shape.bare, at=shape.at.get(id))
 
 
 def _vector(id: str, text: Any) -> array[float] | None:

@@ -25,7 +25,8 @@ class Record(NamedTuple):
     """A record of a collection: its id, what is stored with it, and its vector, if it has one.
 
     Where it cannot be read, ``damage`` says why.  ``bare`` says that it is to be stored without a
-    vector, because that is how it was.
+    vector, because that is how it was.  ``at`` says how many records and vectors stand before it,
+    where the vector store has an order.
     """
 
     id: str
@@ -33,6 +34,7 @@ class Record(NamedTuple):
     vector: array[float] | None = None
     damage: str = ""
     bare: bool = False
+    at: tuple[int, int | None] | None = None
 
 
 class VectorStore(ABC):
