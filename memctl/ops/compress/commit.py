@@ -79,7 +79,7 @@ def _changes(done: SummarizedMemory, lines: Iterable[PlannedMessage]) -> Iterato
         yield done.put
     stays: str | None = None
     for line in lines:
-        stays = line.behind or stays
+        stays = stays if line.behind is None else line.behind
         goes = done.case.goes(line)
         if goes and (line.kind is MessageStatus.SUMMARY or done.mode is CompressMode.REPLACE):
             yield Change(

@@ -196,7 +196,7 @@ def plan(
     if mode is WriteMode.ADD and held != offset:
         return Failure("changed", f"the target holds {held} messages, not {offset}")
     if part is not None:
-        splices = [*_summary(part, memory), *_content(part, mode, messages=messages)]
+        splices = [*summary_splices(part, memory), *_content(part, mode, messages=messages)]
         replaced = mode is WriteMode.REPLACE
         before = before_of(part, memory, messages=messages)
         return RewritePlan(splices, replaced or not held, held if replaced else 0, before)
@@ -216,11 +216,13 @@ def revision(part: MemoryPart, memory: Memory, *, messages: bool) -> RewritePlan
     before = before_of(part, memory, messages=messages)
     if part.content is None or not messages:
         return RewritePlan(
-            [*_summary(part, memory), *_content(part, WriteMode.ADD, messages=messages)],
+            [*summary_splices(part, memory), *_content(part, WriteMode.ADD, messages=messages)],
             before=before,
         )
     start = part.content.start + 1
-    return RewritePlan([*_summary(part, memory), Splice(start, start, b"", True)], before=before)
+    return RewritePlan(
+        [*summary_splices(part, memory), Splice(start, start, b"", True)], before=before
+    )
 
 
 def before_of(part: MemoryPart, memory: Memory, *, messages: bool) -> str:
@@ -228,14 +230,15 @@ def before_of(part: MemoryPart, memory: Memory, *, messages: bool) -> str:
     found = {}
     shape = part.summary_shape
     # The reverse may add one, lest what it leaves is no memory any more.
-    if shape and (_summary(part, memory) or (messages and shape == "missing")):
+    if shape and (summary_splices(part, memory) or (messages and shape == "missing")):
         found["summary"] = shape
     if messages and part.content is None:
         found["content"] = "missing"
     return json.dumps(found) if found else ""
 
 
-def _summary(part: MemoryPart, memory: Memory) -> list[Splice]:
+def summary_splices(part: MemoryPart, memory: Memory) -> list[Splice]:
+    """Return the splices that give a memory its summary; none where it has that."""
     if memory.summary is None or (part.summary and part.text == memory.summary):
         return []
     text = jsonio.dumps(memory.summary)

@@ -33,6 +33,7 @@ from memctl.stores.state.rewrite import (
     Splice,
     plan,
     revision,
+    summary_splices,
 )
 
 if TYPE_CHECKING:
@@ -119,39 +120,44 @@ class StateWriter:
                 for edit in edits
             ]
             results = await self._publish(rewrites, keep=True)
-        failed = {result.key for result in results if result.failure is not None}
-        for edit in edits:
-            if edit.before and edit.memory.key not in failed:
-                await self._tidy(edit.memory, edit.before)
+        undone = {edit.memory.key: edit for edit in edits if edit.before}
+        for at, result in enumerate(results):
+            edit = undone.get(result.key)
+            if edit is None or result.failure is not None:
+                continue
+            if await self._tidy(edit.memory, edit.before):
+                before = jsonio.loads(result.before.encode()) if result.before else {}
+                before.setdefault("summary", "empty")
+                results[at] = replace(result, before=jsonio.dumps(before).decode())
         return results
 
-    async def _tidy(self, memory: Memory, before: str) -> None:
+    async def _tidy(self, memory: Memory, before: str) -> bool:
         """Remove what was not there before the changes that were undone, if nothing is in it.
 
-        A state that somebody writes to meanwhile keeps it.
+        A state that somebody writes to meanwhile keeps it.  Returns whether an empty summary went,
+        which an undo of this one puts back.
         """
         name = self._store.name_of(memory.key)
         document = None if isinstance(name, Failure) else await self._store.document(name)
         if isinstance(name, Failure) or document is None:
-            return
+            return False
         try:
-            if document.exists:
-                await self._remove(name, document, memory, before)
+            return document.exists and await self._restore(name, document, memory, before)
         finally:
             await document.close()
 
-    async def _remove(self, name: str, document: Document, memory: Memory, before: str) -> None:
+    async def _restore(self, name: str, document: Document, memory: Memory, before: str) -> bool:
         found = await self._locate(document, memory, editing=True)
         index, path = (None, "") if isinstance(found, Failure) else found
         part = index.parts.get(path) if index is not None else None
         if part is None:
-            return
+            return False
         then = jsonio.loads(before.encode())
         made, empty = then.get("made"), not (part.text or part.info.messages)
         if made == "document":
             if empty and await self._is_alone(document, path):
                 await self._store.remove(name, document)
-            return
+            return False
         steps = split(path)
         splices: list[Splice] = []
         if made is not None:
@@ -165,19 +171,23 @@ class StateWriter:
             ]
             if then.get("summary") == "null" and part.summary and not part.text:
                 splices.append(Splice(part.summary.start, part.summary.end, b"null"))
+            if then.get("summary") == "empty" and part.summary is None:
+                splices += summary_splices(part, replace(memory, summary=""))
         for member in gone:
             span = await span_with_comma(document, member)
             if span is not None:
                 splices.append(Splice(span.start, span.end, b""))
         if not splices:
-            return
+            return False
         draft = await self._store.draft(name, document)
         try:
             rewrite = Rewrite(memory, draft, document, RewritePlan(splices))
-            if await rewrite.finish() is None:
+            done = await rewrite.finish() is None
+            if done:
                 await self._store.publish([(draft, None)], keep=True)
         finally:
             await draft.discard()
+        return done and then.get("summary") == "missing" and (*steps, SUMMARY) in gone
 
     async def _is_alone(self, document: Document, path: str) -> bool:
         """Return whether the document holds nothing but the memory, which is empty."""
