@@ -328,6 +328,16 @@ def _escaped(piece: bytes) -> bytes:
     return re.sub("[\ud800-\udfff]", lambda found: f"\\u{ord(found[0]):04x}", decoded).encode()
 
 
+_SURROGATE = re.compile(rb"(?<!\\)((?:\\\\)*)\\u(d[89a-f][0-9a-f]{2})")
+
+
+def raw_surrogates(text: bytes) -> bytes:
+    """The same JSON with surrogates written raw, where ``utf8`` would write escapes."""
+    return _SURROGATE.sub(
+        lambda found: found[1] + chr(int(found[2], 16)).encode("utf-8", "surrogatepass"), text
+    )
+
+
 def field(message: bytes, name: str) -> str | None:
     """The text of one short top-level field of a message; None where it is missing or no text.
 

@@ -27,6 +27,7 @@ from memctl.stores.catalog import IdSet
 from memctl.stores.redis.before import (
     KEPT_EXPIRIES,
     KEPT_IDS,
+    LeftKey,
     MemoryBefore,
     expiry_command,
     other_expiries,
@@ -59,8 +60,10 @@ from memctl.stores.redis.write import (
     Staging,
     attempt_together,
     check_size,
+    left_over,
     lone_surrogate,
     mark_name,
+    payload,
 )
 
 MarkSet = frozenset[bytes]
@@ -150,9 +153,19 @@ class Editor:
         applier = ChangeApplier(one, state)
         applier.check()
         applier.expiries = self._expiries(one, state.snapshot)
+        applier.left = self._left_over(one, state.snapshot)
         if not min(self._pipeline.stream(one.payloads.prepare(applier.ttl)), default=1):
             raise MemoryRefused("changed", "staged messages expired or were evicted")
         return applier
+
+    def _left_over(self, one: MemoryChanges, snapshot: MemorySnapshot) -> dict[bytes, LeftKey]:
+        """Return what is left over of an earlier memory, in keys that are to be written."""
+        lists = [MARK + name for name, its in snapshot.marks.items() if its.count]
+        index = [MARKS_INDEX] if snapshot.index else []
+        if snapshot.exists or not one.new or not (index or lists):
+            return {}
+        payloads = ([PAYLOAD + id for _, id in chunk.insertions] for chunk in one.chunks())
+        return left_over(self._pipeline, one.base, chain([[*index, *lists]], payloads))
 
     def _expiries(self, one: MemoryChanges, snapshot: MemorySnapshot) -> dict[bytes, int]:
         """Return the PTTL of keys that may go and expire at another time than their memory.
@@ -189,6 +202,8 @@ class ChangeApplier:
         self.changes = changes
         self.expiries: dict[bytes, int] = {}
         """The PTTL of keys that may go, where it is not that of the memory."""
+        self.left: dict[bytes, LeftKey] = {}
+        """The keys that were left over of an earlier memory."""
         self._state = state
         self._snapshot = state.snapshot
         self._messages = self._snapshot.messages
@@ -327,6 +342,9 @@ class ChangeApplier:
                 yield from removal_commands(its, self._is_dropped(name))
         yield from self._index_marks()
         yield from self._expire(restored)
+        if self._goes:
+            for name, key in changes.before.left.items():
+                yield key.restoring(self._base + name)
 
     @property
     def _only_restores(self) -> bool:
@@ -342,6 +360,7 @@ class ChangeApplier:
         """
         found = self._lists_before()
         found.expiries.update(self.expiries)
+        found.left.update(self.left)
         return found.dump()
 
     def _lists_before(self) -> MemoryBefore:
@@ -350,6 +369,8 @@ class ChangeApplier:
         if changes.marked and not self._indexed:
             names = self._marks  # a new index names all
         names = {name for name in names if name in self._marks}
+        then = changes.before.index
+        renamed = frozenset() if then is None else then ^ self._indexed
         repeats = bool(changes.deleted and self._messages.ids.duplicates)
         count = sum(self._marks[name].count for name in names) + repeats * self._messages.count
         if self._anew or count > KEPT_IDS:
@@ -362,11 +383,11 @@ class ChangeApplier:
                 for name, ids in held.items():
                     lists[name] = None if ids == usual else ids
         indexed = {name for name in self._marks if self._marks[name].count}
-        touched = names or changes.deleted
+        touched = names or renamed or changes.deleted
         if not (lists or repeats) and (not touched or indexed == self._indexed):
             return MemoryBefore()
         messages = [*self._messages] if repeats else []
-        return MemoryBefore(lists, self._indexed, sorted(names), messages)
+        return MemoryBefore(lists, self._indexed, sorted(names | renamed), messages)
 
     @property
     def _goes(self) -> bool:
@@ -621,7 +642,7 @@ class InlineChanges(MemoryChanges):
         """Raise MemoryRefused if Redis cannot hold what they make."""
         super().__init__(base, memory, ttl, before)
         self._chunk = self._group(changes)
-        self.payloads = InlinePayloads([each.message for each in changes if each.old is None])
+        self.payloads = InlinePayloads(_payloads(changes))
 
     def chunks(self) -> Iterator[ChangeChunk]:
         yield self._chunk
@@ -642,11 +663,15 @@ class StagedChanges(MemoryChanges, Staging[ChangeChunk]):
         Raises:
             MemoryRefused: Redis cannot hold what they make.
         """
-        put = [each.message for each in changes if each.old is None]
-        self.stage(pipeline, self._group(changes), put)
+        self.stage(pipeline, self._group(changes), _payloads(changes))
 
     def chunks(self) -> Iterator[ChangeChunk]:
         return iter(self.staged)
+
+
+def _payloads(changes: list[Change]) -> list[bytes]:
+    """Return the payloads of the messages to insert."""
+    return [payload(one.message, one.shape) for one in changes if one.old is None]
 
 
 def _mark_set(names: tuple[str, ...] | None, as_bytes: Callable[[str], bytes]) -> MarkSet | None:

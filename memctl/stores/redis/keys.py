@@ -37,6 +37,9 @@ STATE = b":state"
 LEASE = b"%d" % (6 * 3600 * 1000)
 """The TTL of what is staged, in milliseconds, in case the run that stages it is killed."""
 
+RAW_SURROGATES = "raw-surrogates"
+"""The shape of a message whose halves of surrogate pairs are stored as bytes, not as escapes."""
+
 _USER = b"user_id:"
 _SESSION = b":session:"
 _SPECIAL = b"*?[]\\"

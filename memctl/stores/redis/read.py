@@ -26,6 +26,7 @@ from memctl.stores.redis.keys import (
     MARK,
     MESSAGES,
     PAYLOAD,
+    RAW_SURROGATES,
     count_payloads,
     decode,
     encode_or_none,
@@ -271,7 +272,11 @@ class Reader:
                 found.append(id)
                 continue
             message = as_message(value) if self._payloads else value
-            found.append(text if message is None else StoredMessage(text, message, some))
+            if message is None:
+                found.append(text)
+                continue
+            raw = message is not value and jsonio.raw_surrogates(message) == value
+            found.append(StoredMessage(text, message, some, shape=RAW_SURROGATES if raw else ""))
         return found
 
     def _probe(self, keys: list[bytes]) -> Iterator[list[bytes | None]]:

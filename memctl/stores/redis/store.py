@@ -159,6 +159,14 @@ class RedisMemoryStore(Store):
         marks = self.catalogue.marks(pipeline, where) if memories else {}
         return Reader(pipeline, marks, where, payloads=payloads), memories
 
+    async def is_empty(self) -> bool:
+        if not await super().is_empty():
+            return False
+        async with self.server.pipeline() as pipeline:  # marks may be left over of a memory
+            return not await in_thread(
+                pipeline, partial(self.catalogue.marks, pipeline, Selection())
+            )
+
     async def count(self, where: Selection) -> tuple[int, int] | None:
         def work() -> tuple[int, int] | None:
             memories = self.catalogue.memories(pipeline, where)

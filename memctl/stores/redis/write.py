@@ -18,14 +18,17 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from redis.exceptions import ResponseError
 
+from memctl import jsonio
 from memctl.errors import Failure
 from memctl.model import LARGEST_MESSAGE, Memory, MemoryKey, StoredMessage, WriteMode, WriteResult
 from memctl.spool import ItemSpool
 from memctl.stores.batching import Large, Small
 from memctl.stores.catalog import IdSet
 from memctl.stores.redis.before import (
+    KEPT_BYTES,
     KEPT_EXPIRIES,
     KEPT_IDS,
+    LeftKey,
     MemoryBefore,
     other_expiries,
 )
@@ -35,6 +38,7 @@ from memctl.stores.redis.keys import (
     MARKS_INDEX,
     MESSAGES,
     PAYLOAD,
+    RAW_SURROGATES,
     Keys,
     canonical_mark,
     count_payloads,
@@ -143,15 +147,14 @@ class Writer:
                 if isinstance(state, MemoryRefused):
                     raise state
                 self._check(one, state)
+                before = self._before(one, state)
                 if not min(self._pipeline.stream(one.prepare(_ttl(one, state))), default=1):
                     raise MemoryRefused("changed", "staged messages expired or were evicted")
             except MemoryRefused as refusal:
                 results.append(WriteResult(one.key, failure=refusal.failure))
             else:
                 good.append((one, state))
-                replaces = self._mode is WriteMode.REPLACE and state.held
-                deleted = state.held if replaces else 0
-                before = self._before(one.base, state) if replaces else ""
+                deleted = state.held if self._mode is WriteMode.REPLACE else 0
                 results.append(WriteResult(one.key, one.count, deleted, before=before))
         if not good:
             self._pipeline.execute([(b"UNWATCH",)])
@@ -237,7 +240,23 @@ class Writer:
 
     # What undo could not tell
 
-    def _before(self, base: bytes, state: TargetState) -> str:
+    def _before(self, one: PendingMemory, state: TargetState) -> str:
+        """Return what the reverse of the write would not restore; see ``WriteResult.before``."""
+        if not state.held:
+            return self._left_over(one, state)
+        return self._replaced(one.base, state) if self._mode is WriteMode.REPLACE else ""
+
+    def _left_over(self, one: PendingMemory, state: TargetState) -> str:
+        """Return what is left over of an earlier memory, in keys that are to be written."""
+        lists = [MARK + name for name, ids in state.marks.items() if ids]
+        index = [MARKS_INDEX] if state.indexed else []
+        if not (index or lists):
+            return ""
+        payloads = ([PAYLOAD + id for id in some.ids] for some in one.id_chunks())
+        left = left_over(self._side, one.base, chain([[*index, *lists]], payloads))
+        return MemoryBefore(left=left).dump()
+
+    def _replaced(self, base: bytes, state: TargetState) -> str:
         """Return what writing the replaced messages again would not restore.
 
         Nothing of long lists: they are too much to keep.
@@ -360,6 +379,32 @@ class Writer:
             yield first
         if len(first) == _HEAD:
             yield from list_pages(self._side, key, _HEAD)
+
+
+def left_over(
+    pipeline: Pipeline, base: bytes, names: Iterable[Sequence[bytes]]
+) -> dict[bytes, LeftKey]:
+    """Return the keys that exist, by what follows the base; names come some at a time.
+
+    Raises:
+        MemoryRefused: they are too large to be kept for an undo.
+        Unavailable: see ``Pipeline.stream``.
+    """
+    found: dict[bytes, LeftKey] = {}
+    size = 0
+    for some in names:
+        asked = chain.from_iterable(
+            ((b"PTTL", base + name), (b"DUMP", base + name)) for name in some
+        )
+        replies = iter(pipeline.stream(asked))
+        for name, ttl, dump in zip(some, replies, replies, strict=True):
+            if dump is not None:
+                found[name] = LeftKey(ttl, dump)
+                size += len(dump)
+        if size > KEPT_BYTES:
+            text = "keys of an earlier memory are left over, too large to be kept for an undo"
+            raise MemoryRefused("refused", text)
+    return found
 
 
 def _ttl(one: PendingMemory, state: TargetState) -> int | None:
@@ -594,7 +639,7 @@ class BufferedMemory(PendingMemory):
         """Raise MemoryRefused if Redis cannot hold it."""
         super().__init__(base, small.memory, small.offset, ttl)
         self._chunk = _pending_ids(small.entries)
-        self.payloads = InlinePayloads([message.message for message in small.entries])
+        self.payloads = InlinePayloads([_payload(one) for one in small.entries])
         self.count = len(small.entries)
         self.marks = set(self._chunk.marked)
         self.ids = set(self._chunk.ids)
@@ -631,7 +676,7 @@ class StagedMemory(PendingMemory, Staging[PendingIds]):
         self._ids.add(chunk.ids)
         self.marks.update(chunk.marked)
         self.count += len(messages)
-        self.stage(pipeline, chunk, [message.message for message in messages])
+        self.stage(pipeline, chunk, [_payload(one) for one in messages])
 
     def id_chunks(self) -> Iterator[PendingIds]:
         return iter(self.staged)
@@ -643,6 +688,15 @@ class StagedMemory(PendingMemory, Staging[PendingIds]):
         if self._ids.duplicates:
             raise MemoryRefused("repeated-id", "a message id occurs twice")
         yield from self.payloads.prepare(ttl)
+
+
+def _payload(message: StoredMessage) -> bytes:
+    return payload(message.message, message.shape)
+
+
+def payload(message: bytes, shape: str) -> bytes:
+    """Return the payload of a message that is to have a shape."""
+    return jsonio.raw_surrogates(message) if shape == RAW_SURROGATES else message
 
 
 def _pending_ids(messages: list[StoredMessage]) -> PendingIds:
