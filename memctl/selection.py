@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Collection, Iterator
+from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -30,7 +30,8 @@ class Selection:
     newest N of what is left, per memory.  ``spare`` never selects the newest N messages of a
     memory, whatever else is asked for.
     ``keys`` are whole keys, for operations that come back to certain memories; ``done`` are those
-    that they need not come back to.
+    that they need not come back to.  ``own_ids`` tells which of the ``ids`` are asked for in each
+    memory, where these differ.
     """
 
     users: frozenset[str] = frozenset()
@@ -43,6 +44,7 @@ class Selection:
     roles: frozenset[str] = frozenset()
     names: frozenset[str] = frozenset()
     ids: frozenset[str] = frozenset()
+    own_ids: Mapping[MemoryKey, Collection[str]] | None = None
     since: datetime | None = None
     until: datetime | None = None
     match: str | None = None
@@ -87,6 +89,12 @@ class Selection:
         if not self.matches_outside(message.id, message.marks):
             return False
         return not self.looks_inside or self._matches_inside(message, dialect)
+
+    def may_have(self, key: MemoryKey, id: str) -> bool:
+        """Return whether a message of a selected memory with this id may be selected."""
+        if self.own_ids is not None and id not in self.own_ids.get(key, ()):
+            return False
+        return not self.ids or id in self.ids
 
     def matches_outside(self, id: str, marks: Collection[str]) -> bool:
         """Return whether a message with this id and these marks may be selected."""
@@ -186,7 +194,8 @@ class _Sieve:
         for entry, before, at in self._old_enough(page):
             if before != self._before:
                 self._kept = self._before = before
-            if self._where.matches(entry, self._dialect):
+            chosen = self._where.may_have(page.memory.key, entry.id)
+            if chosen and self._where.matches(entry, self._dialect):
                 yield entry, self._kept, at
             else:
                 self._kept = entry.id

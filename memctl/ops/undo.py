@@ -85,8 +85,9 @@ async def _reversals(
         keys = {key for key, case in group.items() if case.verdict(refused, key, facts=facts)}
         added = frozenset(key for key in keys if group[key].only_adds)
         if added:
-            ids = frozenset(id for key in added for id in group[key].ends)
-            pages = select_with_anchors(store, Selection(keys=added, ids=ids))
+            own = {key: group[key].ends.keys() for key in added}
+            ids = frozenset(id for some in own.values() for id in some)
+            pages = select_with_anchors(store, Selection(keys=added, ids=ids, own_ids=own))
             async with aclosing(pages):
                 async for page in pages:
                     found = group[page.memory.key].added(page)

@@ -384,6 +384,13 @@ class Database(ABC):
                     return f"the column {visible(name)!r} of the table {table!r}"
         return ""
 
+    def has_strangers(self, session: str) -> bool:
+        """Return whether a session without a row has damaged messages, whose user is not known.
+
+        With a row they would be those of its owner.
+        """
+        return MemoryKey("", session) in self.damaged
+
     def is_damaged(self, key: MemoryKey) -> bool:
         """Return whether a memory is known to be damaged, as one is whose name is no text."""
         if key not in self.damaged and not (is_text(key.user) and is_text(key.session)):

@@ -36,6 +36,14 @@ ALWAYS, NEVER = "1 = 1", "1 = 0"
 
 UNPROVEN = b"\0"
 """The first byte of a message that is not JSON as the database knows it; see ``proven_payload``."""
+BLOB = UNPROVEN + b"\1"
+"""The first bytes of one that SQLite holds as a blob: AgentScope writes none, and reads them."""
+
+
+def unproven(payload: bytes) -> bytes:
+    """Return a message without what ``Dialect.proven_payload`` puts in front."""
+    return payload.removeprefix(BLOB if payload.startswith(BLOB) else UNPROVEN)
+
 
 _COLUMNS = "session_id, owner, id, position, payload, marks"
 

@@ -26,6 +26,7 @@ from memctl.stores.edits import LargeEdit, batch_edits
 from memctl.stores.sql.database import Contended, Database, RejectedValue
 from memctl.stores.sql.dialect import MAX_PUSHED_VALUES
 from memctl.stores.sql.locks import (
+    STRANGERS,
     UNOWNED,
     MessageRow,
     lock_messages,
@@ -148,10 +149,13 @@ class SqlEditor:
         async with self._database.transaction(connection):
             transaction = EditTransaction(self._database, connection, self._foreign)
             for some in _split_by_session(batch):
+                undone = [(_key(edit), edit.before) for edit in some]
                 await transaction.apply(some)
+                for key, before in undone:
+                    await transaction.shift_back(key, before)
             transaction.finish()
             for edit in batch:
-                await transaction.restore(_key(edit), edit.before)
+                await transaction.remove_made(_key(edit), edit.before)
         return [
             WriteResult(_key(edit), *_count(edit.changes), before=transaction.before(_key(edit)))
             for edit in batch
@@ -184,7 +188,8 @@ class SqlEditor:
                 del changes  # a huge message must be gone before the next step
                 await transaction.apply(edits)
             transaction.finish()
-            await transaction.restore(key, large.edit.before)
+            await transaction.shift_back(key, large.edit.before)
+            await transaction.remove_made(key, large.edit.before)
         return WriteResult(key, written, deleted, before=transaction.before(key))
 
     async def _begin(self, transaction: EditTransaction, key: MemoryKey) -> AsyncExitStack:
@@ -220,10 +225,15 @@ def _count(changes: list[Change]) -> tuple[int, int]:
 
 
 def _split_by_session(batch: list[Edit]) -> list[list[Edit]]:
-    """Return the edits in lists within which no two share a session."""
+    """Return the edits in lists within which no two share a session.
+
+    Shifts of a session are undone in reverse, before others put messages in where they were.
+    """
+    shifted = [edit for edit in batch if '"shifts"' in edit.before]
+    others = [edit for edit in batch if '"shifts"' not in edit.before]
     lists: list[list[Edit]] = []
     times: dict[str, int] = {}
-    for edit in batch:
+    for edit in [*reversed(shifted), *others]:
         session = _key(edit).session
         number = times.get(session, 0)
         times[session] = number + 1
@@ -319,16 +329,16 @@ class EditTransaction:
                 found[name] = steps
         return json.dumps(found) if found else ""
 
-    async def restore(self, key: MemoryKey, before: str) -> None:
-        """Restore what ``before`` says of a memory, after the changes are undone.
+    async def shift_back(self, key: MemoryKey, before: str) -> None:
+        """Shift rows back to where they were before the changes of a memory, which are undone."""
+        for step in reversed(_steps(of_shape(before).get("shifts"))):
+            await self._shift_back(key, step)
 
-        What was not there is deleted, if nothing is left in it, and rows are shifted back.
-        """
+    async def remove_made(self, key: MemoryKey, before: str) -> None:
+        """Delete what was not there before changes that are undone, if nothing is left in it."""
         noted = of_shape(before)
         if not noted:
             return
-        for step in reversed(_steps(noted.get("shifts"))):
-            await self._shift_back(key, step)
         removed = await remove_empty(self._database, self.connection, key, noted)
         if "user" in removed:
             self._guests.add(key)
@@ -429,6 +439,9 @@ class EditTransaction:
             locked = await lock_sessions(
                 self._database, self.connection, new, self._lock, owners_only=True, guests=guests
             )
+            unowned = [key for key in new if key.session in locked.unowned]
+            if strangers := [key for key in unowned if self._database.has_strangers(key.session)]:
+                raise EditConflict(dict.fromkeys(strangers, STRANGERS))
             self._scans |= {key: SessionScan() for key in new if key.session not in locked.known}
             self._made |= {key: before for key in new if (before := locked.before(key))}
 

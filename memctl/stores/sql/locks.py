@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from memctl.errors import MemctlError
+from memctl.errors import Failure, MemctlError
 from memctl.model import MemoryKey
 from memctl.stores.locks import ServerLock
 from memctl.stores.sql.database import Database
@@ -30,12 +30,17 @@ UNOWNED, UNLISTED = "unowned", "unlisted"
 takes it away again."""
 
 
+STRANGERS = Failure("damaged", "its session has no row, and messages of an unknown user")
+"""The failure of a memory whose session must not get a row; see ``Database.has_strangers``."""
+
+
 class LockedSessions(NamedTuple):
     """The sessions that hold or may hold something, and the rows that were created for others.
 
     ``users`` were created now or before: whichever memory of one is undone last takes its row away.
     ``unowned`` are sessions with messages, ``unlisted`` users with sessions, that had no row.
-    ``taken`` are memories without messages whose sessions belong to others.
+    ``taken`` are memories without messages whose sessions belong to others, ``guests`` all whose
+    do.
     """
 
     known: set[str]
@@ -43,7 +48,8 @@ class LockedSessions(NamedTuple):
     users: set[str]
     unowned: set[str]
     unlisted: set[str]
-    taken: Collection[MemoryKey] = ()
+    guests: Collection[MemoryKey]
+    taken: Collection[MemoryKey]
 
     def before(self, key: MemoryKey) -> str:
         """Return what was not there, for ``WriteResult.before``."""
@@ -85,7 +91,6 @@ async def lock_sessions(
     found = dict(await database.for_rows(connection, existing, sorted(owners)))
     known = set(found)
     new = sorted((name, user) for name, user in owners.items() if name not in known)
-    taken = _taken(empty, owners | found)
     users = {user for _, user in new} if owners_only else {key.user for key in keys}
     users.update(guests)
     if users:
@@ -106,19 +111,16 @@ async def lock_sessions(
             known |= sessions
             sessions = set()
             found = dict(await database.for_rows(connection, existing, sorted(owners)))
-            taken = _taken(empty, owners | found)
     if sessions and filled is None:
         sql = "SELECT DISTINCT m.session_id FROM message m WHERE m.session_id IN :sessions"
         values = {"sessions": sorted(sessions)}
         filled = {name for (name,) in await database.fetch_all(connection, sql, values)}
     unowned = sessions.intersection(filled or ())
     users = database.new_users.intersection(key.user for key in keys)
-    return LockedSessions(known | unowned, sessions, users, unowned, unlisted, taken)
-
-
-def _taken(empty: Collection[MemoryKey], owners: Mapping[str, str]) -> set[MemoryKey]:
-    """Return the memories without messages whose sessions belong to others."""
-    return {key for key in empty if owners[key.session] != key.user}
+    owners |= found
+    guest = {key for key in keys if owners[key.session] != key.user}
+    taken = guest.intersection(empty)
+    return LockedSessions(known | unowned, sessions, users, unowned, unlisted, guest, taken)
 
 
 async def remove_empty(
@@ -186,7 +188,7 @@ async def lock_messages(
     rows: dict[str, MessageRow] = {}
     rest: list[str] = []
     for row_id, session, user, position in await database.for_rows(connection, sql, row_ids):
-        if isinstance(user, str) and _is_plain_id(row_id, user, session):
+        if isinstance(user, str) and is_plain_id(row_id, user, session):
             rows[row_id] = MessageRow(session, user, position)
         else:
             rest.append(row_id)
@@ -200,7 +202,8 @@ async def lock_messages(
     return rows
 
 
-def _is_plain_id(row_id: str, owner: str, session: str) -> bool:
+def is_plain_id(row_id: str, owner: str, session: str) -> bool:
+    """Return whether a row id splits in one way only; see ``Dialect.is_plain_id``."""
     between = f"-{session}-"
     return (
         row_id.startswith(owner)

@@ -29,7 +29,7 @@ from memctl.selection import Selection
 from memctl.store import DamagedMemory, Matches
 from memctl.stores.batching import are_objects
 from memctl.stores.sql.database import Database, RejectedValue, damage, is_text
-from memctl.stores.sql.dialect import MAX_PUSHED_VALUES, NEVER, UNPROVEN, Condition
+from memctl.stores.sql.dialect import BLOB, MAX_PUSHED_VALUES, NEVER, UNPROVEN, Condition, unproven
 from memctl.stores.sql.huge_messages import HUGE_BYTES
 from memctl.stores.sql.write import shape_of
 
@@ -127,14 +127,29 @@ class SqlReader:
                                 yield cutter.next()
                         if not self._where.has_key(key) or self._leaves_out(key):
                             continue
+                        wanted = self._wanted(key, list(found))
                         try:
-                            cutter.add(*await self._with_anchors(second, key, list(found)))
+                            cutter.add(*await self._with_anchors(second, key, wanted))
                         except _DamagedRow as row:
                             self._leave_out(cutter, str(row))
                         while cutter.full():
                             yield cutter.next()
         if cutter and cutter.messages:
             yield cutter.last()
+
+    def _wanted(self, key: MemoryKey, rows: list[Any]) -> list[Any]:
+        """Return the rows without those that are asked for in other memories, as far as is known.
+
+        One of these may be damaged.
+        """
+        if self._where.own_ids is None or self._outline:
+            return rows
+        start = f"{key.user}-{key.session}-"
+        return [
+            row
+            for row in rows
+            if not row[2].startswith(start) or self._where.may_have(key, row[2].removeprefix(start))
+        ]
 
     def _leave_out(self, cutter: _PageCutter, reason: str) -> None:
         """Drop a memory that turns out to be damaged.
@@ -201,6 +216,8 @@ class SqlReader:
         Raises:
             _DamagedRow: a row is none, and ``skip_damage`` is not set.
         """
+        if not rows:
+            return []
         row_ids, indexes, texts, marks = zip(*map(_MESSAGE_COLUMNS, rows), strict=True)
         if self._outline:
             texts = (b"",) * len(rows)
@@ -212,12 +229,15 @@ class SqlReader:
                 texts = (UNPROVEN + texts[0],)
         if isinstance(texts[0], str):
             texts = tuple(text.encode("utf-8", "surrogatepass") for text in texts)
+        blobs: set[str] = set()
         if not self._outline:
             # SQLite takes a text up to its first NUL for JSON.
             odd = any(map(bytes.__contains__, texts, repeat(b"\0")))
             proves = self._database.dialect.proves_json
             objects = map(bytes.startswith, texts, repeat(b"{"))
             if odd or not (all(objects) if proves else are_objects(texts)):
+                pairs = zip(row_ids, texts, strict=True)
+                blobs.update(row_id for row_id, text in pairs if text.startswith(BLOB))
                 texts = tuple(map(self._proven, row_ids, texts))
             if self._skip_damage and max(map(_nesting, texts)) > _DEEP:
                 self._database.doubts += 1
@@ -236,9 +256,11 @@ class SqlReader:
         else:
             pairs = zip(row_ids, texts, strict=True)
             ids = [await self._id(second, start, *pair) for pair in pairs]
-        if plain:
+        if plain and not blobs:
             return list(map(StoredMessage, ids, texts, labels, indexes))
-        shapes = ["" if one.startswith(start) else shape_of(one) for one in row_ids]
+        shapes = [
+            shape_of(None if one.startswith(start) else one, blob=one in blobs) for one in row_ids
+        ]
         return list(map(StoredMessage, ids, texts, labels, indexes, shapes))
 
     async def _id(
@@ -267,7 +289,7 @@ class SqlReader:
 
     def _proven(self, row_id: str, text: bytes) -> bytes:
         """Return a message that need not be a JSON object, if it is one."""
-        message = text.removeprefix(UNPROVEN)
+        message = unproven(text)
         if not are_objects([message]):
             try:
                 found = jsonio.outline(message)
@@ -417,7 +439,7 @@ def _object(text: str | bytes) -> bytes | None:
     """Return a message in UTF-8; None where it is no JSON object."""
     found = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
     try:
-        message = found.removeprefix(UNPROVEN)
+        message = unproven(found)
         is_sound = jsonio.is_utf8(message) and isinstance(jsonio.outline(message), dict)
         return message if is_sound else None
     except ValueError:

@@ -29,7 +29,7 @@ from memctl.stores.locks import FileLock
 from memctl.stores.sql.agentscope2 import Agentscope2Store
 from memctl.stores.sql.agno import AgnoStore
 from memctl.stores.sql.database import FETCH_ROWS, Database, damage, first_line, prefetch
-from memctl.stores.sql.dialect import ALWAYS, COLUMNS, UNPROVEN, Condition, Dialect
+from memctl.stores.sql.dialect import ALWAYS, BLOB, COLUMNS, UNPROVEN, Condition, Dialect
 from memctl.stores.sql.huge_messages import CHUNK_BYTES, HUGE_BYTES
 from memctl.stores.sql.read import ReadMode, SqlReader
 from memctl.stores.sql.sqlite_driver import (
@@ -110,9 +110,10 @@ class SqliteDialect(Dialect):
 
     def proven_payload(self) -> str:
         # Without Python's lock, while Python is busy with the rows before.
-        first = bytes(UNPROVEN).hex()
-        proven = f"CASE WHEN json_valid(m.msg) THEN {self.payload} "
-        return f"{proven} ELSE CAST(x'{first}' || {self.payload} AS BLOB) END"
+        type_ = "typeof(m.msg)"
+        first = f"CASE {type_} WHEN 'blob' THEN x'{BLOB.hex()}' ELSE x'{UNPROVEN.hex()}' END"
+        proven = f"CASE WHEN {type_} = 'text' AND json_valid(m.msg) THEN {self.payload} "
+        return f"{proven} ELSE CAST({first} || {self.payload} AS BLOB) END"
 
     def message_size(self) -> str:
         return self.json_size("m.msg")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from itertools import islice, repeat
 from operator import lt
@@ -12,11 +12,12 @@ from typing import Any, cast
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from memctl import jsonio
 from memctl.errors import Failure
 from memctl.model import MemoryKey, Page, StoredMessage, WriteMode, WriteResult
 from memctl.stores.batching import BATCH_BYTES, Large, Small, gather
 from memctl.stores.sql.database import Database, Extent, RejectedValue
-from memctl.stores.sql.locks import LockedSessions, lock_sessions
+from memctl.stores.sql.locks import STRANGERS, LockedSessions, is_plain_id, lock_sessions
 
 BATCH_MESSAGES = 10_000
 """Small memories share a transaction up to this size: a commit waits for the disk."""
@@ -111,6 +112,7 @@ class SqlWriter:
             empty = {small.memory.key for small in batch if not (small.offset or small.entries)}
             locked = await self._lock_sessions(connection, keys, empty)
             self._refuse(locked, {small.memory.key: small.offset for small in batch})
+            _refuse_misread(locked, {small.memory.key: small.entries for small in batch})
             deleted = await self._clear(connection, keys)
             last_indexes = {key.session: self._last_indexes.get(key.session, -1) for key in keys}
             rows = Rows()
@@ -156,6 +158,7 @@ class SqlWriter:
             deleted = await self._clear(connection, [key])
             last: int | None = None
             async for page in large.pages:
+                _refuse_misread(locked, {key: page.messages})
                 if last is None:
                     last = _start(
                         page.messages, large.offset, self._last_indexes.get(key.session, -1)
@@ -210,8 +213,8 @@ class SqlWriter:
         another run, may have written meanwhile.
 
         Raises:
-            _Refused: the row of a session that is created here gives a memory which is replaced
-                more messages than it had: those of damaged rows, of which nobody knew the user.
+            _Refused: the row of a session that is created here gives a memory damaged messages, or
+                one which is replaced more than it had: those of rows of which nobody knew the user.
         """
         before = {key: self._messages.get(key, 0) for key in keys}
         lock = self._database.dialect.row_lock
@@ -226,13 +229,18 @@ class SqlWriter:
                     self._messages[key] = 0
             found = await self._database.extents(connection, {"sessions": sorted(known)})
             self._learn(found.items())
-        strangers = {
-            key: Failure("damaged", "its session has no row, and messages of an unknown user")
+        replaces = self._mode is WriteMode.REPLACE
+        strangers = [
+            key
             for key in keys
-            if key.session in locked.unowned and self._messages[key] > before[key]
-        }
-        if strangers and self._mode is WriteMode.REPLACE:
-            raise _Refused(strangers)
+            if key.session in locked.unowned
+            and (
+                (replaces and self._messages[key] > before[key])
+                or self._database.has_strangers(key.session)
+            )
+        ]
+        if strangers:
+            raise _Refused(dict.fromkeys(strangers, STRANGERS))
         return locked
 
     async def _clear(
@@ -268,6 +276,8 @@ class Rows:
     def __init__(self) -> None:
         self._messages: list[tuple[str, bytes, str, int]] = []
         self._marks: list[tuple[str, str]] = []
+        self._blobs: list[str] = []
+        """The ids of the rows whose messages are blobs."""
 
     def add(
         self, key: MemoryKey, messages: list[StoredMessage], last: int, *, exact: bool = False
@@ -282,9 +292,9 @@ class Rows:
         start = f"{key.user}-{key.session}-"
         row_ids = [start + id for id in ids]
         if any(shapes):
-            row_ids = [
-                of_shape(one).get("row", id) for one, id in zip(shapes, row_ids, strict=True)
-            ]
+            about = list(map(of_shape, shapes))
+            row_ids = [one.get("row", id) for one, id in zip(about, row_ids, strict=True)]
+            self._blobs += [id for one, id in zip(about, row_ids, strict=True) if one.get("blob")]
         places = list(zip(positions, map(str.encode, row_ids), strict=True)) if exact else []
         if exact and None not in positions and all(map(lt, places, islice(places, 1, None))):
             indexes = cast("Sequence[int]", positions)
@@ -301,18 +311,24 @@ class Rows:
 
     async def insert(self, database: Database, connection: AsyncConnection) -> None:
         """Insert the rows, and hold them no more."""
-        messages, marks = self._messages, self._marks
-        self._messages, self._marks = [], []
+        messages, marks, blobs = self._messages, self._marks, self._blobs
+        self._messages, self._marks, self._blobs = [], [], []
         if messages:
             columns = ["id", "msg", "session_id", "index"]
             await database.insert(connection, "message", columns, messages)
+        if blobs and not database.dialect.typed:
+            sql = (
+                f"UPDATE message SET msg = CAST(msg AS BLOB) WHERE id {database.dialect.in_row_ids}"
+            )
+            await database.for_rows(connection, sql, blobs)
         if marks:
             await database.insert(connection, "message_mark", ["msg_id", "mark"], marks)
 
 
-def shape_of(row_id: str) -> str:
-    """Return the shape of a message whose row id is not of the usual form."""
-    return json.dumps({"row": row_id})
+def shape_of(row_id: str | None, *, blob: bool) -> str:
+    """Return the shape of a message: its row id where that is not usual, and if it is a blob."""
+    found = ({} if row_id is None else {"row": row_id}) | ({"blob": True} if blob else {})
+    return json.dumps(found) if found else ""
 
 
 def of_shape(shape: str) -> dict[str, Any]:
@@ -351,6 +367,37 @@ def _indexes(positions: Sequence[int | None], last: int) -> Sequence[int]:
     if last > MAX_INDEX:
         raise RejectedValue("the session already uses the highest possible index", "refused")
     return indexes
+
+
+def _refuse_misread(
+    locked: LockedSessions, messages: Mapping[MemoryKey, list[StoredMessage]]
+) -> None:
+    """Refuse messages that would be read as those of another user; see ``Dialect.user``.
+
+    Raises:
+        _Refused: there are such messages.
+    """
+    failures = {}
+    for key, some in messages.items():
+        id = next(_misread(key, some, guest=key in locked.guests), None)
+        if id is not None:
+            text = f"the message {id!r} has another id in its JSON, or none, and would be read as"
+            failures[key] = Failure("refused", f"{text} one of another user")
+    if failures:
+        raise _Refused(failures)
+
+
+def _misread(key: MemoryKey, messages: Iterable[StoredMessage], *, guest: bool) -> Iterator[str]:
+    """Yield the ids of messages whose row ids do not tell the user, and whose JSON does not."""
+    start, between = f"{key.user}-{key.session}-", f"-{key.session}-"
+    ids = [one.id for one in messages]
+    usual = not guest and start.find(between) == len(key.user)
+    if usual and between not in "-" + "\n-".join(ids):
+        return
+    for one in messages:
+        plain = not guest and is_plain_id(start + one.id, key.user, key.session)
+        if not plain and not one.shape and jsonio.field(one.message, "id") != one.id:
+            yield one.id
 
 
 def _repeated_id(messages: list[StoredMessage]) -> Failure | None:
