@@ -23,6 +23,7 @@ from memctl.commands._run import record
 from memctl.model import MemoryKey, StoredMessage
 from memctl.registry import parse
 from memctl.runs.change import ChangeRun
+from memctl.stores.redis.before import KEPT_BYTES
 from memctl.stores.sql.edit import BATCH_CHANGES
 from memctl.testing import Place, samples
 from memctl.testing.drive import read
@@ -65,6 +66,42 @@ def fill(place: Place) -> list[MemoryKey]:
     }
     put(place, [sample(key, samples.entries(20 + n), **about) for n, key in enumerate(keys)])
     return keys
+
+
+def there_and_back(run: Run, last: str, contents: Callable[[], Any], before: Any) -> None:
+    """Undo a run, undo that, and once more; what it did is undone, done, and undone again."""
+    after = contents()
+    assert after != before
+    for expected in (before, after, before):
+        last = report(run("undo", last, "--yes", "--json"))["run"]
+        assert contents() == expected
+
+
+def rows(place: Place, *queries: str) -> list[list[Any]]:
+    """Return what queries, or names of tables, find in a SQLite database, in order."""
+    with closing(sqlite3.connect(place.location.path)) as database:
+        found = [one if " " in one else f"SELECT * FROM {one}" for one in queries]
+        return [sorted(database.execute(sql).fetchall(), key=repr) for sql in found]
+
+
+def execute(place: Place, *statements: str) -> None:
+    """Change a SQLite database."""
+    with closing(sqlite3.connect(place.location.path)) as database:
+        for sql in statements:
+            assert database.execute(sql).rowcount, sql
+        database.commit()
+
+
+def redis_keys(client: redis.Redis, base: str) -> dict[bytes, tuple[Any, int]]:
+    """Return the values of the keys of a memory, and about when they expire."""
+
+    def value(name: bytes) -> Any:
+        if name.endswith(b":marks_index"):
+            return client.smembers(name)
+        return client.get(name) if b":msg:" in name else client.lrange(name, 0, -1)
+
+    names = client.scan_iter(f"{base}*")
+    return {name: (value(name), round(client.ttl(name), -1)) for name in names}
 
 
 @pytest.mark.parametrize("action", ACTIONS)
@@ -532,23 +569,82 @@ def test_undo_of_replacing_in_redis_restores_what_no_message_shows(
         for name in ("mark:even", "msg:b"):
             client.expire(f"{base}:{name}", 500)
 
-        def value(name: bytes) -> Any:
-            if name.endswith(b":marks_index"):
-                return client.smembers(name)
-            return client.get(name) if b":msg:" in name else client.lrange(name, 0, -1)
-
-        def keys() -> dict[bytes, tuple[Any, int]]:
-            names = client.scan_iter(f"{base}*")
-            return {name: (value(name), round(client.ttl(name), -1)) for name in names}
-
-        before = keys()
+        before = redis_keys(client, base)
         words = ("migrate", origin.text, place.text, "--on-conflict", "replace", "--lossy")
-        runs = [report(run(*words, "--json"))["run"]]
-        after = keys()
-        for expected in (before, after, before):
-            assert keys() != expected
-            runs.append(report(run("undo", runs[-1], "--yes", "--json"))["run"])
-            assert keys() == expected
+        last = report(run(*words, "--json"))["run"]
+        there_and_back(run, last, lambda: redis_keys(client, base), before)
+
+
+def test_undo_of_a_copy_to_what_is_left_of_a_memory_in_redis(
+    run: Run, one: Callable[[str], Place]
+) -> None:
+    """The list of messages is gone, as after an eviction; its other keys are not."""
+    place, source = one("redis"), one("archive")
+    [key] = place.keys(1)
+    put(place, [sample(key, samples.entries(3))])
+    put(source, [sample(key, [entry("m0000001", 7, ("hint", "new")), entry("z", 8, ())])])
+    base = f"app:user_id:{key.user}:session:{key.session}"
+    with redis.Redis.from_url(place.text.partition("?")[0]) as client:
+        client.delete(f"{base}:messages")
+        client.expire(f"{base}:msg:m0000001", 500)
+        client.expire(f"{base}:marks_index", 700)
+        before = redis_keys(client, base)
+        last = report(run("migrate", source.text, place.text, "--json"))["run"]
+        assert client.lrange(f"{base}:messages", 0, -1) == [b"m0000001", b"z"]
+        there_and_back(run, last, lambda: redis_keys(client, base), before)
+
+
+def test_undo_copy_to_what_is_left_of_a_large_memory_in_redis_is_refused(
+    run: Run, one: Callable[[str], Place]
+) -> None:
+    place, source = one("redis"), one("archive")
+    [key] = place.keys(1)
+    put(source, [sample(key, samples.entries(3))])
+    base = f"app:user_id:{key.user}:session:{key.session}"
+    with redis.Redis.from_url(place.text.partition("?")[0]) as client:
+        client.sadd(f"{base}:marks_index", "hint")
+        client.set(f"{base}:msg:m0000001", os.urandom(KEPT_BYTES))
+        before = redis_keys(client, base)
+        found = report(run("migrate", source.text, place.text, "--json"), 7)
+        assert found["failures"][0]["code"] == "refused"
+        assert "too large to be kept" in found["failures"][0]["message"]
+        assert redis_keys(client, base) == before
+
+
+def test_undo_redis_halves_of_surrogate_pairs_are_bytes_again(
+    run: Run, one: Callable[[str], Place]
+) -> None:
+    """An escape means the same in JSON; what was bytes comes back as bytes."""
+    place = one("redis")
+    [key] = place.keys(1)
+    put(place, [sample(key, samples.entries(3))])
+    base = f"app:user_id:{key.user}:session:{key.session}"
+    texts = [b'half \xed\xa0\xbd of a pair", "\xed\xb0\x80": "\\\\ud800', b"half \\ud83d of a pair"]
+    with redis.Redis.from_url(place.text.partition("?")[0]) as client:
+        for number, text in enumerate(texts):
+            payload = b'{"id": "m000000%d", "content": "%s"}' % (number, text)
+            client.set(f"{base}:msg:m000000{number}", payload)
+        before = redis_keys(client, base)
+        last = report(run("delete", place.text, "--all", "--yes", "--json"))["run"]
+        there_and_back(run, last, lambda: redis_keys(client, base), before)
+
+
+@pytest.mark.parametrize("gone", ["", "gone"])
+def test_undo_of_a_summary_in_redis_beside_ids_without_a_message(
+    run: Run, one: Callable[[str], Place], gone: str
+) -> None:
+    """The id, which may be empty, stays where it is, and so does a name in the index alone."""
+    place = one("redis")
+    [key] = place.keys(1)
+    put(place, [sample(key, samples.entries(5))])
+    base = f"app:user_id:{key.user}:session:{key.session}"
+    with redis.Redis.from_url(place.text.partition("?")[0]) as client:
+        client.linsert(f"{base}:messages", "BEFORE", "m0000002", gone)
+        client.sadd(f"{base}:marks_index", "ended")
+        before = redis_keys(client, base)
+        words = ("compress", place.text, "--mode", "replace", "--keep-recent", "1")
+        last = report(run(*words, "--json"))["run"]
+        there_and_back(run, last, lambda: redis_keys(client, base), before)
 
 
 def test_undo_of_replacing_by_the_beginning_is_exact(
@@ -719,6 +815,117 @@ def test_undo_sqlite_index_of_any_kind(run: Run, one: Callable[[str], Place], in
                 assert connection.execute(rows).fetchall() != before
                 report(run("undo", report(done)["run"], "--json"))
             assert connection.execute(rows).fetchall() == before
+
+
+@pytest.mark.parametrize("words", [("delete", "--all", "--yes"), ("migrate",)])
+def test_undo_sqlite_message_that_is_a_blob(
+    run: Run, one: Callable[[str], Place], words: tuple[str, ...]
+) -> None:
+    """AgentScope reads one as it reads a text."""
+    place, source = one("sqlite"), one("archive")
+    [key] = place.keys(1)
+    put(place, [sample(key, samples.entries(4))])
+    put(source, [sample(key, samples.entries(2, start=7))])
+    execute(place, 'UPDATE message SET msg = CAST(msg AS BLOB) WHERE "index" % 2')
+    seen = report(run("inspect", place.text, "--messages", "--json"))["messages"]
+    assert [one["id"] for one in seen] == [f"m000000{number}" for number in range(4)]
+    found = run("export", place.text, "--as", "archive", "--match", "message 1")
+    assert '"m0000001"' in found.stdout
+    query = "SELECT *, typeof(msg) FROM message"
+    before = rows(place, query)
+    command, *more = words
+    if command == "migrate":
+        more = [place.text, "--on-conflict", "replace"]
+    else:
+        source = place
+    last = report(run(command, source.text, *more, "--json"))["run"]
+    after = rows(place, query)
+    assert after != before
+    report(run("undo", last, "--yes", "--json"))
+    assert rows(place, query) == before
+
+
+def test_undo_of_copies_beside_damaged_messages(run: Run, one: Callable[[str], Place]) -> None:
+    """The ids that were added to one memory are those of damaged messages in another."""
+    place, source = one("sqlite"), one("archive")
+    first, second = MemoryKey("ada", "s"), MemoryKey("bob", "t")
+    put(place, [sample(first, samples.entries(3))])
+    put(source, [sample(first, samples.entries(4)), sample(second, samples.entries(2))])
+    execute(place, "UPDATE message SET msg = '{' WHERE \"index\" = 1")
+    before = rows(place, "message", "message_mark", "session", "users")
+    words = ("migrate", source.text, place.text, "--on-conflict", "append", "--no-verify")
+    done = report(run(*words, "--json"))
+    assert (done["memories"]["written"], done["messages"]["written"]) == (2, 3)
+    report(run("undo", done["run"], "--yes", "--json"))
+    assert rows(place, "message", "message_mark", "session", "users") == before
+
+
+def test_undo_of_changes_in_a_session_of_two_users(run: Run, one: Callable[[str], Place]) -> None:
+    """The answer that is put in for one moves the other's rows, of which one goes."""
+    place = one("sqlite")
+    call = {"type": "tool_use", "id": "t", "name": "f", "input": {}}
+    lost = {"type": "tool_result", "id": "lost", "name": "f", "output": "x"}
+
+    def message(id: str, number: int, content: Any) -> StoredMessage:
+        value = {**json.loads(samples.message(id, number)), "content": content}
+        return StoredMessage(id, json.dumps(value).encode())
+
+    for user, contents in (("zoe", ["Do it.", [call], "And?"]), ("ada", ["So.", [lost], "Well."])):
+        some = [message(f"{user}{number}", number, one) for number, one in enumerate(contents)]
+        put(place, [sample(MemoryKey(user, "s"), some)])
+    before = rows(place, "message")
+    assert [row[-1] for row in sorted(before[0], key=lambda row: row[-1])] == [*range(6)]
+    last = json.loads(run("doctor", place.text, "--repair", "--yes", "--json").stdout)["run"]
+    there_and_back(run, last, lambda: rows(place, "message"), before)
+
+
+@pytest.mark.parametrize(
+    "words", [("migrate", "--on-conflict", "append"), ("compress", "--keep-recent", "1")]
+)
+def test_undo_session_without_a_row_and_with_messages_of_nobody_gets_none(
+    run: Run, one: Callable[[str], Place], words: tuple[str, ...]
+) -> None:
+    """With a row its owner would have damaged messages, and could not be undone."""
+    place, source = one("sqlite"), one("archive")
+    key = MemoryKey("ada", "s")
+    put(place, [sample(key, samples.entries(5))])
+    put(source, [sample(key, samples.entries(6))])
+    execute(place, "DELETE FROM session", "UPDATE message SET id = x'ff' WHERE \"index\" = 2")
+    before = rows(place, "message", "session")
+    command, *more = words
+    stores = [source.text, place.text] if command == "migrate" else [place.text]
+    found = report(run(command, *stores, *more, "--json"), 8 if command == "migrate" else 7)
+    assert {one["code"] for one in found["failures"]} == {"damaged"}
+    assert "its session has no row" in str(found["failures"])
+    assert rows(place, "message", "session") == before
+
+
+@pytest.mark.parametrize(("user", "id"), [("ada", "m1"), ("bob", "a-s-m1")])
+@pytest.mark.parametrize("own", ["5", '"m2"', "null"])
+def test_undo_message_that_would_be_read_as_that_of_another_user_is_not_written(
+    run: Run, one: Callable[[str], Place], tmp_path: Path, user: str, id: str, own: str
+) -> None:
+    """AgentScope's row ids do not tell the user of each; then the id in the message has to."""
+    place = one("sqlite")
+    put(place, [sample(MemoryKey("bob", "s"), samples.entries(2))])
+    before = rows(place, "message", "session", "users")
+    memory = json.dumps({"memory": {"user": user, "session": "s"}})
+    source = tmp_path / "source.ndjson"
+
+    def keep(own: str) -> None:
+        line = f'{{"message": {{"id": {own}, "role": "user"}}, "marks": [], "id": "{id}"}}'
+        source.write_bytes(sealed(memory.encode(), line.encode()))
+
+    keep(own)
+    words = ("migrate", source, place.text, "--on-conflict", "append", "--json")
+    found = report(run(*words), 7)
+    assert [one["code"] for one in found["failures"]] == ["refused"]
+    assert f"the message '{id}' has another id in its JSON" in found["failures"][0]["message"]
+    assert rows(place, "message", "session", "users") == before
+    keep(f'"{id}"')
+    done = report(run(*words))
+    report(run("undo", done["run"], "--yes", "--json"))
+    assert rows(place, "message", "session", "users") == before
 
 
 @pytest.mark.parametrize("name", ["state", "archive"])
@@ -945,10 +1152,25 @@ def test_undo_of_a_copy_leaves_a_state_without_a_summary(
     origin, path = one("state"), tmp_path / "bare.json"
     put(origin, [sample(key, samples.entries(1, start=7)) for key in origin.keys(1)])
     messages = [{"id": f"m{n}", "role": "user", "name": "n", "content": "x"} for n in range(2)]
-    path.write_text(text := json.dumps({"content": [*messages, {"id": "odd"}]}))
-    report(run("import", origin.text, path, "--on-conflict", "append", "--json"))
-    report(run("undo", "--yes", "--json"))
-    assert json.loads(path.read_text()) == json.loads(text)
+    path.write_text(json.dumps({"content": [*messages, {"id": "odd"}]}))
+    before = json.loads(path.read_bytes())
+    done = report(run("import", origin.text, path, "--on-conflict", "append", "--json"))
+    there_and_back(run, done["run"], lambda: json.loads(path.read_bytes()), before)
+
+
+def test_undo_of_undo_of_a_copy_that_adds_an_empty_summary(
+    run: Run, one: Callable[[str], Place], tmp_path: Path
+) -> None:
+    """The state has the beginning of the memory, and no place for a summary."""
+    origin, path = one("state"), tmp_path / "bare.json"
+    [key] = origin.keys(1)
+    put(origin, [sample(key, samples.entries(4))])
+    pairs = [[json.loads(one.message), list(one.marks)] for one in samples.entries(2)]
+    path.write_text(json.dumps({"content": pairs}))
+    before = json.loads(path.read_bytes())
+    done = report(run("import", origin.text, path, "--json"))
+    assert json.loads(path.read_bytes())["_compressed_summary"] == ""
+    there_and_back(run, done["run"], lambda: json.loads(path.read_bytes()), before)
 
 
 def test_undo_import_into_a_state_that_has_no_paths(

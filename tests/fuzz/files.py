@@ -235,7 +235,10 @@ SHAPES = [state_dict, state_dict, _without_summary, _bare, _session, _two, _summ
 
 
 def json_contents(path: Path) -> Callable[[], Any]:
-    """Return a function that returns the value of a JSON file; its bytes where it is not JSON."""
+    """Return a function that returns the value of a JSON file, however it is indented.
+
+    Of one that is not JSON, its bytes.
+    """
 
     def contents() -> Any:
         if not path.is_file():
@@ -244,7 +247,7 @@ def json_contents(path: Path) -> Callable[[], Any]:
         try:
             return _canonical(data)
         except (ValueError, RecursionError):
-            return data
+            return b"".join(data.split())
 
     return contents
 

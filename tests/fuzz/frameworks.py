@@ -36,6 +36,7 @@ from tests.support.backends import TABLE
 OF_ROWS = Style("role-content", frozenset(), in_order=False)
 DIMENSIONS = 8
 _FLOATS = 4 * DIMENSIONS
+_FAISS_HEADER = 45
 
 
 def worlds_of(style: Style, *, users: bool) -> list[list[Sample]]:
@@ -345,8 +346,8 @@ def _faiss(path: Path) -> Any:
     vectors = path.with_suffix(".faiss")
     if not (path.is_file() and vectors.is_file()):
         raise FileNotFoundError(path)
-    index, about = vectors.read_bytes(), json.loads(path.read_bytes())
-    floats, size = index[-_FLOATS * len(about["index_to_id"]) :], _FLOATS
+    about = json.loads(path.read_bytes())
+    floats, size = vectors.read_bytes()[_FAISS_HEADER:], _FLOATS
     places = {id: int(place) * size for place, id in about["index_to_id"].items()}
     return {
         id: (
