@@ -160,12 +160,11 @@ class Editor:
 
     def _left_over(self, one: MemoryChanges, snapshot: MemorySnapshot) -> dict[bytes, LeftKey]:
         """Return what is left over of an earlier memory, in keys that are to be written."""
-        lists = [MARK + name for name, its in snapshot.marks.items() if its.count]
-        index = [MARKS_INDEX] if snapshot.index else []
-        if snapshot.exists or not one.new or not (index or lists):
+        if snapshot.exists or not one.new:
             return {}
-        payloads = ([PAYLOAD + id for _, id in chunk.insertions] for chunk in one.chunks())
-        return left_over(self._pipeline, one.base, chain([[*index, *lists]], payloads))
+        marks = (name for name, its in snapshot.marks.items() if its.count)
+        written = ([id for _, id in chunk.insertions] for chunk in one.chunks())
+        return left_over(self._pipeline, one.base, marks, written, indexed=bool(snapshot.index))
 
     def _expiries(self, one: MemoryChanges, snapshot: MemorySnapshot) -> dict[bytes, int]:
         """Return the PTTL of keys that may go and expire at another time than their memory.

@@ -243,18 +243,11 @@ class Writer:
     def _before(self, one: PendingMemory, state: TargetState) -> str:
         """Return what the reverse of the write would not restore; see ``WriteResult.before``."""
         if not state.held:
-            return self._left_over(one, state)
+            marks = (name for name, ids in state.marks.items() if ids)
+            written = (some.ids for some in one.id_chunks())
+            left = left_over(self._side, one.base, marks, written, indexed=bool(state.indexed))
+            return MemoryBefore(left=left).dump()
         return self._replaced(one.base, state) if self._mode is WriteMode.REPLACE else ""
-
-    def _left_over(self, one: PendingMemory, state: TargetState) -> str:
-        """Return what is left over of an earlier memory, in keys that are to be written."""
-        lists = [MARK + name for name, ids in state.marks.items() if ids]
-        index = [MARKS_INDEX] if state.indexed else []
-        if not (index or lists):
-            return ""
-        payloads = ([PAYLOAD + id for id in some.ids] for some in one.id_chunks())
-        left = left_over(self._side, one.base, chain([[*index, *lists]], payloads))
-        return MemoryBefore(left=left).dump()
 
     def _replaced(self, base: bytes, state: TargetState) -> str:
         """Return what writing the replaced messages again would not restore.
@@ -382,14 +375,26 @@ class Writer:
 
 
 def left_over(
-    pipeline: Pipeline, base: bytes, names: Iterable[Sequence[bytes]]
+    pipeline: Pipeline,
+    base: bytes,
+    marks: Iterable[bytes],
+    written: Iterable[Sequence[bytes]],
+    *,
+    indexed: bool,
 ) -> dict[bytes, LeftKey]:
-    """Return the keys that exist, by what follows the base; names come some at a time.
+    """Return what is left over of an earlier memory, by what follows the base.
+
+    That are its lists of ``marks``, its index where it is ``indexed``, and the payloads of the ids
+    that are to be ``written``, which come some at a time.  Without marks no payload is looked for.
 
     Raises:
-        MemoryRefused: they are too large to be kept for an undo.
+        MemoryRefused: it is too large to be kept for an undo.
         Unavailable: see ``Pipeline.stream``.
     """
+    lists = [MARK + name for name in marks] + [MARKS_INDEX] * indexed
+    if not lists:
+        return {}
+    names = chain([lists], ([PAYLOAD + id for id in ids] for ids in written))
     found: dict[bytes, LeftKey] = {}
     size = 0
     for some in names:
