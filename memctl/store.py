@@ -398,7 +398,7 @@ class Store(ABC):
         async with aclosing(self.outline(Selection())) as pages:
             async for _ in pages:
                 return False
-        return True
+        return not self.left_out.failures  # what is damaged is something, too
 
     async def count(self, where: Selection) -> tuple[int, int] | None:  # noqa: ARG002
         """Return about how many memories and messages ``read`` will give; None where that is dear.

@@ -319,6 +319,22 @@ def test_undo_removes_the_row_that_messages_had_done_without(
         assert len(rows(place, table)) == number
 
 
+def test_copy_to_a_store_with_nothing_but_damage_can_be_undone(run: Run, tmp_path: Path) -> None:
+    """What is damaged is something: the copy is recorded, as into any store that is not empty."""
+    path, archive = tmp_path / "there.db", tmp_path / "new.ndjson"
+    url = f"sqlite:///{path}?layout=langchain"
+    asyncio.run(fill(str(archive), {MemoryKey("", "new"): samples.entries(2)}))
+    report(run("import", archive, url, "--lossy", "--json"))
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("UPDATE message_store SET session_id = 'old', message = '{'")
+        database.commit()
+        before = database.execute("SELECT * FROM message_store").fetchall()
+        done = report(run("import", archive, url, "--lossy", "--json"))
+        assert database.execute("SELECT * FROM message_store").fetchall() != before
+        report(run("undo", done["run"], "--yes", "--json"))
+        assert database.execute("SELECT * FROM message_store").fetchall() == before
+
+
 @pytest.mark.parametrize("id", [None, 0.5, "other"])
 def test_message_with_another_id_than_its_row_keeps_both_in_an_archive(
     run: Run, make: Callable[[str], Place], tmp_path: Path, id: Any
