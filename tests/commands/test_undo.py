@@ -575,23 +575,58 @@ def test_undo_of_replacing_in_redis_restores_what_no_message_shows(
         there_and_back(run, last, lambda: redis_keys(client, base), before)
 
 
+@pytest.mark.parametrize("gone", ["messages", "m[ea]*"])
 def test_undo_of_a_copy_to_what_is_left_of_a_memory_in_redis(
-    run: Run, one: Callable[[str], Place]
+    run: Run, one: Callable[[str], Place], gone: str
 ) -> None:
-    """The list of messages is gone, as after an eviction; its other keys are not."""
+    """The list of messages is gone, as after an eviction; payloads, and perhaps marks, are not."""
     place, source = one("redis"), one("archive")
     [key] = place.keys(1)
     put(place, [sample(key, samples.entries(3))])
     put(source, [sample(key, [entry("m0000001", 7, ("hint", "new")), entry("z", 8, ())])])
     base = f"app:user_id:{key.user}:session:{key.session}"
     with redis.Redis.from_url(place.text.partition("?")[0]) as client:
-        client.delete(f"{base}:messages")
+        client.delete(*client.scan_iter(f"{base}:{gone}"))
         client.expire(f"{base}:msg:m0000001", 500)
         client.expire(f"{base}:marks_index", 700)
         before = redis_keys(client, base)
         last = report(run("migrate", source.text, place.text, "--json"))["run"]
         assert client.lrange(f"{base}:messages", 0, -1) == [b"m0000001", b"z"]
         there_and_back(run, last, lambda: redis_keys(client, base), before)
+
+
+@pytest.mark.parametrize("action", ["append", "replace"])
+def test_undo_of_a_copy_over_a_payload_of_no_message_in_redis(
+    run: Run, one: Callable[[str], Place], action: str
+) -> None:
+    place, source = one("redis"), one("archive")
+    [key] = place.keys(1)
+    put(place, [sample(key, [entry("a", 0, ())])])
+    put(source, [sample(key, [entry("a", 0, ()), entry("b", 1, ("hint",)), entry("c", 2, ())])])
+    base = f"app:user_id:{key.user}:session:{key.session}"
+    with redis.Redis.from_url(place.text.partition("?")[0]) as client:
+        client.set(f"{base}:msg:b", "anything", ex=500)
+        before = redis_keys(client, base)
+        words = ("migrate", source.text, place.text, "--on-conflict", action)
+        last = report(run(*words, "--json"))["run"]
+        there_and_back(run, last, lambda: redis_keys(client, base), before)
+
+
+def test_undo_of_a_copy_to_ids_without_a_message_in_redis(
+    run: Run, one: Callable[[str], Place]
+) -> None:
+    place, source = one("redis"), one("archive")
+    [key] = place.keys(1)
+    put(source, [sample(key, samples.entries(3))])
+    base = f"app:user_id:{key.user}:session:{key.session}"
+    with redis.Redis.from_url(place.text.partition("?")[0]) as client:
+        client.rpush(f"{base}:messages", "gone", "m0000001")
+        client.rpush(f"{base}:mark:hint", "m0000001")
+        before = redis_keys(client, base)
+        report(run("migrate", source.text, place.text, "--json"))
+        assert client.lrange(f"{base}:messages", 0, -1) == [b"m000000%d" % n for n in range(3)]
+        report(run("undo", "--yes", "--json"))
+        assert redis_keys(client, base) == before
 
 
 def test_undo_copy_to_what_is_left_of_a_large_memory_in_redis_is_refused(
@@ -602,7 +637,6 @@ def test_undo_copy_to_what_is_left_of_a_large_memory_in_redis_is_refused(
     put(source, [sample(key, samples.entries(3))])
     base = f"app:user_id:{key.user}:session:{key.session}"
     with redis.Redis.from_url(place.text.partition("?")[0]) as client:
-        client.sadd(f"{base}:marks_index", "hint")
         client.set(f"{base}:msg:m0000001", os.urandom(KEPT_BYTES))
         before = redis_keys(client, base)
         found = report(run("migrate", source.text, place.text, "--json"), 7)

@@ -309,15 +309,14 @@ class SqlServer:
         return tables
 
     def _contents(self) -> Any:
+        """Return the rows of tables; one without rows is none, as a copy that fails leaves it."""
         connection = self._connection
         tables = self._execute(
             connection,
             "SELECT table_name FROM information_schema.tables WHERE table_schema = " + self._schema,
         )
-        return {
-            name: sorted(map(repr, self._execute(connection, self._select(name))))
-            for (name,) in tables
-        }
+        found = {name: self._execute(connection, self._select(name)) for (name,) in tables}
+        return {name: sorted(map(repr, rows)) for name, rows in found.items() if rows}
 
     _schema: ClassVar[str]
 

@@ -237,6 +237,19 @@ def test_state_that_is_not_json_is_damage(
     assert [one["code"] for one in found["findings"]] == ["damaged-row"]
 
 
+def test_event_whose_row_has_another_id_is_damage(run: Run, make: Callable[[str], Place]) -> None:
+    """Two such rows may have one id between them, which names no place."""
+    place = make("sqlite-adk")
+    first = "SELECT rowid FROM events ORDER BY rowid LIMIT 1"
+    execute(place, f"UPDATE events SET id = 'm' WHERE rowid = ({first})")
+    before = rows(place, "events")
+    fails(run("delete", place.text, "--all", "--yes"), 7, "the content of the row m, ")
+    report(run("undo", "--yes", "--json"))
+    assert rows(place, "events") == before
+    [found] = report(run("doctor", place.text, "--json"), 6)["findings"]
+    assert (found["code"], found["count"]) == ("damaged-row", 1)
+
+
 def test_session_without_its_rows_gets_none_by_a_deletion(
     run: Run, make: Callable[[str], Place]
 ) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -271,6 +272,11 @@ def test_detect_says_where_nothing_is_to_be_mapped(run: Any, tmp_path: Path) -> 
     fails(run("stores", "detect"), 2, "names no database")
 
 
+DRIVERS = {
+    "postgresql": "postgresql+asyncpg",
+    "mysql": "mysql+aiomysql",
+    "sqlite": "sqlite+aiosqlite",
+}
 TYPED = (
     "CREATE TABLE chats (nr BIGINT NOT NULL PRIMARY KEY {serial}, chat {text} NOT NULL, "
     "who {text}, role {text}, body {json}, at {time}, rating DECIMAL(5,2), seen BOOLEAN)"
@@ -310,12 +316,80 @@ def test_a_table_with_types(run: Any, request: pytest.FixtureRequest, engine: st
     assert len(ask(place, "SELECT * FROM chats")) == 6
 
 
+ZONED = {"sqlite": "TEXT", "postgresql": "TIMESTAMP", "mysql": "DATETIME(6)"}
+
+
+@pytest.mark.parametrize("engine", ZONED)
+def test_undo_in_another_time_zone_restores_times_without_one(
+    run: Any, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, engine: str
+) -> None:
+    is_file = engine == "sqlite"
+    place = str(request.getfixturevalue("tmp_path" if is_file else f"{engine}_url"))
+    place = f"sqlite:///{place}/local.db" if is_file else place
+    number = {"postgresql": "SERIAL", "mysql": "INT AUTO_INCREMENT"}.get(engine, "INTEGER")
+    text = "VARCHAR(80)"
+    rows = [f"('s', 'user', 'text {n}', '2025-03-30 0{n}:30:00.5')" for n in range(4)]
+    ask(
+        place,
+        f"CREATE TABLE chats (nr {number} PRIMARY KEY, chat {text}, role {text}, body {text}, "
+        f"at {ZONED[engine]})",
+        f"INSERT INTO chats (chat, role, body, at) VALUES {', '.join(rows)}",
+    )
+    before = ask(place, "SELECT * FROM chats ORDER BY nr")
+    store = f"{place}{'&' if '?' in place else '?'}layout=table&table=chats&columns="
+    store += "session:chat,role:role,content:body,time:at"
+    for there, here in (("UTC", "Asia/Tokyo"), ("America/New_York", "Europe/Berlin")):
+        in_zone(monkeypatch, there)
+        assert run("delete", store, "--all", "--keep-last", "1", "-y").exit_code == 0
+        assert len(ask(place, "SELECT * FROM chats")) == 1
+        in_zone(monkeypatch, here)
+        assert run("undo", "--store", store, "-y").exit_code == 0
+        assert ask(place, "SELECT * FROM chats ORDER BY nr") == before
+        in_zone(monkeypatch, there)
+        [_, id, *_] = [one.id for one in contents(store)[MemoryKey("", "s")]]
+        assert run("delete", store, "--id", id, "-y").exit_code == 0
+        in_zone(monkeypatch, here)  # where the message before it has another id
+        fails(run("undo", "--store", store, "-y"), 5, "")
+        in_zone(monkeypatch, there)
+        assert run("undo", "--store", store, "-y").exit_code == 0
+        assert ask(place, "SELECT * FROM chats ORDER BY nr") == before
+
+
+@pytest.fixture(autouse=True)
+def _zone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+def in_zone(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Move the machine to a time zone."""
+    monkeypatch.setenv("TZ", name)
+    time.tzset()
+
+
+def test_undo_restores_times_whose_form_others_lack(run: Any, tmp_path: Path) -> None:
+    path = tmp_path / "forms.db"
+    execute(path, GUIDE.replace("timestamp REAL", "timestamp TEXT"))
+    add = "INSERT INTO messages (session_id, role, content, timestamp) VALUES (?, ?, ?, ?)"
+    times = ["2025-03-01 12:00:00", "2025-03-01T12:00:01Z", "1740830402", "2025-03-01,12:00:03"]
+    execute(path, add, [("s", "user", "text", one) for one in times])
+    before = dump(path)
+    for number in range(4):
+        id = [one.id for one in contents(url(path))[MemoryKey("", "s")]][number]
+        assert run("delete", url(path), "--all", "--keep-last", "1", "-y").exit_code == 0
+        assert run("undo", "--store", url(path), "-y").exit_code == 0
+        assert run("delete", url(path), "--id", id, "-y").exit_code == 0
+        assert run("undo", "--store", url(path), "-y").exit_code == 0
+        assert dump(path) == before
+
+
 def ask(place: str, *statements: str) -> list[Any]:
     """Run statements past memctl; return the rows of the last."""
 
     async def run() -> list[Any]:
         scheme, _, rest = place.partition("://")
-        driver = {"postgresql": "postgresql+asyncpg", "mysql": "mysql+aiomysql"}[scheme]
+        driver = DRIVERS[scheme]
         engine = create_async_engine(f"{driver}://{rest.partition('?')[0]}")
         found: list[Any] = []
         async with engine.begin() as connection:

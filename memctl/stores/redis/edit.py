@@ -160,11 +160,18 @@ class Editor:
 
     def _left_over(self, one: MemoryChanges, snapshot: MemorySnapshot) -> dict[bytes, LeftKey]:
         """Return what is left over of an earlier memory, in keys that are to be written."""
-        if snapshot.exists or not one.new:
+        if not one.new:
             return {}
-        marks = (name for name, its in snapshot.marks.items() if its.count)
-        written = ([id for _, id in chunk.insertions] for chunk in one.chunks())
-        return left_over(self._pipeline, one.base, marks, written, indexed=bool(snapshot.index))
+        lists: list[bytes] = []
+        if not snapshot.exists:
+            lists += [MARK + name for name, its in snapshot.marks.items() if its.count]
+            lists += [MARKS_INDEX] * bool(snapshot.index)
+        listed = snapshot.messages.ids
+        payloads = (
+            [PAYLOAD + id for _, id in chunk.insertions if id not in listed]
+            for chunk in one.chunks()
+        )
+        return left_over(self._pipeline, one.base, chain([lists], payloads))
 
     def _expiries(self, one: MemoryChanges, snapshot: MemorySnapshot) -> dict[bytes, int]:
         """Return the PTTL of keys that may go and expire at another time than their memory.
@@ -322,7 +329,8 @@ class ChangeApplier:
     def commands(self) -> Iterator[Command | PackedCommands]:
         """Yield commands that change the memory; all are to run at one moment, or none."""
         changes = self.changes
-        if self._only_restores and (self._anew or changes.before.index is None):
+        before = changes.before
+        if self._only_restores and (self._anew or (before.index is None and not before.left)):
             return
         if self._anew:
             yield from self._clear()
@@ -341,9 +349,8 @@ class ChangeApplier:
                 yield from removal_commands(its, self._is_dropped(name))
         yield from self._index_marks()
         yield from self._expire(restored)
-        if self._goes:
-            for name, key in changes.before.left.items():
-                yield key.restoring(self._base + name)
+        for name, key in self._left_again().items():
+            yield key.restoring(self._base + name)
 
     @property
     def _only_restores(self) -> bool:
@@ -418,6 +425,18 @@ class ChangeApplier:
             if marked[0] == marked[1]:
                 found |= then
         return found
+
+    def _left_again(self) -> dict[bytes, LeftKey]:
+        """Return the keys to restore that were left over of an earlier memory.
+
+        Beside messages, these are payloads that none of them has.
+        """
+        left = self.changes.before.left
+        if not left or self._goes:
+            return left
+        listed = {PAYLOAD + id for id in chain.from_iterable(self._ids()) if PAYLOAD + id in left}
+        payloads = (name for name in left if name.startswith(PAYLOAD))
+        return {name: left[name] for name in payloads if name not in listed}
 
     def _now(self, name: bytes) -> list[bytes]:
         """Return a list of a mark as the changes alone would make it."""

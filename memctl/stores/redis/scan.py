@@ -25,6 +25,8 @@ from memctl.stores.redis.pipeline import Pipeline, scan
 
 LISTS = b":m[ae]*"
 """Suffixes of lists, and few others: payloads begin with ``:msg:``."""
+KEYS = b":m[aes][rsg]*"
+"""Suffixes of all keys of memories: lists, the index of marks, payloads; and few others."""
 _PROBED = 100
 _BATCH = 500
 

@@ -23,9 +23,9 @@ from memctl.stores.redis.erase import erase_keys, owned_keys
 from memctl.stores.redis.keys import MESSAGES, Keys, decode, encode_or_none
 from memctl.stores.redis.layouts import look_at_keys, other_keys, prefix_of, require_layout
 from memctl.stores.redis.maintenance import REPAIRS, RedisMaintenance
-from memctl.stores.redis.pipeline import Pipeline, in_thread, items_in_thread
+from memctl.stores.redis.pipeline import Pipeline, in_thread, items_in_thread, scan
 from memctl.stores.redis.read import Reader
-from memctl.stores.redis.scan import Catalogue, MemoryRef
+from memctl.stores.redis.scan import KEYS, Catalogue, MemoryRef
 from memctl.stores.redis.server import RedisServer
 from memctl.stores.redis.snapshot import list_pages
 from memctl.stores.redis.write import BufferedMemory, MemoryRefused, StagedMemory, Writer
@@ -162,10 +162,9 @@ class RedisMemoryStore(Store):
     async def is_empty(self) -> bool:
         if not await super().is_empty():
             return False
-        async with self.server.pipeline() as pipeline:  # marks may be left over of a memory
-            return not await in_thread(
-                pipeline, partial(self.catalogue.marks, pipeline, Selection())
-            )
+        pattern = self.keys.pattern(Selection(), KEYS)  # some may be left over of a memory
+        async with self.server.pipeline() as pipeline:
+            return not await in_thread(pipeline, lambda: any(scan(pipeline, pattern)))
 
     async def count(self, where: Selection) -> tuple[int, int] | None:
         def work() -> tuple[int, int] | None:

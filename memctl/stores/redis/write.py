@@ -173,7 +173,8 @@ class Writer:
         """
         keys = [key for one in memories for key in self._known_keys(one)]
         _, present = self._pipeline.execute([(b"WATCH", *keys), (b"EXISTS", *keys)])
-        if not present:
+        known = self._known_payloads(memories)
+        if not (present or any(known)):
             return [_NOTHING] * len(memories)
         questions = [_probe_commands(one) for one in memories]
         replies = iter(self._pipeline.execute(chain(*questions), tolerate=WRONG_TYPE))
@@ -185,18 +186,33 @@ class Writer:
             self._pipeline.execute(_probe_mark_commands(memories, names), tolerate=WRONG_TYPE)
         )
         states: list[TargetState | MemoryRefused] = []
-        for some, marks in zip(answers, names, strict=True):
+        for some, marks, payloads in zip(answers, names, known, strict=True):
             heads = list(islice(lists, len(marks) + 1))[1:] if marks else []
             wrong = next((r for r in (*some, *heads) if isinstance(r, ResponseError)), None)
             if wrong is not None:
                 text = f"one of its keys holds another kind of value ({wrong})"
                 states.append(MemoryRefused("refused", text))
                 continue
-            index, held, ttl, ids, *known = some
+            index, held, ttl, ids = some
             left = max(ttl, 1) if held and ttl >= 0 else None
             by_mark = dict(zip(marks, heads, strict=True))
-            states.append(TargetState(held, left, ids, sum(known), frozenset(index), by_mark))
+            states.append(TargetState(held, left, ids, payloads, frozenset(index), by_mark))
         return states
+
+    def _known_payloads(self, memories: Sequence[PendingMemory]) -> list[int]:
+        """Return how many messages of each memory have a payload already."""
+        asked: deque[int] = deque()
+        found = [0] * len(memories)
+
+        def commands() -> Iterator[Command]:
+            for number, one in enumerate(memories):
+                for some in one.id_chunks():
+                    asked.append(number)
+                    yield count_payloads(one.base, some.ids)
+
+        for count in self._pipeline.stream(commands()):
+            found[asked.popleft()] += count
+        return found
 
     def _known_keys(self, one: PendingMemory) -> Iterator[bytes]:
         """Yield the keys that may exist, but for payloads and marks that only the index names."""
@@ -242,14 +258,28 @@ class Writer:
 
     def _before(self, one: PendingMemory, state: TargetState) -> str:
         """Return what the reverse of the write would not restore; see ``WriteResult.before``."""
-        if not state.held:
-            marks = (name for name, ids in state.marks.items() if ids)
-            written = (some.ids for some in one.id_chunks())
-            left = left_over(self._side, one.base, marks, written, indexed=bool(state.indexed))
-            return MemoryBefore(left=left).dump()
-        return self._replaced(one.base, state) if self._mode is WriteMode.REPLACE else ""
+        lists: list[bytes] = []
+        replaces = self._mode is WriteMode.REPLACE
+        if not (state.held if replaces else one.offset):  # ids without a message are no memory
+            lists += [MESSAGES] * bool(state.held)
+            lists += [MARK + name for name, ids in state.marks.items() if ids]
+            lists += [MARKS_INDEX] * bool(state.indexed)
+        left = left_over(self._side, one.base, chain([lists], self._unlisted(one, state)))
+        if state.held and replaces:
+            return self._replaced(one.base, state, left)
+        return MemoryBefore(left=left).dump()
 
-    def _replaced(self, base: bytes, state: TargetState) -> str:
+    def _unlisted(self, one: PendingMemory, state: TargetState) -> Iterator[list[bytes]]:
+        """Yield the names of payloads to be written that no message there has, some at a time."""
+        if not state.known:
+            return
+        listed = IdSet()
+        for ids in self._all_ids(one.base + MESSAGES, state.ids):
+            listed.add(ids)
+        for some in one.id_chunks():
+            yield [PAYLOAD + id for id in some.ids if id not in listed]
+
+    def _replaced(self, base: bytes, state: TargetState, left: dict[bytes, LeftKey]) -> str:
         """Return what writing the replaced messages again would not restore.
 
         Nothing of long lists: they are too much to keep.
@@ -258,9 +288,9 @@ class Writer:
         expiries = self._expiries(base, state)
         indexed = with_aliases(name for name, ids in state.marks.items() if ids)
         if not (lists or expiries) and indexed == state.indexed:
-            return ""
+            return MemoryBefore(left=left).dump()
         names = sorted(state.marks)
-        return MemoryBefore(lists, state.indexed, names, [], expiries).dump()
+        return MemoryBefore(lists, state.indexed, names, [], expiries, left).dump()
 
     def _unusual_lists(self, base: bytes, state: TargetState) -> dict[bytes, list[bytes] | None]:
         """Return the lists of marks that are not in the order of the messages, or lack some."""
@@ -375,29 +405,22 @@ class Writer:
 
 
 def left_over(
-    pipeline: Pipeline,
-    base: bytes,
-    marks: Iterable[bytes],
-    written: Iterable[Sequence[bytes]],
-    *,
-    indexed: bool,
+    pipeline: Pipeline, base: bytes, names: Iterable[list[bytes]]
 ) -> dict[bytes, LeftKey]:
-    """Return what is left over of an earlier memory, by what follows the base.
+    """Return those keys that are there, by what follows the base.
 
-    That are its lists of ``marks``, its index where it is ``indexed``, and the payloads of the ids
-    that are to be ``written``, which come some at a time.  Without marks no payload is looked for.
+    ``names`` are what follows the base in keys that are to be written and belong to no message:
+    they are left over of an earlier memory.  They come some at a time.
 
     Raises:
-        MemoryRefused: it is too large to be kept for an undo.
+        MemoryRefused: the keys are too large to be kept for an undo.
         Unavailable: see ``Pipeline.stream``.
     """
-    lists = [MARK + name for name in marks] + [MARKS_INDEX] * indexed
-    if not lists:
-        return {}
-    names = chain([lists], ([PAYLOAD + id for id in ids] for ids in written))
     found: dict[bytes, LeftKey] = {}
     size = 0
     for some in names:
+        if not (some and sum(pipeline.execute([(b"EXISTS", *(base + name for name in some))]))):
+            continue
         asked = chain.from_iterable(
             ((b"PTTL", base + name), (b"DUMP", base + name)) for name in some
         )
@@ -418,13 +441,11 @@ def _ttl(one: PendingMemory, state: TargetState) -> int | None:
 
 def _probe_commands(one: PendingMemory) -> list[Command]:
     messages = one.base + MESSAGES
-    added = one.id_chunks() if one.offset else ()
     return [
         (b"SMEMBERS", one.base + MARKS_INDEX),
         (b"LLEN", messages),
         (b"PTTL", messages),
         (b"LRANGE", messages, b"0", b"%d" % (_HEAD - 1)),
-        *(count_payloads(one.base, listed.ids) for listed in added),
     ]
 
 

@@ -153,6 +153,11 @@ class TimeFormat(NamedTuple):
             return cls(zone=zone, separator=sample[10], utc=utc)
         return cls(utc=utc)
 
+    @property
+    def is_fixed(self) -> bool:
+        """True where the way is known without a sample and the zone of the machine."""
+        return self.exact and (self.zone or self.utc)
+
     def read(self, value: Any) -> str | None:
         """Return a time in UTC; a text that is none as it is, None for NULL."""
         if value is None:

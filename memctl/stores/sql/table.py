@@ -950,8 +950,10 @@ class RowCodec:
         if metadata is not None:
             value[CONTENT] = content
             value[METADATA] = metadata
+        given = self.mapping.given(content)
+        if any(name in given and row[at[name]] != given[name] for name in self._key):
+            raise _Damaged(f"the content of {self._which(row)} has another id")
         if self._others:
-            given = self.mapping.given(content)
             extra = {
                 name: found
                 for name in self._others
@@ -972,7 +974,9 @@ class RowCodec:
         return StoredMessage(id, message, (), position, text)
 
     def _keeps_time(self, time: str, raw: Any) -> bool:
-        """Return whether a time would be written as it was."""
+        """Return whether a time would be written as it was, also later and elsewhere."""
+        if not (self.times.is_fixed or self.mapping.unit):
+            return False
         try:
             return bool(self.times.write(time) == raw)
         except ValueError:
