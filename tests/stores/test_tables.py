@@ -316,6 +316,60 @@ def test_a_table_with_types(run: Any, request: pytest.FixtureRequest, engine: st
     assert len(ask(place, "SELECT * FROM chats")) == 6
 
 
+@pytest.mark.parametrize(
+    ("layout", "times"),
+    [
+        ("openai-agents&owner=ada", "SELECT created_at FROM agent_messages ORDER BY 1"),
+        ("llamaindex&owner=ada", "SELECT timestamp FROM llama_index_memory ORDER BY 1"),
+        ("adk&app=a", "SELECT timestamp FROM events ORDER BY 1"),
+    ],
+)
+def test_replacing_by_older_messages_keeps_their_times(
+    run: Any, tmp_path: Path, layout: str, times: str
+) -> None:
+    """What goes has no say in the order of what comes."""
+    whole, end = str(tmp_path / "whole.ndjson"), str(tmp_path / "end.ndjson")
+    path = tmp_path / "t.db"
+    place = f"sqlite:///{path}?layout={layout}"
+    asyncio.run(fill(whole, {MemoryKey("ada", "s"): samples.entries(6)}))
+    report(run("export", whole, "-o", end, "--last", "2", "--json"))
+
+    def held() -> list[Any]:
+        with closing(sqlite3.connect(path)) as database:
+            return database.execute(times).fetchall()
+
+    report(run("migrate", whole, place, "--lossy", "--json"))
+    before = held()
+    assert len(set(before)) == 6
+    replace = ("--on-conflict", "replace", "--lossy", "--json")
+    for source, count in ((end, 2), (whole, 6)):
+        assert report(run("migrate", source, place, *replace))["verified"] is True
+        assert held() == before[-count:]
+
+
+@pytest.mark.parametrize("last", ["'text'", "x'ff'", "1.5", "9223372036854775807", "NULL"])
+def test_nothing_is_added_behind_a_number_that_has_no_next(
+    run: Any, tmp_path: Path, last: str
+) -> None:
+    path, more = tmp_path / "numbers.db", tmp_path / "more.db"
+    columns = "session:chat,content:body,order:place"
+    for one in (path, more):
+        execute(one, "CREATE TABLE messages (key TEXT PRIMARY KEY, chat, body, place INTEGER)")
+        execute(one, "INSERT INTO messages VALUES (?, 'c', ?, ?)", [("a", "first", 0)])
+    execute(path, f"UPDATE messages SET place = {last}")
+    execute(more, "INSERT INTO messages VALUES ('b', 'c', 'second', 1)")
+    before = dump(path)
+    words = ("migrate", url(more, columns), url(path, columns), "--lossy", "--json")
+    result = run(*words)
+    if result.exit_code:
+        assert report(result, 7)["failures"][0]["code"] == "refused"
+        assert dump(path) == before
+    else:
+        [added] = contents(url(path, columns)).values()
+        assert [json.loads(one.message)["content"] for one in added] == ["first", "second"]
+    assert (result.exit_code == 0) == (last in ("1.5", "NULL"))
+
+
 ZONED = {"sqlite": "TEXT", "postgresql": "TIMESTAMP", "mysql": "DATETIME(6)"}
 
 

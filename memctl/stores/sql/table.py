@@ -67,6 +67,7 @@ _SAMPLE = 100
 _SMALL_BYTES = 32 * 1024
 """Larger contents are fetched one by one: so the rows that are fetched together hold 8 MiB."""
 _BESIDE = {"id": ID, "role": ROLE, "name": NAME, "metadata": METADATA}
+_LARGEST_NUMBER = 2**63 - 1
 _ROWID = "rowid"
 _MISSING = "missing"
 """The field of ``WriteResult.before`` that names the tables without a row for the memory."""
@@ -448,7 +449,7 @@ class TableStore(Store):
             keys = [small.memory.key for small in batch]
             await self._begin(connection, keys, held)
             filled = {key for key in keys if held.get(key)}
-            rows.latest = await self._latest(connection, list(filled))
+            rows.latest = await self._latest(connection, filled, mode)
             for small in batch:
                 key = small.memory.key
                 failure = self._failure(key, small.offset, mode, held)
@@ -506,7 +507,7 @@ class TableStore(Store):
                 if mode is WriteMode.REPLACE:
                     gone = await self._clear(connection, key, held)
                 rows = _Rows(self._codec)
-                rows.latest = await self._latest(connection, [key] if held.get(key) else [])
+                rows.latest = await self._latest(connection, filled, mode)
                 async for page in large.pages:
                     try:
                         rows.add(key, page.messages)
@@ -536,11 +537,13 @@ class TableStore(Store):
             held |= await self._counts(connection, some)
 
     async def _latest(
-        self, connection: AsyncConnection, keys: list[MemoryKey]
+        self, connection: AsyncConnection, keys: Iterable[MemoryKey], mode: WriteMode
     ) -> dict[MemoryKey, Any]:
-        """Return what orders the last messages of memories, where memctl sees to that."""
+        """Return what orders the last messages that stay, where memctl sees to that."""
         codec, found = self._codec, dict[MemoryKey, Any]()
-        for key in keys if codec.ordering is not Ordering.SERIAL else []:
+        if codec.ordering is Ordering.SERIAL or mode is WriteMode.REPLACE:
+            return found
+        for key in keys:
             condition, values = codec.of(key)
             column = codec.quoted(codec.columns.order[0])
             sql = f"SELECT MAX({column}) FROM {codec.table} WHERE {condition}"
@@ -1115,6 +1118,16 @@ def _after(moment: Any) -> Any:
         raise _Refused(text) from error
 
 
+def _next(number: Any) -> Any:
+    """Return the number of a message behind one that has this number, or behind none."""
+    if number is None:
+        return 0
+    if not isinstance(number, int | float | Decimal) or number >= _LARGEST_NUMBER:
+        text = f"no number follows the one of the last message there, {visible(str(number)[:50])!r}"
+        raise _Refused(text)
+    return number + 1
+
+
 _NOT_JSON = object()
 
 
@@ -1287,13 +1300,13 @@ class _Rows:
         for row, entry in zip(rows, entries, strict=True):
             if "row" not in of_shape(entry.shape):
                 if ordering is Ordering.NUMBER:
-                    row[column] = 0 if last is None else last + 1
+                    row[column] = _next(last)
                 elif column not in row:
                     continue
-                elif last is not None and row[column] <= last:
+                elif last is not None and (at := _ranked(row[column])) <= (end := _ranked(last)):
                     if ordering is Ordering.INSTANT:
                         row[column] = _after(last)
-                    elif row[column] < last:
+                    elif at < end:
                         row[column] = last
                         self.shifted += 1
             last = row.get(column, last)
