@@ -563,12 +563,29 @@ def test_undo_of_replacing_in_redis_restores_what_no_message_shows(
     base = f"app:user_id:{key.user}:session:{key.session}"
     with redis.Redis.from_url(place.text.partition("?")[0]) as client:
         client.delete(f"{base}:mark:odd", f"{base}:mark:_MemoryMark.HINT")
+        client.linsert(f"{base}:messages", "BEFORE", "b", "expired")
         client.rpush(f"{base}:mark:odd", "b", "gone", "a", "a")
         client.srem(f"{base}:marks_index", "even")
         client.sadd(f"{base}:marks_index", "ended")
         for name in ("mark:even", "msg:b"):
             client.expire(f"{base}:{name}", 500)
 
+        before = redis_keys(client, base)
+        words = ("migrate", origin.text, place.text, "--on-conflict", "replace", "--lossy")
+        last = report(run(*words, "--json"))["run"]
+        there_and_back(run, last, lambda: redis_keys(client, base), before)
+
+
+def test_undo_of_replacing_in_redis_restores_ids_without_a_message(
+    run: Run, one: Callable[[str], Place]
+) -> None:
+    origin, place = one("sqlite"), one("redis")
+    [key] = place.keys(1)
+    put(origin, [sample(key, [entry("z", 9, ())])])
+    put(place, [sample(key, [entry("a", 0, ()), entry("b", 1, ()), entry("c", 2, ())])])
+    base = f"app:user_id:{key.user}:session:{key.session}"
+    with redis.Redis.from_url(place.text.partition("?")[0]) as client:
+        client.delete(f"{base}:msg:b")
         before = redis_keys(client, base)
         words = ("migrate", origin.text, place.text, "--on-conflict", "replace", "--lossy")
         last = report(run(*words, "--json"))["run"]

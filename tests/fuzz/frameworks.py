@@ -120,7 +120,7 @@ def _ids_agree(path: Path) -> bool:
     try:
         with closing(sqlite3.connect(path)) as database:
             return database.execute(sql).fetchone() is None
-    except sqlite3.Error:
+    except (sqlite3.Error, UnicodeDecodeError):
         return False
 
 

@@ -47,7 +47,7 @@ class MemoryBefore:
     names: list[bytes] = field(default_factory=list)
     """The lists that were changed."""
     messages: list[bytes] = field(default_factory=list)
-    """The list of messages, where ids repeat in it."""
+    """The list of messages, where ids repeat in it, or have no message."""
     expiries: dict[bytes, int] = field(default_factory=dict)
     """The PTTL of keys, by what follows the base; -1 for those that did not expire."""
     left: dict[bytes, LeftKey] = field(default_factory=dict)

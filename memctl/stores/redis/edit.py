@@ -339,6 +339,8 @@ class ChangeApplier:
             yield from rewrite_commands(self._messages, self._ids)
         elif changes.deleted:
             yield from removal_commands(self._messages, changes.gone.__contains__)
+        elif self._lacks_ids:
+            yield from rewrite_commands(self._messages, partial(iter, [before.messages]))
         restored = self._restored()
         for name, its in self._marks.items():
             if name in restored:
@@ -356,6 +358,14 @@ class ChangeApplier:
     def _only_restores(self) -> bool:
         """Return whether no message changes: what was there before may be restored."""
         return not (self.changes.written or self.changes.deleted)
+
+    @property
+    def _lacks_ids(self) -> bool:
+        """Return whether the list of messages had ids that no message has, besides those it has."""
+        now, then = self._messages, self.changes.before.messages
+        if not self._only_restores or now.count >= len(then):
+            return False
+        return list(now) == [id for id in then if id in now.ids]
 
     # What undo could not tell
 

@@ -48,7 +48,7 @@ from memctl.stores.redis.keys import (
     with_aliases,
 )
 from memctl.stores.redis.pipeline import WRONG_TYPE, Command, PackedCommands, Pipeline
-from memctl.stores.redis.snapshot import list_pages
+from memctl.stores.redis.snapshot import ABSENT, list_pages
 
 T = TypeVar("T")
 
@@ -285,12 +285,15 @@ class Writer:
         Nothing of long lists: they are too much to keep.
         """
         lists = self._unusual_lists(base, state)
-        expiries = self._expiries(base, state)
+        expiries, is_whole = self._expiries(base, state)
+        messages: list[bytes] = []
+        if not is_whole and state.held <= KEPT_IDS:
+            messages = list(chain.from_iterable(self._all_ids(base + MESSAGES, state.ids)))
         indexed = with_aliases(name for name, ids in state.marks.items() if ids)
-        if not (lists or expiries) and indexed == state.indexed:
+        if not (lists or expiries or messages) and indexed == state.indexed:
             return MemoryBefore(left=left).dump()
         names = sorted(state.marks)
-        return MemoryBefore(lists, state.indexed, names, [], expiries, left).dump()
+        return MemoryBefore(lists, state.indexed, names, messages, expiries, left).dump()
 
     def _unusual_lists(self, base: bytes, state: TargetState) -> dict[bytes, list[bytes] | None]:
         """Return the lists of marks that are not in the order of the messages, or lack some."""
@@ -312,24 +315,26 @@ class Writer:
                 found |= held
         return found
 
-    def _expiries(self, base: bytes, state: TargetState) -> dict[bytes, int]:
+    def _expiries(self, base: bytes, state: TargetState) -> tuple[dict[bytes, int], bool]:
         """Return the PTTL of keys that expire at another time than their memory.
 
-        By what follows the base; -1 where they do not expire.
+        By what follows the base; -1 where they do not expire.  And return whether each id of the
+        list of messages has one.
         """
         lists = [MARK + name for name, ids in state.marks.items() if ids]
         payloads = (
             [PAYLOAD + id for id in ids] for ids in self._all_ids(base + MESSAGES, state.ids)
         )
         found: dict[bytes, int] = {}
+        is_whole = True
         for names in chain([[MARKS_INDEX, *lists]], payloads):
             *ttls, expected = self._pipeline.execute(
                 (b"PTTL", base + name) for name in [*names, MESSAGES]
             )
-            found |= other_expiries(names, ttls, expected)
-            if len(found) > KEPT_EXPIRIES:
-                return {}
-        return found
+            if len(found) <= KEPT_EXPIRIES:
+                found |= other_expiries(names, ttls, expected)
+            is_whole = is_whole and (names[0] == MARKS_INDEX or ABSENT not in ttls)
+        return ({} if len(found) > KEPT_EXPIRIES else found), is_whole
 
     # Changing
 
