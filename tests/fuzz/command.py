@@ -91,7 +91,7 @@ class Memctl:
             _inside.clear()
             sys.stdin, sys.stdout, sys.stderr = streams
         behind = "\n".join(self._behind)
-        text = err.getvalue().decode("utf-8", "backslashreplace")
+        text = err.getvalue().decode("utf-8", "backslashreplace").replace(_NO_HOOK, "")
         grown = _status("VmHWM") - held
         return Outcome(arguments, code, out.getvalue(), text, self._crash, grown, behind)
 
@@ -176,6 +176,8 @@ def _isolate(folder: Path, temporary: Path) -> None:
     sys.addaudithook(_stay_local)
 
 
+_NO_HOOK = "Exception ignored in audit hook"
+"""The words of CPython where a finalizer runs so deep in the stack that no hook can be called."""
 _inside = threading.Event()
 """Set while a command runs: what the fuzzer itself does is not its concern."""
 

@@ -346,7 +346,7 @@ def _faiss(path: Path) -> Any:
     vectors = path.with_suffix(".faiss")
     if not (path.is_file() and vectors.is_file()):
         raise FileNotFoundError(path)
-    about = json.loads(path.read_bytes())
+    about = json.loads(path.read_bytes().decode("utf-8", "surrogateescape"))
     floats, size = vectors.read_bytes()[_FAISS_HEADER:], _FLOATS
     places = {id: int(place) * size for place, id in about["index_to_id"].items()}
     return {
