@@ -22,7 +22,7 @@ OF_STATES = "of_states"
 
 
 class SummaryEdits:
-    """One ``edit``: changes summaries as the edits pass on their way to the messages.
+    """One ``edit`` or ``write``: changes summaries as memories pass on their way to the messages.
 
     Each summary that was changed waits until ``done`` tells what became of the messages.
     """
@@ -54,8 +54,22 @@ class SummaryEdits:
                 memory = replace(edit.memory, summary=None)
                 yield replace(edit, memory=memory, summary=None, before=of_messages)
 
+    async def readable(self, pages: AsyncGenerator[Page]) -> AsyncGenerator[Page]:
+        """The pages of memories to write; those whose summary cannot be written are ``settled``."""
+        begun = False
+        failure: Failure | None = None
+        async with aclosing(pages):
+            async for page in pages:
+                if not begun:
+                    failure = await self._change(Edit(page.memory, []), "")
+                    if failure is not None:
+                        self._settled.append(WriteResult(page.memory.key, failure=failure))
+                begun = not page.last
+                if failure is None:
+                    yield page
+
     def settled(self) -> list[WriteResult]:
-        """Return the results since the last call of edits that change no messages."""
+        """Return the results since the last call of memories whose messages did not change."""
         settled, self._settled = self._settled, []
         return settled
 
@@ -332,53 +346,16 @@ class SummaryOverlay(StoreWrapper):
     async def write(
         self, pages: AsyncGenerator[Page], mode: WriteMode = WriteMode.ADD
     ) -> AsyncGenerator[WriteResult]:
-        """Write the messages, then the summary.
+        """Write the summary, then the messages; see ``edit``.
 
-        A run that ends between the two leaves the summary missing: the next run finds and adds it.
+        A run that is killed between the two leaves the summary: the next run adds the messages.
         Of a memory whose state is damaged nothing is written.
         """
-        found: dict[MemoryKey, tuple[Memory, Memory]] = {}
-        """The memories that are being written, and their states as they were."""
-        refused: list[WriteResult] = []
-
-        async def readable() -> AsyncGenerator[Page]:
-            async with aclosing(pages):
-                async for page in pages:
-                    memory = page.memory
-                    if memory.key not in found:
-                        try:
-                            found[memory.key] = memory, await self._state(memory.key)
-                        except DamagedState as error:
-                            refused.append(WriteResult(memory.key, failure=error.failure))
-                            while not page.last:
-                                page = await anext(pages)
-                            continue
-                    yield page
-
-        async with aclosing(self._messages.write(readable(), mode)) as results:
+        summaries = SummaryEdits(self._states, self._state)
+        writing = self._messages.write(summaries.readable(pages), mode)
+        async with aclosing(self._results(writing, summaries)) as results:
             async for result in results:
-                memory, there = found.pop(result.key)
-                summary = WriteResult(result.key)
-                if result.failure is None:
-                    summary = await self._write_summary(memory, there)
-                before = _joined(result.before, summary.before)
-                yield replace(result, failure=result.failure or summary.failure, before=before)
-        for result in refused:
-            yield result
-
-    async def _write_summary(self, memory: Memory, there: Memory) -> WriteResult:
-        if memory.summary is None or memory.summary == there.summary:
-            return WriteResult(memory.key)
-        state = replace(memory, key=there.key)
-
-        async def page() -> AsyncGenerator[Page]:
-            yield Page(state, [])
-
-        done = WriteResult(memory.key)
-        async with aclosing(self._states.write(page())) as results:
-            async for result in results:
-                done = result
-        return done
+                yield result
 
     async def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
         """Change the summary, then the messages.
@@ -390,7 +367,16 @@ class SummaryOverlay(StoreWrapper):
         asked for, leaves the new summary: what became of the messages is not known then.
         """
         summaries = SummaryEdits(self._states, self._state)
-        async with aclosing(self._messages.edit(summaries.passed_on(edits))) as results:
+        editing = self._messages.edit(summaries.passed_on(edits))
+        async with aclosing(self._results(editing, summaries)) as results:
+            async for result in results:
+                yield result
+
+    async def _results(
+        self, changing: AsyncGenerator[WriteResult], summaries: SummaryEdits
+    ) -> AsyncGenerator[WriteResult]:
+        """Yield what became of each memory, its summary included."""
+        async with aclosing(changing) as results:
             while True:
                 try:
                     result = await anext(results, None)

@@ -629,6 +629,61 @@ def test_undo_of_a_copy_over_a_payload_of_no_message_in_redis(
         there_and_back(run, last, lambda: redis_keys(client, base), before)
 
 
+@pytest.mark.parametrize("index", [(), ("even",)], ids=["no index", "index"])
+def test_undo_of_an_append_to_marks_that_no_index_names_in_redis(
+    run: Run, one: Callable[[str], Place], index: tuple[str, ...]
+) -> None:
+    """As AgentScope before 1.0.15 left them; RedisMemory knows the marks of an index alone."""
+    place, source = one("redis"), one("archive")
+    [key] = place.keys(1)
+    first = [entry("a", 0, ("odd",)), entry("b", 1, ("even",))]
+    put(place, [sample(key, first)])
+    put(source, [sample(key, [*first, entry("c", 2, ("odd", "new"))])])
+    base = f"app:user_id:{key.user}:session:{key.session}"
+    with redis.Redis.from_url(place.text.partition("?")[0]) as client:
+        client.delete(f"{base}:marks_index")
+        for name in index:
+            client.sadd(f"{base}:marks_index", name)
+        before = redis_keys(client, base)
+        done = report(run("migrate", source.text, place.text, "--json"))
+        assert client.smembers(f"{base}:marks_index") == {b"odd", b"even", b"new"}
+        there_and_back(run, done["run"], lambda: redis_keys(client, base), before)
+
+
+@pytest.mark.parametrize("states", ["folder", "redis"])
+def test_undo_of_replacing_beside_states_that_hold_messages(
+    run: Run, one: Callable[[str], Place], tmp_path: Path, states: str
+) -> None:
+    """As after a move of the messages from the states to a store: the summaries stay there."""
+    folder, source, place = tmp_path / "states", one("archive"), one("redis")
+    bare = place.text.partition("?")[0]
+    [key] = place.keys(1)
+    if states == "folder":
+        asyncio.run(fill_text(str(folder), {key: samples.entries(3)}, summary="old"))
+        text = f"{place.text}&state={folder}"
+    else:
+        asyncio.run(fill_text(f"{bare}?layout=session", {key: samples.entries(3)}, summary="old"))
+        text = f"{place.text}&state=redis"
+    put(place, [sample(key, samples.entries(3))])
+    put(source, [sample(key, samples.entries(3, start=5), summary="new")])
+    with redis.Redis.from_url(bare) as client:
+
+        def contents() -> Any:
+            states = {name: client.get(name) for name in client.scan_iter("*:state")}
+            files = {path.name: path.read_bytes() for path in folder.rglob("*.json")}
+            assert states or files
+            return (
+                redis_keys(client, f"app:user_id:{key.user}:session:{key.session}:m"),
+                states,
+                files,
+            )
+
+        before = contents()
+        done = report(run("migrate", source.text, text, "--on-conflict", "replace", "--json"))
+        assert done["messages"]["written"] == 3
+        there_and_back(run, done["run"], contents, before)
+
+
 def test_undo_of_a_copy_to_ids_without_a_message_in_redis(
     run: Run, one: Callable[[str], Place]
 ) -> None:

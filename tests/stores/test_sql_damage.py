@@ -108,9 +108,30 @@ EACH_COMMAND = (
         "id byte",
     ),
     *("session_id blob", '"index" null', '"index" blob', "user_id null", "users.id byte"),
-    *("mark null", "msg_id blob"),
+    *("mark null", "mark byte", "msg_id blob"),
 )
 """Damage that is read in different ways."""
+
+
+@pytest.mark.parametrize("value", ["NULL", "x'ff'", "CAST(x'ff41' AS TEXT)"])
+def test_sql_damage_of_a_mark_spares_the_others_of_its_memory(
+    tmp_path: Path, good: Path, run: Run, value: str
+) -> None:
+    """An undo would read all marks of the memory."""
+    path = tmp_path / "m.db"
+    shutil.copy(good, path)
+    report(run("mark", "add", path, "other", "--session", "s1", "--json"))
+    with sqlite3.connect(path) as driver:
+        damaged = "msg_id = 'alice-s1-m2' AND mark <> 'other'"
+        assert driver.execute(f"UPDATE message_mark SET mark = {value} WHERE {damaged}").rowcount
+    driver.close()
+    before = dump(path)
+    for words in (
+        ("delete", path, "--mark", "other", "--yes"),
+        ("mark", "rename", path, "other", "x"),
+    ):
+        fails(run(*words, "--session", "s1"), 8, "a mark of a message is not a string")
+        assert dump(path) == before
 
 
 @pytest.mark.parametrize("damage", EACH_COMMAND)

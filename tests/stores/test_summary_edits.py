@@ -10,7 +10,16 @@ from pathlib import Path
 import pytest
 
 from memctl.errors import Failure, Lost, MemctlError, Unavailable
-from memctl.model import Change, Edit, Memory, MemoryKey, Page, StoredMessage, WriteResult
+from memctl.model import (
+    Change,
+    Edit,
+    Memory,
+    MemoryKey,
+    Page,
+    StoredMessage,
+    WriteMode,
+    WriteResult,
+)
 from memctl.registry import make_store, parse
 from memctl.selection import Selection
 from memctl.store import OpenMode, Store
@@ -211,3 +220,41 @@ async def test_summary_edit_that_hangs(place: str, monkeypatch: pytest.MonkeyPat
         monkeypatch.setattr(RedisMemoryStore, "edit", hanging)
         with pytest.raises(Lost, match="not answered"):
             await edited(store, edit_of(KEY, gone(2)))
+
+
+@pytest.mark.parametrize("there", [True, False], ids=["there", "new"])
+async def test_summary_is_not_written_where_the_messages_are_not(
+    place: str, monkeypatch: pytest.MonkeyPatch, there: bool
+) -> None:
+    key = KEY if there else MemoryKey("new", "s")
+    before = await held(place)
+
+    async def failing(
+        _: Store, pages: AsyncGenerator[Page], __: WriteMode
+    ) -> AsyncGenerator[WriteResult]:
+        async for page in pages:
+            yield WriteResult(page.memory.key, failure=Failure("refused", "no place for it"))
+
+    async def page() -> AsyncGenerator[Page]:
+        yield Page(Memory(key, "new"), entries(2))
+
+    monkeypatch.setattr(RedisMemoryStore, "write", failing)
+    async with store_of(place) as store:
+        [result] = [one async for one in store.write(page(), WriteMode.REPLACE)]
+    assert code(result) == "refused"
+    assert await held(place) == before
+
+
+async def test_messages_are_not_written_where_the_summary_is_not(tmp_path: Path) -> None:
+    """No file can have the name of the state."""
+    long = MemoryKey("u" * 120, "s" * 130)
+
+    async def pages() -> AsyncGenerator[Page]:
+        for key in (long, KEY):
+            yield Page(Memory(key, "new"), entries(2))
+
+    text = f"sqlite:///{tmp_path}/m.db?state={tmp_path}"
+    async with make_store(parse(text), OpenMode.CREATE) as store:
+        results = {one.key: code(one) async for one in store.write(pages())}
+    assert results == {long: "refused", KEY: ""}
+    assert list(await held(f"sqlite:///{tmp_path}/m.db")) == [KEY]

@@ -141,7 +141,7 @@ class RedisMemoryStore(Store):
             pages = partial(grouped, reader.pages(memories), page_size)
             async for page in items_in_thread(pipeline, pages):
                 yield page
-        self.left_out.partly |= reader.broken
+        self.left_out.partly.update(reader.broken)
         if self.skips_damage:
             others = [one for one in self.damage if not (one.key and where.has_key(one.key))]
             self.damage = others + reader.damage()

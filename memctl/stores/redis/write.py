@@ -267,7 +267,17 @@ class Writer:
         left = left_over(self._side, one.base, chain([lists], self._unlisted(one, state)))
         if state.held and replaces:
             return self._replaced(one.base, state, left)
+        if one.offset and self._unindexed(one, state):
+            return MemoryBefore({}, state.indexed, sorted(state.marks), left=left).dump()
         return MemoryBefore(left=left).dump()
+
+    def _unindexed(self, one: PendingMemory, state: TargetState) -> set[bytes]:
+        """Return the marks with messages that come into the index with the first new mark.
+
+        A new index names all marks, for RedisMemory knows no others then.
+        """
+        filled = {name for name, ids in state.marks.items() if ids} - state.indexed
+        return filled & one.marks if state.indexed or not one.marks else filled
 
     def _unlisted(self, one: PendingMemory, state: TargetState) -> Iterator[list[bytes]]:
         """Yield the names of payloads to be written that no message there has, some at a time."""
@@ -359,7 +369,8 @@ class Writer:
             for mark, ids in listed.marked.items():
                 yield (b"RPUSH", one.base + MARK + mark, *ids)
         if one.marks:
-            yield (b"SADD", one.base + MARKS_INDEX, *sorted(one.marks))
+            names = one.marks if fresh else one.marks | self._unindexed(one, state)
+            yield (b"SADD", one.base + MARKS_INDEX, *sorted(names))
         if ttl is not None and (one.count or (one.offset and one.ttl is not None)):
             yield from self._expire(one, state, ttl, fresh=fresh)
 

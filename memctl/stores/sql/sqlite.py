@@ -59,6 +59,10 @@ _STAGED_KEYS = "memctl.staged_keys"
 _DUPLICATE_KEY = (sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY, sqlite3.SQLITE_CONSTRAINT_UNIQUE)
 
 
+_MAY_BE_UNSOUND = "(typeof({0}) <> 'text' OR {0} GLOB '*[^ -~]*')"
+"""SQL for a mark that is no text, or has other characters than those of ASCII."""
+
+
 class SqliteDialect(Dialect):
     """The SQL of SQLite, with two functions of memctl's own: see ``add_functions``."""
 
@@ -191,7 +195,8 @@ class SqliteDialect(Dialect):
         """Return the statement that reads the user and the session of marks that are no text."""
         return (
             f"SELECT CAST({self.user} AS BLOB), CAST(m.session_id AS BLOB) FROM {self.source()} "
-            "JOIN message_mark k ON k.msg_id = m.id WHERE typeof(k.mark) <> 'text'"
+            f"JOIN message_mark k ON k.msg_id = m.id WHERE {_MAY_BE_UNSOUND.format('k.mark')} "
+            "AND (typeof(k.mark) <> 'text' OR memctl_damaged(NULL, CAST(k.mark AS BLOB)))"
         )
 
     def unsound_messages(self) -> str:
@@ -351,9 +356,8 @@ class SqliteDatabase(Database):
             for user, session, fault in await driver.execute_fetchall(sql):
                 damaged[MemoryKey(_name(user), _name(session))] = damage(fault)
             self.dialect.has_unsound = True
-        if await driver.execute_fetchall(
-            "SELECT 1 FROM message_mark WHERE typeof(mark) <> 'text' LIMIT 1"
-        ):
+        sql = f"SELECT 1 FROM message_mark WHERE {_MAY_BE_UNSOUND.format('mark')} LIMIT 1"
+        if await driver.execute_fetchall(sql):
             for user, session in await driver.execute_fetchall(self.dialect.unsoundly_marked()):
                 key = MemoryKey(_name(user), _name(session))
                 damaged[key] = damage("a mark of a message is not a string")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncGenerator, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -177,7 +178,13 @@ class SessionFolderStore(StateStore):
         return FileDraft(path, old)
 
     async def remove(self, name: str, document: Document) -> None:
-        remove_file(self._path(name), document)
+        path = self._path(name)
+        remove_file(path, document)
+        for folder in path.parents:  # a user with a slash in its name has a folder
+            if folder == self._folder:
+                return
+            with suppress(OSError):  # it holds something else
+                folder.rmdir()
 
     async def publish(
         self,
