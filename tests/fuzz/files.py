@@ -360,12 +360,14 @@ def is_consistent(path: Path) -> bool:
     """Return whether the tables and the indexes of a SQLite file agree, and can be changed back.
 
     A trigger that refuses to delete or to update a row refuses the undo of what it let through.
+    A column whose name is not UTF-8 cannot be compared.
     """
     refusing = "SELECT COUNT(*) FROM sqlite_master WHERE type = 'trigger' AND sql LIKE '%RAISE%'"
     try:
         with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
             sound = database.execute("PRAGMA integrity_check(1)").fetchone() == ("ok",)
-            return sound and database.execute(refusing).fetchone() == (0,)
+            sound = sound and database.execute(refusing).fetchone() == (0,)
+        return sound and isinstance(database_contents(path)(), dict)
     except (sqlite3.Error, ValueError):  # a text that is not UTF-8, or a name that none can be
         return False
 
