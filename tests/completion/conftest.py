@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 from typer.main import get_command
 
+from memctl import completion
 from memctl.cli import app
 from memctl.completion import complete
 from memctl.model import MemoryKey
 from memctl.testing import samples
-from tests.completion.shells import STARTS, Shell
+from tests.completion.shells import PATIENCE, STARTS, Shell
 from tests.support.cli import fill
 
 # Each begins with another letter, which is what is typed of it.
@@ -68,6 +69,7 @@ def shell(request: pytest.FixtureRequest, folder: Path) -> Iterator[Shell]:
 def ask(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Ask:
     """Return the completions of the last word; ``FILES`` last where file names fit, too."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(folder / "config"))
+    monkeypatch.setattr(completion, "PATIENCE", PATIENCE)
     monkeypatch.chdir(folder)
     root = get_command(app)
 

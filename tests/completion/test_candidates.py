@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from memctl import completion
 from memctl.completion import in_powershell, quoted, split
 from memctl.journal.runs import Run as KeptRun
 from memctl.journal.runs import Runs
@@ -118,13 +119,16 @@ def test_completion_broken_configuration_has_no_aliases(
     assert ask("--config", str(path), "inspect", "agents.db", "--user", "z") == ["zed"]
 
 
-def test_completion_server_that_does_not_answer_is_not_waited_for(ask: Ask, tmp_path: Path) -> None:
+def test_completion_server_that_does_not_answer_is_not_waited_for(
+    ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "config.toml"
     ask("inspect", "prod-one", "--user", "")  # what is imported once takes its time
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
         path.write_text(f'[stores.hangs]\nurl = "postgresql://me:x@127.0.0.1:{port}/none"\n')
         store_class("postgresql")
+        monkeypatch.setattr(completion, "PATIENCE", 0.4)
         start = time.monotonic()
         assert ask("--config", str(path), "inspect", "hangs", "--user", "") == []
         assert time.monotonic() - start < 2
