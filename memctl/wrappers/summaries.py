@@ -61,7 +61,7 @@ class SummaryEdits:
         async with aclosing(pages):
             async for page in pages:
                 if not begun:
-                    failure = await self._change(Edit(page.memory, []), "")
+                    failure = await self._change(Edit(page.memory, []), "", always=True)
                     if failure is not None:
                         self._settled.append(WriteResult(page.memory.key, failure=failure))
                 begun = not page.last
@@ -103,9 +103,10 @@ class SummaryEdits:
         of_state = self._before.pop(result.key, "")
         return replace(result, before=_joined(result.before, of_state))
 
-    async def _change(self, edit: Edit, before: str) -> Failure | None:
+    async def _change(self, edit: Edit, before: str, *, always: bool = False) -> Failure | None:
+        """Return why the summary cannot be changed; ``always`` looks at the state in any case."""
         memory = edit.memory
-        if memory.summary is None and edit.summary is None and not before:
+        if memory.summary is None and edit.summary is None and not (before or always):
             return None
         try:
             found = await self._find(memory.key)

@@ -258,3 +258,20 @@ async def test_messages_are_not_written_where_the_summary_is_not(tmp_path: Path)
         results = {one.key: code(one) async for one in store.write(pages())}
     assert results == {long: "refused", KEY: ""}
     assert list(await held(f"sqlite:///{tmp_path}/m.db")) == [KEY]
+
+
+@pytest.mark.parametrize("summary", [None, "new"])
+async def test_messages_are_not_written_beside_a_damaged_state(
+    tmp_path: Path, summary: str | None
+) -> None:
+    (tmp_path / "u0_s.json").write_text('{"memory": ')
+
+    async def pages() -> AsyncGenerator[Page]:
+        for key in KEYS[:2]:
+            yield Page(Memory(key, summary), entries(2))
+
+    text = f"sqlite:///{tmp_path}/m.db?state={tmp_path}"
+    async with make_store(parse(text), OpenMode.CREATE) as store:
+        results = {one.key: code(one) async for one in store.write(pages())}
+    assert results == {KEYS[0]: "damaged", KEYS[1]: ""}
+    assert list(await held(f"sqlite:///{tmp_path}/m.db")) == KEYS[1:2]
