@@ -211,7 +211,8 @@ class ConvertedStore(StoreWrapper):
             lambda page: page_size(page)[0],
             PAGE_BYTES,
         )
-        async with aclosing(self._store.write(converted, mode)) as results:
+        writing = self._store.write(converted, mode)
+        async with aclosing(converted), aclosing(writing) as results:
             async for result in results:
                 written = self._passed.pop(result.key, 0)
                 yield result if result.failure else replace(result, written=written)
