@@ -151,6 +151,8 @@ class Memctl(Helpful, TyperGroup):
         given = tuple(line)
         try:
             context = super().make_context(name, self._own_options_first(line), *more, **settings)
+        except OSError as error:
+            raise _unwritten(error, Output(arguments=given, color=_color(given))) from error
         except Exception as error:
             if found := _usage(error):
                 Output(arguments=given, color=_color(given)).fail(found)
@@ -239,20 +241,8 @@ class Memctl(Helpful, TyperGroup):
     def _run(self, ctx: Any) -> Any:
         try:
             return self._run_and_report(ctx)
-        except BrokenPipeError as error:
-            # Whoever read has enough.  Typer would end with 1, as of an error.
-            raise typer.Exit(_PIPE_CLOSED) from error
         except OSError as error:
-            # The error of a file would carry its name: it is stdout that cannot be written.
-            unsaid = error.__context__  # the error that could not be reported
-            failure = _exhausted(error) or Unavailable(
-                f"the output cannot be written: {error.strerror}",
-                f"the lost message: {unsaid.message}" if isinstance(unsaid, MemctlError) else None,
-            )
-            output = _output(ctx)
-            output.report, output.listing, output.format = None, None, Format.TABLE
-            output.fail(failure)
-            raise typer.Exit(failure.exit_code) from error
+            raise _unwritten(error, _output(ctx)) from error
 
     def _run_and_report(self, ctx: Any) -> Any:
         try:
@@ -357,6 +347,22 @@ def _tell(ctx: Any, end: BaseException | None) -> None:
     error = cause if isinstance(cause, MemctlError) else None
     with signals.caught(signals.interrupt):
         run.monitoring.tell(run.output, ctx.invoked_subcommand, run.store, code, error)
+
+
+def _unwritten(error: OSError, output: Output) -> typer.Exit:
+    """Return the end of a run that cannot write its output; report it, unless its reader left."""
+    if isinstance(error, BrokenPipeError):
+        # Whoever read has enough.  Typer would end with 1, as of an error.
+        return typer.Exit(_PIPE_CLOSED)
+    # The error of a file would carry its name: it is stdout that cannot be written.
+    unsaid = error.__context__  # the error that could not be reported
+    failure = _exhausted(error) or Unavailable(
+        f"the output cannot be written: {error.strerror}",
+        f"the lost message: {unsaid.message}" if isinstance(unsaid, MemctlError) else None,
+    )
+    output.report, output.listing, output.format = None, None, Format.TABLE
+    output.fail(failure)
+    return typer.Exit(failure.exit_code)
 
 
 def _usage(error: Any, root: Any = None) -> UsageError | None:

@@ -180,6 +180,10 @@ def test_shell_locale_c(tmp_path: Path) -> None:
         ("memctl inspect nothing.db 2>/dev/full", 4, ""),
         ("memctl -v inspect {db} 2>/dev/full", 0, ""),
         ("memctl inspect {db} >/dev/full", 3, "No space left on device"),
+        ("memctl --help >/dev/full", 3, "No space left on device"),
+        ("memctl --version >/dev/full", 3, "No space left on device"),
+        ("memctl --show-completion bash >&-", 3, "cannot be written"),
+        ("{{ sleep 0.2; memctl --version; }} | true", 141, ""),
         (
             "memctl inspect nothing.db --json >/dev/full",
             3,
