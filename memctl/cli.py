@@ -247,6 +247,7 @@ class Memctl(Helpful, TyperGroup):
     def _run_and_report(self, ctx: Any) -> Any:
         try:
             result = super().invoke(ctx)
+            sys.stdout.flush()
             _output(ctx).done(ctx.invoked_subcommand)
             return result
         except MemctlError as error:

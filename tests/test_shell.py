@@ -25,7 +25,11 @@ KEYS = [samples.key(number) for number in range(30)]
 def shell(script: str) -> subprocess.CompletedProcess[str]:
     """Run a script of the shell in which ``memctl`` is memctl."""
     function = f'memctl() {{ {shlex.join(MEMCTL)} "$@"; }}\nset -o pipefail\n'
-    return subprocess.run(["bash", "-c", function + script], capture_output=True, text=True)
+    # Unbuffered, Python would fail where it writes; so it does at the end of the command.
+    environment = {**os.environ, "PYTHONUNBUFFERED": ""}
+    return subprocess.run(
+        ["bash", "-c", function + script], env=environment, capture_output=True, text=True
+    )
 
 
 @pytest.fixture(scope="module")
@@ -180,6 +184,9 @@ def test_shell_locale_c(tmp_path: Path) -> None:
         ("memctl inspect nothing.db 2>/dev/full", 4, ""),
         ("memctl -v inspect {db} 2>/dev/full", 0, ""),
         ("memctl inspect {db} >/dev/full", 3, "No space left on device"),
+        ("memctl inspect {db} --json >/dev/full", 3, "No space left on device"),
+        ("memctl inspect {db} --format ndjson >/dev/full", 3, "No space left on device"),
+        ("memctl help stores >/dev/full", 3, "No space left on device"),
         ("memctl --help >/dev/full", 3, "No space left on device"),
         ("memctl --version >/dev/full", 3, "No space left on device"),
         ("memctl --show-completion bash >&-", 3, "cannot be written"),

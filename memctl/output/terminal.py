@@ -236,21 +236,25 @@ class Output:
         if self.listing is not None:
             self.listing.close(self.warnings, error)
             self.listing = None
+        elif self.report is not None:
+            self._write(self.report, error)
+        else:
             return
-        if self.report is None:
-            return
+        sys.stdout.flush()  # what cannot be written is an error
+
+    def _write(self, report: Report, error: MemctlError | None) -> None:
         from memctl.output import report as forms  # only a run that reports needs them
 
         match self.format:
             case Format.JSON:
-                forms.write_json(self.report, self.warnings, error)
+                forms.write_json(report, self.warnings, error)
             case Format.NDJSON:
-                forms.write_ndjson(self.report.rows())
+                forms.write_ndjson(report.rows())
             case Format.CSV:
-                forms.write_csv(self.report.rows())
+                forms.write_csv(report.rows())
             case Format.TABLE:
-                unasked = self.quiet and self.report.of_run and error is None
-                table = None if unasked else self.report.table()
+                unasked = self.quiet and report.of_run and error is None
+                table = None if unasked else report.table()
                 if table is not None:
                     self.console().print(table)
 
