@@ -206,6 +206,26 @@ def test_transfer_agent_can_write_to_a_file_that_is_read_for_long(
     assert not list(Path(tempfile.gettempdir()).glob(".memctl-*/copy.db"))
 
 
+def test_transfer_writers_that_replace_do_not_lock_each_other_out(
+    run: Run, tmp_path: Path, servers: Servers
+) -> None:
+    target = servers.mariadb.fresh()
+    sources = [f"{tmp_path}/{name}.ndjson" for name in ("old", "new")]
+    for number, source in enumerate(sources):
+        entries = samples.entries(20, start=20 * number)
+        asyncio.run(fill(source, dict.fromkeys(KEYS, entries)))
+    assert run("migrate", sources[0], target).exit_code == 0
+    options = ("--on-conflict", "replace", "--jobs", "4", "--json")
+    for source in reversed(sources * 2):
+        before = servers.mariadb.dump(target)
+        done = run("migrate", source, target, *options)
+        assert "trying again" not in done.stderr
+        found = report(done)
+        assert found["messages"]["deleted"] == 20 * len(KEYS)
+    assert run("undo", found["run"], "--store", target).exit_code == 0
+    assert servers.mariadb.dump(target) == before
+
+
 @pytest.mark.parametrize(("copied", "missing"), [(0, 0), (2, 1)])
 def test_transfer_memory_that_was_empty_may_have_grown(
     redis_url: str, tmp_path: Path, copied: int, missing: int

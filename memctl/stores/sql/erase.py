@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing, closing
+from contextlib import aclosing
 from dataclasses import replace
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memctl.model import MemoryKey, WriteResult
 from memctl.selection import Selection
-from memctl.spool import ItemSpool
 from memctl.stores.sql.database import Contended, Database, Extent, RejectedValue
 from memctl.stores.sql.edit import retry_while_locked
 from memctl.stores.sql.locks import lock_rows, lock_session_content, remove_empty
-
-_PAGE = 5000
-"""The messages that are deleted by one statement."""
+from memctl.stores.sql.write import delete_messages
 
 
 class SqlEraser:
@@ -85,29 +82,12 @@ class SqlEraser:
             others = {one: extent for one, extent in others.items() if one.session == key.session}
             mine = others.pop(key, Extent(0, 0))
             if mine.messages:
-                await self._delete_messages(connection, key)
+                await delete_messages(database, connection, [key])
             if others:
                 await self._hand_over(connection, key, others)
             else:
                 await self._run(connection, f"DELETE FROM session WHERE {self._own}", key)
         return mine.messages
-
-    async def _delete_messages(self, connection: AsyncConnection, key: MemoryKey) -> None:
-        database, dialect = self._database, self._dialect
-        sql = (
-            f"SELECT m.id FROM {dialect.source()} WHERE m.session_id IN :sessions "
-            f"AND {dialect.exact('m.session_id')} = {dialect.exact(':session')} "
-            f"AND {dialect.exact(dialect.user)} = {dialect.exact(':user')}"
-        )
-        values = {"sessions": [key.session], "session": key.session, "user": key.user}
-        with closing(ItemSpool[list[str]]()) as spool:  # there may be a million
-            async with aclosing(database.rows(connection, sql, values, _PAGE)) as partitions:
-                async for rows in partitions:
-                    spool.add([row_id for (row_id,) in rows])
-            for row_ids in spool:
-                for table, column in (("message_mark", "msg_id"), ("message", "id")):
-                    sql = dialect.delete_keyed(table, column)
-                    await database.for_rows(connection, sql, row_ids)
 
     async def _hand_over(
         self, connection: AsyncConnection, key: MemoryKey, others: Mapping[MemoryKey, Extent]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import AsyncGenerator, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, aclosing, closing
 from itertools import islice, repeat
 from operator import lt
 from typing import Any, cast
@@ -15,12 +15,16 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from memctl import jsonio
 from memctl.errors import Failure
 from memctl.model import MemoryKey, Page, StoredMessage, WriteMode, WriteResult
+from memctl.spool import ItemSpool
 from memctl.stores.batching import BATCH_BYTES, Large, Small, gather
 from memctl.stores.sql.database import Database, Extent, RejectedValue
 from memctl.stores.sql.locks import STRANGERS, LockedSessions, is_plain_id, lock_sessions
 
 BATCH_MESSAGES = 10_000
 """Small memories share a transaction up to this size: a commit waits for the disk."""
+
+_PAGE = 5000
+"""The messages that are deleted by one statement."""
 
 MAX_INDEX = 2**63 - 1
 
@@ -247,27 +251,10 @@ class SqlWriter:
         self, connection: AsyncConnection, keys: list[MemoryKey]
     ) -> dict[MemoryKey, int]:
         """Delete what REPLACE replaces; return the number of messages of each memory."""
-        deleted: dict[MemoryKey, int] = {}
         if self._mode is not WriteMode.REPLACE:
-            return deleted
-        dialect = self._database.dialect
-        for key in keys:
-            if not self._messages.get(key):
-                continue
-            # The inner SELECT is wrapped once more for MySQL, which cannot delete from a table
-            # that it reads in the same statement unless the rows are collected first.
-            replaced = (
-                f"(SELECT id FROM (SELECT m.id AS id FROM {dialect.source()} "
-                f"WHERE {dialect.exact('m.session_id')} = {dialect.exact(':session')} "
-                f"AND {dialect.exact(dialect.user)} = {dialect.exact(':user')}) AS replaced)"
-            )
-            values = {"session": key.session, "user": key.user}
-            marks = f"DELETE FROM message_mark WHERE msg_id IN {replaced}"
-            await connection.execute(*dialect.bind(marks, values))
-            messages = f"DELETE FROM message WHERE id IN {replaced}"
-            result = await connection.execute(*dialect.bind(messages, values))
-            deleted[key] = result.rowcount
-        return deleted
+            return {}
+        filled = [key for key in keys if self._messages.get(key)]
+        return await delete_messages(self._database, connection, filled)
 
 
 class Rows:
@@ -323,6 +310,41 @@ class Rows:
             await database.for_rows(connection, sql, blobs)
         if marks:
             await database.insert(connection, "message_mark", ["msg_id", "mark"], marks)
+
+
+async def delete_messages(
+    database: Database, connection: AsyncConnection, keys: Collection[MemoryKey]
+) -> dict[MemoryKey, int]:
+    """Delete the messages of memories and their marks; return how many messages each had.
+
+    By row ids: a DELETE that looked for them would lock what it reads in some databases, and two
+    would wait for each other.
+    """
+    found: Counter[MemoryKey] = Counter()
+    if not keys:
+        return found
+    dialect, wanted = database.dialect, set(keys)
+    sql = (
+        f"SELECT {dialect.user}, m.session_id, m.id FROM {dialect.source()} "
+        "WHERE m.session_id IN :sessions"
+    )
+    values = {"sessions": sorted({key.session for key in keys})}
+    with closing(ItemSpool[list[str]]()) as spool:  # there may be a million
+        async with aclosing(database.rows(connection, sql, values, _PAGE)) as partitions:
+            async for rows in partitions:
+                row_ids = []
+                for user, session, row_id in rows:
+                    key = MemoryKey(user, session)
+                    if key in wanted:
+                        found[key] += 1
+                        row_ids.append(row_id)
+                if row_ids:
+                    spool.add(row_ids)
+        for row_ids in spool:
+            for table, column in (("message_mark", "msg_id"), ("message", "id")):
+                sql = dialect.delete_keyed(table, column)
+                await database.for_rows(connection, sql, row_ids)
+    return found
 
 
 def shape_of(row_id: str | None, *, blob: bool) -> str:
