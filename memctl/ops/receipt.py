@@ -22,6 +22,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from memctl import system
 from memctl.errors import BadData, NotFound, UsageError
 from memctl.location import visible
 from memctl.model import MemoryKey
@@ -184,11 +185,13 @@ def read_receipt(path: Path) -> Receipt:
         NotFound: there is no such file.
         BadData: it is not a receipt.
     """
-    name = visible(str(path))
+    name, hint = visible(str(path)), "memctl erase prints the path of its receipt"
     if not path.exists():
-        raise NotFound(f"{name} does not exist", "memctl erase prints the path of its receipt")
+        raise NotFound(f"{name} does not exist", hint)
+    if not path.is_file():
+        raise BadData(f"{name} is not a regular file", hint)
     with system_errors(path, "read"):
-        text = path.read_bytes()
+        text = system.read_file(path)
     try:
         record: dict[str, Any] = json.loads(text)
         if record["schema"] != SCHEMA:

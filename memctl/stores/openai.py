@@ -61,6 +61,8 @@ class OpenAIStore(Store):
         with system_errors(self._path, "read"):
             if self._path.is_dir():
                 raise BadData(f"{self.label} is a folder, not a file", "name a .jsonl file")
+            if self._path.exists() and not self._path.is_file():
+                raise BadData(f"{self.label} is not a regular file", "name a .jsonl file")
             if not self._path.exists() and not mode.creates:
                 raise missing(self._path, self.label)
             if not self._path.parent.is_dir():

@@ -294,12 +294,14 @@ def test_error_shows_the_rest_of_a_url(url: str, shown: str) -> None:
 
 
 def test_error_pipe_or_device_as_a_file(run: Run, tmp_path: Path, filled: str) -> None:
-    for name in ("config", "a.db", "a.json", "a.ndjson"):
+    for name in ("config", "a.db", "a.json", "a.jsonl", "a.ndjson"):
         os.mkfifo(tmp_path / name)
         os.symlink("/dev/zero", tmp_path / f"zero-{name}")
     for begin in ("", "zero-"):
         fails(run("--config", f"{tmp_path}/{begin}config", "stores"), 2, "is not a regular file")
-        for name in ("a.db", "a.json", "a.ndjson"):
+        receipt = f"{tmp_path}/{begin}a.json"
+        fails(run("verify", "--receipt", receipt), 8, "is not a regular file")
+        for name in ("a.db", "a.json", "a.jsonl", "a.ndjson"):
             store = f"{tmp_path}/{begin}{name}"
             for command in (["inspect"], ["doctor"], ["delete", "--all", "--yes"], ["migrate"]):
                 to = [f"{tmp_path}/new.db"] if command == ["migrate"] else []
