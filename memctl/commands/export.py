@@ -52,6 +52,7 @@ from memctl.selection import Selection
 from memctl.store import LeftOut, Store, refuse_facts
 from memctl.stores.files import (
     TEMPORARY_PREFIX,
+    put_in_place,
     sync_folder,
     system_errors,
     temporary_folder,
@@ -526,11 +527,13 @@ def published(output: str, shape: Shape) -> Iterator[Path]:
             yield place
         return
     try:
-        with temporary_folder(target.parent if target else None) as folder:
+        # Next to the file itself, where the target is a symbolic link.
+        parent = Path(os.path.realpath(target)).parent if target else None
+        with temporary_folder(parent) as folder:
             place = folder / f"export{extension_of(output, shape)}"
             yield place
             if target is not None:
-                place.replace(target)
+                put_in_place(place, target)
             elif output == STDOUT:
                 pour(place, sys.stdout.buffer)
             else:

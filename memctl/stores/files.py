@@ -76,40 +76,18 @@ class AtomicFile:
         self.path = path
         self._target = os.path.realpath(path)
         with system_errors(path, "write"):
-            present = self._present()
+            present = _replaceable(path)
             handle, self._temporary = _new_file(os.path.dirname(self._target))
         self._file = os.fdopen(handle, "wb", buffering=_BUFFER)
         self._done = False
         if present is not None:
-            self._take_after(present)
+            try:
+                _take_after(self._file.fileno(), present, path)
+            except Unavailable:
+                self.discard()
+                raise
         if mode is not None:
             os.chmod(self._temporary, mode)
-
-    def _present(self) -> os.stat_result | None:
-        try:
-            present = os.stat(self._target)
-        except FileNotFoundError:
-            return None
-        if not stat.S_ISREG(present.st_mode):
-            raise Unavailable(
-                f"{visible(str(self.path))} is not a regular file and cannot be replaced",
-                "name a file; '-' is standard output",
-            )
-        if not os.access(self._target, os.W_OK):
-            raise PermissionError(errno.EACCES, "no permission to write", str(self.path))
-        return present
-
-    def _take_after(self, present: os.stat_result) -> None:
-        """Give the new file the owner and the mode of the one it will replace."""
-        try:
-            system.take_after(self._file.fileno(), present)
-        except OSError as error:
-            self.discard()
-            raise Unavailable(
-                f"{visible(str(self.path))} belongs to another user or group, and memctl cannot "
-                "give it the new file",
-                "run memctl as the owner of the file",
-            ) from error
 
     def __enter__(self) -> Self:
         return self
@@ -158,6 +136,60 @@ class AtomicFile:
             self._file.close()
         with system_errors(self.path, "write"):
             Path(self._temporary).unlink(missing_ok=True)
+
+
+def put_in_place(file: Path, path: Path) -> None:
+    """Give a file another name in its file system, as an ``AtomicFile`` takes that of its target.
+
+    Raises:
+        Unavailable: the system refuses, or the name is not that of a regular file.
+    """
+    with system_errors(path, "write"):
+        present = _replaceable(path)
+        if present is not None:
+            handle = os.open(file, system.READ_FLAGS)
+            try:
+                _take_after(handle, present, path)
+            finally:
+                os.close(handle)
+        os.replace(file, os.path.realpath(path))
+
+
+def _replaceable(path: Path) -> os.stat_result | None:
+    """Return what is known of a file that is to be replaced; None where there is none.
+
+    Raises:
+        OSError: the user may not write it.
+        Unavailable: it is not a regular file.
+    """
+    try:
+        present = os.stat(os.path.realpath(path))
+    except FileNotFoundError:
+        return None
+    if not stat.S_ISREG(present.st_mode):
+        raise Unavailable(
+            f"{visible(str(path))} is not a regular file and cannot be replaced",
+            "name a file; '-' is standard output",
+        )
+    if not os.access(os.path.realpath(path), os.W_OK):
+        raise PermissionError(errno.EACCES, "no permission to write", str(path))
+    return present
+
+
+def _take_after(handle: int, present: os.stat_result, path: Path) -> None:
+    """Give an open file the owner and the mode of the one that it will replace.
+
+    Raises:
+        Unavailable: the system refuses.
+    """
+    try:
+        system.take_after(handle, present)
+    except OSError as error:
+        raise Unavailable(
+            f"{visible(str(path))} belongs to another user or group, and memctl cannot "
+            "give it the new file",
+            "run memctl as the owner of the file",
+        ) from error
 
 
 _swept: set[str] = set()

@@ -114,6 +114,23 @@ def test_export_what_is_there_is_not_overwritten(run: Run, filled: str, tmp_path
     fails(run("export", filled, "--as", "session-dir", "-o", tmp_path / "full"), 2, "exists")
 
 
+def test_export_follows_links_and_keeps_the_mode(run: Run, filled: str, tmp_path: Path) -> None:
+    file, link = tmp_path / "there" / "a.ndjson", tmp_path / "link.ndjson"
+    file.parent.mkdir()
+    file.write_text("old")
+    file.chmod(0o640)
+    link.symlink_to(file)
+    assert run("export", filled, "-o", link, "--force").exit_code == 0
+    assert link.readlink() == file
+    assert run("verify", filled, file).exit_code == 0
+    assert mode(file) == 0o640
+    file.unlink()
+    assert run("export", filled, "-o", link).exit_code == 0
+    assert link.readlink() == file
+    assert mode(file) == 0o600
+    assert [path.name for path in file.parent.iterdir()] == ["a.ndjson"]
+
+
 def test_export_failed_export_leaves_what_was_there(run: Run, filled: str, tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_text("precious")
