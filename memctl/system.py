@@ -35,13 +35,15 @@ _LOCKED_BYTE = 0x7FFF_0000
 _positions = threading.Lock()
 
 _SECRETS = re.compile(
-    r"PGPASSWORD|MYSQL_PWD|REDISCLI_AUTH"
-    r"|(POSTGRES|POSTGRESQL|MYSQL|MARIADB|REDIS|DB|DATABASE)_(ROOT_)?(PASSWORD|PASS|PWD)"
+    r"REDISCLI_AUTH"
     r"|MEMCTL_.*(PASS|PWD|SECRET|TOKEN|KEY|AUTH|PING).*"
-    r"|.*_API_KEY",
+    r"|.*_API_KEY"
+    # Except those of clouds and password managers, which the command that prints a password needs.
+    r"|(?!(AWS|AZURE|BW|VAULT)_)"
+    r".*(PASSWORD|PASSWD|PASSPHRASE|_PASS|_PWD|SECRET|SECRET_KEY|ACCESS_KEY)",
     re.IGNORECASE,
 )
-"""Names of variables with passwords of databases and keys of models."""
+"""Names of variables with passwords, and with keys of models and services."""
 _LOGIN = re.compile(r"://[^/\s]*:[^\s]+@")
 _PROXY = re.compile(r".*_proxy", re.IGNORECASE)
 
@@ -180,8 +182,8 @@ def child_environment(
 ) -> dict[str, str]:
     """Return the environment for a program of the user's.
 
-    Without the variables of ``secrets``, and those that are known to hold passwords of databases
-    or keys of models, or hold a URL with a password; but with those that are ``wanted``.
+    Without the variables of ``secrets``, those whose names say that they hold a password or a key,
+    and those that hold a URL with a password; but with those that are ``wanted``.
     """
     return {
         name: value

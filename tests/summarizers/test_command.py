@@ -58,10 +58,12 @@ async def test_program_reads_bare_transcript_if_configured(tmp_path: Path) -> No
 async def test_program_gets_no_secret_that_it_is_not_given(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for name in ("PGPASSWORD", "OPENAI_API_KEY", "WANTED_API_KEY", "HOME"):
+    names = ("PGPASSWORD", "MY_PASSWD", "OPENAI_API_KEY", "WANTED_API_KEY", "MY_SECRET", "HOME")
+    for name in names:
         monkeypatch.setenv(name, "here")
-    command = 'cat >/dev/null; echo "$PGPASSWORD:$OPENAI_API_KEY:$WANTED_API_KEY:$HOME"'
-    assert (await ask(command, environment=["WANTED_API_KEY"])).summary == "::here:here"
+    command = f'cat >/dev/null; echo "{":".join("$" + name for name in names)}"'
+    wanted = ["WANTED_API_KEY", "MY_SECRET"]
+    assert (await ask(command, environment=wanted)).summary == ":::here:here:here"
 
 
 async def test_command_list_is_run_without_shell() -> None:
