@@ -141,9 +141,10 @@ def export(
 ) -> None:
     """Write memories to a file: an archive, Markdown, OpenAI messages, CSV and others.
 
-    The file gets mode 0600, and appears under its name only when it is complete. An archive can
-    hold any memory. A state_dict is for InMemoryMemory.load_state_dict, a folder for JSONSession.
-    A Markdown folder gets a file for each memory; the next export rewrites those that changed.
+    The file appears under its name only when it is complete. A new one gets mode 0600. An archive
+    can hold any memory. A state_dict is for InMemoryMemory.load_state_dict, a folder for
+    JSONSession. A Markdown folder gets a file for each memory; the next export rewrites those that
+    changed.
     A .jsonl file has a conversation of OpenAI chat messages on each line.
     CSV and Parquet have a row for each message, atif has a trajectory for each memory.
 
