@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from memctl import signals
+from memctl import signals, system
 from memctl.errors import Interrupted
 from memctl.output.terminal import Format, Output
 
@@ -101,7 +101,7 @@ class _PagedStream(io.TextIOBase):
             self._pager = subprocess.Popen(
                 self._words,
                 stdin=subprocess.PIPE,
-                env={**_SETTINGS, **os.environ},
+                env={**_SETTINGS, **system.child_environment()},
                 encoding=self._encoding,
                 errors="backslashreplace",
             )

@@ -31,7 +31,9 @@ open("/dev/tty").readline()
 def pager(tmp_path: Path) -> str:
     """A pager that says how it was called, shows two lines, and waits for one of the person."""
     path = tmp_path / "pager"
-    path.write_text('#!/bin/sh\necho "paged LESS=$LESS"\nhead -n 2\nread line </dev/tty\n')
+    path.write_text(
+        '#!/bin/sh\necho "paged LESS=$LESS $PGPASSWORD"\nhead -n 2\nread line </dev/tty\n'
+    )
     path.chmod(0o700)
     return str(path)
 
@@ -55,6 +57,13 @@ def test_pager_is_given_colours_and_the_settings_of_the_person(
     process.expect("\x1b\\[1m")
     process.sendline("")
     drawn(process, 0)
+
+
+def test_pager_is_given_no_password(terminal: Terminal, large: str, pager: str) -> None:
+    process = terminal(80, "inspect", large, PAGER=pager, PGPASSWORD="s3cret")
+    process.expect("paged LESS=FRX")
+    process.sendline("")
+    assert "s3cret" not in drawn(process, 0)
 
 
 def test_pager_ctrl_c_is_quiet(terminal: Terminal, large: str, tmp_path: Path) -> None:
