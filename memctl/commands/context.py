@@ -34,7 +34,7 @@ from memctl.output.report import CsvRows, Listing, message_json
 from memctl.output.terminal import Format, Output
 from memctl.registry import make_store
 from memctl.selection import Selection
-from memctl.store import Store
+from memctl.store import DamagedMemory, Store
 from memctl.tokens import TokenCounter
 
 _NAMED = 3
@@ -106,6 +106,8 @@ async def _show(
             async for part in found:
                 shown.add(part)
                 view.add(part)
+        if failure := store.left_out.failures.get(info.key):
+            raise DamagedMemory(store.label, info.key, failure)
         view.end()
         if shown.faults:
             output.warn(

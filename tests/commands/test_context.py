@@ -6,7 +6,9 @@ import asyncio
 import csv
 import io
 import json
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +81,26 @@ def test_context_tokens_are_those_of_compress(run: Run) -> None:
     found = report(run("context", FRIDAY, "--json"))
     dry = report(run("compress", FRIDAY, "--dry-run", "--keep-recent", "1", "--json"))
     assert found["tokens"]["total"] == dry["tokens"]["before"]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "msg = '5'",
+        "msg = '[]'",
+        "msg = CAST(x'7b22ff' AS TEXT)",
+        "id = CAST('a' AS BLOB)",
+    ],
+)
+def test_context_of_a_damaged_memory_is_bad_data(run: Run, tmp_path: Path, damage: str) -> None:
+    path = tmp_path / "agents.db"
+    asyncio.run(fill(str(path), {ONE: samples.entries(3), MemoryKey("b", "two"): []}))
+    with closing(sqlite3.connect(path)) as database:
+        database.execute(f'UPDATE message SET {damage} WHERE "index" = 1')
+        database.commit()
+    fails(run("context", path, *NAMED), 8, "is damaged")
+    assert report(run("context", path, *NAMED, "--json"), 8)["error"]["code"] == "bad-data"
+    fails(run("export", path, *NAMED), 8, "is damaged")
 
 
 def test_context_tokenizer_counts(run: Run, tmp_path: Path) -> None:
