@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from memctl import system
 from memctl.errors import UsageError
 
 if TYPE_CHECKING:  # it may not be installed
@@ -73,7 +74,7 @@ def load_tokenizer(path: Path) -> Tokenizer:
         ) from error
     hint = "name the tokenizer.json of a model"
     try:
-        content = path.read_text(encoding="utf-8")
+        content = system.read_file(path).decode()
         json.loads(content)
     except (OSError, ValueError) as error:
         raise UsageError(f"the tokenizer {path} cannot be read: {error}", hint) from error

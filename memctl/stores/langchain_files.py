@@ -12,7 +12,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from memctl import jsonio
+from memctl import jsonio, system
 from memctl.concurrency import in_thread
 from memctl.dialects.conversion import NOTES
 from memctl.dialects.langchain import LANGCHAIN
@@ -142,7 +142,7 @@ def _read(path: Path) -> bytes | None:
     """Return what is in a file; None where there is none."""
     with system_errors(path, "read"):
         try:
-            return path.read_bytes()
+            return system.read_file(path)
         except FileNotFoundError:
             return None
 

@@ -301,6 +301,13 @@ def test_error_pipe_or_device_as_a_file(run: Run, tmp_path: Path, filled: str) -
         fails(run("--config", f"{tmp_path}/{begin}config", "stores"), 2, "is not a regular file")
         receipt = f"{tmp_path}/{begin}a.json"
         fails(run("verify", "--receipt", receipt), 8, "is not a regular file")
+        fails(run("inspect", f"langchain:{receipt}"), 3, "not a regular file")
+        settings = tmp_path / "settings"
+        settings.write_text(
+            f'[summarizers.s]\nkind = "openai"\nmodel = "m"\ntokenizer = "{receipt}"\n'
+        )
+        words = ("--config", settings, "context", filled, "--summarizer", "s")
+        fails(run(*words, "--user", "user0", "--session", "session0"), 2, "not a regular file")
         for name in ("a.db", "a.json", "a.jsonl", "a.ndjson"):
             store = f"{tmp_path}/{begin}{name}"
             for command in (["inspect"], ["doctor"], ["delete", "--all", "--yes"], ["migrate"]):
