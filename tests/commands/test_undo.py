@@ -629,6 +629,24 @@ def test_undo_of_a_copy_over_a_payload_of_no_message_in_redis(
         there_and_back(run, last, lambda: redis_keys(client, base), before)
 
 
+@pytest.mark.parametrize("states", ["", "&state=redis"])
+def test_undo_replacing_what_is_damaged_in_redis_is_refused(
+    run: Run, one: Callable[[str], Place], states: str
+) -> None:
+    """Nobody could restore the damaged message."""
+    place, source = one("redis"), one("archive")
+    [key] = place.keys(1)
+    put(place, [sample(key, samples.entries(3))])
+    put(source, [sample(key, [entry("z", 9, ())])])
+    base = f"app:user_id:{key.user}:session:{key.session}"
+    with redis.Redis.from_url(place.text.partition("?")[0]) as client:
+        client.set(f"{base}:msg:m0000001", "not JSON")
+        before = redis_keys(client, base)
+        words = ("migrate", source.text, f"{place.text}{states}", "--on-conflict", "replace")
+        fails(run(*words), 8, "some of its messages are damaged")
+        assert redis_keys(client, base) == before
+
+
 @pytest.mark.parametrize("index", [(), ("even",)], ids=["no index", "index"])
 def test_undo_of_an_append_to_marks_that_no_index_names_in_redis(
     run: Run, one: Callable[[str], Place], index: tuple[str, ...]
