@@ -192,7 +192,7 @@ class SqliteDialect(Dialect):
         return f"CASE WHEN {readable} THEN {self.user} ELSE s.user_id END"
 
     def unsoundly_marked(self) -> str:
-        """Return the statement that reads the user and the session of marks that are not UTF-8 texts."""
+        """Return the statement that reads whose marks are not texts in UTF-8: user and session."""
         return (
             f"SELECT CAST({self.user} AS BLOB), CAST(m.session_id AS BLOB) FROM {self.source()} "
             f"JOIN message_mark k ON k.msg_id = m.id WHERE {_MAY_BE_UNSOUND.format('k.mark')} "
