@@ -8,8 +8,8 @@ import os
 import random
 import shutil
 import sqlite3
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
@@ -90,6 +90,13 @@ def execute(place: Place, *statements: str) -> None:
         for sql in statements:
             assert database.execute(sql).rowcount, sql
         database.commit()
+
+
+@contextmanager
+def redis_memory(place: Place, key: MemoryKey) -> Iterator[tuple[redis.Redis, str]]:
+    """A client of the server of a store, and the beginning of the keys of a memory."""
+    with redis.Redis.from_url(place.text.partition("?")[0]) as client:
+        yield client, f"app:user_id:{key.user}:session:{key.session}"
 
 
 def redis_keys(client: redis.Redis, base: str) -> dict[bytes, tuple[Any, int]]:
@@ -537,8 +544,7 @@ def test_undo_redis_id_that_stands_in_the_list_twice(run: Run, one: Callable[[st
     place = one("redis")
     [key] = place.keys(1)
     put(place, [sample(key, [entry("a", 0, ("hint",)), entry("b", 1, ())])])
-    base = f"app:user_id:{key.user}:session:{key.session}"
-    with redis.Redis.from_url(place.text.partition("?")[0]) as client:
+    with redis_memory(place, key) as (client, base):
         client.rpush(f"{base}:messages", "a")
         client.rpush(f"{base}:mark:hint", "a")
         for words in (("--mark", "hint"), ("--id", "a"), ("--all",)):
@@ -560,8 +566,7 @@ def test_undo_of_replacing_in_redis_restores_what_no_message_shows(
     put(origin, [sample(key, [entry("z", 9, ("hint", "new"))])])
     odd = [entry("a", 0, ("hint", "odd")), entry("b", 1, ("odd",)), entry("c", 2, ("even",))]
     put(place, [sample(key, odd)])
-    base = f"app:user_id:{key.user}:session:{key.session}"
-    with redis.Redis.from_url(place.text.partition("?")[0]) as client:
+    with redis_memory(place, key) as (client, base):
         client.delete(f"{base}:mark:odd", f"{base}:mark:_MemoryMark.HINT")
         client.linsert(f"{base}:messages", "BEFORE", "b", "expired")
         client.rpush(f"{base}:mark:odd", "b", "gone", "a", "a")
@@ -583,8 +588,7 @@ def test_undo_of_replacing_in_redis_restores_ids_without_a_message(
     [key] = place.keys(1)
     put(origin, [sample(key, [entry("z", 9, ())])])
     put(place, [sample(key, [entry("a", 0, ()), entry("b", 1, ()), entry("c", 2, ())])])
-    base = f"app:user_id:{key.user}:session:{key.session}"
-    with redis.Redis.from_url(place.text.partition("?")[0]) as client:
+    with redis_memory(place, key) as (client, base):
         client.delete(f"{base}:msg:b")
         before = redis_keys(client, base)
         words = ("migrate", origin.text, place.text, "--on-conflict", "replace", "--lossy")
@@ -601,8 +605,7 @@ def test_undo_of_a_copy_to_what_is_left_of_a_memory_in_redis(
     [key] = place.keys(1)
     put(place, [sample(key, samples.entries(3))])
     put(source, [sample(key, [entry("m0000001", 7, ("hint", "new")), entry("z", 8, ())])])
-    base = f"app:user_id:{key.user}:session:{key.session}"
-    with redis.Redis.from_url(place.text.partition("?")[0]) as client:
+    with redis_memory(place, key) as (client, base):
         client.delete(*client.scan_iter(f"{base}:{gone}"))
         client.expire(f"{base}:msg:m0000001", 500)
         client.expire(f"{base}:marks_index", 700)
@@ -620,8 +623,7 @@ def test_undo_of_a_copy_over_a_payload_of_no_message_in_redis(
     [key] = place.keys(1)
     put(place, [sample(key, [entry("a", 0, ())])])
     put(source, [sample(key, [entry("a", 0, ()), entry("b", 1, ("hint",)), entry("c", 2, ())])])
-    base = f"app:user_id:{key.user}:session:{key.session}"
-    with redis.Redis.from_url(place.text.partition("?")[0]) as client:
+    with redis_memory(place, key) as (client, base):
         client.set(f"{base}:msg:b", "anything", ex=500)
         before = redis_keys(client, base)
         words = ("migrate", source.text, place.text, "--on-conflict", action)
@@ -638,8 +640,7 @@ def test_undo_replacing_what_is_damaged_in_redis_is_refused(
     [key] = place.keys(1)
     put(place, [sample(key, samples.entries(3))])
     put(source, [sample(key, [entry("z", 9, ())])])
-    base = f"app:user_id:{key.user}:session:{key.session}"
-    with redis.Redis.from_url(place.text.partition("?")[0]) as client:
+    with redis_memory(place, key) as (client, base):
         client.set(f"{base}:msg:m0000001", "not JSON")
         before = redis_keys(client, base)
         words = ("migrate", source.text, f"{place.text}{states}", "--on-conflict", "replace")
@@ -657,8 +658,7 @@ def test_undo_of_an_append_to_marks_that_no_index_names_in_redis(
     first = [entry("a", 0, ("odd",)), entry("b", 1, ("even",))]
     put(place, [sample(key, first)])
     put(source, [sample(key, [*first, entry("c", 2, ("odd", "new"))])])
-    base = f"app:user_id:{key.user}:session:{key.session}"
-    with redis.Redis.from_url(place.text.partition("?")[0]) as client:
+    with redis_memory(place, key) as (client, base):
         client.delete(f"{base}:marks_index")
         for name in index:
             client.sadd(f"{base}:marks_index", name)
@@ -708,8 +708,7 @@ def test_undo_of_a_copy_to_ids_without_a_message_in_redis(
     place, source = one("redis"), one("archive")
     [key] = place.keys(1)
     put(source, [sample(key, samples.entries(3))])
-    base = f"app:user_id:{key.user}:session:{key.session}"
-    with redis.Redis.from_url(place.text.partition("?")[0]) as client:
+    with redis_memory(place, key) as (client, base):
         client.rpush(f"{base}:messages", "gone", "m0000001")
         client.rpush(f"{base}:mark:hint", "m0000001")
         before = redis_keys(client, base)
@@ -725,8 +724,7 @@ def test_undo_copy_to_what_is_left_of_a_large_memory_in_redis_is_refused(
     place, source = one("redis"), one("archive")
     [key] = place.keys(1)
     put(source, [sample(key, samples.entries(3))])
-    base = f"app:user_id:{key.user}:session:{key.session}"
-    with redis.Redis.from_url(place.text.partition("?")[0]) as client:
+    with redis_memory(place, key) as (client, base):
         client.set(f"{base}:msg:m0000001", os.urandom(KEPT_BYTES))
         before = redis_keys(client, base)
         found = report(run("migrate", source.text, place.text, "--json"), 7)
@@ -761,8 +759,7 @@ def test_undo_of_a_summary_in_redis_beside_ids_without_a_message(
     place = one("redis")
     [key] = place.keys(1)
     put(place, [sample(key, samples.entries(5))])
-    base = f"app:user_id:{key.user}:session:{key.session}"
-    with redis.Redis.from_url(place.text.partition("?")[0]) as client:
+    with redis_memory(place, key) as (client, base):
         client.linsert(f"{base}:messages", "BEFORE", "m0000002", gone)
         client.sadd(f"{base}:marks_index", "ended")
         before = redis_keys(client, base)

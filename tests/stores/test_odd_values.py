@@ -333,7 +333,7 @@ def test_undo_removes_the_row_that_messages_had_done_without(
 
 
 def test_copy_to_a_store_with_nothing_but_damage_can_be_undone(run: Run, tmp_path: Path) -> None:
-    """What is damaged is something: the copy is recorded, as into any store that is not empty."""
+    """Damage is something: the copy is recorded, as into any store that is not empty."""
     path, archive = tmp_path / "there.db", tmp_path / "new.ndjson"
     url = f"sqlite:///{path}?layout=langchain"
     asyncio.run(fill(str(archive), {MemoryKey("", "new"): samples.entries(2)}))

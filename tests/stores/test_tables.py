@@ -327,7 +327,7 @@ def test_a_table_with_types(run: Any, request: pytest.FixtureRequest, engine: st
 def test_replacing_by_older_messages_keeps_their_times(
     run: Any, tmp_path: Path, layout: str, times: str
 ) -> None:
-    """What goes has no say in the order of what comes."""
+    """Messages that go have no say in the order of those that come."""
     whole, end = str(tmp_path / "whole.ndjson"), str(tmp_path / "end.ndjson")
     path = tmp_path / "t.db"
     place = f"sqlite:///{path}?layout={layout}"
