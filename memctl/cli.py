@@ -388,7 +388,8 @@ def _usage(error: Any, root: Any = None) -> UsageError | None:
     elif name in WORDS:
         error.possibilities = None
         hint = f"memctl's option is {WORDS[name]}"
-    return UsageError(error.format_message(), hint)
+    # Some versions of Typer say what kind of error theirs is.
+    return UsageError(error.format_message().replace(": Value error, ", ": ", 1), hint)
 
 
 def _unusable(error: OSError) -> Unavailable:

@@ -293,6 +293,11 @@ def test_error_shows_the_rest_of_a_url(url: str, shown: str) -> None:
     assert redact(url) == redact(shown) == shown
 
 
+def test_error_choice_that_there_is_not(run: Run) -> None:
+    words = ("migrate", "a.db", "b.db", "--on-conflict", "replac")
+    fails(run(*words), 2, "Invalid value for '--on-conflict': 'replac' is not one of 'fail'")
+
+
 def test_error_pipe_or_device_as_a_file(run: Run, tmp_path: Path, filled: str) -> None:
     for name in ("config", "a.db", "a.json", "a.jsonl", "a.ndjson"):
         os.mkfifo(tmp_path / name)
