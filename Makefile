@@ -109,7 +109,7 @@ $(INTEROP)/.ready: requirements/interop.txt
 # AgentScope 2.x, for tests/interop2.
 $(INTEROP2)/.ready: requirements/interop2.txt
 	@scripts/make-venv "$(PYTHON)" $(INTEROP2) requirements/interop2.txt \
-		agentscope==2.0.10 sqlalchemy alembic aiosqlite greenlet asyncpg aiomysql apscheduler redis
+		agentscope==2.0.11 sqlalchemy alembic aiosqlite greenlet asyncpg aiomysql apscheduler redis
 	@touch $@
 
 # The services of agentscope-runtime, for tests/interop_runtime.  They cannot be imported with a2a 1.
@@ -142,7 +142,7 @@ $(LANGCHAIN)/.ready: requirements/interop-langchain.txt pyproject.toml
 # Other frameworks, whose messages memctl carries, for tests/interop_frameworks.
 $(FRAMEWORKS)/.ready: requirements/interop-frameworks.txt
 	@scripts/make-venv "$(PYTHON)" $(FRAMEWORKS) requirements/interop-frameworks.txt \
-		langchain-community 'openai-agents[sqlalchemy,redis]' google-adk llama-index-core agno \
+		langchain-community langchain-postgres 'openai-agents[sqlalchemy,redis]' google-adk llama-index-core agno \
 		aiosqlite aiomysql langgraph-checkpoint-sqlite langgraph-checkpoint-postgres 'psycopg[binary]'
 	@touch $@
 
@@ -161,5 +161,5 @@ $(REME3)/.ready: requirements/interop-reme3.txt
 
 $(REME4)/.ready: requirements/interop-reme4.txt
 	@scripts/make-venv "$(PYTHON)" $(REME4) requirements/interop-reme4.txt \
-		reme-ai==0.4.2 agentscope==2.0.10
+		reme-ai==0.4.2 agentscope==2.0.11
 	@touch $@

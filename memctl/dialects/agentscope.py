@@ -1,7 +1,7 @@
 """The parts that the messages of AgentScope 1.x and 2.x have in common.
 
 Both are JSON objects with ``id``, ``name``, ``role``, ``content`` and ``metadata``, whose content
-is a list of blocks by ``type`` (``message/`` of agentscope 1.0.21 and 2.0.10).
+is a list of blocks by ``type`` (``message/`` of agentscope 1.0.21 and 2.0.11).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The messages of AgentScope 2.x, and what a session has besides them.
 
 Sources: ``message/_base.py`` and ``_block.py`` (what is stored, and what loads),
-``state/_state.py`` and ``app/storage/_model/`` (a session) of agentscope 2.0.10.
+``state/_state.py`` and ``app/storage/_model/`` (a session) of agentscope 2.0.11.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A message in any dialect: the views that operations see, and the contract of a dialect.
 
-Source of the block types: ``message/_message_block.py`` of agentscope 1.0.21 and 2.0.10.
+Source of the block types: ``message/_message_block.py`` of agentscope 1.0.21 and 2.0.11.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ there are any.  ``summary`` is there where the stored one is not a text.  The ti
 have the zone of UTC.
 
 Source: ``app/storage/_model/_session.py``, ``app/storage/_model/_agent.py`` and
-``state/_state.py`` of agentscope 2.0.10.
+``state/_state.py`` of agentscope 2.0.11.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The sessions that AgentScope 2.x keeps in Redis (``RedisStorage``).
 
-Source: ``app/storage/_redis_storage.py`` of agentscope 2.0.10, whose ``KeyConfig`` has the keys.
+Source: ``app/storage/_redis_storage.py`` of agentscope 2.0.11, whose ``KeyConfig`` has the keys.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A session is a row of ``sessions``, whose payload has the state, and its log, ro
 in order of (created_at, msg_id).  The database and its driver are those of the layout of 1.x; see
 ``memctl.stores.agentscope2`` for what a session is as a memory.
 
-Source: ``app/storage/_sql/_storage.py`` of agentscope 2.0.10.
+Source: ``app/storage/_sql/_storage.py`` of agentscope 2.0.11.
 """
 
 from __future__ import annotations

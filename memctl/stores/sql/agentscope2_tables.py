@@ -1,7 +1,7 @@
 """The tables of AgentScope 2.x's SQL storage, as its own classes declare them.
 
 Source: ``app/storage/_sql/_tables.py`` and ``app/storage/_sql/_alembic/versions`` of agentscope
-2.0.10.
+2.0.11.
 """
 
 from __future__ import annotations
