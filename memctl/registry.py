@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit
 
-from memctl import plugins
+from memctl import foreign, plugins
 from memctl.errors import UsageError
 from memctl.location import Location, join_url, redact, visible
 from memctl.store import OpenMode, Store
@@ -499,6 +499,7 @@ def parse(text: str) -> Location:
     """Return where a URL or a path points (aliases are the configuration's, see ``config``).
 
     Raises:
+        BadData: it is a file of a format that memctl recognizes and does not read.
         NotFound: it is the newest file of a rotation that has none.
         UsageError: nothing that memctl knows is written so; or a name in it is too long.
     """
@@ -560,6 +561,8 @@ def _parse_path(text: str) -> Location:
         raise UsageError(f"{text!r} is a path; options need a URL", f"write sqlite:///{text}")
     kind = _kind_of_file(path)
     if kind is None and os.path.isfile(path):
+        if found := foreign.of_file(path):
+            raise found.refusal(visible(text))
         raise UsageError(
             f"{visible(text)} is neither a SQLite database, a JSON state nor a memctl archive",
             EXTENSIONS,

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
-from memctl import signals
+from memctl import foreign, signals
 from memctl.commands._context import Run
 from memctl.config import environment
 from memctl.errors import (
@@ -179,6 +179,8 @@ def readable(location: Location, where: Selection, path: str | None) -> Iterator
             ) from error
         recognised = recognise(spooled)
         if recognised is None:
+            if named := foreign.of_file(spooled):
+                raise named.refusal("stdin")
             raise BadData(
                 "stdin holds neither an archive nor a state_dict",
                 "check the command before the pipe",

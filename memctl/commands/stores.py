@@ -15,6 +15,7 @@ from memctl.commands._context import Run
 from memctl.commands._options import takes_options
 from memctl.commands._run import wait_for
 from memctl.errors import NotFound, UsageError
+from memctl.foreign import ForeignFormat
 from memctl.location import Location, visible
 from memctl.output import tables
 from memctl.output.numbers import count
@@ -77,7 +78,7 @@ def _detect(run: Run, location: Location) -> None:
         raise UsageError(
             f"{location.label} is not a SQL database", "name a SQLite file, PostgreSQL or MySQL"
         )
-    proposals, own = wait_for(_proposals(replace(location, kind=base)))
+    proposals, own, others = wait_for(_proposals(replace(location, kind=base)))
     url = location.label.partition("?")[0]
     found = [
         {
@@ -97,6 +98,8 @@ def _detect(run: Run, location: Location) -> None:
         lambda: Text("\n\n".join(map(_shown, found))),
     )
     run.output.finish()
+    if not (found or own) and others:
+        raise others[0].refusal(location.label)
     if not found:
         raise NotFound(
             f"{location.label} has no table that needs a mapping",
@@ -106,14 +109,22 @@ def _detect(run: Run, location: Location) -> None:
         )
 
 
-async def _proposals(location: Location) -> tuple[list[Proposal], set[str]]:
-    """Return the tables that may hold messages, and the layouts that are there without mapping."""
-    from memctl.stores.sql.detect import detect, own_layouts
+async def _proposals(
+    location: Location,
+) -> tuple[list[Proposal], set[str], list[ForeignFormat]]:
+    """Return the tables that may hold messages, the layouts that are there without mapping, and
+    the formats that memctl does not read.
+    """
+    from memctl.stores.sql.detect import detect, foreign_tables, own_layouts
 
     database = store_class(location.kind).database_class(location, location.label)
     await database.start(OpenMode.READ, _nothing)
     try:
-        return await database.run(detect), await database.run(own_layouts)
+        others = await database.run(foreign_tables)
+        return (
+            *(await database.run(detect), await database.run(own_layouts)),
+            list(others.values()),
+        )
     finally:
         await database.close()
 

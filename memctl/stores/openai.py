@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Iterator
 from typing import Any
 
-from memctl import jsonio
+from memctl import foreign, jsonio
 from memctl.concurrency import in_thread
 from memctl.dialects.openai import KEY, OPENAI
 from memctl.errors import BadData, Failure
@@ -67,6 +67,8 @@ class OpenAIStore(Store):
                 raise missing(self._path, self.label)
             if not self._path.parent.is_dir():
                 raise missing(self._path, self.label, folder=True)
+        if found := foreign.of_lines(foreign.start_of(self._path)):
+            raise found.refusal(self.label)
 
     async def close(self) -> None:
         """Hold nothing between calls."""

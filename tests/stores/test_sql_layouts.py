@@ -99,10 +99,10 @@ def foreign(tmp_path: Path) -> Callable[[str], str]:
 
 async def test_layout_unknown_names_the_tables(foreign: Any) -> None:
     place = foreign("CREATE TABLE zebra (id INT); CREATE TABLE sessions (id INT, data TEXT)")
-    with pytest.raises(BadData, match="no table 'users'") as error:
+    with pytest.raises(BadData, match="the tables sessions, zebra") as error:
         async with make_store(parse(place)):
             pass
-    assert "sessions, zebra" in error.value.hint
+    assert "memctl stores detect" in (error.value.hint or "")
 
 
 async def test_layout_of_another_application_is_not_taken_for_2x(foreign: Any) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-from memctl import system
+from memctl import foreign, system
 from memctl.dialects.agentscope1 import AGENTSCOPE1
 from memctl.dialects.registry import DIALECTS
 from memctl.dialects.view import Dialect
@@ -223,6 +223,8 @@ class _Check:
     def header(self, line: Line) -> None:
         header = read_header(line)
         if header is None:
+            if found := foreign.of_first_line(bytes(line[: foreign.BEGINNING])):
+                raise found.refusal(self._label)
             raise BadData(
                 f"{self._label} is not an archive of memctl",
                 'an archive begins with {"memctl":"archive", plain or compressed by gzip or zstd',

@@ -10,7 +10,8 @@ from itertools import islice
 
 from redis.exceptions import ResponseError
 
-from memctl.errors import Uninitialised
+from memctl.errors import BadData, Uninitialised
+from memctl.foreign import ForeignFormat, of_key
 from memctl.location import Location, visible
 from memctl.store import OpenMode
 from memctl.stores.redis.keys import decode, encode, escape
@@ -42,10 +43,27 @@ _AGENTSCOPE2 = b"agentscope:"
 
 @dataclass(slots=True)
 class Keyspace:
-    """The layouts of the keys under a prefix, and some keys that memctl does not know."""
+    """The layouts of the keys under a prefix, and some keys that memctl does not know.
+
+    ``foreign`` is the format of a key that memctl recognizes and does not read.
+    """
 
     layouts: set[str] = field(default_factory=set)
     unknown: list[bytes] = field(default_factory=list)
+    foreign: ForeignFormat | None = None
+
+    def refusal(self, label: str) -> BadData:
+        """Return the error of a database whose keys are of no layout: it names what is there."""
+        if self.foreign is not None:
+            return self.foreign.refusal(label)
+        names = [visible(decode(key)) for key in self.unknown]
+        prefix = visible(decode(prefix_of(self.unknown)))
+        return BadData(
+            f"{label} holds keys that memctl does not know: {', '.join(names)}",
+            f"use ?prefix={prefix} to read the keys with this prefix"
+            if prefix
+            else "check the database number and ?prefix=",
+        )
 
 
 async def require_layout(server: RedisServer, location: Location, mode: OpenMode) -> None:
@@ -130,6 +148,9 @@ def look_at_keys(pipeline: Pipeline, prefix: bytes, wanted: str | None = None) -
                 doubtful[key] = layout
         elif layout is not None:
             found.layouts.add(layout)
+        elif found.foreign is None and (named := of_key(key.removeprefix(prefix))):
+            found.foreign = named
+            found.unknown.append(key)
         elif len(found.unknown) < _EXAMPLES and not key.removeprefix(prefix).startswith(_OWN):
             found.unknown.append(key)
         if wanted is None and seen >= _ENOUGH and (found.layouts or doubtful):
@@ -154,6 +175,8 @@ def _keys(pipeline: Pipeline, prefix: bytes) -> Iterator[bytes]:
 
 def _layout(name: bytes, prefix: bytes) -> str | None:
     """Return the layout of a key without its prefix; None where none has such keys."""
+    if of_key(name):
+        return None
     if not prefix:  # that of AgentScope 2.x is its own
         if name.startswith(_AGENTSCOPE2):
             return "agentscope2"

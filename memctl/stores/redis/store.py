@@ -11,8 +11,8 @@ from contextlib import closing, suppress
 from functools import partial
 from typing import Any, TypeVar
 
-from memctl.errors import BadData, MemctlError, UsageError
-from memctl.location import Location, visible
+from memctl.errors import MemctlError, UsageError
+from memctl.location import Location
 from memctl.model import Edit, Memory, MemoryKey, Page, WriteMode, WriteResult
 from memctl.selection import Selection
 from memctl.store import Features, Maintenance, OpenMode, Store
@@ -21,7 +21,7 @@ from memctl.stores.edits import LargeEdit, batch_edits
 from memctl.stores.redis.edit import Editor, InlineChanges, StagedChanges
 from memctl.stores.redis.erase import erase_keys, owned_keys
 from memctl.stores.redis.keys import MESSAGES, Keys, decode, encode_or_none
-from memctl.stores.redis.layouts import look_at_keys, other_keys, prefix_of, require_layout
+from memctl.stores.redis.layouts import look_at_keys, other_keys, require_layout
 from memctl.stores.redis.maintenance import REPAIRS, RedisMaintenance
 from memctl.stores.redis.pipeline import Pipeline, in_thread, items_in_thread, scan
 from memctl.stores.redis.read import Reader
@@ -103,14 +103,7 @@ class RedisMemoryStore(Store):
         if others:
             return others.pop()
         if found.unknown and not (found.layouts or self.mode.creates):
-            names = [visible(decode(key)) for key in found.unknown]
-            prefix = visible(decode(prefix_of(found.unknown)))
-            raise BadData(
-                f"{self.label} holds keys that memctl does not know: {', '.join(names)}",
-                f"use ?prefix={prefix} to read the keys with this prefix"
-                if prefix
-                else "check the database number and ?prefix=",
-            )
+            raise found.refusal(self.label)
         return None
 
     # Reading

@@ -10,10 +10,15 @@ from typing import Any
 from sqlalchemy import Connection, Float, Integer, MetaData, Numeric, Table, func, inspect, select
 from sqlalchemy.engine.reflection import Inspector
 
+from memctl import foreign
 from memctl.dialects.rows import COLUMN_ROLES, blocks_of
+from memctl.errors import BadData, Uninitialised
+from memctl.foreign import ForeignFormat
+from memctl.location import visible
 from memctl.stores.sql import agentscope2_tables, agno, schema
 from memctl.stores.sql.agentscope2_tables import find_layouts
 from memctl.stores.sql.columns import Column, TimeFormat
+from memctl.stores.sql.database import NAMED_TABLES, shown_name
 from memctl.stores.sql.mapping import PRESETS
 
 _HIDDEN = ":***@"
@@ -118,6 +123,30 @@ def preset_layouts(connection: Connection) -> set[str]:
     return found | ({"langgraph"} if has_checkpoints(connection) else set())
 
 
+def foreign_tables(connection: Connection) -> dict[str, ForeignFormat]:
+    """Return the tables of formats that memctl does not read, by their names."""
+    inspector = inspect(connection)
+    names = [name for name in inspector.get_table_names() if isinstance(name, str)]
+    return foreign.of_tables(
+        {name: [one["name"] for one in inspector.get_columns(name)] for name in names}
+    )
+
+
+def unknown_database(label: str, connection: Connection) -> BadData:
+    """Return the error of a database that is of no layout: it names what is there."""
+    for found in foreign_tables(connection).values():
+        return found.refusal(label, Uninitialised)
+    tables = sorted(map(shown_name, inspect(connection).get_table_names()))
+    if not tables:
+        return Uninitialised(f"{label} has no tables", "check the name of the database")
+    named = ", ".join(map(visible, tables[:NAMED_TABLES]))
+    more = f" and {len(tables) - NAMED_TABLES} more" if len(tables) > NAMED_TABLES else ""
+    return Uninitialised(
+        f"{label} holds no memory that memctl knows: it has the tables {named}{more}",
+        f"look for messages in them: memctl stores detect {label.partition('?')[0]}",
+    )
+
+
 def _fits(inspector: Inspector, layout: str, table: str) -> bool:
     """Return whether a table has the columns that a framework makes."""
     preset, metadata = PRESETS[layout], MetaData()
@@ -130,7 +159,7 @@ def _fits(inspector: Inspector, layout: str, table: str) -> bool:
 def detect(connection: Connection) -> list[Proposal]:
     """Return the tables that seem to hold messages, those of frameworks first.
 
-    AgentScope's own and Agno's need no mapping, and are left out.
+    AgentScope's own and Agno's need no mapping, and foreign formats get none: they are left out.
     """
     inspector = inspect(connection)
     own = {agno.SESSIONS, agno.RUNS}
@@ -138,6 +167,7 @@ def detect(connection: Connection) -> list[Proposal]:
         own |= set((schema if layout == "memory" else agentscope2_tables).METADATA.tables)
     found: list[Proposal] = []
     guessed: list[Proposal] = []
+    own |= foreign_tables(connection).keys()
     for name in sorted(set(inspector.get_table_names()) - own):
         preset = next((one for one in PRESETS if _fits(inspector, one, name)), None)
         table = Table(name, MetaData(), autoload_with=connection)

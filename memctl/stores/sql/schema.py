@@ -104,6 +104,11 @@ def examine_schema(connection: Connection, *, typed: bool, keys: bool) -> Schema
     return found
 
 
+def has_own_table(connection: Connection) -> bool:
+    """Return whether a table has a name of AgentScope's, but for ``users``, which many have."""
+    return bool((METADATA.tables.keys() - {"users"}) & set(inspect(connection).get_table_names()))
+
+
 def other_columns(table: str, known: Collection[str], connection: Connection) -> list[str]:
     """Return the columns of a table besides the known ones, but for those that are computed."""
     columns = inspect(connection).get_columns(table)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, contextmanager
+from functools import partial
 from typing import ClassVar
 
 from memctl.errors import UsageError
@@ -23,12 +24,13 @@ from memctl.store import Features, Matches, OpenMode, Store
 from memctl.stores.catalog import catalog
 from memctl.stores.sql.agentscope2_tables import find_layouts
 from memctl.stores.sql.database import Database
-from memctl.stores.sql.detect import preset_layouts
+from memctl.stores.sql.detect import preset_layouts, unknown_database
 from memctl.stores.sql.dialect import COLUMNS
 from memctl.stores.sql.edit import SqlEditor
 from memctl.stores.sql.erase import SqlEraser
 from memctl.stores.sql.maintenance import REPAIRS, SqlMaintenance
 from memctl.stores.sql.read import ReadMode, SqlReader, count_messages, find_messages
+from memctl.stores.sql.schema import has_own_table
 from memctl.stores.sql.write import SqlWriter
 
 
@@ -70,6 +72,8 @@ class SqlStore(Store):
             if layouts and layouts != {"memory"}:
                 [self._other] = layouts
                 return
+            if not (layouts or self.mode.creates) and not await self.database.run(has_own_table):
+                raise await self.database.run(partial(unknown_database, self.label))
         await self.database.prepare()
 
     async def other_layout(self) -> str | None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from memctl.errors import BadData, Failure, NotFound
+from memctl.foreign import ForeignFormat
 from memctl.location import Location, visible
 from memctl.model import MemoryKey
 from memctl.selection import Selection
@@ -101,6 +102,10 @@ class StateFileStore(StateStore):
             (named[0] if user is None else user, named[1] if session is None else session),
             (user or "", stem if session is None else session),
         )
+
+    def pass_over(self, document: Document, found: ForeignFormat | None) -> None:
+        if found is not None:
+            raise found.refusal(document.name)
 
     def check(self, document: Document, index: DocumentIndex) -> None:
         """A file that was named to be read should hold a memory."""

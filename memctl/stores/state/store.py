@@ -9,7 +9,9 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from memctl import foreign
 from memctl.errors import BadData, Failure
+from memctl.foreign import ForeignFormat
 from memctl.json_stream import Cursor
 from memctl.location import Location
 from memctl.model import (
@@ -176,7 +178,9 @@ class StateStore(Store):
                 try:
                     index = await self.index(document, keep=keep)
                 except BadData as error:
-                    if self.skips_damage:
+                    if found := await format_of(document):
+                        self.pass_over(document, found)
+                    elif self.skips_damage:
                         self.damage.append(await damaged(owned.owner, document, error, self.path))
                     elif self.features.single_session:
                         raise
@@ -184,6 +188,8 @@ class StateStore(Store):
                         failure = Failure("damaged", error.message)
                         self.left_out.failures[MemoryKey(*owned.owner)] = failure
                     continue
+                if not index.parts and document.size:
+                    self.pass_over(document, await format_of(document))
                 self.check(document, index)
                 for key, part in self._named(owned, index, where):
                     memory = Memory(key, part.text, document.ttl, place=part.path or None)
@@ -205,6 +211,9 @@ class StateStore(Store):
 
     def check(self, document: Document, index: DocumentIndex) -> None:
         """Object to a document that should hold something else."""
+
+    def pass_over(self, document: Document, found: ForeignFormat | None) -> None:
+        """Take note of a document without a memory; ``found`` is its format, if recognized."""
 
     def _named(
         self, owned: OwnedDocument, index: DocumentIndex, where: Selection
@@ -282,6 +291,11 @@ class StateStore(Store):
                 if document is not None:
                     await document.close()
         return WriteResult(key, failure=Failure("changed", "another program is writing to it"))
+
+
+async def format_of(document: Document) -> ForeignFormat | None:
+    """Return the format of a document that memctl recognizes and does not read."""
+    return foreign.of_text(await document.read_at(0, foreign.BEGINNING))
 
 
 async def _streamed(found: FoundMemory) -> AsyncGenerator[Page]:

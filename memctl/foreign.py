@@ -1,0 +1,496 @@
+"""Formats that memctl recognizes and does not read: what each is called, and its way out.
+
+The places that open stores ask here about what they do not know: a JSON document, the lines of a
+file, the tables of a database, the keys of Redis.  What is recognized is named in the error; a new
+format is an entry of ``FORMATS``, and no command or store changes for it::
+
+    ForeignFormat(
+        "a tape of Robby",
+        document=lambda value: isinstance(value, dict) and "tape" in value,
+    )
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from memctl import jsonio, system
+from memctl.errors import BadData
+from memctl.json_scan import before_last_character
+from memctl.location import visible
+
+BEGINNING = 256 * 1024
+"""The bytes of a file or value by which its format is recognized."""
+_LINES = 20
+"""The lines of a file that are looked at: the first ones may be about the file."""
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_TO_JSONL = (
+    "convert it to OpenAI chat messages (.jsonl): docs/stores/other-formats.md has a command"
+)
+_NAMED_KEYS = 5
+
+Test = Callable[[Any], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignFormat:
+    """A format that memctl recognizes and does not read."""
+
+    name: str
+    """A noun phrase, such as ``an export of ChatGPT``."""
+    hint: str = _TO_JSONL
+    """The way out."""
+    document: Test | None = None
+    """Returns whether a JSON document is of the format; its end may be missing."""
+    line: Test | None = None
+    """Returns whether the JSON value of a line is of the format."""
+    tables: Mapping[str, frozenset[str]] | None = None
+    """Columns that are there, by the names of their tables; ``*`` is a table of any name."""
+    keys: re.Pattern[bytes] | None = None
+    """Matches the beginning of a key in Redis, without the prefix of the store."""
+
+    def refusal(self, label: str, kind: type[BadData] = BadData) -> BadData:
+        """Return the error of a store that is of the format."""
+        return kind(f"{label} holds {self.name}, which memctl does not read", self.hint)
+
+
+def of_document(value: Any) -> ForeignFormat | None:
+    """Return the format of a JSON document; see ``beginning`` for one that is not whole."""
+    return next((one for one in FORMATS if one.document and one.document(value)), None)
+
+
+def of_line(value: Any) -> ForeignFormat | None:
+    """Return the format of a file of JSON lines, given the value of a line."""
+    if isinstance(value, list):  # what is a document otherwise
+        return of_document(value)
+    return next((one for one in FORMATS if one.line and one.line(value)), None)
+
+
+def of_tables(tables: Mapping[str, Collection[str]]) -> dict[str, ForeignFormat]:
+    """Return the tables of foreign formats, given the columns of all tables by their names."""
+    found: dict[str, ForeignFormat] = {}
+    for one in FORMATS:
+        of = {
+            name: {
+                there
+                for there, columns in tables.items()
+                if name in ("*", there.lower()) and wanted <= {column.lower() for column in columns}
+            }
+            for name, wanted in (one.tables or {}).items()
+        }
+        if of and all(of.values()):
+            found |= dict.fromkeys(sorted(set().union(*of.values())), one)
+    return found
+
+
+def of_key(key: bytes) -> ForeignFormat | None:
+    """Return the format of a key in Redis, given without the prefix of the store."""
+    return next((one for one in FORMATS if one.keys and one.keys.match(key)), None)
+
+
+def of_file(path: Path) -> ForeignFormat | None:
+    """Return the format of a file; None if it cannot be read, or is not a regular file."""
+    return of_text(start_of(path))
+
+
+def start_of(path: Path) -> bytes:
+    """Return the first ``BEGINNING`` bytes of a file; none if it cannot be read.
+
+    A pipe or a device is not opened.
+    """
+    try:
+        if not path.is_file():
+            return b""
+        handle = os.open(path, system.READ_FLAGS)
+        try:
+            return system.read_at(handle, BEGINNING, 0)
+        finally:
+            os.close(handle)
+    except (OSError, ValueError):
+        return b""
+
+
+def of_text(start: bytes) -> ForeignFormat | None:
+    """Return the format of a JSON document, or of JSON lines, by the first ``BEGINNING`` bytes."""
+    lines = _values(start)
+    if len(lines) > 1:
+        conversations = _CONVERSATIONS if _is_conversation(lines[0]) else None
+        return next(filter(None, map(of_line, lines)), conversations)
+    value = beginning(start)
+    return of_document(value) or of_line(value)
+
+
+def of_lines(start: bytes) -> ForeignFormat | None:
+    """Return the format of what should be JSON lines, by the first ``BEGINNING`` bytes."""
+    if lines := _values(start):
+        return next(filter(None, map(of_line, lines)), None)
+    is_whole = b"\n" in start.rstrip()  # what follows the first line, which is not JSON
+    return of_document(beginning(start)) if is_whole else of_line(beginning(start))
+
+
+def of_first_line(line: bytes) -> ForeignFormat | None:
+    """Return the format of a file of JSON lines, by the beginning of its first line."""
+    value = beginning(line)
+    return of_line(value) or (_CONVERSATIONS if _is_conversation(value) else None)
+
+
+def _values(start: bytes) -> list[Any]:
+    """Return the values of the first lines, as far as they are JSON objects or arrays."""
+    found: list[Any] = []
+    for line in start.removeprefix(_BYTE_ORDER_MARK).splitlines()[:_LINES]:
+        if line.strip():
+            value = None
+            with suppress(ValueError):
+                value = jsonio.loads(line)
+            if not isinstance(value, dict | list):
+                break
+            found.append(value)
+    return found
+
+
+_ESCAPE = re.compile(rb"\\(u[0-9a-fA-F]{0,3})?$")
+"""An escape that is cut off, at the end of a text."""
+_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|["{}\[\],]', re.DOTALL)
+_CLOSING = {b"{": b"}", b"[": b"]"}
+
+
+def beginning(text: bytes) -> Any:
+    """Return the value of a JSON text whose end may be missing: what of it is whole.
+
+    None if it is not JSON.
+    """
+    text = text.removeprefix(_BYTE_ORDER_MARK)
+    with suppress(ValueError):
+        return jsonio.loads(text)
+    closing = whole = b""
+    end = 0
+    for token in _TOKEN.finditer(text):
+        match token[0]:
+            case b'"':  # a text that is cut off
+                with suppress(ValueError):
+                    cut = text[: before_last_character(text, token.end())]
+                    return jsonio.loads(_ESCAPE.sub(b"", cut) + b'"' + closing)
+                break
+            case b"{" | b"[" as bracket:
+                closing = _CLOSING[bracket] + closing
+                end, whole = token.end(), closing
+            case b"}" | b"]":
+                closing = closing[1:]
+                end, whole = token.end(), closing
+                if not closing:
+                    break
+            case b",":
+                end, whole = token.start(), closing
+    with suppress(ValueError):
+        return jsonio.loads(text[:end] + whole)
+    return None
+
+
+def described(value: Any) -> str:
+    """Return what a JSON value is, such as ``an object with the keys 'a', 'b'``, for an error."""
+    match value:
+        case dict():
+            names = [repr(visible(name)) for name in list(value)[:_NAMED_KEYS]]
+            more = ", ..." if len(value) > _NAMED_KEYS else ""
+            word = "key" if len(value) == 1 else "keys"
+            return f"an object with the {word} {', '.join(names)}{more}" if names else "an object"
+        case list():
+            return f"a list of {described(value[0])}, ..." if value else "an empty list"
+        case str():
+            return "a text"
+        case None:
+            return "null"
+        case _:
+            return "a number" if isinstance(value, int | float) else "something else"
+
+
+def _first(*path: str | int) -> Callable[[Any], Any]:
+    """Return what gets the value at a path of keys and indexes, None if there is none."""
+
+    def get(value: Any) -> Any:
+        for step in path:
+            if isinstance(step, str) and isinstance(value, dict):
+                value = value.get(step)
+            elif isinstance(step, int) and isinstance(value, list) and len(value) > step:
+                value = value[step]
+            else:
+                return None
+        return value
+
+    return get
+
+
+def _has(*keys: str, at: tuple[str | int, ...] = ()) -> Test:
+    """Return the test that an object at a path has all of these keys."""
+    get = _first(*at)
+
+    def test(value: Any) -> bool:
+        found = get(value)
+        return isinstance(found, dict) and found.keys() >= set(keys)
+
+    return test
+
+
+def _is(wanted: Any, *path: str | int) -> Test:
+    """Return the test that the value at a path is this one."""
+    get = _first(*path)
+    return lambda value: bool(get(value) == wanted)
+
+
+def _any(*tests: Test) -> Test:
+    return lambda value: any(test(value) for test in tests)
+
+
+def _all(*tests: Test) -> Test:
+    return lambda value: all(test(value) for test in tests)
+
+
+def _items(*tests: Test) -> Test:
+    """Return the test that a document is a list, of whose first items one passes a test."""
+    return lambda value: (
+        isinstance(value, list) and any(test(one) for one in value[:_LINES] for test in tests)
+    )
+
+
+def _is_java_state(value: Any) -> bool:
+    """Return whether a state is one of AgentScope Java, whose roles are in upper case."""
+    for path in (("memory", "messages", 0, "role"), ("context", 0, "role"), (0, "role"), ("role",)):
+        role = _first(*path)(value)
+        if isinstance(role, str) and role in ("USER", "ASSISTANT", "SYSTEM", "TOOL"):
+            return True
+    return isinstance(_first("memory", "messages")(value), list)
+
+
+_PYDANTIC = _all(_has("kind", "parts"), _any(_is("request", "kind"), _is("response", "kind")))
+_MESSAGE = _has("role", "content")
+_AGENTSCOPE = _has("role", "content", "name", "timestamp")
+_is_conversation = _has("role", at=("messages", 0))
+
+FORMATS: tuple[ForeignFormat, ...] = (
+    # Sessions of AgentScope Java
+    ForeignFormat(
+        "the session state of AgentScope Java",
+        "its messages have another form: load the session in Java and write its messages as "
+        "OpenAI chat messages (.jsonl)",
+        document=_is_java_state,
+        line=_is_java_state,
+        tables={"*": frozenset({"session_id", "state_key", "item_index", "state_data"})},
+        keys=re.compile(rb"agentscope:session:"),
+    ),
+    # Transcripts of coding agents
+    ForeignFormat(
+        "a transcript of Claude Code",
+        line=_any(
+            _has("sessionId", "uuid", "message"),
+            _has("summary", "leafUuid"),
+            _has("snapshot", "messageId"),
+            _has("type", "operation", "sessionId"),
+        ),
+    ),
+    ForeignFormat(
+        "a transcript of Codex",
+        line=_any(
+            _has("timestamp", "type", "payload"),
+            _has("id", "timestamp", "instructions"),
+        ),
+    ),
+    ForeignFormat(
+        "a session of Gemini CLI",
+        document=_any(_has("sessionId", "projectHash"), _items(_has("sessionId", "messageId"))),
+        line=_has("sessionId", "projectHash"),
+    ),
+    ForeignFormat(
+        "a session of Continue",
+        document=_has("message", "contextItems", at=("history", 0)),
+    ),
+    ForeignFormat(
+        "a chat of GitHub Copilot",
+        document=_has("requests", "responderUsername"),
+    ),
+    ForeignFormat(
+        "the database of Cursor",
+        "export the chats in Cursor; memctl reads OpenAI chat messages (.jsonl)",
+        tables={"cursordiskkv": frozenset({"key", "value"}), "itemtable": frozenset()},
+    ),
+    # Exports of chat applications
+    ForeignFormat(
+        "an export of ChatGPT",
+        document=_any(_items(_has("mapping")), _has("mapping", "current_node")),
+        line=_has("mapping", "current_node"),
+    ),
+    ForeignFormat(
+        "an export of claude.ai",
+        document=_any(_items(_has("chat_messages")), _has("chat_messages")),
+        line=_has("chat_messages"),
+    ),
+    ForeignFormat(
+        "an export of Open WebUI",
+        document=_any(
+            _items(_has("history", at=("chat",)), _has("messages", at=("chat",))),
+            _has("history", at=("chat",)),
+        ),
+        line=_has("history", at=("chat",)),
+    ),
+    ForeignFormat(
+        "the database of Open WebUI",
+        "export the chats in Open WebUI (Settings, Data Controls), and convert that file to OpenAI "
+        "chat messages (.jsonl): docs/stores/other-formats.md has a command",
+        tables={"chat": frozenset({"id", "user_id", "title", "chat"}), "auth": frozenset()},
+    ),
+    ForeignFormat(
+        "an export of LibreChat",
+        document=_has("isCreatedByUser", at=("messages", 0)),
+    ),
+    ForeignFormat(
+        "a conversation of LM Studio",
+        document=_has("versions", at=("messages", 0)),
+    ),
+    # Stores of other frameworks
+    ForeignFormat(
+        "a SimpleChatStore of LlamaIndex",
+        document=_any(_is("SimpleChatStore", "class_name"), _has("chat_store", "class_name")),
+    ),
+    ForeignFormat(
+        "an agent file of Letta (.af)",
+        document=_all(_has("agents", "blocks"), _has("messages", at=("agents", 0))),
+    ),
+    ForeignFormat(
+        "a chat history of Semantic Kernel",
+        document=_any(_has("items", at=("messages", 0)), _has("Items", at=(0,))),
+        line=_has("items", at=("messages", 0)),
+    ),
+    ForeignFormat(
+        "the state of an AutoGen agent or team",
+        document=_any(
+            _has("llm_context"),
+            _has("agent_states"),
+            _has("source", "type", "content", at=("messages", 0)),
+        ),
+    ),
+    ForeignFormat(
+        "a chat of the Vercel AI SDK",
+        document=_any(_has("role", "parts", at=("messages", 0)), _items(_has("role", "parts"))),
+        line=_any(_has("role", "parts", at=("messages", 0)), _has("role", "parts")),
+    ),
+    ForeignFormat(
+        "messages of Pydantic AI",
+        document=_items(_PYDANTIC),
+        line=_PYDANTIC,
+    ),
+    ForeignFormat(
+        "messages of Haystack",
+        document=_any(
+            _items(_has("_role", "_content"), _has("role", "meta", "content")),
+            _has("_role", "_content", at=("messages", 0)),
+        ),
+        line=_has("_role", "_content"),
+    ),
+    ForeignFormat(
+        "the messages of LangChain",
+        "FileChatMessageHistory writes such files: name it langchain:PATH",
+        document=_items(_has("type", "data")),
+        line=_all(_has("type", "data"), _has("content", at=("data",))),
+    ),
+    ForeignFormat(
+        "runs or a dataset of LangSmith",
+        document=_items(_has("inputs", "outputs")),
+        line=_has("inputs", "outputs"),
+    ),
+    ForeignFormat(
+        "a memory of CrewAI",
+        "CrewAI keeps results of tasks, no conversations: there is nothing that memctl reads",
+        tables={"long_term_memories": frozenset({"task_description", "metadata", "score"})},
+    ),
+    ForeignFormat(
+        "a tracker store of Rasa",
+        "export the trackers with 'rasa export'; memctl reads OpenAI chat messages (.jsonl)",
+        tables={"events": frozenset({"sender_id", "type_name", "intent_name", "action_name"})},
+    ),
+    ForeignFormat(
+        "the storage of Mastra",
+        "write its messages as OpenAI chat messages (.jsonl)",
+        tables={"mastra_threads": frozenset(), "mastra_messages": frozenset({"thread_id"})},
+    ),
+    ForeignFormat(
+        "the checkpoints of LangGraph in Redis",
+        "memctl reads those of SqliteSaver and PostgresSaver",
+        keys=re.compile(rb"checkpoint(_latest|_write|_blob)?:"),
+    ),
+    # Files for training
+    ForeignFormat(
+        "ShareGPT conversations",
+        document=_any(
+            _items(_has("conversations")), _has("from", "value", at=("conversations", 0))
+        ),
+        line=_any(_has("conversations"), _has("from", "value")),
+    ),
+    ForeignFormat(
+        "a dataset of Gemini or Vertex AI",
+        document=_any(_has("role", "parts", at=("contents", 0)), _items(_has("contents"))),
+        line=_has("role", "parts", at=("contents", 0)),
+    ),
+    ForeignFormat(
+        "a batch of OpenAI requests",
+        line=_has("custom_id", "body"),
+    ),
+    ForeignFormat(
+        "a dataset of prompts and answers",
+        document=_items(
+            _has("prompt", "completion"), _has("instruction", "output"), _has("chosen", "rejected")
+        ),
+        line=_any(
+            _has("prompt", "completion"), _has("instruction", "output"), _has("chosen", "rejected")
+        ),
+    ),
+    # The general forms come last
+    ForeignFormat(
+        "a list of messages of the OpenAI Assistants API",
+        document=_all(_is("list", "object"), _has("data")),
+    ),
+    ForeignFormat(
+        "a dialog of ReMe",
+        "open the vault that it is in: reme:FOLDER",
+        line=_is("__state__", "name"),
+    ),
+    ForeignFormat(
+        "a JSON document with one conversation",
+        "write it into one line of a .jsonl file: jq -c . FILE.json > FILE.jsonl",
+        document=_is_conversation,
+    ),
+    ForeignFormat(
+        "a JSON document with a list of conversations",
+        "write each into a line of a .jsonl file: jq -c '.[]' FILE.json > FILE.jsonl",
+        document=_items(_is_conversation),
+    ),
+    ForeignFormat(
+        "a JSON document with a list of AgentScope's messages",
+        "make a state_dict of it: jq '{content: .}' FILE.json > STATE.json",
+        document=_items(_AGENTSCOPE),
+    ),
+    ForeignFormat(
+        "one message of AgentScope a line",
+        "make a state_dict of it: jq -s '{content: .}' FILE > STATE.json",
+        line=_AGENTSCOPE,
+    ),
+    ForeignFormat(
+        "a JSON document with a list of messages",
+        "write it into one line of a .jsonl file: jq -c '{messages: .}' FILE.json > FILE.jsonl",
+        document=_items(_MESSAGE),
+    ),
+    ForeignFormat(
+        "one message a line",
+        "write its lines into one conversation: jq -sc '{messages: .}' FILE > NEW.jsonl",
+        line=_MESSAGE,
+    ),
+)
+"""The formats that are recognized; the first that fits counts."""
+_CONVERSATIONS = ForeignFormat(
+    "OpenAI chat messages without the extension .jsonl", "give it that extension"
+)
+"""What is read under another name."""

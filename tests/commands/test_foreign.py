@@ -1,0 +1,185 @@
+"""Formats that memctl recognizes and does not read: every command names them, and the way out."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from typer.testing import Result
+
+from memctl import foreign
+from tests.support.cli import fails
+
+Run = Callable[..., Result]
+TALK = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "hi"}]
+TIME = "2026-03-01T10:00:00.000Z"
+_TEXT = [{"type": "text", "text": "hello"}]
+
+DOCUMENTS: dict[str, Any] = {
+    "an export of ChatGPT": [
+        {"title": "a folder"},
+        {"title": "Trees", "mapping": {"r": {"id": "r", "message": None}}, "current_node": "r"},
+    ],
+    "an export of claude.ai": [
+        {"uuid": "k1", "name": "Trees", "chat_messages": [{"sender": "human", "text": "hello"}]}
+    ],
+    "an export of Open WebUI": [
+        {"id": "w1", "chat": {"history": {"currentId": "b", "messages": {}}, "messages": TALK}}
+    ],
+    "an export of LibreChat": {
+        "conversationId": "c",
+        "messages": [{"messageId": "m", "sender": "User", "text": "hi", "isCreatedByUser": True}],
+    },
+    "a conversation of LM Studio": {"name": "Trees", "messages": [{"versions": TALK}]},
+    "a session of Gemini CLI": {
+        "sessionId": "s",
+        "projectHash": "p",
+        "messages": [{"id": "1", "type": "user", "content": "hello"}],
+    },
+    "a session of Continue": {"history": [{"message": TALK[0], "contextItems": []}]},
+    "a chat of GitHub Copilot": {"responderUsername": "GitHub Copilot", "requests": []},
+    "a SimpleChatStore of LlamaIndex": {
+        "store": {"ada": [{"role": "user", "blocks": [{"block_type": "text", "text": "hello"}]}]},
+        "class_name": "SimpleChatStore",
+    },
+    "an agent file of Letta (.af)": {
+        "agents": [{"id": "agent-0", "messages": [{"role": "user", "content": _TEXT}]}],
+        "blocks": [],
+    },
+    "a chat history of Semantic Kernel": {
+        "messages": [{"role": "user", "items": [{"content_type": "text", "text": "hello"}]}]
+    },
+    "the state of an AutoGen agent": {
+        "type": "AssistantAgentState",
+        "llm_context": {"messages": [{"content": "hello", "source": "user"}]},
+    },
+    "a chat of the Vercel AI SDK": [{"id": "1", "role": "user", "parts": _TEXT}],
+    "messages of Pydantic AI": [
+        {"parts": [{"part_kind": "user-prompt", "content": "hello"}], "kind": "request"}
+    ],
+    "messages of Haystack": [{"role": "user", "meta": {}, "name": None, "content": _TEXT}],
+    "the messages of LangChain": [{"type": "human", "data": {"content": "hello"}}],
+    "runs or a dataset of LangSmith": [{"inputs": {"messages": TALK}, "outputs": {}}],
+    "ShareGPT conversations": [{"conversations": [{"from": "human", "value": "hello"}]}],
+    "a dataset of prompts and answers": [{"instruction": "a tree", "input": "", "output": "oak"}],
+    "a JSON document with one conversation": {"messages": TALK},
+    "a JSON document with a list of conversations": [{"messages": TALK}],
+    "a JSON document with a list of messages": TALK,
+    "a JSON document with a list of AgentScope's messages": [
+        {"name": "ada", "role": "user", "content": "hello", "timestamp": "2026-03-01 10:00:00.000"}
+    ],
+    "the session state of AgentScope Java": {
+        "memory": {"messages": [{"role": "USER", "content": _TEXT}]}
+    },
+}
+LINES: dict[str, list[Any]] = {
+    "a transcript of Claude Code": [
+        {"type": "summary", "summary": "Trees", "leafUuid": "u1"},
+        {"type": "user", "uuid": "u1", "sessionId": "s", "message": TALK[0], "timestamp": TIME},
+    ],
+    "a transcript of Codex": [
+        {"timestamp": TIME, "type": "session_meta", "payload": {"id": "x1", "cwd": "/srv"}},
+        {"timestamp": TIME, "type": "response_item", "payload": {"type": "message"}},
+    ],
+    "ShareGPT conversations": [{"conversations": [{"from": "human", "value": "hello"}]}],
+    "a dataset of Gemini": [{"contents": [{"role": "user", "parts": [{"text": "hello"}]}]}],
+    "a batch of OpenAI requests": [{"custom_id": "1", "body": {"messages": TALK}}],
+    "runs or a dataset of LangSmith": [{"inputs": {"messages": TALK}, "outputs": {}}],
+    "a dataset of prompts and answers": [{"prompt": "a tree", "completion": "oak"}],
+    "a chat of the Vercel AI SDK": [{"messages": [{"role": "user", "parts": _TEXT}]}],
+    "a chat history of Semantic Kernel": [{"messages": [{"role": "user", "items": []}]}],
+    "the session state of AgentScope Java": [{"role": "USER", "name": "ada", "content": _TEXT}],
+    "one message of AgentScope a line": [
+        {"name": "ada", "role": "user", "content": "hello", "timestamp": "2026-03-01 10:00:00.000"}
+    ],
+    "one message a line": TALK,
+}
+
+
+def _refused(run: Run, store: str, name: str, tmp_path: Path) -> None:
+    """Every command that opens a store ends with exit code 8, and the name of the format."""
+    target = tmp_path / "copy.db"
+    for words in (
+        ("inspect", store),
+        ("doctor", store),
+        ("export", store, "-o", tmp_path / "out.ndjson"),
+        ("migrate", store, target),
+        ("delete", store, "--all", "--yes"),
+    ):
+        fails(run(*words), 8, f"holds {name}", "which memctl does not read", "hint:")
+    assert not (tmp_path / "out.ndjson").exists()
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+@pytest.mark.parametrize("extension", ["json", "af"])
+def test_foreign_documents_are_named(run: Run, tmp_path: Path, name: str, extension: str) -> None:
+    path = tmp_path / f"export.{extension}"
+    path.write_text(json.dumps(DOCUMENTS[name]))
+    before = path.read_bytes()
+    _refused(run, str(path), name, tmp_path)
+    path.write_text(json.dumps(DOCUMENTS[name], indent=2))
+    fails(run("inspect", path), 8, f"holds {name}")
+    path.write_bytes(before)
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_foreign_lines_are_named(run: Run, tmp_path: Path, filled: str, name: str) -> None:
+    text = "".join(json.dumps(line) + "\n" for line in LINES[name])
+    for file in ("chats.jsonl", "chats.json", "chats.ndjson", "chats"):
+        path = tmp_path / file
+        path.write_text(text * (2 if file == "chats.json" else 1))
+        fails(run("inspect", path), 8, f"holds {name}")
+    path = tmp_path / "chats.jsonl"
+    _refused(run, str(path), name, tmp_path)
+    fails(run("migrate", filled, path), 8, f"holds {name}")
+    assert path.read_text() == text
+
+
+def test_foreign_formats_are_known_by_their_beginning(run: Run, tmp_path: Path) -> None:
+    talk = [{"role": "user", "content": "hello " * foreign.BEGINNING}]
+    path = tmp_path / "chats.jsonl"
+    path.write_text(json.dumps({"messages": talk}))
+    assert run("inspect", path).exit_code == 0
+    path.write_text(json.dumps(talk[0]) + "\n")
+    fails(run("inspect", path), 8, "holds one message a line")
+    document = tmp_path / "chats.json"
+    document.write_text(json.dumps([{"chat_messages": talk}]))
+    fails(run("inspect", document), 8, "holds an export of claude.ai")
+
+
+def test_conversations_under_another_extension_are_named(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "chats.json"
+    path.write_text(f"{json.dumps({'messages': TALK})}\n" * 2)
+    fails(run("inspect", path), 8, "OpenAI chat messages without the extension .jsonl")
+
+
+def test_foreign_file_is_no_target(run: Run, tmp_path: Path, filled: str) -> None:
+    path = tmp_path / "conversation.json"
+    path.write_text(json.dumps({"messages": TALK}))
+    before = path.read_bytes()
+    copy = ("migrate", filled, path, "--user", "user0", "--session", "session0")
+    fails(run(*copy), 8, "holds a JSON document with one conversation")
+    assert path.read_bytes() == before
+
+
+def test_foreign_tables_are_named(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "agents.db"
+    columns = "session_id TEXT, state_key TEXT, item_index INT, state_data TEXT, version INT"
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute(f"CREATE TABLE agentscope_sessions ({columns})")
+    _refused(run, str(path), "the session state of AgentScope Java", tmp_path)
+    fails(run("stores", "detect", path), 8, "AgentScope Java")
+
+
+def test_foreign_keys_are_named(
+    run: Run, tmp_path: Path, client: redis.Redis, redis_url: str
+) -> None:
+    client.sadd("agentscope:session:s1:_keys", "memory_messages")
+    client.rpush("agentscope:session:s1:memory_messages:list", json.dumps({"role": "USER"}))
+    _refused(run, redis_url, "the session state of AgentScope Java", tmp_path)
