@@ -338,13 +338,98 @@ def test_agno_reports_a_damaged_run(
     assert [one["code"] for one in checked["findings"]] == ["damaged-state"]
 
 
-def test_agno_asks_for_the_migration_of_agno_2(run: Any, path: Path) -> None:
+@pytest.fixture
+def migrated(path: Path) -> Path:
+    """The same sessions as Agno 2 wrote them and Agno 3 migrated them: the column stays."""
     execute(path, "ALTER TABLE agno_sessions ADD COLUMN runs JSON")
-    assert run("inspect", path).exit_code == 0
-    execute(path, "UPDATE agno_sessions SET runs = '[{}]' WHERE session_id = 'kyoto'")
-    found = run("inspect", path)
+    for (session,) in execute(path, "SELECT session_id FROM agno_sessions"):
+        sql = "SELECT run_data FROM agno_runs WHERE session_id = ? ORDER BY run_index"
+        found = [json.loads(data) for (data,) in execute(path, sql, session)]
+        sql = "UPDATE agno_sessions SET runs = ?, summary = ? WHERE session_id = ?"
+        execute(path, sql, *map(_twice, (found, {"summary": "They spoke."})), session)
+    return path
+
+
+def _twice(value: Any) -> str:
+    """Return a value as Agno 2 encodes it."""
+    return json.dumps(json.dumps(value))
+
+
+def backed_up(path: Path, session: str = "kyoto") -> dict[str, list[str]]:
+    """Return the texts in the column of a session, by run; the order is that of the column."""
+    [(text,)] = execute(path, "SELECT runs FROM agno_sessions WHERE session_id = ?", session)
+    return {
+        run["run_id"]: [one["content"] for one in run["messages"]]
+        for run in json.loads(json.loads(text))
+    }
+
+
+def test_agno_reads_what_it_migrated(run: Any, migrated: Path, tmp_path: Path) -> None:
+    found = report(run("inspect", migrated, "--json"))
+    assert {one["user"]: one["messages"] for one in found["memories"]} == {"ada": 4, "": 1}
+    assert found["totals"]["summaries"] == 2
+    assert run("doctor", migrated).exit_code == 0
+    there = tmp_path / "there.db"
+    assert run("migrate", migrated, f"sqlite:///{there}?layout=agno").exit_code == 0
+    assert run("verify", migrated, there).exit_code == 0
+
+
+def test_agno_deletes_from_the_backup_of_its_migration(run: Any, migrated: Path) -> None:
+    """Agno 3 reads the column, too: it shows a run that is there alone, in the order there."""
+    before = rows(migrated)
+    ids = [one.id for one in contents(str(migrated))[MemoryKey("ada", "kyoto")]]
+    chosen = [word for id in (ids[0], ids[2]) for word in ("--id", id)]
+    assert run("delete", migrated, *chosen, "-y").exit_code == 0
+    found = backed_up(migrated)
+    assert SECRET not in json.dumps([found["r0"], found["r1"]])
+    assert list(found) == ["r0", "r1", "r2", "r3"]
+    assert found["r1"] == ["Sure."]
+    assert run("delete", migrated, "--user", "ada", "--role", "assistant", "-y").exit_code == 0
+    assert list(backed_up(migrated)) == ["r2", "r3"]
+    for _ in range(2):
+        assert run("undo", "-y").exit_code == 0
+    assert rows(migrated) == before
+    assert (
+        run("delete", migrated, "--user", "ada", "--id", ids[0], "--id", ids[1], "-y").exit_code
+        == 0
+    )
+    assert list(backed_up(migrated)) == ["r1", "r2", "r3"]
+    assert run("undo", "-y").exit_code == 0
+    assert run("erase", migrated, "--user", "ada", "--yes").exit_code == 0
+    assert b"Thanks." not in migrated.read_bytes()
+
+
+def test_agno_replaces_a_session_that_it_migrated(run: Any, migrated: Path, tmp_path: Path) -> None:
+    """A run that comes back gets its place in the column: else it would come last."""
+    kept = tmp_path / "kept.ndjson"
+    assert run("export", migrated, "--user", "ada", "-o", kept).exit_code == 0
+    ids = [one.id for one in contents(str(kept))[MemoryKey("ada", "kyoto")]]
+    assert run("delete", kept, "--id", ids[0], "--id", ids[1], "-y").exit_code == 0
+    assert run("migrate", kept, migrated, "--on-conflict", "replace", "--lossy").exit_code == 0
+    assert list(backed_up(migrated)) == ["r1", "r2", "r3"]
+    assert run("undo", "--store", str(migrated), "-y").exit_code == 0
+    assert list(backed_up(migrated)) == ["r0", "r1", "r2", "r3"]
+
+
+def test_agno_asks_for_the_migration_of_agno_2(run: Any, migrated: Path, tmp_path: Path) -> None:
+    execute(migrated, "DELETE FROM agno_runs WHERE run_id = 'r1'")
+    found = run("inspect", migrated)
     assert found.exit_code == 7
-    assert "as Agno 2 keeps them" in found.stderr
+    assert "MigrationManager(db).up()" in found.stderr
+    execute(migrated, "DROP TABLE agno_runs")
+    source = tmp_path / "a.jsonl"
+    source.write_text(json.dumps({"messages": [{"role": "user", "content": "x"}]}))
+    for words in (
+        ("inspect", migrated),
+        ("doctor", migrated),
+        ("export", migrated),
+        ("migrate", source, migrated),
+        ("delete", migrated, "--role", "user", "-y"),
+    ):
+        fails(run(*words), 8, "sessions of Agno 2", "MigrationManager(db).up()")
+    assert execute(migrated, "SELECT COUNT(*) FROM sqlite_master WHERE name LIKE '%runs%'") == [
+        (0,)
+    ]
 
 
 def test_agno_names_the_tables(run: Any, path: Path) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -54,6 +54,7 @@ from memctl.stores.sql.agno_runs import (
     made_id,
     parse_document,
     parse_run,
+    run_of,
     with_copies,
     without_copies,
 )
@@ -63,16 +64,18 @@ from memctl.stores.sql.schema import create_missing
 
 SESSIONS, RUNS = "agno_sessions", "agno_runs"
 """The tables, where Agno is told no other."""
+_BACKUP = "runs"
+"""The column of a session in which Agno 2 keeps its runs, and which its migration leaves."""
 _JSON_COLUMNS = frozenset(
     {
         *("run_data", "session_data", "agent_data", "team_data", "workflow_data"),
-        *("metadata", "summary", "runs"),
+        *("metadata", "summary", _BACKUP),
     }
 )
 _NAMES = ("session_id", "user_id")
 _SUMMARY = "summary"
 _AGENT = "agent"
-_MIGRATE = "migrate them with Agno: MigrationManager(db).up()"
+_MIGRATE = "MigrationManager(db).up()"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +85,18 @@ class Held(Snapshot):
     session: dict[str, Any] = field(default_factory=dict)
     """The columns of its row."""
     runs: list[Run] = field(default_factory=list)
+    backup: Any = None
+    """The value of the column ``runs``, decoded once: see ``_backed_up``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Restored(Snapshot):
+    """A session that gets messages back, and what its column ``runs`` held."""
+
+    backup: Any = None
+    """The value of the column before."""
+    revised: frozenset[str] = frozenset()
+    """The ids of the runs that were revised in it."""
 
 
 class AgnoStore(SimpleStore):
@@ -152,6 +167,11 @@ class AgnoStore(SimpleStore):
                 "Agno makes it in the schema ai of PostgreSQL: add "
                 "?options=-csearch_path%3Dai; a table of another name is ?table=NAME",
             )
+        if self._runs in missing and _BACKUP in self._columns[self._sessions]:
+            raise BadData(
+                f"{self.label} holds sessions of Agno 2, which memctl does not read",
+                f"migrate them with Agno 3: {_MIGRATE}",
+            )
         if missing and self.mode.creates:
             await self.database.create(partial(_create, *names))
             self._columns = await self.database.run(look)
@@ -198,8 +218,14 @@ class AgnoStore(SimpleStore):
         if self._columns[self._runs]:
             order = ", ".join(map(self._quoted, ("run_index", "created_at", "run_id")))
             found = await self._rows(connection, self._runs, key.session, f"ORDER BY {order}", lock)
-        if session.pop("runs", None):
-            raise BadData("its runs are as Agno 2 keeps them, in the row of the session", _MIGRATE)
+        version = blake2b(jsonio.dumps([session, found]), digest_size=16).hexdigest()
+        backup = session.pop(_BACKUP, None)
+        there = {row["run_id"] for row in found}
+        if any(id not in there for id in _ids(_backed_up(backup))):
+            raise BadData(
+                f"some of its runs are in the column {_BACKUP!r} alone, where Agno 2 keeps them: "
+                f"migrate them with Agno 3, {_MIGRATE}"
+            )
         owner = {"session_id": key.session, "user_id": key.user}
         runs = [parse_run(row, owner) for row in found]
         messages: list[StoredMessage] = []
@@ -208,9 +234,8 @@ class AgnoStore(SimpleStore):
             if not run.is_aside:
                 messages += entries(run, as_made=_as_made(key, session, run, last))
                 last = run
-        version = blake2b(jsonio.dumps([session, found]), digest_size=16).hexdigest()
         memory = Memory(key, _summary(session), extra=_extra(session, runs), version=version)
-        return Held(memory, messages, session=session, runs=runs)
+        return Held(memory, messages, session=session, runs=runs, backup=backup)
 
     async def _rows(
         self, connection: AsyncConnection, table: str, session: str, order: str, lock: str
@@ -238,14 +263,21 @@ class AgnoStore(SimpleStore):
         stay = {entry.id for entry in left.messages}
         gone = [entry for entry in there.messages if entry.id not in stay]
         messages, kept = without_copies(left.messages, gone)
-        text = jsonio.compact({"copies": kept}).decode() if kept else ""
+        about: dict[str, Any] = {"copies": kept} if kept else {}
+        if isinstance(there, Held):
+            touched = {run_of(entry) for entry in gone} | kept.keys()
+            revised = {id for id in _ids(_backed_up(there.backup)) if id in touched}
+            about |= {"backup": there.backup, "revised": sorted(revised)} if revised else {}
+        text = jsonio.compact(about).decode() if about else ""
         return replace(left, messages=messages), text
 
     def regain(self, left: Snapshot, before: str) -> Snapshot:
         if not before.startswith("{"):
             return left
-        kept = jsonio.loads(before.encode())["copies"]
-        return replace(left, messages=with_copies(left.messages, kept))
+        about = jsonio.loads(before.encode())
+        messages = with_copies(left.messages, about.get("copies", {}))
+        revised = frozenset(about.get("revised", ()))
+        return Restored(left.memory, messages, left.exists, about.get("backup"), revised)
 
     async def save(self, key: MemoryKey, snapshot: Snapshot, expect: str | None) -> None:
         if key.part:
@@ -297,6 +329,7 @@ class AgnoStore(SimpleStore):
         for run in old:
             if not run.is_aside and run.id not in wanted:
                 await self._delete(connection, self._runs, "run_id", run.id)
+        await self._save_backup(connection, key, session, snapshot, there, runs)
         runs += [run for run in aside if run.id not in known and run.id not in wanted]
         last: tuple[Any, ...] = ()
         for run in runs:
@@ -309,6 +342,40 @@ class AgnoStore(SimpleStore):
                     index = last[0] + 1 if last and last[0] != inf else 0
                 last = (self._rank(index), *behind)
             await self._save_run(connection, key, session, run, before, index)
+
+    async def _save_backup(
+        self,
+        connection: AsyncConnection,
+        key: MemoryKey,
+        session: dict[str, Any],
+        snapshot: Snapshot,
+        there: Held | None,
+        runs: Sequence[Run],
+    ) -> None:
+        """Have the column ``runs`` say of no run more than the table of runs, or put it back.
+
+        Agno 3 reads both: a run that is in the column alone it shows again.
+        """
+        if there is None or not there.backup:
+            return
+        backup = there.backup
+        if isinstance(snapshot, Restored):
+            if _without(snapshot.backup, snapshot.revised) == _without(backup, snapshot.revised):
+                backup = snapshot.backup
+        else:
+            wanted = {run.id: run for run in runs}
+            revised: dict[str, Any] = {}
+            for run in there.runs:
+                new = wanted.get(run.id)
+                if new is None and not run.is_aside:
+                    revised[run.id] = None
+                elif new is not None and any(one not in new.messages for one in run.messages):
+                    revised[run.id] = _run_data(key, session, replace(new, owned=run.owned))
+            documents = [(run.id, _run_data(key, session, run)) for run in runs]
+            backup = _in_order(_revised(backup, revised), documents)
+        if backup != there.backup:
+            changed = {_BACKUP: backup}
+            await self._update(connection, self._sessions, "session_id", key.session, changed)
 
     def _rank(self, index: Any) -> Any:
         """Return what puts a run into order by its index, as the database has it."""
@@ -461,6 +528,56 @@ class AgnoStore(SimpleStore):
         await connection.execute(*dialect.bind(sql, {"wanted": wanted}))
 
 
+def _backed_up(value: Any) -> list[Any]:
+    """Return the runs in the column ``runs``: a list, or the JSON text of one."""
+    if isinstance(value, str):
+        try:
+            value = jsonio.loads(value.encode("utf-8", "surrogatepass"))
+        except ValueError:
+            return []
+    return value if isinstance(value, list) else []
+
+
+def _ids(runs: Sequence[Any]) -> list[str]:
+    ids = (run.get("run_id") for run in runs if isinstance(run, dict))
+    return [id for id in ids if isinstance(id, str)]
+
+
+def _without(value: Any, ids: Collection[str]) -> list[Any]:
+    """Return the runs in the column ``runs``, without those of some ids."""
+    return [run for run in _backed_up(value) if not ids or set(_ids([run])).isdisjoint(ids)]
+
+
+def _revised(value: Any, revised: dict[str, Any]) -> Any:
+    """Return the value of the column ``runs`` with other data of runs; None removes a run."""
+    found = [revised.get(run["run_id"], run) if _ids([run]) else run for run in _backed_up(value)]
+    if not any(id in revised for id in _ids(_backed_up(value))):
+        return value
+    return _like(value, [run for run in found if run is not None])
+
+
+def _in_order(value: Any, runs: Sequence[tuple[str, Any]]) -> Any:
+    """Return the value of the column ``runs`` with the runs that stand before others in it."""
+    found, missing = _backed_up(value), list[Any]()
+    known = set(_ids(found))
+    if not known:
+        return value
+    added = 0
+    for id, data in runs:
+        if id not in known:
+            missing.append(data)
+        elif missing:
+            at = next(at for at, run in enumerate(found) if _ids([run]) == [id])
+            found[at:at] = missing
+            added, missing = added + len(missing), []
+    return _like(value, found) if added else value
+
+
+def _like(value: Any, runs: list[Any]) -> Any:
+    """Return runs as the column ``runs`` has them where it has ``value``."""
+    return json.dumps(runs) if isinstance(value, str) else runs
+
+
 def _no_column(table: str, name: str) -> Rejected:
     return Rejected("refused", f"{visible(table)!r} has no column {visible(name)!r}")
 
@@ -477,7 +594,10 @@ def _decoded(table: str, name: str, value: Any) -> Any:
         return shown(value)
     text = value if isinstance(value, bytes) else str(value).encode()
     try:
-        return jsonio.loads(text)
+        found = jsonio.loads(text)
+        # Agno 2 encodes twice, and Agno 3 reads both.
+        twice = name == _SUMMARY and isinstance(found, str)
+        return jsonio.loads(found.encode("utf-8", "surrogatepass")) if twice else found
     except ValueError as error:
         raise BadData(f"the column {name!r} of {visible(table)!r} is not JSON: {error}") from error
 
