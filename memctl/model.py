@@ -72,6 +72,8 @@ class Memory:
     of the store.
     ``place`` is the path at which it stood in its session state, such as ``agent.memory``: a new
     state gets it there, as the application expects it; it is not part of what the memory is.
+    ``owner`` is the user that the session belongs to in AgentScope's SQL tables, where users share
+    the session and that is another one; a new row of the session names the owner.
 
     ``version`` is opaque: ``read`` sets it where the store knows it at the first page, and it
     changes whenever the stored memory does.  ``write`` with REPLACE of a memory that has a version
@@ -83,6 +85,7 @@ class Memory:
     ttl: float | None = None
     extra: str = ""
     place: str | None = field(default=None, compare=False)
+    owner: str | None = field(default=None, compare=False)
     version: str | None = field(default=None, compare=False)
 
 

@@ -234,7 +234,8 @@ class _Page:
         self._before = record.get("before", "")
         self._twins = frozenset(record.get("twins", ()))
         self._memory = Memory(
-            key, new, record.get("ttl"), record.get("extra", ""), record.get("place")
+            *(key, new, record.get("ttl"), record.get("extra", "")),
+            *(record.get("place"), record.get("owner")),
         )
         self._changes: list[Change] = []
         self._offset = 0
@@ -272,6 +273,7 @@ def _memory_record(edit: Edit) -> dict[str, Any]:
         "ttl": memory.ttl,
         "extra": memory.extra or None,
         "place": memory.place,
+        "owner": memory.owner,
         "before": edit.before or None,
         "twins": sorted(edit.twins) or None,
     }

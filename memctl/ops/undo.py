@@ -149,6 +149,7 @@ class _RunEffect:
         self.twins = note.twins
         """The ids of deleted messages that others had, and how many."""
         self.noted = bool(note.before)
+        self._owner = edit.memory.owner
         self.found = False
         self._stays: str | None = None
         """The last message of ``added`` that stays, and the one before it that was not read."""
@@ -225,7 +226,8 @@ class _RunEffect:
                 indexes.append(at)
             else:
                 self._stays, self._behind = one.id, behind
-        return replace(page, messages=messages, anchors=anchors, indexes=indexes)
+        memory = replace(page.memory, owner=self._owner)
+        return replace(page, memory=memory, messages=messages, anchors=anchors, indexes=indexes)
 
     def _is_added(self, id: str, at: int) -> bool:
         """Return whether the run added the next message with the id, one of the last by default."""

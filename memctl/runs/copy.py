@@ -73,7 +73,8 @@ class Recording:
             for message in page.messages
         ]
         new = page.memory.summary if summary else None
-        edit = Edit(Memory(key, new or None), changes, self._count, page.last, "")
+        memory = Memory(key, new or None, place=page.memory.place, owner=page.memory.owner)
+        edit = Edit(memory, changes, self._count, page.last, "")
         self._writer.add(edit)
         self._writer.flush()
         self._count += len(changes)

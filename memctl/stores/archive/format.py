@@ -11,13 +11,13 @@ says of which kind: ``"embedding":{"model":"...","dimensions":384}``.
 
 A memory is followed by its messages, in order.  The digest is that of all bytes before the last
 line.  Some fields are there only where they say something: ``part`` of a memory that is one of
-several in its session; ``extra``, what else the dialect keeps of a memory, as a text; the attribute
-``ttl``, the seconds that it had still to live; ``index``, the position column of the SQL layout;
-``shape``, in archives that memctl keeps for undo alone, the way in which the store held the
-message.  Line breaks in a message become spaces; in archives for undo they become what gives them
-back (see ``jsonio.in_one_line``).  ``id`` is missing in archives of memctl 0.1 where it is the
-message's own.  Always there, it lets a line be written, and told from others, without a look into
-its message.
+several in its session; ``extra``, what else the dialect keeps of a memory, as a text; the
+attributes ``ttl``, the seconds that it had still to live, ``place`` and ``owner``, as in
+``Memory``; ``index``, the position column of the SQL layout; ``shape``, in archives that memctl
+keeps for undo alone, the way in which the store held the message.  Line breaks in a message become
+spaces; in archives for undo they become what gives them back (see ``jsonio.in_one_line``).
+``id`` is missing in archives of memctl 0.1 where it is the message's own.  Always there, it lets a
+line be written, and told from others, without a look into its message.
 
 The shape of a message in an archive is JSON: the fields of its line besides the message, where
 memctl would write others, such as a mark that stands there twice.
@@ -173,7 +173,7 @@ def memory_line(memory: Memory) -> bytes:
     if part:
         record["part"] = part
     record["summary"] = memory.summary
-    attributes = {"ttl": memory.ttl, "place": memory.place}
+    attributes = {"ttl": memory.ttl, "place": memory.place, "owner": memory.owner}
     record["attributes"] = {name: value for name, value in attributes.items() if value is not None}
     if memory.extra:
         record["extra"] = memory.extra
@@ -313,15 +313,18 @@ def read_memory(line: Line) -> Memory:
     record = _object(_object(jsonio.loads(bytes(line))).get("memory"))
     user, session, part = record.get("user"), record.get("session"), record.get("part", "")
     attributes = _object(record.get("attributes", {}))
-    summary, ttl, place = record.get("summary"), attributes.get("ttl"), attributes.get("place")
+    summary, ttl = record.get("summary"), attributes.get("ttl")
+    place, owner = attributes.get("place"), attributes.get("owner")
     if not (isinstance(user, str) and isinstance(session, str) and isinstance(part, str)):
         raise ValueError("the name of the memory is not a string")
     if not isinstance(summary, str | None) or not isinstance(ttl, int | float | None):
         raise ValueError("the summary is not a string, or the ttl not a number")
     extra = record.get("extra", "")
-    if not isinstance(place, str | None) or not isinstance(extra, str):
+    if not all(isinstance(text, str | None) for text in (place, owner)) or not isinstance(
+        extra, str
+    ):
         raise ValueError("the place or another value of the memory is not a string")
-    return Memory(MemoryKey(user, session, part), summary, ttl, extra, place)
+    return Memory(MemoryKey(user, session, part), summary, ttl, extra, place, owner)
 
 
 def read_end(line: Line) -> EndRecord:

@@ -111,7 +111,8 @@ class Database(ABC):
         self._keyless: list[str] = []
         """The tables without their primary key."""
         self.new_users: set[str] = set()
-        """The users of whom this run has made the row."""
+        self.new_sessions: set[str] = set()
+        """The users and the sessions of which this run has made the row."""
         self._lock: ConnectionLock | None = None
 
     @property

@@ -45,7 +45,7 @@ def unproven(payload: bytes) -> bytes:
     return payload.removeprefix(BLOB if payload.startswith(BLOB) else UNPROVEN)
 
 
-_COLUMNS = "session_id, owner, id, position, payload, marks"
+_COLUMNS = "session_id, owner, id, position, payload, marks, session_owner"
 
 
 class Condition(NamedTuple):
@@ -411,8 +411,9 @@ class Dialect(ABC):
     def select_ordered(self, condition: str, *, outline: bool = False) -> str:
         """Return the statement that reads messages, memory after memory, in order.
 
-        Its columns are the session, the user, the row id, the index, the message and its marks as a
-        JSON array.  An ``outline`` has NULL for every message.
+        Its columns are the session, the user, the row id, the index, the message, its marks as a
+        JSON array, and the user whom the session belongs to.  An ``outline`` has NULL for every
+        message.
         """
         marks, joined = self.marks()
         payload = "NULL" if outline else self.small_payload()
@@ -453,7 +454,7 @@ class Dialect(ABC):
     def _keys(self) -> str:
         return (
             f"{self.sortable('m.session_id')} AS session_id, {self.sortable(self.user)} AS owner, "
-            f"{self.sortable('m.id')} AS id, {self.index} AS position"
+            f"{self.sortable('m.id')} AS id, {self.index} AS position, s.user_id AS session_owner"
         )
 
     def _memory(self) -> str:

@@ -36,6 +36,7 @@ from memctl.stores.sql.locks import (
     lock_sessions,
     remove_empty,
     row_pages,
+    session_owners,
 )
 from memctl.stores.sql.positions import InsertRun, PositionAllocator, Shift
 from memctl.stores.sql.write import Rows, name_failure, of_shape
@@ -396,7 +397,8 @@ class EditTransaction:
         # With a row its session would have an owner, to whom more of its messages might belong.
         unowned = {_key(edit) for edit in edits if UNOWNED in of_shape(edit.before)}
         guests = {_key(edit).user for edit in edits if _GUEST in of_shape(edit.before)}
-        await self._lock_sessions(growing - unowned, guests)
+        owners = session_owners(edit.memory for edit in edits)
+        await self._lock_sessions(growing - unowned, guests, owners)
         wanted = {_key(edit): _ids(edit.changes) for edit in edits}
         row_ids = [_prefix(key) + id for key in wanted for id in wanted[key]]
         rows = await self._lock_messages(row_ids)
@@ -429,15 +431,20 @@ class EditTransaction:
                     self._unowned.add(key)
         return found
 
-    async def _lock_sessions(self, keys: set[MemoryKey], guests: set[str]) -> None:
+    async def _lock_sessions(
+        self, keys: set[MemoryKey], guests: set[str], owners: Mapping[str, str]
+    ) -> None:
         """Lock sessions before messages are inserted; most that are created are empty.
 
-        ``guests`` are users who get a row although their sessions belong to others.
+        ``guests`` are users who get a row although their sessions belong to others, to ``owners``.
         """
         new = sorted(keys - self._scans.keys())
         if new:
             locked = await lock_sessions(
-                self._database, self.connection, new, self._lock, owners_only=True, guests=guests
+                *(self._database, self.connection, new, self._lock),
+                owners_only=True,
+                guests=guests,
+                given=owners,
             )
             unowned = [key for key in new if key.session in locked.unowned]
             if strangers := [key for key in unowned if self._database.has_strangers(key.session)]:

@@ -119,4 +119,4 @@ class SqlEraser:
         """Delete the rows of users who have no session."""
         async with self._database.transaction(connection):
             for user in sorted(users):
-                await remove_empty(self._database, connection, MemoryKey(user, ""), {"user"})
+                await remove_empty(self._database, connection, MemoryKey(user, ""), {"user": None})

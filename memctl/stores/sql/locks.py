@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from abc import abstractmethod
-from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -13,7 +13,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memctl.errors import Failure, MemctlError
-from memctl.model import MemoryKey
+from memctl.model import Memory, MemoryKey
 from memctl.stores.locks import ServerLock
 from memctl.stores.sql.database import Database
 
@@ -28,6 +28,8 @@ ANSWER_SECONDS = 15
 UNOWNED, UNLISTED = "unowned", "unlisted"
 """The notes that a session with messages, a user with sessions, has no row: an undo that needs one
 takes it away again."""
+_OWNER = "owner"
+"""The note of another user, the owner of a new session, whose row is new, too."""
 
 
 STRANGERS = Failure("damaged", "its session has no row, and messages of an unknown user")
@@ -37,7 +39,8 @@ STRANGERS = Failure("damaged", "its session has no row, and messages of an unkno
 class LockedSessions(NamedTuple):
     """The sessions that hold or may hold something, and the rows that were created for others.
 
-    ``users`` were created now or before: whichever memory of one is undone last takes its row away.
+    ``sessions`` and ``users`` were created now or before: whichever memory of one is undone last
+    takes its row away.  ``owners`` are the users, new as well, whom these sessions belong to.
     ``unowned`` are sessions with messages, ``unlisted`` users with sessions, that had no row.
     ``taken`` are memories without messages whose sessions belong to others, ``guests`` all whose
     do.
@@ -46,6 +49,7 @@ class LockedSessions(NamedTuple):
     known: set[str]
     sessions: set[str]
     users: set[str]
+    owners: Mapping[str, str]
     unowned: set[str]
     unlisted: set[str]
     guests: Collection[MemoryKey]
@@ -59,7 +63,16 @@ class LockedSessions(NamedTuple):
             UNOWNED: key.session in self.unowned,
             UNLISTED: key.user in self.unlisted,
         }
-        return json.dumps({name: None for name in made if made[name]}) if any(made.values()) else ""
+        notes: dict[str, str | None] = {name: None for name in made if made[name]}
+        owner = self.owners.get(key.session, key.user)
+        if "session" in notes and owner != key.user:
+            notes[_OWNER] = owner
+        return json.dumps(notes) if notes else ""
+
+
+def session_owners(memories: Iterable[Memory]) -> dict[str, str]:
+    """Return the owners of the sessions that belong to other users."""
+    return {one.key.session: one.owner for one in memories if one.owner is not None}
 
 
 async def lock_sessions(
@@ -72,27 +85,29 @@ async def lock_sessions(
     guests: Collection[str] = (),
     filled: Collection[str] | None = None,
     empty: Collection[MemoryKey] = (),
+    given: Mapping[str, str] | None = None,
 ) -> LockedSessions:
     """Lock the sessions, creating those that are missing, and the users.
 
     Of ``empty`` memories, which have no messages, there is nothing but the row of the session: it
-    must be theirs.
+    must be theirs.  ``given`` are the owners of sessions that belong to other users.
 
     A session that is created here is empty, unless its row was lost.  Into one that existed, an
     agent or another run may have written up to now; from now on they wait.  With ``owners_only`` no
     other users are created than the owners of new sessions, and ``guests``.  ``filled`` are the
     sessions with messages, if they are known.
     """
-    owners: dict[str, str] = {}
-    for key in keys:
+    owners = dict(given or {})
+    for key in [*(key for key in keys if key in empty), *keys]:
         owners.setdefault(key.session, key.user)
     existing = f"SELECT t.id, t.user_id FROM {database.dialect.keyed_rows('session', 'id')}"
     existing += f" ORDER BY t.id {lock}"
     found = dict(await database.for_rows(connection, existing, sorted(owners)))
     known = set(found)
     new = sorted((name, user) for name, user in owners.items() if name not in known)
-    users = {user for _, user in new} if owners_only else {key.user for key in keys}
-    users.update(guests)
+    users = {user for _, user in new}.union(guests)
+    if not owners_only:
+        users.update(key.user for key in keys)
     if users:
         sql = f"SELECT t.id FROM {database.dialect.keyed_rows('users', 'id')}"
         users -= {row[0] for row in await database.for_rows(connection, sql, sorted(users))}
@@ -116,17 +131,22 @@ async def lock_sessions(
         values = {"sessions": sorted(sessions)}
         filled = {name for (name,) in await database.fetch_all(connection, sql, values)}
     unowned = sessions.intersection(filled or ())
-    users = database.new_users.intersection(key.user for key in keys)
     owners |= found
+    users = database.new_users.intersection(key.user for key in keys)
+    database.new_sessions |= sessions
+    sessions = database.new_sessions.intersection(owners)
+    new_owners = {name: owners[name] for name in sessions if owners[name] in database.new_users}
     guest = {key for key in keys if owners[key.session] != key.user}
     taken = guest.intersection(empty)
-    return LockedSessions(known | unowned, sessions, users, unowned, unlisted, guest, taken)
+    return LockedSessions(
+        known | unowned, sessions, users, new_owners, unowned, unlisted, guest, taken
+    )
 
 
 async def remove_empty(
-    database: Database, connection: AsyncConnection, key: MemoryKey, made: Collection[str]
+    database: Database, connection: AsyncConnection, key: MemoryKey, made: Mapping[str, Any]
 ) -> set[str]:
-    """Delete the session and the user of a memory, of what was ``made``, if nothing is left.
+    """Delete the session and the users of a memory, of what was ``made``, if nothing is left.
 
     The row of a session that had messages without it goes in any case, and so does a user's.
     Returns what was deleted, of ``session`` and ``user``.
@@ -136,6 +156,7 @@ async def remove_empty(
     for name, table, column, child, value, needless in (
         ("session", "session", "session_id", "message", key.session, UNOWNED),
         ("user", "users", "user_id", "session", key.user, UNLISTED),
+        (_OWNER, "users", "user_id", "session", made.get(_OWNER), None),
     ):
         if name in made:
             same = f"{dialect.exact('id')} = {dialect.exact(':name')}"

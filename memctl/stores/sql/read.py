@@ -36,7 +36,8 @@ from memctl.stores.sql.write import shape_of
 _SESSION_AND_USER = itemgetter(0, 1)
 _PAYLOAD = itemgetter(4)
 _MESSAGE_COLUMNS = itemgetter(2, 3, 4, 5)
-_BEFORE = itemgetter(6)
+_SESSION_OWNER = itemgetter(6)
+_BEFORE = itemgetter(7)
 _BRACE = "{", b"{"
 _DEEP = 900
 """SQLite takes what is nested deeper for JSON, and Python does not."""
@@ -118,16 +119,19 @@ class SqlReader:
                 for some in ([row] for row in rows) if alone else (rows,):
                     for (session, user), found in groupby(some, _SESSION_AND_USER):
                         key = MemoryKey(user, session)
+                        of_memory = list(found)
                         if cutter is None or cutter.key != key:
                             if cutter and cutter.messages:
                                 yield cutter.last()
-                            cutter = _PageCutter(key, anchored=self._mode is ReadMode.ANCHORED)
+                            owner = self._owner(key, _SESSION_OWNER(of_memory[0]))
+                            anchored = self._mode is ReadMode.ANCHORED
+                            cutter = _PageCutter(Memory(key, owner=owner), anchored=anchored)
                         elif alone:
                             while cutter.full(more=True):
                                 yield cutter.next()
                         if not self._where.has_key(key) or self._leaves_out(key):
                             continue
-                        wanted = self._wanted(key, list(found))
+                        wanted = self._wanted(key, of_memory)
                         try:
                             cutter.add(*await self._with_anchors(second, key, wanted))
                         except _DamagedRow as row:
@@ -136,6 +140,13 @@ class SqlReader:
                             yield cutter.next()
         if cutter and cutter.messages:
             yield cutter.last()
+
+    def _owner(self, key: MemoryKey, owner: str | None) -> str | None:
+        """Return the ``Memory.owner``; None where that user is not selected."""
+        shared = owner not in (None, key.user)
+        return (
+            owner if shared and self._where.has_key(MemoryKey(owner or "", key.session)) else None
+        )
 
     def _wanted(self, key: MemoryKey, rows: list[Any]) -> list[Any]:
         """Return the rows without those that are asked for in other memories, as far as is known.
@@ -337,10 +348,10 @@ def _sorted_marks(marks: str | bytes) -> tuple[str, ...]:
 class _PageCutter:
     """The messages of one memory on their way into pages."""
 
-    def __init__(self, key: MemoryKey, *, anchored: bool) -> None:
-        self.key = key
+    def __init__(self, memory: Memory, *, anchored: bool) -> None:
+        self.key = memory.key
         self.messages: list[StoredMessage] = []
-        self._memory = Memory(key)
+        self._memory = memory
         self._offset = 0
         self._sizes: list[int] = []
         self._count = PAGE_ENTRIES

@@ -456,7 +456,7 @@ class SqliteDatabase(Database):
         marks = f"SELECT {self.dialect.mark_array} FROM message_mark k WHERE k.msg_id = o.id"
         sql = (
             "SELECT o.session_id, o.owner, o.id, o.position, "
-            f"{self.dialect.small_payload()}, ({marks}) "
+            f"{self.dialect.small_payload()}, ({marks}), o.session_owner "
             "FROM temp.sorted o CROSS JOIN message m ON m.rowid = o.row_ ORDER BY o.rowid"
         )
         async with aclosing(self.rows(connection, sql, {})) as partitions:
@@ -496,7 +496,8 @@ class SqliteDatabase(Database):
         statement, bound = self.compile(
             "WITH o AS (SELECT rowid AS place, * FROM temp.sorted WHERE rowid > :low AND named) "
             f"SELECT o.session_id, o.owner, o.id, o.position, ({text}), "
-            f"(SELECT {dialect.mark_array} {marks}), ({before}), o.place FROM o WHERE {marked} "
+            f"(SELECT {dialect.mark_array} {marks}), o.session_owner, ({before}), o.place "
+            f"FROM o WHERE {marked} "
             f"ORDER BY o.place LIMIT {FETCH_ROWS}",
             {"low": 0, **values},
         )
@@ -521,14 +522,14 @@ class SqliteDatabase(Database):
         driver = await _driver(connection)
         statement, bound = self.compile(
             f"INSERT INTO temp.sorted SELECT m.rowid, m.session_id, {dialect.user}, m.id, "
-            f"{dialect.index}, {named} FROM {dialect.source()} WHERE {where.sql} "
+            f"{dialect.index}, s.user_id, {named} FROM {dialect.source()} WHERE {where.sql} "
             f"ORDER BY m.session_id, 3, {dialect.index}, m.id",
             where.values,
         )
         await driver.execute("DROP TABLE IF EXISTS temp.sorted")
         await driver.execute(
             "CREATE TABLE temp.sorted (row_ INTEGER, session_id TEXT, owner TEXT, id TEXT, "
-            "position INTEGER, named INTEGER)"
+            "position INTEGER, session_owner TEXT, named INTEGER)"
         )
         await driver.execute(statement, bound)
 

@@ -14,11 +14,17 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memctl import jsonio
 from memctl.errors import Failure
-from memctl.model import MemoryKey, Page, StoredMessage, WriteMode, WriteResult
+from memctl.model import Memory, MemoryKey, Page, StoredMessage, WriteMode, WriteResult
 from memctl.spool import ItemSpool
 from memctl.stores.batching import BATCH_BYTES, Large, Small, gather
 from memctl.stores.sql.database import Database, Extent, RejectedValue
-from memctl.stores.sql.locks import STRANGERS, LockedSessions, is_plain_id, lock_sessions
+from memctl.stores.sql.locks import (
+    STRANGERS,
+    LockedSessions,
+    is_plain_id,
+    lock_sessions,
+    session_owners,
+)
 
 BATCH_MESSAGES = 10_000
 """Small memories share a transaction up to this size: a commit waits for the disk."""
@@ -114,7 +120,8 @@ class SqlWriter:
         async with self._database.transaction(connection):
             keys = [small.memory.key for small in batch]
             empty = {small.memory.key for small in batch if not (small.offset or small.entries)}
-            locked = await self._lock_sessions(connection, keys, empty)
+            memories = [small.memory for small in batch]
+            locked = await self._lock_sessions(connection, memories, empty)
             self._refuse(locked, {small.memory.key: small.offset for small in batch})
             _refuse_misread(locked, {small.memory.key: small.entries for small in batch})
             deleted = await self._clear(connection, keys)
@@ -157,7 +164,7 @@ class SqlWriter:
     ) -> WriteResult:
         written = 0
         async with self._database.transaction(connection):
-            locked = await self._lock_sessions(connection, [key])
+            locked = await self._lock_sessions(connection, [large.memory])
             self._refuse(locked, {key: large.offset})
             deleted = await self._clear(connection, [key])
             last: int | None = None
@@ -208,7 +215,7 @@ class SqlWriter:
     async def _lock_sessions(
         self,
         connection: AsyncConnection,
-        keys: list[MemoryKey],
+        memories: Sequence[Memory],
         empty: Collection[MemoryKey] = (),
     ) -> LockedSessions:
         """Lock the sessions until the transaction ends, and learn what they hold.
@@ -220,11 +227,15 @@ class SqlWriter:
             _Refused: the row of a session that is created here gives a memory damaged messages, or
                 one which is replaced more than it had: those of rows of which nobody knew the user.
         """
+        keys = [memory.key for memory in memories]
         before = {key: self._messages.get(key, 0) for key in keys}
         lock = self._database.dialect.row_lock
         filled = self._last_indexes.keys()
         locked = await lock_sessions(
-            self._database, connection, keys, lock, filled=filled, empty=empty
+            *(self._database, connection, keys, lock),
+            filled=filled,
+            empty=empty,
+            given=session_owners(memories),
         )
         known = locked.known
         if known:
