@@ -124,17 +124,15 @@ async def warn_of_other_contents(store: Store, output: Output) -> None:
         output.warn(text)
 
 
-_PATHS = ("state", "sessions", "redis-session", "redis-runtime", "redis-runtime-state")
-"""The kinds whose memories stand at paths of a state."""
-
-
 def narrowed(location: Location, where: Selection, path: str | None) -> Location:
     """Return the location with what only a state needs: the memory and its user.
 
     A state_dict does not say whose memory it is; one ``--user`` and one ``--session`` do.
     """
+    from memctl.registry import spec_of  # as in ``make_target``
+
     options = dict(location.options)
-    if path is not None and location.kind in _PATHS:
+    if path is not None and "path" in spec_of(location.kind).options:
         options["path"] = path
     if location.kind == "state":
         for name, values in (("user", where.users), ("session", where.sessions)):

@@ -55,7 +55,8 @@ def verify(
 ) -> None:
     """Compare two stores, message by message.
 
-    Compares ids, order, marks, contents, summaries and expiry. Exit code 6 means that they differ.
+    Compares ids, order, marks, contents, summaries, expiries, and paths in session states. Exit
+    code 6 means that they differ.
     With --receipt, checks that nothing has come back of what memctl erase removed: in the stores of
     the receipt, or in those that are named.
 
@@ -199,7 +200,7 @@ class Diff:
                 text.append(f"message {visible(repr(difference.id))}", "bold")
                 text.append(f"  {visible(difference.code)}\n", "dim")
             self._id = difference.id
-        elif difference.code in ("summary", "settings", "expiry"):
+        elif difference.code in ("summary", "settings", "expiry", "path"):
             text.append(f"{difference.code}\n", "bold")
         for line in lines or [" no longer different"]:
             text.append(f"{line[0]}{visible(line[1:])}\n", _SIGN_STYLES.get(line[0], ""))

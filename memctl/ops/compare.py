@@ -52,7 +52,7 @@ class Fingerprint:
     place for one.  ``expires`` is the moment at which the memory expires, in seconds since the
     epoch.  ``beginning`` is the digest of as many messages as were asked for, if there are so many.
     ``settings`` is a digest of ``Memory.extra``, or of what a note says of it, empty where it is
-    the default, and None where it is not known.
+    the default, and None where it is not known.  ``place`` is ``Memory.place``.
     """
 
     messages: int
@@ -61,6 +61,7 @@ class Fingerprint:
     expires: float | None = None
     beginning: bytes | None = None
     settings: bytes | None = None
+    place: str | None = None
 
 
 class Hasher:
@@ -293,6 +294,7 @@ async def fingerprints(
                     None if memory.ttl is None else time.time() + memory.ttl,
                     beginning,
                     settings,
+                    memory.place,
                 )
     return found
 
@@ -844,6 +846,10 @@ class _Comparison:
         # the right side are what it was made with, such as the ``?agent=`` of a URL.
         if self._copied is None and left.settings and left.settings != right.settings:
             yield "settings", "the settings of the session differ"
+        # A copy into a session that exists puts the messages where that has its memory.
+        known = self._copied is None and None not in (left.place, right.place)
+        if known and left.place != right.place:
+            yield "path", f"the path in its session is {left.place}, and {right.place}"
         if not self._sides.expiry_differs(left.expires, right.expires):
             return
         if left.expires is None or right.expires is None:

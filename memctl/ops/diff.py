@@ -150,7 +150,7 @@ def _tree(name: str, value: Any, margin: str) -> Iterator[str]:
 TOGETHER = 500
 """Differences that are looked up in one pass over each store."""
 
-_BESIDE = ("summary", "expiry")
+_BESIDE = ("summary", "expiry", "path")
 
 
 class _Kept(NamedTuple):
@@ -249,6 +249,10 @@ def _lines(one: Difference, ours: _Side, theirs: _Side) -> Iterator[str]:
         case "expiry":
             yield f"-{_expiry(ours.headers.get(one.key))}"
             yield f"+{_expiry(theirs.headers.get(one.key))}"
+        case "path":
+            for sign, side in (("-", ours), ("+", theirs)):
+                memory = side.headers.get(one.key)
+                yield f"{sign}{(memory and memory.place) or 'no path'}"
         case "memory-missing":
             yield f"-{one.message}"
         case "memory-extra":

@@ -11,6 +11,7 @@ from typer.testing import Result
 
 from tests.interop.test_migrate import asked, memories
 from tests.support.agentscope import AgentScope
+from tests.support.servers.pool import Servers
 
 Run = Callable[..., Result]
 
@@ -101,3 +102,27 @@ def test_files_memory_inside_an_agent(
         state = json.loads(path.read_text())
         assert state["agent"]["name"] == "Friday"
         assert set(state) == {"agent"}
+
+
+@pytest.mark.parametrize("between", ["session", "memory", "archive"])
+def test_files_memory_keeps_its_path_on_the_way_through_other_stores(
+    agentscope: AgentScope, run: Run, tmp_path: Path, servers: Servers, between: str
+) -> None:
+    written = memories(3)
+    folder, restored = tmp_path / "sessions", tmp_path / "restored"
+    agentscope.write(str(folder), written, nested="alone")
+    expected = agentscope.read(str(folder), asked(written), nested="alone")
+    stores = {
+        "session": f"{servers.redis.fresh()}?layout=session",
+        "memory": servers.redis.fresh(),
+        "archive": str(tmp_path / "a.ndjson"),
+    }
+    # RedisMemory has no place for a path.
+    path = ["--path", "agent.memory"] if between == "memory" else []
+    assert run("migrate", folder, stores[between], "--lossy").exit_code == 0
+    result = run("migrate", stores[between], restored, *path)
+    assert (result.exit_code, result.stderr) == (0, "")
+    found = agentscope.read(str(restored), asked(written), nested="alone")
+    summary = {"summary": ""} if between == "memory" else {}
+    assert found == [one | summary for one in expected]
+    assert run("verify", folder, restored).exit_code == (6 if between == "memory" else 0)

@@ -58,6 +58,14 @@ class Application(StateModule):
         self.register_state("name")
 
 
+class Holder(StateModule):
+    """A module of an application whose state is its memory alone."""
+
+    def __init__(self, memory: MemoryBase) -> None:
+        super().__init__()
+        self.memory = memory
+
+
 @asynccontextmanager
 async def opened(place: dict[str, Any], about: dict[str, Any]) -> AsyncGenerator[ReActAgent]:
     """An agent whose memory is at the place; what has no home but a state is loaded and saved."""
@@ -68,7 +76,9 @@ async def opened(place: dict[str, Any], about: dict[str, Any]) -> AsyncGenerator
             yield agent
             return
         modules: dict[str, StateModule] = {"application": Application(), "memory": memory}
-        if at.get("nested"):
+        if at.get("nested") == "alone":
+            modules = {"agent": Holder(memory)}
+        elif at.get("nested"):
             modules = {"agent": agent}
         states = session_of(at)
         await states.load_session_state(about["session"], about["user"], **modules)

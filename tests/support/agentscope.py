@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 from urllib.parse import parse_qsl, urlsplit
 
 from tests.support.servers import Missing
@@ -21,6 +21,8 @@ DRIVERS = {
     "postgresql": "postgresql+asyncpg",
     "mysql": "mysql+aiomysql",
 }
+
+Nested = bool | Literal["alone"]
 
 
 class AgentScope:
@@ -46,12 +48,12 @@ class AgentScope:
     def __exit__(self, *_: object) -> None:
         self._process.communicate()
 
-    def write(self, place: str, memories: list[dict[str, Any]], *, nested: bool = False) -> None:
+    def write(self, place: str, memories: list[dict[str, Any]], *, nested: Nested = False) -> None:
         """Add messages to memories at a place, written as memctl takes it."""
         self._ask({"do": "write", "place": place_of(place, nested), "memories": memories})
 
     def read(
-        self, place: str, memories: list[dict[str, Any]], *, nested: bool = False
+        self, place: str, memories: list[dict[str, Any]], *, nested: Nested = False
     ) -> list[dict[str, Any]]:
         """Return an agent's view of each memory: see ``worker.read``."""
         return self._ask({"do": "read", "place": place_of(place, nested), "memories": memories})
@@ -75,7 +77,7 @@ class AgentScope:
         return answer
 
     def compress(
-        self, place: str, memories: list[dict[str, Any]], *, nested: bool = False
+        self, place: str, memories: list[dict[str, Any]], *, nested: Nested = False
     ) -> list[dict[str, Any]]:
         """Real agents compress their memories: see ``agents.compress``."""
         return self._ask({"do": "compress", "place": place_of(place, nested), "memories": memories})
@@ -117,10 +119,11 @@ class AgentScope:
         return answer
 
 
-def place_of(text: str, nested: bool) -> dict[str, Any]:
+def place_of(text: str, nested: Nested) -> dict[str, Any]:
     """A place as the worker wants it, from one that memctl takes.
 
-    ``nested`` is about the session that holds the memory, or its summary.
+    ``nested`` is about the session that holds the memory, or its summary: if it is that of an
+    agent, and if the agent keeps nothing else there (``alone``).
     """
     plain, _, query = text.partition("?")
     options = dict(parse_qsl(query))

@@ -59,6 +59,7 @@ class SessionFolderStore(StateStore):
     def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
         super().__init__(location, mode)
         self._folder = location.path
+        self._warned_of_name = False
         self._names_known: dict[str, int] = {}
         """Return the length of the user's part of each name that could be read in another way."""
 
@@ -147,7 +148,8 @@ class SessionFolderStore(StateStore):
                 yield _Name(stem, user, session)
 
     def _warn(self, stem: str, user: str, session: str) -> None:
-        if not self.warnings:
+        if not self._warned_of_name:
+            self._warned_of_name = True
             self.warnings.append(
                 f"names in {self.label} can be read in several ways: {visible(stem)}{SUFFIX} is "
                 f"taken for session {session!r} of user {user!r}; select it exactly with --user"

@@ -93,6 +93,17 @@ class StateStore(Store):
         super().__init__(location, mode)
         self.path = location.options.get("path")
         self._indexes: dict[tuple[str, object], DocumentIndex] = {}
+        self._warned_of_path = False
+
+    def warn_of_default_path(self) -> None:
+        """Warn, once, that a new session has its memory at a path that nothing names."""
+        if not self._warned_of_path:
+            self._warned_of_path = True
+            self.warnings.append(
+                f"new sessions in {self.label} have their memory at the path {DEFAULT_PATH!r}, as "
+                "the source names none: an application that loads it from another finds nothing; "
+                "choose it as in --path agent.memory"
+            )
 
     # What a kind of document has to tell
 

@@ -279,6 +279,8 @@ class StateWriter:
         usual = "" if bare else memory.place or DEFAULT_PATH
         wanted = usual if path is None else path
         if document is None:
+            if path is None and wanted and memory.place is None:
+                store.warn_of_default_path()
             return None, wanted
         try:
             if editing:  # mostly of memories that were read before
