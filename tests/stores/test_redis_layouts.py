@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import re
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,8 +21,10 @@ from memctl.registry import make_store, parse
 from memctl.store import OpenMode
 from memctl.testing import samples
 from tests.support.cli import Run, fails, fill, report
+from tests.support.processes import wait_until
 from tests.support.redis_sessions import contents, history, message, put_session, record
-from tests.support.servers.pool import Servers
+from tests.support.servers.pool import Servers, start
+from tests.support.servers.redis import redis_program
 
 KEY = MemoryKey("u", "s")
 SAID = [json.loads(samples.message("m1")), []]
@@ -329,3 +333,58 @@ def test_layout_of_a_database_next_to_one_with_keys(
         said = run(*words).stderr
         assert f"database {number} has no memory; other databases of the server have keys: " in said
         assert re.search(r": \d+ \([\d,]+\)", said)
+
+
+@pytest.fixture
+def node(servers: Servers) -> str:
+    """A node of a Redis Cluster, which has all of its slots, with a state of a session."""
+    # The port of the cluster's bus is 10,000 above, which may be too high.
+    server = servers.redis_with("cluster", "--cluster-enabled", "yes", "--port", "0")
+    with redis.Redis(unix_socket_path=server.socket, protocol=2) as client:
+        with contextlib.suppress(redis.ResponseError):  # a test before this one did
+            client.execute_command("CLUSTER ADDSLOTS", *range(16384))
+        state = {"memory": {"_compressed_summary": "", "content": [SAID]}}
+        wait_until(lambda: client.cluster("INFO")["cluster_state"] == "ok")
+        client.set("user_id:u:session:s:state", json.dumps(state))
+        client.acl_setuser("reader", enabled=True, nopass=True, keys=["*"], commands=["+@read"])
+    return server.socket
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        *("", "layout=memory", "layout=session", "layout=agentscope2", "layout=runtime"),
+        *("layout=runtime-state", "layout=langchain", "layout=openai-agents", "state=redis"),
+    ],
+)
+@pytest.mark.parametrize("login", ["", "reader:any@"], ids=["default", "without INFO"])
+def test_layout_of_a_node_of_a_cluster_is_not_asked_for(
+    run: Run, tmp_path: Path, node: str, options: str, login: str
+) -> None:
+    archive = tmp_path / "a.ndjson"
+    place = f"unix://{login}{node}?{options}"
+    commands = (
+        *(["inspect", place], ["export", place, "-o", archive], ["doctor", place]),
+        *(["migrate", place, tmp_path / "m.db"], ["delete", place, "--all", "--yes"]),
+    )
+    for words in commands:
+        fails(run(*words), 3, "is a node of a Redis Cluster", "hint: use a single server")
+    assert not archive.exists()
+    asyncio.run(fill(str(archive), {KEY: samples.entries(2)}))
+    fails(run("migrate", archive, place, "--lossy"), 3, "is a node of a Redis Cluster")
+
+
+def test_layout_of_a_sentinel_is_not_asked_for(run: Run, tmp_path: Path) -> None:
+    config = tmp_path / "sentinel.conf"
+    config.write_text("")
+    socket = tmp_path / "s.sock"
+    program = subprocess.Popen(
+        [start(redis_program), config, "--sentinel", "--port", "0", "--unixsocket", socket],
+        stdout=subprocess.DEVNULL,
+    )
+    try:
+        wait_until(socket.exists)
+        fails(run("inspect", f"unix://{socket}"), 3, "is a Redis Sentinel", "hint: use the address")
+    finally:
+        program.terminate()
+        program.wait()

@@ -50,7 +50,8 @@ class RedisServer:
         """Connect and log in.
 
         Raises:
-            Unavailable: the server cannot be reached, refuses the login or is too old.
+            Unavailable: the server cannot be reached, refuses the login or is too old; or it is a
+                node of a Redis Cluster, or a Sentinel.
             NotFound: the server has no database of this number.
             UsageError: the URL has a host, or the value of an option, that is not valid.
         """
@@ -61,6 +62,9 @@ class RedisServer:
         version = tuple(int(part) for part in re.findall(r"\d+", text)[:2])
         if version and version < _OLDEST:
             raise Unavailable(f"{self.label} is Redis {text}", "memctl needs Redis 6.2 or later")
+        if (mode := info.get("redis_mode")) in _OTHER_MODES:
+            what, hint = _OTHER_MODES[mode]
+            raise Unavailable(f"{self.label} {what}", hint)
 
     async def lock(self, kind: str, owner: str, warnings: list[str]) -> None:
         """Lock the stores of a kind until ``close``; see ``Store.lock``."""
@@ -124,10 +128,15 @@ class RedisServer:
 
 
 def _info(pipeline: Pipeline) -> dict[str, str]:
-    """Return what INFO reports; nothing where the ACL forbids it."""
+    """Return what INFO reports; the mode and the version alone where the ACL forbids it."""
     [reply] = pipeline.execute([(b"INFO", b"server")], tolerate="NOPERM")
     if isinstance(reply, exceptions.ResponseError):
-        return {}
+        [hello] = pipeline.execute([(b"HELLO",)], tolerate="ERR")  # no ACL forbids it
+        if isinstance(hello, exceptions.ResponseError):
+            return {}
+        told = dict(zip(hello[::2], hello[1::2], strict=True))
+        names = {b"mode": "redis_mode", b"version": "redis_version"}
+        return {name: told[key].decode() for key, name in names.items() if key in told}
     lines = reply.decode(errors="replace").splitlines()
     return dict(line.split(":", 1) for line in lines if ":" in line)
 
@@ -324,6 +333,18 @@ _FOR_NOW = {
 _NO_DATABASE = ("DB index", "value is out of range, value must")
 """Texts by which Redis refuses a database number: too large as configured, or for an int."""
 _CLUSTER = ("MOVED", "ASK", "CROSSSLOT", "CLUSTERDOWN")
+_OTHER_MODES = {
+    "cluster": (
+        "is a node of a Redis Cluster, which has only some of the keys",
+        "use a single server; to read a cluster, load the dump.rdb of each node into a server "
+        "without cluster-enabled",
+    ),
+    "sentinel": (
+        "is a Redis Sentinel, which has no memories",
+        "use the address of the primary: SENTINEL get-master-addr-by-name NAME tells",
+    ),
+}
+"""What a server is by its ``redis_mode``, if not a single server, and what to do."""
 _LOGIN = ("NOAUTH", "WRONGPASS")
 _LOGIN_ERRORS = (exceptions.AuthenticationError, exceptions.AuthorizationError)
 
@@ -339,10 +360,8 @@ def translate_error(error: exceptions.RedisError, label: str) -> MemctlError:
     if word in _FOR_NOW:
         return Lost(f"{label} cannot answer now: {text}", _FOR_NOW[word])
     if word in _CLUSTER:
-        return Unavailable(
-            f"{label} belongs to a Redis Cluster",
-            "use a single server: AgentScope's RedisMemory and memctl do not support clusters",
-        )
+        what, hint = _OTHER_MODES["cluster"]
+        return Unavailable(f"{label} {what}", hint)
     if any(words in text for words in _NO_DATABASE):
         return NotFound(
             f"{label} does not exist: {text}",

