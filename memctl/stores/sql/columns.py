@@ -67,6 +67,11 @@ class Column(NamedTuple):
         return isinstance(self.type, Integer)
 
     @property
+    def is_fraction(self) -> bool:
+        """True where the column holds numbers with a fraction."""
+        return isinstance(self.type, Numeric | Float)
+
+    @property
     def is_json(self) -> bool:
         return isinstance(self.type, JSON)
 
@@ -74,6 +79,17 @@ class Column(NamedTuple):
     def is_text(self) -> bool:
         """True where the driver takes a text as it is."""
         return isinstance(self.type, String) and not isinstance(self.type, LargeBinary)
+
+    def moment(self, moment: datetime) -> Any:
+        """Return a moment in UTC, without a zone, as the driver takes it for the column.
+
+        A column of numbers gets seconds since 1970, as programs that declare one expect.
+        """
+        if self.is_fraction:
+            return self.stored(moment.replace(tzinfo=UTC).timestamp())
+        if self.typed and isinstance(self.type, DateTime):
+            return moment.replace(tzinfo=UTC) if self.type.timezone else moment
+        return shown(moment)
 
     def stored(self, value: Any) -> Any:
         """Return a value, as ``shown`` gives it, as the driver takes it.
@@ -116,6 +132,8 @@ def after(moment: Any) -> Any:
     """
     if isinstance(moment, datetime):
         return moment + timedelta(microseconds=1)
+    if isinstance(moment, float | Decimal):  # in seconds
+        return type(moment)(Decimal(str(moment)) + Decimal("1e-6"))
     return (datetime.fromisoformat(moment) + timedelta(microseconds=1)).isoformat(
         " ", "microseconds"
     )

@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable
 from collections.abc import Mapping as Map
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any
 from urllib.parse import unquote
 
@@ -92,7 +93,10 @@ class Mapping:
     rising: str = ""
     """The column of times that puts messages in order, where no two may have the same."""
     given: Callable[[Any], dict[str, Any]] = lambda content: {}  # noqa: ARG005
-    """The columns that the framework fills from a content, or always alike."""
+    """The columns that the framework fills from a content, or always alike.
+
+    A moment is a ``datetime`` in UTC without a zone, for whatever type the column has.
+    """
     encode: Callable[[Any], str] = json.dumps
     """Makes the JSON text of a content as the framework does."""
     unit: int = 0
@@ -234,11 +238,11 @@ def _adk(mapping: Mapping, metadata: MetaData) -> None:
 def _adk_columns(content: Any) -> dict[str, Any]:
     event = content if isinstance(content, dict) else {}
     invocation = event.get("invocation_id")
-    time = (event_time(event) or UNKNOWN_TIME).replace("T", " ").removesuffix("+00:00")
+    time = datetime.fromisoformat(event_time(event) or UNKNOWN_TIME)
     return {
         "id": event.get("id"),
         "invocation_id": invocation if isinstance(invocation, str) else "",
-        "timestamp": time,
+        "timestamp": time.replace(tzinfo=None),
     }
 
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from sqlalchemy import Connection, inspect
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memctl import jsonio
 from memctl.model import Memory, MemoryKey
 from memctl.stores.edits import is_same_text
-from memctl.stores.sql.columns import shown
+from memctl.stores.sql.columns import Column
 from memctl.stores.sql.database import Database, shown_name
 from memctl.stores.sql.mapping import NOW, SessionTable
 
@@ -42,6 +44,13 @@ class Sessions:
         self._mapping = codec.mapping
         self._shared: MadeRows = {}
         """The rows of users and applications that were made."""
+        self._columns: dict[str, dict[str, Column]] = {}
+        """The columns of the tables, as they are there."""
+
+    async def learn(self) -> None:
+        """Look at the columns of the tables."""
+        look = partial(_examine, self._mapping.sessions, self._database.dialect.typed)
+        self._columns = await self._database.run(look)
 
     def _names(self, table: SessionTable, key: MemoryKey) -> dict[str, str]:
         """Return the columns that name the row of a memory, with their values."""
@@ -118,7 +127,7 @@ class Sessions:
                     continue
                 row: dict[str, Any] = {**names}
                 for column, value in table.values.items():
-                    row[column] = self._now() if value is NOW else value
+                    row[column] = self._now(table, column) if value is NOW else value
                 state = states.get(table.table) or {}
                 needless = (
                     memory.key in filled
@@ -207,10 +216,9 @@ class Sessions:
         """Return SQL for the text of a state."""
         return f"CAST({self._codec.quoted(table.state)} AS {self._database.dialect.text_type})"
 
-    def _now(self) -> Any:
-        """Return the moment, in UTC without a zone, as the driver takes it for a column."""
-        now = datetime.now(UTC).replace(tzinfo=None)
-        return now if self._database.dialect.typed else shown(now)
+    def _now(self, table: SessionTable, column: str) -> Any:
+        """Return the moment as the driver takes it for a column."""
+        return self._columns[table.table][column].moment(datetime.now(UTC).replace(tzinfo=None))
 
     async def empty(self, connection: AsyncConnection) -> list[MemoryKey]:
         """Return the sessions without messages, where a session is something by itself."""
@@ -254,6 +262,20 @@ class Sessions:
             sql = f"DELETE FROM {self._codec.quoted(table.table)} WHERE {condition}"
             await connection.execute(*self._database.dialect.bind(sql, values))
             left = any(one.user == key.user for one in await self.names(connection))
+
+
+def _examine(
+    tables: Iterable[SessionTable], typed: bool, connection: Connection
+) -> dict[str, dict[str, Column]]:
+    inspector = inspect(connection)
+    return {
+        one.table: {
+            column["name"]: Column(column["name"], column["type"], typed)
+            for column in inspector.get_columns(one.table)
+        }
+        for one in tables
+        if inspector.has_table(one.table)
+    }
 
 
 def _is_state(text: Any, state: Any) -> bool:

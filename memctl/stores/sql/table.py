@@ -10,11 +10,12 @@ import json
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import replace
+from datetime import datetime
 from decimal import Decimal
 from enum import Enum
 from functools import partial
 from itertools import groupby
-from math import isfinite
+from math import inf, isfinite
 from typing import Any, ClassVar, NamedTuple
 
 from sqlalchemy import Connection, Integer, MetaData, String, Text, insert, inspect, select
@@ -85,6 +86,31 @@ class _Refused(Exception):
 
 class _Damaged(Exception):
     """A row that is no message, and why."""
+
+
+class _JsonStyle(NamedTuple):
+    """The way in which a program writes JSON, as far as programs differ in it."""
+
+    compact: bool
+    """True without spaces."""
+    unicode: bool | None
+    """True if a text beyond ASCII stands there as it is; None if there is none."""
+
+    @classmethod
+    def of(cls, text: str) -> _JsonStyle:
+        """Return the style of a JSON text, as its first key and its characters show it."""
+        at = text.find('":')
+        escaped = None if "\\u" not in text else False
+        return cls(at >= 0 and text[at + 2 : at + 3] != " ", escaped if text.isascii() else True)
+
+    def writes(self, other: _JsonStyle) -> bool:
+        """Return whether another style gives the same text."""
+        return self.compact == other.compact and self.unicode in (None, other.unicode)
+
+    def encode(self, value: Any) -> str:
+        """Return a value as JSON text."""
+        separators = (",", ":") if self.compact else None
+        return json.dumps(value, separators=separators, ensure_ascii=not self.unicode)
 
 
 class _Columns(NamedTuple):
@@ -168,6 +194,10 @@ class TableStore(Store):
                 partial(_examine, mapping, self.database.dialect.typed)
             )
             assert columns is not None
+        rising = columns.all.get(mapping.rising)
+        if not self.database.dialect.typed and rising is not None and rising.is_fraction:
+            # SqliteSessionService of ADK, which keeps the order of events with one time
+            columns = columns._replace(order=(mapping.rising, _ROWID))
         missing = [name for name in mapping.columns.values() if name not in columns.all]
         missing += [name for name in columns.order if name not in columns.all and name != _ROWID]
         if missing:
@@ -185,6 +215,8 @@ class TableStore(Store):
         if mapping.app and not mapping.app_name:
             self._codec.mapping = self.mapping = await self._only_app()
         self._sessions = Sessions(self._codec, self.database)
+        if self.mode.writes:
+            await self._sessions.learn()
         await self._learn(columns)
 
     async def _only_app(self) -> Mapping:
@@ -643,10 +675,11 @@ class TableStore(Store):
                 if failure is not None:
                     raise RejectedValue(failure.message, failure.code)
                 taken = await self._taken(connection, placing)
-                placing.settle(taken)
+                free = await self._free_rowids(connection, placing)
+                placing.settle(taken, free)
                 await self._delete(connection, placing.dropped)
                 new = _Rows(codec, placing.latest)
-                new.add(key, placing.put)
+                new.add(key, placing.put, free)
             except _Damaged as error:
                 raise RejectedValue(str(error), "damaged") from error
             except _Refused as error:
@@ -674,6 +707,16 @@ class TableStore(Store):
             rows = await self.database.fetch_all(connection, sql, {"some": some})
             found |= {tuple(row) for row in rows} & wanted
         return found - set(placing.dropped)
+
+    async def _free_rowids(self, connection: AsyncConnection, placing: _Placing) -> frozenset[int]:
+        """Return the numbers of rows of messages to put in that no other row has got meanwhile."""
+        wanted = placing.rowids()
+        taken: set[int] = set()
+        for some in _pieces(sorted(wanted)):
+            sql = f"SELECT {_ROWID} FROM {self._codec.table} WHERE {_ROWID} IN :some"
+            rows = await self.database.fetch_all(connection, sql, {"some": some})
+            taken |= {number for (number,) in rows}
+        return frozenset(wanted - taken)
 
     async def _delete(self, connection: AsyncConnection, keys: list[tuple[Any, ...]]) -> None:
         codec, dialect = self._codec, self.database.dialect
@@ -795,6 +838,7 @@ class RowCodec:
             name for name, column in columns.all.items() if not column.is_text
         )
         packed = frozenset({NOTES} if mapping.dialect.note_key else ())
+        self._style = _JsonStyle.of(mapping.encode({"a": "é"}))
         self._last_names: tuple[Any, Any] | None = None
         self._last_key = MemoryKey("", "")
         self._packed = None if METADATA in fields else packed
@@ -967,6 +1011,9 @@ class RowCodec:
         id = dialect.message_id(value)
         position = None if self._position is None else row[self._position]
         about: dict[str, Any] = {"row": shape}
+        style = self._style_of(row[at[self._content]])
+        if style is not None:
+            about["style"] = style
         if self._mixed and self.is_json:
             about["quoted"] = True
         packed = jsonio.dumps if any(map(_is_odd, shape.values())) else jsonio.compact
@@ -975,6 +1022,16 @@ class RowCodec:
         odd = any(map(_is_odd, row if beside else (row[at[self._content]],)))
         message = jsonio.dumps(value) if odd else jsonio.compact(value)
         return StoredMessage(id, message, (), position, text)
+
+    def _style_of(self, found: Any) -> _JsonStyle | None:
+        """Return how a content is written as JSON; None if as memctl writes it, or if it is none.
+
+        A database that checks JSON keeps its own style.
+        """
+        if not (self.mapping.dialect.documents or self.is_json) or not isinstance(found, str):
+            return None
+        style = _JsonStyle.of(found)
+        return None if style.writes(self._style) else style
 
     def _keeps_time(self, time: str, raw: Any) -> bool:
         """Return whether a time would be written as it was, also later and elsewhere."""
@@ -1030,7 +1087,18 @@ class RowCodec:
 
     def order_of(self, row: dict[str, Any]) -> tuple[Any, ...]:
         """Return the same of a row that is to be inserted."""
-        return tuple(row.get(name) for name in self.columns.order)
+        return tuple(row.get(name, inf if name == _ROWID else None) for name in self.columns.order)
+
+    @property
+    def orders_by_rowid(self) -> bool:
+        """True where the number of a row, which is not its key, puts rows of one time in order."""
+        return _ROWID in self.columns.order and _ROWID not in self.columns.key
+
+    def shape_rowid(self, entry: StoredMessage) -> int | None:
+        """Return the number of the row that a message had, where it puts rows in order."""
+        row = of_shape(entry.shape).get("row") if self.orders_by_rowid and entry.shape else None
+        found = row.get(_ROWID) if isinstance(row, dict) else None
+        return found if isinstance(found, int) else None
 
     def shape_key(self, entry: StoredMessage) -> tuple[Any, ...] | None:
         """Return the key of the row that a message had; None where it had none."""
@@ -1062,8 +1130,9 @@ class RowCodec:
         named = mapping.columns
         content = mapping.dialect.pack(value)
         found: dict[str, Any] = {}
-        given = mapping.given(content)
-        found |= {name: one for name, one in given.items() if name in self.columns.all}
+        for name, given in mapping.given(content).items():
+            if (typed := self.columns.all.get(name)) is not None:
+                found[name] = typed.moment(given) if isinstance(given, datetime) else given
         found[named["session"]] = key.session
         if self.user:
             owner = named["user"]
@@ -1086,10 +1155,13 @@ class RowCodec:
         # One that was there is as it was, whatever the others are now.
         is_json = "quoted" in shape if self._mixed and shape else self.is_json
         text = mapping.dialect.documents or is_json or not isinstance(content, str | None)
-        found[named["content"]] = mapping.encode(content) if text else content
+        encode = _JsonStyle(*shape["style"]).encode if "style" in shape else mapping.encode
+        found[named["content"]] = encode(content) if text else content
         found |= extra
         row = shape.get("row")
         raw = row if isinstance(row, dict) else {}
+        if self.orders_by_rowid:  # of which another row may have got it
+            raw = {name: one for name, one in raw.items() if name != _ROWID}
         for name, one in found.items():  # a blob that is no text comes back as it was
             if isinstance(one, str) and name not in raw and not is_text(one):
                 raise _Refused(f"the message {entry.id!r} holds a text that is not valid Unicode")
@@ -1219,8 +1291,15 @@ class _Placing:
         found = (self._codec.shape_key(item.entry) for item in self._items if item.key is None)
         return {key for key in found if key is not None}
 
-    def settle(self, taken: set[tuple[Any, ...]]) -> None:
-        """Decide where each message goes; ``taken`` are the keys that other rows have.
+    def rowids(self) -> set[int]:
+        """Return the numbers of rows that messages to put in once had."""
+        found = (self._codec.shape_rowid(item.entry) for item in self._items if item.key is None)
+        return {number for number in found if number is not None}
+
+    def settle(self, taken: set[tuple[Any, ...]], free: frozenset[int]) -> None:
+        """Decide where each message goes.
+
+        ``taken`` are the keys that other rows have, ``free`` the numbers that no other row has.
 
         Raises:
             _Refused: the table has no place for one.
@@ -1232,7 +1311,10 @@ class _Placing:
                 if wanted is None or wanted in taken:
                     moving = True
                 else:
-                    order = self._codec.order_of(self._codec.row(self._key, entry))
+                    row = self._codec.row(self._key, entry)
+                    if (number := self._codec.shape_rowid(entry)) in free:
+                        row[_ROWID] = number
+                    order = self._codec.order_of(row)
             moving = moving or not self._follows(order)
             if moving:
                 if key is not None:
@@ -1277,14 +1359,22 @@ class _Rows:
         """True when a row had a key that the database makes."""
         self.shifted = 0
 
-    def add(self, key: MemoryKey, entries: Sequence[StoredMessage]) -> None:
-        """Take messages of a memory, all or none.
+    def add(
+        self,
+        key: MemoryKey,
+        entries: Sequence[StoredMessage],
+        free: frozenset[int] = frozenset(),
+    ) -> None:
+        """Take messages of a memory, all or none; ``free`` are the numbers that rows can have.
 
         Raises:
             _Refused: the table has no place for one.
         """
         codec = self._codec
         rows = [codec.row(key, entry) for entry in entries]
+        for row, entry in zip(rows, entries, strict=True) if free else ():
+            if (number := codec.shape_rowid(entry)) in free:
+                row[_ROWID] = number
         names = codec.columns.key
         self.numbered |= codec.columns.is_serial and any(names[0] in row for row in rows)
         if codec.ordering is not Ordering.SERIAL:
