@@ -5,13 +5,46 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from enum import Enum
 from itertools import repeat
 
 from memctl.dialects.agentscope1 import AGENTSCOPE1
-from memctl.dialects.view import Dialect
+from memctl.dialects.view import Dialect, MessageView
 from memctl.model import MemoryKey, Page, StoredMessage
+
+
+class Verdict(Enum):
+    """What a selection says of a message."""
+
+    SELECTED = "selected"
+    LEFT_OUT = "left out"
+    UNTIMED = "untimed"
+    """Left out by the period alone, because the message has no time."""
+
+
+@dataclass(slots=True)
+class Untimed:
+    """The messages that a selection by time leaves out for one reason: they have no time.
+
+    A memory that is read several times counts once.
+    """
+
+    noun: str = "message"
+    """The word for one of them."""
+    _counts: dict[MemoryKey, int] = field(default_factory=dict)
+
+    def note(self, key: MemoryKey, number: int, noun: str) -> None:
+        """Record the number of such messages in a memory."""
+        if number > self._counts.get(key, 0):
+            self._counts[key] = number
+            self.noun = noun
+
+    @property
+    def number(self) -> int:
+        """The number of them in all memories that were read to the end."""
+        return sum(self._counts.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +58,9 @@ class Selection:
 
     Values are names, never patterns.  Values of one filter are alternatives, filters add up.
     ``since`` (inclusive) and ``until`` (exclusive) are local times without a zone, as messages
-    carry them; a message without a readable timestamp is in no period.  ``match`` is a part of the
-    text of the message, or of another that its memory has of it, case counting.  ``last`` keeps the
+    carry them; a message without a readable timestamp is in no period, and ``untimed`` counts it.
+    ``match`` is a part of the text of the message, or of another that its memory has of it, case
+    counting.  ``last`` keeps the
     newest N of what is left, per memory.  ``spare`` never selects the newest N messages of a
     memory, whatever else is asked for.
     ``keys`` are whole keys, for operations that come back to certain memories; ``done`` are those
@@ -50,6 +84,7 @@ class Selection:
     match: str | None = None
     last: int | None = None
     spare: int | None = None
+    untimed: Untimed = field(default_factory=Untimed, compare=False)
 
     def has_key(self, key: MemoryKey) -> bool:
         """Return whether the memory itself is selected."""
@@ -64,7 +99,7 @@ class Selection:
     @property
     def looks_inside(self) -> bool:
         """Return whether a message must be parsed to tell if it is selected."""
-        return bool(self.roles or self.names or self.since or self.until or self.match is not None)
+        return bool(self.roles or self.names or self.has_period or self.match is not None)
 
     @property
     def whole(self) -> bool:
@@ -86,9 +121,26 @@ class Selection:
         Raises:
             ValueError: the selection looks inside, and the message is not JSON.
         """
+        return self.judge(message, dialect) is Verdict.SELECTED
+
+    def judge(self, message: StoredMessage, dialect: Dialect = AGENTSCOPE1) -> Verdict:
+        """Return whether the message is selected, and whether a missing time alone prevents it.
+
+        Raises:
+            ValueError: as ``matches``.
+        """
         if not self.matches_outside(message.id, message.marks):
-            return False
-        return not self.looks_inside or self._matches_inside(message, dialect)
+            return Verdict.LEFT_OUT
+        if not self.looks_inside:
+            return Verdict.SELECTED
+        view = dialect.parse(message.message)
+        moment = view.moment if self.has_period else None
+        untimed = self.has_period and moment is None
+        if not (untimed or self._in_period(moment)):
+            return Verdict.LEFT_OUT
+        if not self._matches_sender(view.role, view.name) or not self._says(view, message, dialect):
+            return Verdict.LEFT_OUT
+        return Verdict.UNTIMED if untimed else Verdict.SELECTED
 
     def may_have(self, key: MemoryKey, id: str) -> bool:
         """Return whether a message of a selected memory with this id may be selected."""
@@ -104,10 +156,8 @@ class Selection:
             return False
         return self.exclude_marks.isdisjoint(marks)
 
-    def _matches_inside(self, message: StoredMessage, dialect: Dialect) -> bool:
-        view = dialect.parse(message.message)
-        if not self.matches_fields(view.role, view.name, lambda: view.moment):
-            return False
+    def _says(self, view: MessageView, message: StoredMessage, dialect: Dialect) -> bool:
+        """Return whether the text of a message contains ``match``."""
         if self.match is None or any(self.match in text for text in view.texts()):
             return True
         others = map(dialect.parse, dialect.other_texts(message.shape))
@@ -117,13 +167,21 @@ class Selection:
         self, role: str | None, name: str | None, moment: Callable[[], datetime | None]
     ) -> bool:
         """Return whether a message with this role, sender and local time may be selected."""
-        if self.roles and role not in self.roles:
-            return False
-        if self.names and name not in self.names:
-            return False
-        return not (self.since or self.until) or self._in_period(moment())
+        return self._matches_sender(role, name) and (
+            not self.has_period or self._in_period(moment())
+        )
+
+    def _matches_sender(self, role: str | None, name: str | None) -> bool:
+        return (not self.roles or role in self.roles) and (not self.names or name in self.names)
+
+    @property
+    def has_period(self) -> bool:
+        """Return whether messages are selected by their times."""
+        return self.since is not None or self.until is not None
 
     def _in_period(self, moment: datetime | None) -> bool:
+        if not self.has_period:
+            return True
         return (
             moment is not None
             and (self.since is None or moment >= self.since)
@@ -176,6 +234,7 @@ class _Sieve:
         """The last message that is not selected."""
         self._before: str | None = None
         """The last that was not even handed out."""
+        self._untimed = 0
 
     def take(self, page: Page) -> Page | None:
         """The selected messages of a page, if there are any or the memory ends."""
@@ -194,11 +253,16 @@ class _Sieve:
         for entry, before, at in self._old_enough(page):
             if before != self._before:
                 self._kept = self._before = before
-            chosen = self._where.may_have(page.memory.key, entry.id)
-            if chosen and self._where.matches(entry, self._dialect):
+            verdict = Verdict.LEFT_OUT
+            if self._where.may_have(page.memory.key, entry.id):
+                verdict = self._where.judge(entry, self._dialect)
+            if verdict is Verdict.SELECTED:
                 yield entry, self._kept, at
             else:
+                self._untimed += verdict is Verdict.UNTIMED
                 self._kept = entry.id
+        if page.last and self._untimed:
+            self._where.untimed.note(page.memory.key, self._untimed, self._dialect.noun)
 
     def _old_enough(self, page: Page) -> Iterator[_Placed]:
         """The messages that are followed by as many as are to be spared."""

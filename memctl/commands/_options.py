@@ -304,6 +304,8 @@ def takes_options(function: Callable[..., None]) -> Callable[..., None]:
             values["context"] = context
         for name, make in bundled.items():
             values[name] = made(make)
+            if make is _selection:
+                run_as_it_is(context).output.untimed = values[name].untimed
         function(**values)
 
     parameters = [*own, *last]

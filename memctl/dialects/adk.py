@@ -140,9 +140,9 @@ class Adk(RowDialect):
         self, role: str, name: str, time: str | None, blocks: Sequence[Block]
     ) -> list[dict[str, Any]]:
         found = super().rows(role, name, time, blocks)
-        for row in found:
-            moment = datetime.fromisoformat(time) if time else None
-            row["content"]["timestamp"] = moment.timestamp() if moment else 0.0
+        if time:
+            for row in found:
+                row["content"]["timestamp"] = datetime.fromisoformat(time).timestamp()
         return found
 
     def contents(self, role: str, name: str, blocks: Sequence[Block]) -> list[Any]:

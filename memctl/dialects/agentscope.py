@@ -37,6 +37,9 @@ RESULT = "tool_result"
 CALLS = ("tool_use", "tool_call")
 """The types of the call of a tool, in 1.x and in 2.x."""
 ROLES = ("user", "assistant", "system")
+NO_TIME = ""
+"""The time of a message that has none, which both versions load: 2.x keeps it, and 1.x, which takes
+the moment of loading, writes it itself in ``TablestoreMemory``."""
 
 
 class AgentScopeView(MessageView):
@@ -61,7 +64,7 @@ class AgentScopeView(MessageView):
 
     @property
     def time(self) -> str | None:
-        return self._text(self.time_field)
+        return self._text(self.time_field) or None
 
     def _text(self, field: str) -> str | None:
         found = self.value.get(field)
@@ -184,7 +187,8 @@ class AgentScopeDialect(Dialect):
     def role_and_time(self, text: bytes) -> tuple[str | None, str | None]:
         value = _object(jsonio.outline(text))
         role, time = value.get(ROLE), value.get(self.view.time_field)
-        return role if isinstance(role, str) else None, time if isinstance(time, str) else None
+        known = time if isinstance(time, str) and time != NO_TIME else None
+        return role if isinstance(role, str) else None, known
 
     def output_bytes(self, result: ToolResultBlock) -> int:
         return _bytes(result.value.get("output")) if isinstance(result.value, dict) else 0

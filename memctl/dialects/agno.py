@@ -154,9 +154,9 @@ class Agno(RowDialect):
         self, role: str, name: str, time: str | None, blocks: Sequence[Block]
     ) -> list[dict[str, Any]]:
         found = super().rows(role, name, time, blocks)
-        for row in found:
-            seconds = int(datetime.fromisoformat(time).timestamp()) if time else 0
-            row["content"]["created_at"] = seconds
+        if time:
+            for row in found:
+                row["content"]["created_at"] = int(datetime.fromisoformat(time).timestamp())
         return found
 
     def contents(self, role: str, name: str, blocks: Sequence[Block]) -> list[Any]:

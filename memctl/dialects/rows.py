@@ -23,7 +23,7 @@ import orjson
 
 from memctl import jsonio
 from memctl.dialects import agentscope
-from memctl.dialects.agentscope import CONTENT, ID, NAME, ROLE, ROLES
+from memctl.dialects.agentscope import CONTENT, ID, NAME, NO_TIME, ROLE, ROLES
 from memctl.dialects.agentscope1 import AGENTSCOPE1, TIMESTAMP, AgentScope1View
 from memctl.dialects.conversion import NOTES, Joint, Message
 from memctl.dialects.view import (
@@ -40,7 +40,6 @@ from memctl.dialects.view import (
     ToolResultBlock,
     ToolSide,
     UnknownBlock,
-    local_time,
 )
 
 TIME, METADATA, EXTRA = "time", "metadata", "extra"
@@ -48,8 +47,6 @@ COLUMN_ROLES = ("session", "user", "role", "content", "time", "order", "id", "na
 """The meanings that a column of a mapped table can have."""
 FIELDS = frozenset({ID, ROLE, NAME, TIME, METADATA})
 """The fields that a row may have beside its content."""
-NO_TIME = "1970-01-01 00:00:00.000"
-"""The timestamp in AgentScope 1.x of a message whose time is not known."""
 _FIELD = "field"
 """The name, beside the notes, of what a content had in ``note_field`` where that was no object, or
 an empty one."""
@@ -339,9 +336,9 @@ class RowJoint(Joint):
 
     def split(self, whole: Message) -> list[Message]:
         view = AgentScope1View(whole)
-        time = None if view.time == NO_TIME else local_time(view.time)
+        moment = view.moment
         blocks = [_plain(block) for block in view.blocks]
-        when = None if time is None else utc(time)
+        when = None if moment is None else utc(moment)
         return self._rows.rows(view.role or "assistant", view.name or "", when, blocks)
 
 

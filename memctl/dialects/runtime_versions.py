@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from memctl import jsonio
-from memctl.dialects.agentscope import CONTENT, ID, NAME, ROLE, ROLES
+from memctl.dialects.agentscope import CONTENT, ID, NAME, NO_TIME, ROLE, ROLES
 from memctl.dialects.agentscope1 import AGENTSCOPE1, TIMESTAMP, AgentScope1View
 from memctl.dialects.conversion import Joint, Message
 from memctl.dialects.runtime import RUNTIME, RuntimeView, type_of
@@ -20,9 +20,6 @@ from memctl.dialects.view import (
     ToolCallBlock,
     UnknownBlock,
 )
-
-_NO_TIME = "1970-01-01 00:00:00.000"
-"""The runtime does not keep the time of a message."""
 
 
 class RuntimeVersions(Joint):
@@ -53,7 +50,7 @@ class RuntimeVersions(Joint):
             ROLE: role,
             CONTENT: content,
             "metadata": dict(metadata) if isinstance(metadata, dict) else {},
-            TIMESTAMP: _NO_TIME,
+            TIMESTAMP: NO_TIME,  # the runtime keeps none
         }
 
     def split(self, whole: Message) -> list[Message]:

@@ -16,12 +16,11 @@ import orjson
 
 from memctl import jsonio
 from memctl.dialects import agentscope1, agentscope2
-from memctl.dialects.agentscope import CONTENT, ID, NAME, RESULT, ROLE, ROLES
+from memctl.dialects.agentscope import CONTENT, ID, NAME, NO_TIME, RESULT, ROLE, ROLES
 from memctl.dialects.conversion import Joint, Message
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d(?::\d\d(?:\.\d{3}(?:\d{3})?)?)?")
 """A time as both versions write it, but for the character between date and time."""
-_NO_TIME = "1970-01-01T00:00:00"
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _URL = re.compile(
     r"(?i:https?|wss?|ftp)://[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*(?::\d{1,4})?(?:[/?#].*)?|(?:data|file):.+",
@@ -140,13 +139,13 @@ def _shorten(part: Message) -> None:
 def _to_iso(time: Any) -> str:
     if isinstance(time, str) and _TIME.fullmatch(time):
         return time.replace(" ", "T")
-    return _NO_TIME
+    return NO_TIME
 
 
 def _from_iso(time: Any) -> str:
     if isinstance(time, str) and _TIME.fullmatch(time):
         return time.replace("T", " ")
-    return _clean(time) if isinstance(time, str) else _NO_TIME.replace("T", " ")
+    return _clean(time) if isinstance(time, str) else NO_TIME
 
 
 def _clean(text: str) -> str:

@@ -37,9 +37,11 @@ class Report:
     of_run: bool = False
 
 
-def write_json(report: Report, warnings: list[str], error: MemctlError | None) -> None:
-    """Write one object, as the contract of the command line has it."""
-    data: dict[str, Any] = {"schema": f"memctl/{report.command}/1", **report.data()}
+def write_json(
+    report: Report, more: dict[str, Any], warnings: list[str], error: MemctlError | None
+) -> None:
+    """Write one object, as the contract of the command line has it; ``more`` follows the data."""
+    data: dict[str, Any] = {"schema": f"memctl/{report.command}/1", **report.data(), **more}
     data["warnings"] = warnings
     if error is not None:
         data["error"] = _error(error)

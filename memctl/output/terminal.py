@@ -23,6 +23,8 @@ from memctl.ops.report import (
     SummaryProgress,
     Total,
 )
+from memctl.output.numbers import count
+from memctl.selection import Untimed
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -87,6 +89,8 @@ class Output:
     listing: Listing | None = None
     """A report in JSON of which rows may have been written; it goes before ``report``."""
     warnings: list[str] = field(default_factory=list)
+    untimed: Untimed = field(default_factory=Untimed)
+    """What the selection of the run leaves out because it has no time."""
     left_out: dict[MemoryKey, Failure] = field(default_factory=dict)
     """The damaged memories that were left out of what was read."""
     read: bool = False
@@ -233,21 +237,27 @@ class Output:
 
     def emit(self, error: MemctlError | None = None) -> None:
         """Write the report; with an error, as far as there is something to report."""
+        more = {}
+        if self.untimed.number:
+            more = {"untimed": self.untimed.number}
+            found = count(self.untimed.number, self.untimed.noun)
+            self.warn(f"{found} without a time: a selection by time leaves out such messages")
         if self.listing is not None:
+            self.listing.tail |= more
             self.listing.close(self.warnings, error)
             self.listing = None
         elif self.report is not None:
-            self._write(self.report, error)
+            self._write(self.report, more, error)
         else:
             return
         sys.stdout.flush()  # what cannot be written is an error
 
-    def _write(self, report: Report, error: MemctlError | None) -> None:
+    def _write(self, report: Report, more: dict[str, Any], error: MemctlError | None) -> None:
         from memctl.output import report as forms  # only a run that reports needs them
 
         match self.format:
             case Format.JSON:
-                forms.write_json(report, self.warnings, error)
+                forms.write_json(report, more, self.warnings, error)
             case Format.NDJSON:
                 forms.write_ndjson(report.rows())
             case Format.CSV:

@@ -20,7 +20,7 @@ from memctl.errors import BadData
 from memctl.model import Memory, StoredMessage
 from memctl.ops.compress.transcript import TranscriptMessage, transcribe
 from memctl.ops.marks import COMPRESSED, SUMMARY
-from memctl.selection import Selection
+from memctl.selection import Selection, Verdict
 from memctl.summarizer import Turn
 from memctl.summary import TEMPLATE
 
@@ -160,6 +160,7 @@ class CompressionPlanner:
         """Calls and results of which one half may not be selected."""
         self._earlier = memory.summary or ""
         self._gone = 0
+        self._untimed = 0
 
     def take(self, entry: StoredMessage) -> PlannedMessage:
         """Return the next message with its status.
@@ -187,7 +188,11 @@ class CompressionPlanner:
                 None,
                 entry.message,
             )
-        chosen = self._where.matches(entry, self._dialect)
+        verdict = self._where.judge(entry, self._dialect)
+        if verdict is Verdict.UNTIMED:
+            self._untimed += 1
+            self._where.untimed.note(self._memory.key, self._untimed, self._dialect.noun)
+        chosen = verdict is Verdict.SELECTED
         position = self._add(found, chosen=chosen)
         if not chosen:
             return PlannedMessage(

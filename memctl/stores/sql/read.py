@@ -523,7 +523,7 @@ def _by_role(database: Database, condition: str) -> str:
         f"SELECT {dialect.user} AS user_id, m.session_id AS session_id, "
         f"{dialect.short_field('role')} AS role, "
         f"{dialect.huge.sized(dialect.message_size())} AS size, "
-        f"{dialect.short_field('timestamp')} AS at "
+        f"NULLIF({dialect.short_field('timestamp')}, '') AS at "
         f"FROM {dialect.source()} {dialect.fields_join()} "
         f"WHERE {condition} {dialect.subquery_barrier}) AS found "
         f"GROUP BY {_exactly(database, 'user_id', 'session_id', 'role')}"
