@@ -299,6 +299,8 @@ class Store(ABC):
         """The label of the store that is copied here: an archive notes it."""
         self.warnings: list[str] = []
         """Lines for the operator, such as one about messages that were left out."""
+        self.details: list[str] = []
+        """Lines that ``--verbose`` shows, on how the store was opened."""
         self.left_out = LeftOut()
         self.skips_damage = False
         self.damage: list[Finding] = []

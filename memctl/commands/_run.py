@@ -107,7 +107,8 @@ async def opened(store: Store, output: Output) -> AsyncGenerator[Store]:
     """An open store, whose warnings reach the operator, and what it left out."""
     async with store:
         gc.freeze()  # what was imported for the store stays, too
-        output.detail(f"opened {store.label} ({store.kind})", "opened", store=store.label)
+        for text in [f"opened {store.label} ({store.kind})", *store.details]:
+            output.detail(text, "opened", store=store.label)
         try:
             yield store
         finally:

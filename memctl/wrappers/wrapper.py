@@ -32,6 +32,7 @@ class StoreWrapper(Store):
         self._store = store
         self.kind = store.kind  # type: ignore[misc]
         self.warnings = store.warnings
+        self.details = store.details
         self.left_out = store.left_out
 
     @property
@@ -50,6 +51,7 @@ class StoreWrapper(Store):
         await self._store.open(mode)
         self.location = self._store.location
         self.warnings = self._store.warnings
+        self.details = self._store.details
         self.left_out = self._store.left_out
 
     async def close(self) -> None:

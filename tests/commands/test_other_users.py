@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import resource
 import shutil
+import signal
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -18,7 +20,16 @@ from memctl.model import MemoryKey
 from memctl.stores.locks import FileLock
 from memctl.testing import samples
 from tests.support.cli import Run, fill
-from tests.support.other_user import OTHER, ROOT, can_be_plain, give_away, run_plain, take_back
+from tests.support.other_user import (
+    OTHER,
+    ROOT,
+    can_be_plain,
+    give_away,
+    run_plain,
+    start_plain,
+    take_back,
+)
+from tests.support.processes import wait_until
 
 pytestmark = pytest.mark.skipif(
     not can_be_plain(), reason="root cannot run memctl without root's rights here"
@@ -86,7 +97,7 @@ def test_store_that_may_not_be_read(theirs: Path, tmp_path: Path, name: str) -> 
     assert (found.returncode, json.loads(found.stdout)["error"]["code"]) == (3, "unavailable")
 
 
-@pytest.mark.parametrize("name", [name for name in STORES if name != "wal.db"])
+@pytest.mark.parametrize("name", STORES)
 def test_store_that_may_only_be_read(theirs: Path, tmp_path: Path, name: str) -> None:
     before = contents(theirs)
     give_away(theirs, 4)
@@ -98,22 +109,117 @@ def test_store_that_may_only_be_read(theirs: Path, tmp_path: Path, name: str) ->
     for command, words in CHANGES.items():
         if (command, name) == ("erase", "kyoto.json"):  # a state does not say whose it is
             continue
-        refused(run_plain(command, store, *words), "no permission", "readonly", "unable to open")
-    refused(run_plain("mark", "add", store, "new"), "no permission")
-    words = ("--on-conflict", "replace")
-    refused(run_plain("import", tmp_path / "copy.ndjson", store, *words), "no permission")
+        refused(run_plain(command, store, *words), "no permission", "readonly", "cannot write")
+    refused(run_plain("mark", "add", store, "new"), "no permission", "cannot write")
+    words = ("import", tmp_path / "copy.ndjson", store, "--on-conflict", "replace")
+    refused(run_plain(*words), "no permission", "cannot write")
     assert contents(theirs) == before
     assert not run_folders()
 
 
-def test_database_in_wal_mode_that_may_only_be_read(theirs: Path) -> None:
+LAYOUTS = ["agentscope2", "agno", "openai-agents&owner=ada", "langchain&owner=ada"]
+
+
+def unfinished(theirs: Path, name: str, mode: str) -> Path:
+    """Copy a database as a program that was killed leaves it; return the copy.
+
+    The last message is in the log alone, or the first one only in the journal.
+    """
+    source = theirs / name
+    copy = theirs / "killed" / name
+    copy.parent.mkdir()
+    with closing(sqlite3.connect(source, isolation_level=None)) as database:
+        database.execute(f"PRAGMA journal_mode = {mode}")
+        database.execute("PRAGMA cache_size = 1")  # changes go to the file before they are made
+        database.execute("BEGIN")
+        if mode == "wal":
+            [last] = database.execute('SELECT id FROM message ORDER BY "index" DESC').fetchone()
+            database.execute(
+                "UPDATE message SET msg = json_set(msg, '$.content', 'from the log') WHERE id = ?",
+                [last],
+            )
+            database.execute("COMMIT")
+        else:
+            database.execute("UPDATE message SET msg = hex(randomblob(20000))")
+        for end in ("", "-wal", "-journal"):
+            if os.path.exists(f"{source}{end}"):
+                shutil.copy(f"{source}{end}", f"{copy}{end}")
+    return copy
+
+
+@pytest.mark.parametrize(("mode", "end"), [("wal", "-wal"), ("delete", "-journal")])
+def test_database_that_was_being_written_may_only_be_read(
+    theirs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str, end: str
+) -> None:
+    """What is in its log counts, and what is in its journal is rolled back, in a private copy."""
+    copy = unfinished(theirs, "m.db", mode)
+    assert Path(f"{copy}{end}").exists()
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
     before = contents(theirs)
     give_away(theirs, 4)
-    for command in ("inspect", "export"):
-        found = run_plain(command, theirs / "wal.db")
-        refused(found, "SQLite cannot write to its folder")
-        assert "WAL mode" in found.stderr
+    shown = run_plain("inspect", copy, "--json", "-v")
+    assert json.loads(shown.stdout)["totals"]["messages"] == 20, shown.stderr
+    assert f"{copy} is read through a private copy: {temporary}" in shown.stderr
+    assert "private" not in run_plain("inspect", copy).stderr
+    exported = run_plain("export", copy, "-o", tmp_path / "a.ndjson")
+    assert exported.returncode == 0, exported.stderr
+    text = (tmp_path / "a.ndjson").read_text()
+    assert text.count("from the log") == (mode == "wal")
+    assert text.count('"content":') == 20
+    assert run_plain("doctor", copy).returncode in (0, 6)  # the samples have marks without summary
+    assert run_plain("delete", copy, "--all", "--dry-run").returncode == 0
+    refused(run_plain("delete", copy, "--all", "--yes"), "cannot write", "readonly")
     assert contents(theirs) == before
+    assert not list(temporary.iterdir())
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_database_in_wal_mode_of_another_layout_may_only_be_read(
+    run: Run, theirs: Path, layout: str
+) -> None:
+    path = theirs / "other.db"
+    words = ("migrate", theirs / "m.db", f"sqlite:///{path}?layout={layout}", "--lossy")
+    assert run(*words).exit_code == 0
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("PRAGMA journal_mode = WAL")
+    expected = json.loads(run_plain("inspect", path, "--json").stdout)["totals"]
+    assert expected["messages"]
+    for end in ("-wal", "-shm"):
+        Path(f"{path}{end}").unlink(missing_ok=True)
+    give_away(theirs, 4)
+    found = run_plain("inspect", path, "--json")
+    assert json.loads(found.stdout)["totals"] == expected
+
+
+def test_private_copy_without_room(theirs: Path) -> None:
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+
+    give_away(theirs, 4)
+    found = run_plain("inspect", theirs / "wal.db", preexec_fn=limit)
+    refused(found, "private copy")
+    assert "set TMPDIR" in found.stderr
+
+
+def test_private_copy_goes_when_the_run_is_stopped(
+    theirs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(sqlite3.connect(theirs / "wal.db")) as database:
+        database.execute("CREATE TABLE large (data BLOB)")
+        database.execute("INSERT INTO large VALUES (zeroblob(200000000))")
+        database.commit()
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    give_away(theirs, 4)
+    started = start_plain("export", theirs / "wal.db", "-o", tmp_path / "a.ndjson")
+    wait_until(lambda: any(temporary.iterdir()))
+    started.send_signal(signal.SIGINT)
+    started.communicate()
+    assert started.returncode in (0, 130)  # it may have been quicker
+    assert not list(temporary.iterdir())
 
 
 @pytest.mark.parametrize("name", ["new.db", "new.ndjson", "new.json", "new/"])

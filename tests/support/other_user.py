@@ -35,6 +35,12 @@ def run_plain(*arguments: object, **settings: Any) -> subprocess.CompletedProces
     )
 
 
+def start_plain(*arguments: object) -> subprocess.Popen[bytes]:
+    """Start memctl as ``run_plain`` runs it."""
+    words = [*_PLAIN, *MEMCTL, *map(str, arguments)]
+    return subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
 def give_away(path: Path, rights: int) -> None:
     """Give a file or a tree to another user; ``rights`` (such as 0o4) are what is left to us.
 

@@ -1352,6 +1352,7 @@ class Agentscope2Store(Store):
     def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
         super().__init__(location, mode)
         self.database = self.database_class(location, self.label)
+        self.details = self.database.details
         self.tables = Agentscope2Database(self.database)
         self.agent = agent_of(location)
 

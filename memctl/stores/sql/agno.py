@@ -116,6 +116,7 @@ class AgnoStore(SimpleStore):
     def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
         super().__init__(location, mode)
         self.database = self.database_class(location, self.label)
+        self.details = self.database.details
         self._sessions = location.options.get("table", SESSIONS)
         custom = "table" in location.options
         self._runs = f"{self._sessions}_runs" if custom else RUNS

@@ -99,6 +99,8 @@ class Database(ABC):
         self.location = location
         self.label = label
         self.mode = OpenMode.READ
+        self.details: list[str] = []
+        """See ``Store.details``."""
         self.dialect = self.dialect_class()
         self.damaged: dict[MemoryKey, Failure] = {}
         """The memories that are known to be damaged, and why."""

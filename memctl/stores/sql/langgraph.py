@@ -70,6 +70,7 @@ class LangGraphStore(Store):
     def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
         super().__init__(location, mode)
         self.database = self.database_of(location)
+        self.details = self.database.details
         self._namespace = location.options.get("namespace", "")
 
     # Specific to a database

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
+import threading
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import replace
@@ -39,7 +40,14 @@ from memctl.stores.sql.sqlite_driver import (
     connect,
     open_driver,
 )
-from memctl.stores.sql.sqlite_files import HINT, LARGE_BYTES, SnapshotCopy, recover, remove_journal
+from memctl.stores.sql.sqlite_files import (
+    HINT,
+    LARGE_BYTES,
+    PrivateCopy,
+    SnapshotCopy,
+    recover,
+    remove_journal,
+)
 from memctl.stores.sql.store import SqlStore
 from memctl.stores.sql.table import TableStore
 
@@ -52,7 +60,6 @@ SEARCH_ROWS = 50_000
 FIRST_ROW = -(2**63)
 
 _CANNOT_OPEN = "check who owns the file and its folder, and the limit of open files (ulimit -n)"
-_NEEDS_FOLDER = "make the folder writable: a database in WAL mode needs that even to be read"
 _OCTETS = sqlite3.sqlite_version_info >= (3, 43)
 """True where SQLite tells the size of a text without loading it."""
 _STAGED_KEYS = "memctl.staged_keys"
@@ -219,6 +226,10 @@ class SqliteDialect(Dialect):
         )
 
 
+def _uri(path: Path, mode: str) -> str:
+    return f"file:{quote(os.fsencode(path.absolute()))}?mode={mode}"
+
+
 class SqliteDatabase(Database):
     """A SQLite file; opened read-only unless it is to be written."""
 
@@ -231,6 +242,9 @@ class SqliteDatabase(Database):
     def __init__(self, location: Location, label: str) -> None:
         super().__init__(location, label)
         self.snapshot_copy = SnapshotCopy()
+        self._private_copy = PrivateCopy(location.path, label)
+        self._opening = threading.Lock()
+        """Each connection is opened in a thread of its own."""
         self._connections: list[Connection] = []
         """Connections that were opened, and may not have ended."""
         self._file_lock = FileLock(location.path, label)
@@ -250,12 +264,9 @@ class SqliteDatabase(Database):
         if self.mode.creates and not path.parent.is_dir():
             raise missing(path, self.label, folder=True)
         mode = "rwc" if self.mode.creates else "rw" if self.mode.writes else "ro"
-        uri = f"file:{quote(os.fsencode(path.absolute()))}?mode={mode}"
 
         def connect_driver(call: Call) -> Driver:
-            if not self.mode.creates:
-                recover(path, call)
-            self._driver = open_driver(uri, call)
+            self._driver = self._open_driver(path, mode, call)
             if self.mode.writes:
                 remove_journal(self._driver, path)
             add_functions(self._driver)
@@ -273,6 +284,31 @@ class SqliteDatabase(Database):
             "sqlite+aiosqlite://", async_creator=connected, poolclass=NullPool
         )
 
+    def _open_driver(self, path: Path, mode: str, call: Call) -> Driver:
+        """Open a connection to the file, or to a private copy if SQLite cannot read it in place.
+
+        Raises:
+            sqlite3.Error: as ``open_driver``.
+            MemctlError: as ``PrivateCopy.make``.
+        """
+        with self._opening:
+            if self._private_copy.path is not None:
+                return open_driver(_uri(self._private_copy.path, "rw"), call)
+            try:
+                if not self.mode.creates:
+                    recover(path, call)
+                driver = open_driver(_uri(path, mode), call)
+                if not self.mode.writes:
+                    driver.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchall()
+                return driver
+            except sqlite3.Error as error:
+                if self.mode.writes or not self._private_copy.is_needed(error):
+                    raise
+            copy = self._private_copy.make(call)
+            self.details.append(f"{self.label} is read through a private copy: {copy}")
+            recover(copy, call)
+            return open_driver(_uri(copy, "rw"), call)
+
     async def identity(self) -> str:
         return f"file:{same_file(self.location.path)}"
 
@@ -288,6 +324,7 @@ class SqliteDatabase(Database):
             # aiosqlite lets its threads end by themselves; their last callbacks need the loop.
             while self._connections:
                 await self._connections.pop().end()
+            self._private_copy.remove()
 
     # Errors
 
@@ -308,12 +345,17 @@ class SqliteDatabase(Database):
             return BadData(f"{self.label}: {text}", RECOVER)
         if code in (sqlite3.SQLITE_FULL,):
             return Unavailable(f"{self.label}: {text}", "free some space and run again")
+        if name == "SQLITE_READONLY_DIRECTORY" or (
+            name.startswith("SQLITE_CANTOPEN") and self._folder_refuses_files()
+        ):
+            return Unavailable(
+                f"{self.label}: SQLite cannot write to its folder",
+                "make the file and its folder writable",
+            )
         if name.startswith("SQLITE_CANTOPEN"):
             return Unavailable(f"{self.label}: {text}", _CANNOT_OPEN)
         if name == "SQLITE_READONLY_ROLLBACK":
             return Unavailable(f"{self.label}: {text}", HINT)
-        if name == "SQLITE_READONLY_DIRECTORY":
-            return Unavailable(f"{self.label}: SQLite cannot write to its folder", _NEEDS_FOLDER)
         if name.startswith("SQLITE_READONLY"):
             return Unavailable(f"{self.label}: {text}", "make the file and its folder writable")
         if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
@@ -323,6 +365,10 @@ class SqliteDatabase(Database):
         if isinstance(error, sqlite3.IntegrityError | sqlite3.DataError | UnicodeEncodeError):
             return None
         return Unavailable(f"{self.label}: {text}")
+
+    def _folder_refuses_files(self) -> bool:
+        path = same_file(self.location.path)
+        return os.access(path, os.R_OK) and not os.access(os.path.dirname(path), os.W_OK)
 
     def is_duplicate_key(self, error: BaseException) -> bool:
         return getattr(error, "sqlite_errorcode", None) in _DUPLICATE_KEY

@@ -9,6 +9,7 @@ from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from urllib.parse import quote
 
+from memctl.errors import Lost, Unavailable
 from memctl.location import same_file
 from memctl.stores.files import temporary_folder
 from memctl.stores.sql.sqlite_driver import Call, Connection, open_driver
@@ -22,6 +23,15 @@ COPIED_PER_SECOND = 500_000_000
 
 _BACKUP_PAGES = 10_000
 """Pages that are copied at a time."""
+_COPIED_BYTES = 4 * 1024 * 1024
+_COPY_ATTEMPTS = 3
+_ENDS = "", "-wal", "-journal"
+"""The ends of the names of a database and of what belongs to it: its log, or its journal."""
+_HEADER_BYTES, _WRITE_VERSION, _WAL = 20, 18, b"\2\2"
+"""The bytes of the header that have the versions for writing and reading, and what both are in WAL
+mode: https://sqlite.org/fileformat2.html"""
+_NEEDS_WRITING = "SQLITE_CANTOPEN", "SQLITE_READONLY"
+"""The errors of SQLite where it would have to write to read."""
 
 
 class SnapshotCopy:
@@ -80,6 +90,92 @@ class SnapshotCopy:
     def remove(self) -> None:
         """Remove the copy, if there is one."""
         self._folder.close()
+
+
+class PrivateCopy:
+    """The copy of a database that may be read, but not by SQLite, which would have to write.
+
+    In WAL mode SQLite makes the files of the log, in the folder of the database.  A transaction
+    that was cut short is rolled back first.
+    """
+
+    def __init__(self, path: Path, label: str) -> None:
+        self._source = path
+        self._label = label
+        self._folder = ExitStack()
+        self.path: Path | None = None
+        """The copy, once it was made."""
+
+    def is_needed(self, error: sqlite3.Error) -> bool:
+        """Return whether a copy can be read where SQLite ended with this error."""
+        if not error.sqlite_errorname.startswith(_NEEDS_WRITING):
+            return False
+        try:
+            with open(self._source, "rb") as file:
+                in_wal_mode = file.read(_HEADER_BYTES)[_WRITE_VERSION:] == _WAL
+        except OSError:  # for whatever reason, SQLite told it
+            return False
+        return in_wal_mode or _journal(self._source).exists()
+
+    def make(self, call: Call) -> Path:
+        """Copy the file and its log or journal, readable by this user alone.
+
+        Raises:
+            Lost: another program writes to the file all the time.
+            Unavailable: the system refuses.
+            sqlite3.OperationalError: the call was cancelled.
+        """
+        try:
+            copy = self._folder.enter_context(temporary_folder()) / "copy.db"
+            for _ in range(_COPY_ATTEMPTS):
+                before = self._stamps()
+                for end in before:
+                    _copy_file(Path(f"{same_file(self._source)}{end}"), Path(f"{copy}{end}"), call)
+                if before == self._stamps():
+                    self.path = copy
+                    return copy
+                for end in _ENDS:
+                    Path(f"{copy}{end}").unlink(missing_ok=True)
+        except OSError as error:
+            self.remove()
+            raise Unavailable(
+                f"{self._label} can only be read through a private copy, which fails: "
+                f"{error.strerror}",
+                "set TMPDIR to a folder with enough space, or make the folder of the database "
+                "writable",
+            ) from error
+        raise Lost(
+            f"{self._label} changes while it is copied",
+            "make its folder writable, so that it need not be copied, or try again",
+        )
+
+    def _stamps(self) -> dict[str, tuple[int, int]]:
+        """Return sizes and times of the files that there are, by the ends of their names."""
+        found = {}
+        for end in _ENDS:
+            with suppress(FileNotFoundError):
+                about = os.stat(f"{same_file(self._source)}{end}")
+                found[end] = about.st_size, about.st_mtime_ns
+        return found
+
+    def remove(self) -> None:
+        """Remove the copy, if there is one."""
+        self.path = None
+        self._folder.close()
+
+
+def _copy_file(source: Path, target: Path, call: Call) -> None:
+    """Copy a file, unless the call is cancelled.
+
+    Raises:
+        OSError: the system refuses.
+        sqlite3.OperationalError: the call was cancelled.
+    """
+    with open(source, "rb") as file, open(target, "wb") as copy:
+        while piece := file.read(_COPIED_BYTES):
+            if call.cancelled:
+                raise sqlite3.OperationalError("interrupted")
+            copy.write(piece)
 
 
 HINT = "a program was killed while it wrote to it: make the file and its folder writable"

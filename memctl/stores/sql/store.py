@@ -51,6 +51,7 @@ class SqlStore(Store):
     def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
         super().__init__(location, mode)
         self.database = self.database_class(location, self.label)
+        self.details = self.database.details
         self._other: str | None = None
         """The layout of the tables, where it is not this one."""
 

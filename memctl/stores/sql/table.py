@@ -149,6 +149,7 @@ class TableStore(Store):
         self.mapping = mapping_of(location.options)
         self.dialect = self.mapping.dialect
         self.database = self.database_class(location, self.label)
+        self.details = self.database.details
         self.features = replace(
             self.features,
             empty=self.mapping.keeps_state,
