@@ -160,6 +160,10 @@ class Features:
     retired: bool = False
     """No program reads its format any more: nothing new is written but what an archive of it
     brings back."""
+    columns: frozenset[str] = frozenset()
+    """The columns that a message may have values of, in its ``extra``."""
+    filled_columns: frozenset[str] = frozenset()
+    """Those that the database fills where a message has none: that makes no message different."""
     ambiguous_names: bool = False
     """Its names can be read in several ways, until ``resolve_names`` says what may be in it."""
 

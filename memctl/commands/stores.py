@@ -89,6 +89,7 @@ def _detect(run: Run, location: Location) -> None:
             "reasons": one.reasons,
             "toml": one.toml(_alias(one, location), url),
         }
+        | ({"dialect": one.dialect} if one.dialect else {})
         for one in proposals
     ]
     run.output.report = Report(

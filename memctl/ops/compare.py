@@ -23,6 +23,7 @@ from memctl.concurrency import together
 from memctl.dialects.conversion import may_have_note, take_extras
 from memctl.dialects.fact import without_vector
 from memctl.dialects.registry import DIALECTS
+from memctl.dialects.rows import EXTRA
 from memctl.dialects.view import Dialect
 from memctl.errors import BadData
 from memctl.model import PAGE_BYTES, Memory, MemoryKey, Page, StoredMessage
@@ -71,10 +72,13 @@ class Hasher:
     makes no difference where they were cut.
     """
 
-    def __init__(self, form: Precision, *, mark_order: bool) -> None:
+    def __init__(
+        self, form: Precision, *, mark_order: bool, filled: frozenset[str] = frozenset()
+    ) -> None:
         self.messages = 0
         self._form = form
         self._mark_order = mark_order
+        self._filled = filled
         self._ids = sha256()
         self._id_lengths = sha256()
         self._marks = sha256()
@@ -106,7 +110,7 @@ class Hasher:
         if self._form is Precision.TEXT:
             contents = [entry.message for entry in entries]
         else:
-            contents = [content(entry, self._form) for entry in entries]
+            contents = [content(entry, self._form, self._filled) for entry in entries]
         lengths = array("Q", map(len, contents))
         self._content_lengths.update(lengths.tobytes())
         if sum(lengths) <= 2 * PAGE_BYTES:
@@ -180,8 +184,10 @@ def encode_marks(entry: StoredMessage, *, mark_order: bool) -> bytes:
     return "\0".join(_in_order(entry, mark_order=mark_order)).encode("utf-8", "surrogatepass")
 
 
-def content(entry: StoredMessage, form: Precision) -> bytes:
+def content(entry: StoredMessage, form: Precision, filled: frozenset[str] = frozenset()) -> bytes:
     """The message as comparable bytes; by value without settings, which are compared apart.
+
+    By value, the columns called ``filled`` do not count.
 
     Raises:
         BadData: it is not JSON (only where values are compared).
@@ -193,9 +199,22 @@ def content(entry: StoredMessage, form: Precision) -> bytes:
         if may_have_note(text):
             value, extras = _noted_extras(text)
             text = jsonio.dumps(value) if extras else text
+        if filled:
+            text = _without_columns(text, filled)
         return jsonio.canonical(text)
     except ValueError as error:
         raise BadData(f"the message {entry.id!r} is not JSON: {error}") from error
+
+
+def _without_columns(text: bytes, names: frozenset[str]) -> bytes:
+    """Return a message without these columns in its ``extra``."""
+    value = jsonio.loads(text)
+    extra = value.get(EXTRA) if isinstance(value, dict) else None
+    if not isinstance(extra, dict) or names.isdisjoint(extra):
+        return text
+    left = {name: one for name, one in extra.items() if name not in names}
+    del value[EXTRA]
+    return jsonio.dumps(value | ({EXTRA: left} if left else {}))
 
 
 _KEEP_EXTRA = [name for name, dialect in DIALECTS.items() if dialect.keeps_extra]
@@ -325,6 +344,8 @@ class Comparability:
     """True if the vectors of facts come from the same model on both sides."""
     file_times: bool = True
     """True if the times of facts count that are files; not where one side is a folder of them."""
+    filled: frozenset[str] = frozenset()
+    """The columns that the target's database fills, and that the source has not."""
 
     @classmethod
     def of(cls, source: Store, target: Store) -> Comparability:
@@ -343,13 +364,16 @@ class Comparability:
             source.dialect.facts,
             made is not None and kept is not None and made.fits(kept),
             not (here.file_times or there.file_times),
+            there.filled_columns - here.columns
+            if here.columns or is_converted(source) or is_converted(target)
+            else frozenset(),
         )
 
     def hasher(self, form: Precision) -> Hasher:
         """Return a new digest of the messages of a memory."""
         if self.facts:
             return FactHasher(form, vectors=self.vectors, file_times=self.file_times)
-        return Hasher(form, mark_order=self.mark_order)
+        return Hasher(form, mark_order=self.mark_order, filled=self.filled)
 
     def content(self, entry: StoredMessage, form: Precision) -> bytes:
         """Return a message as comparable bytes; see ``content`` and ``fact_content``.
@@ -359,7 +383,7 @@ class Comparability:
         """
         if self.facts:
             return fact_content(entry, form, vectors=self.vectors, file_times=self.file_times)
-        return content(entry, form)
+        return content(entry, form, self.filled)
 
     def summaries_differ(self, source: bytes | None, target: bytes | None) -> bool:
         """Return whether two digests are those of different summaries.

@@ -531,3 +531,70 @@ def test_undo_restores_a_text_beside_json(run: Any, tmp_path: Path) -> None:
     assert run("delete", url(path), "--role", "user", "-y").exit_code == 0
     assert run("undo", "--store", url(path), "-y").exit_code == 0
     assert dump(path) == before
+
+
+FILLED = {
+    "sqlite": ("INTEGER PRIMARY KEY AUTOINCREMENT", "TEXT", "TIMESTAMP"),
+    "postgresql": ("INTEGER GENERATED ALWAYS AS IDENTITY PRIMARY KEY", "TEXT", "TIMESTAMPTZ"),
+    "mysql": ("INTEGER PRIMARY KEY AUTO_INCREMENT", "VARCHAR(80)", "TIMESTAMP"),
+}
+
+
+@pytest.mark.parametrize("engine", FILLED)
+@pytest.mark.parametrize("time", ["at", "made"])
+def test_what_the_database_fills_is_no_difference(
+    run: Any, request: pytest.FixtureRequest, tmp_path: Path, engine: str, time: str
+) -> None:
+    """Keys, defaults, and columns that it computes; a message without a time stays so."""
+    is_file = engine == "sqlite"
+    place = str(request.getfixturevalue("tmp_path" if is_file else f"{engine}_url"))
+    place = f"sqlite:///{place}/filled.db" if is_file else place
+    key, text, moment = FILLED[engine]
+    ask(
+        place,
+        f"CREATE TABLE chats (nr {key}, chat {text}, role {text}, body {text}, at {moment} NULL, "
+        f"made {moment} NOT NULL DEFAULT CURRENT_TIMESTAMP, state {text} DEFAULT 'new', "
+        "size INTEGER GENERATED ALWAYS AS (LENGTH(body)) STORED)",
+    )
+    store = f"{place}{'&' if '?' in place else '?'}layout=table&table=chats"
+    store += f"&columns=session:chat,role:role,content:body,time:{time}"
+    source = tmp_path / "s.jsonl"
+    source.write_text(json.dumps({"messages": [{"role": "user", "content": "hello"}]}))
+    report(run("migrate", str(source), store, "--lossy", "--json"))
+    assert report(run("verify", str(source), store, "--json"))["differences"] == []
+    again = report(run("migrate", str(source), store, "--lossy", "--json"))
+    assert again["memories"]["unchanged"] == 1
+    [row] = ask(place, "SELECT state, size, at FROM chats")
+    assert row == ("new", 5, None)
+    plan = report(run("delete", store, "--older-than", "7d", "--dry-run", "--json"))
+    assert (plan["messages"]["selected"], plan["untimed"]) == (0, 1)
+    ask(place, "UPDATE chats SET state = NULL")
+    before = ask(place, "SELECT * FROM chats")
+    assert run("delete", store, "--all", "-y").exit_code == 0
+    assert run("undo", "--store", store, "-y").exit_code == 0
+    assert ask(place, "SELECT * FROM chats") == before
+
+
+def test_messages_without_a_time_keep_their_place_among_others(run: Any, tmp_path: Path) -> None:
+    """In layouts that order messages by time, also where a note has no place."""
+    first, more = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
+    about = {"time": "2025-03-01T12:00:00+00:00"}
+    said = [{"role": "user", "content": f"text {n}"} for n in range(4)]
+    said[1] |= {"memctl": about}
+    for path in first, more:
+        path.write_text(json.dumps({"messages": said}))
+    for layout in ("llamaindex", "openai-agents", "adk&app=x"):
+        place = f"sqlite:///{tmp_path}/{layout[:3]}.db?layout={layout}"
+        result = run("migrate", str(first), place, "--lossy", "--json")
+        moved = report(result, 6 if layout == "openai-agents" else 0)
+        found = [json.loads(one.message) for one in contents(place)[MemoryKey("", "000001")]]
+        assert [text(one) for one in found] == [f"text {n}" for n in range(4)]
+        plan = report(run("delete", place, "--until", "2999-01-01", "-n", "--json"))
+        timed = 3 if layout == "openai-agents" else 1
+        assert (plan["messages"]["selected"], plan["untimed"]) == (timed, 4 - timed)
+        assert any("2 without one got" in one for one in moved["warnings"]) == (timed == 3)
+
+
+def text(message: dict[str, Any]) -> str:
+    """Return what a message of any framework says."""
+    return next(part for part in json.dumps(message).split('"') if part.startswith("text "))

@@ -59,8 +59,16 @@ class Column(NamedTuple):
     type: TypeEngine[Any]
     typed: bool
     """True where the driver takes values of the column's type alone; SQLite takes any."""
-    filled: bool = False
-    """True where every row has a value: one must be given, or there is a default."""
+    nullable: bool = True
+    default: bool = False
+    """True where the database fills a row that gives no value."""
+    computed: bool = False
+    """True where the database makes every value, and takes none."""
+
+    @property
+    def filled(self) -> bool:
+        """True where every row has a value: one must be given, or there is a default."""
+        return self.default or not self.nullable
 
     @property
     def is_integer(self) -> bool:
@@ -70,6 +78,20 @@ class Column(NamedTuple):
     def is_fraction(self) -> bool:
         """True where the column holds numbers with a fraction."""
         return isinstance(self.type, Numeric | Float)
+
+    def refusal(self, name: str) -> str:
+        """Return why the column takes no such name of a session; empty where it does."""
+        if isinstance(self.type, Uuid):
+            kind, example = "UUIDs", "a UUID in lower case, with hyphens"
+        elif self.is_integer:
+            kind, example = "numbers", "an integer"
+        else:
+            return ""
+        try:
+            plain = str(UUID(name)) if isinstance(self.type, Uuid) else str(int(name))
+        except ValueError:
+            plain = ""
+        return "" if plain == name else f"its sessions are {kind}, and {name!r} is not {example}"
 
     @property
     def is_json(self) -> bool:

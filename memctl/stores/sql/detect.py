@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -43,6 +43,16 @@ _NAMES: dict[str, tuple[str, ...]] = {
 }
 """The usual names of a column, the likeliest first."""
 _ORDER = ("position", "index", "idx", "seq", "sequence", "turn", "order", "nr", "number")
+_ITEMS = frozenset(
+    {"message", "function_call", "function_call_output", "reasoning", "item_reference"}
+)
+_SIGNS: dict[str, Callable[[dict[str, Any]], bool]] = {
+    "langchain": lambda one: isinstance(one.get("type"), str) and isinstance(one.get("data"), dict),
+    "llamaindex": lambda one: "role" in one and ("blocks" in one or "additional_kwargs" in one),
+    "adk": lambda one: "author" in one and "actions" in one,
+    "openai-agents": lambda one: one.get("type") in _ITEMS,
+}
+"""What the documents of a dialect have, and those of no other."""
 ROLES = frozenset({"user", "assistant", "system", "tool", "human", "ai", "bot", "model", "agent"})
 
 
@@ -58,6 +68,8 @@ class Proposal:
     layout: str
     columns: dict[str, str | list[str]] = field(default_factory=dict)
     reasons: list[str] = field(default_factory=list)
+    dialect: str = ""
+    """The dialect of the contents; empty where these are texts, or where the layout says it."""
 
     def toml(self, name: str, url: str) -> str:
         """Return the lines of the configuration that name it; a password goes elsewhere."""
@@ -70,6 +82,8 @@ class Proposal:
         if self.columns:
             pairs = ", ".join(f"{role} = {_text(one)}" for role, one in self.columns.items())
             lines.append(f"columns = {{ {pairs} }}")
+        if self.dialect:
+            lines.append(f"dialect = {_text(self.dialect)}")
         return "\n".join(lines)
 
 
@@ -153,7 +167,8 @@ def _fits(inspector: Inspector, layout: str, table: str) -> bool:
     assert preset.make is not None
     preset.make(preset, metadata)
     declared = {column.name for column in metadata.tables[preset.table].columns}
-    return declared == {column["name"] for column in inspector.get_columns(table)}
+    there = {column["name"] for column in inspector.get_columns(table)}
+    return declared == there or declared | set(preset.more.values()) == there
 
 
 def detect(connection: Connection) -> list[Proposal]:
@@ -169,17 +184,55 @@ def detect(connection: Connection) -> list[Proposal]:
     guessed: list[Proposal] = []
     own |= foreign_tables(connection).keys()
     for name in sorted(set(inspector.get_table_names()) - own):
-        preset = next((one for one in PRESETS if _fits(inspector, one, name)), None)
         table = Table(name, MetaData(), autoload_with=connection)
+        preset = next((one for one in PRESETS if _fits(inspector, one, name)), None)
+        if preset == "langchain" and not _is_langchain(connection, table):
+            preset = None
         if preset is not None:
-            reason = f"its columns are those of {preset}"
-            found.append(Proposal(name, _count(connection, table), preset, {}, [reason]))
+            reasons = [f"its columns are those of {preset}"]
+            more = PRESETS[preset].more if preset in PRESETS else {}
+            reasons += [f"{role} = {one}" for role, one in more.items() if one in table.columns]
+            found.append(Proposal(name, _count(connection, table), preset, {}, reasons))
             continue
-        columns, reasons = _guess(connection, table, inspector)
+        sample = _sample(connection, table)
+        columns, reasons = _guess(sample, table, inspector)
         if {"session", "content"} <= columns.keys():
             rows = _count(connection, table)
-            guessed.append(Proposal(name, rows, "table", columns, reasons))
+            content = str(columns["content"])
+            dialect = _dialect_of([row[content] for row in sample])
+            reasons += [f"dialect = {dialect}: by the contents"] if dialect else []
+            guessed.append(Proposal(name, rows, "table", columns, reasons, dialect))
     return found + guessed
+
+
+def _sample(connection: Connection, table: Table) -> Sequence[Mapping[str, Any]]:
+    return connection.execute(select(table).limit(SAMPLE)).mappings().all()  # type: ignore[return-value]
+
+
+def _is_langchain(connection: Connection, table: Table) -> bool:
+    """Return whether a table with LangChain's columns, whose names anybody may use, is one."""
+    preset = PRESETS["langchain"]
+    rows = [_document(row[preset.columns["content"]]) for row in _sample(connection, table)]
+    return not rows or any(one is not None and _SIGNS["langchain"](one) for one in rows)
+
+
+def _dialect_of(contents: Iterable[Any]) -> str:
+    """Return the dialect of which all contents are documents; empty where there is none."""
+    documents = [_document(one) for one in contents if one is not None]
+    for name, fits in _SIGNS.items():
+        if documents and all(one is not None and fits(one) for one in documents):
+            return name
+    return ""
+
+
+def _document(value: Any) -> dict[str, Any] | None:
+    """Return the JSON object that a content is; None where it is none."""
+    if isinstance(value, str) and value.startswith("{"):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            return None
+    return value if isinstance(value, dict) else None
 
 
 def _count(connection: Connection, table: Table) -> int:
@@ -187,10 +240,9 @@ def _count(connection: Connection, table: Table) -> int:
 
 
 def _guess(
-    connection: Connection, table: Table, inspector: Inspector
+    sample: Sequence[Mapping[str, Any]], table: Table, inspector: Inspector
 ) -> tuple[dict[str, str | list[str]], list[str]]:
     """Return what the columns of a table may be, and why."""
-    sample = connection.execute(select(table).limit(SAMPLE)).mappings().all()
     columns: dict[str, str | list[str]] = {}
     reasons: list[str] = []
     free = [column.name for column in table.columns]
@@ -252,12 +304,7 @@ def _is_time(format: TimeFormat, value: Any) -> bool:
 
 
 def _is_object(value: Any) -> bool:
-    if isinstance(value, str):
-        try:
-            value = json.loads(value)
-        except ValueError:
-            return False
-    return isinstance(value, dict)
+    return _document(value) is not None
 
 
 def _order(

@@ -6,7 +6,7 @@ A ``Mapping`` is what a user says in ``[stores.NAME]``, or a preset of a framewo
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from collections.abc import Mapping as Map
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -81,6 +81,8 @@ class Mapping:
     dialect: RowDialect
     user: str = ""
     """The user of all rows, where no column says whose they are."""
+    more: Map[str, str] = field(default_factory=dict)
+    """Columns as in ``columns`` that only some tables of the framework have."""
     sessions: tuple[SessionTable, ...] = ()
     """The tables with a row for each session, user or application; those of users come later."""
     app: str = ""
@@ -112,6 +114,13 @@ class Mapping:
     def keeps_state(self) -> bool:
         """True if sessions have a state, so that one without messages is something."""
         return any(one.state for one in self.sessions)
+
+    def of(self, columns: Container[str]) -> Mapping:
+        """Return the mapping of a table with these columns: those of ``more`` that it has count."""
+        more = {role: name for role, name in self.more.items() if name in columns}
+        fields = self.dialect.fields | {_BESIDE[role] for role in more}
+        dialect = type(self.dialect)(fields) if more else self.dialect
+        return replace(self, columns={**self.columns, **more}, more={}, dialect=dialect)
 
 
 def compact(value: Any) -> str:
@@ -247,12 +256,14 @@ def _adk_columns(content: Any) -> dict[str, Any]:
 
 
 PRESETS: dict[str, Mapping] = {
-    # langchain-community 0.4.2, chat_message_histories/sql.py
+    # langchain-community 0.4.2, chat_message_histories/sql.py; also langchain-postgres 0.0.19,
+    # chat_message_histories.py, whose table has a time
     "langchain": Mapping(
         "message_store",
         {"session": "session_id", "content": "message"},
         ("id",),
         LANGCHAIN,
+        more={"time": "created_at"},
         make=_langchain,
         name="langchain",
     ),

@@ -18,7 +18,7 @@ from itertools import groupby
 from math import inf, isfinite
 from typing import Any, ClassVar, NamedTuple
 
-from sqlalchemy import Connection, Integer, MetaData, String, Text, insert, inspect, select
+from sqlalchemy import Connection, Integer, MetaData, String, Text, Uuid, insert, inspect, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memctl import jsonio
@@ -78,6 +78,9 @@ _NEEDLESS = "needless"
 """That of the tables whose rows were made although the store had done without them."""
 _REMOVED = "removed"
 """That of the tables from which such rows were removed, with their states."""
+FILLED = "filled"
+"""The note, and the field of a shape, that names columns whose values are not of the message: the
+database fills them, or a row has to have one."""
 
 
 class _Refused(Exception):
@@ -195,6 +198,8 @@ class TableStore(Store):
                 partial(_examine, mapping, self.database.dialect.typed)
             )
             assert columns is not None
+        self.mapping = mapping = mapping.of(columns.all)
+        self.dialect = mapping.dialect
         rising = columns.all.get(mapping.rising)
         if not self.database.dialect.typed and rising is not None and rising.is_fraction:
             # SqliteSessionService of ADK, which keeps the order of events with one time
@@ -216,6 +221,11 @@ class TableStore(Store):
         if mapping.app and not mapping.app_name:
             self._codec.mapping = self.mapping = await self._only_app()
         self._sessions = Sessions(self._codec, self.database)
+        self.features = replace(
+            self.features,
+            columns=self._codec.extra_columns,
+            filled_columns=self._codec.filled_columns,
+        )
         if self.mode.writes:
             await self._sessions.learn()
         await self._learn(columns)
@@ -593,6 +603,8 @@ class TableStore(Store):
         if not self._codec.has_user(key):
             what = f"the rows of {visible(self.mapping.table)!r}"
             return Failure("bad-name", not_owned(what, self.mapping.user, key.user))
+        if refusal := self._codec.session_column.refusal(key.session):
+            return Failure("bad-name", f"{visible(self.mapping.table)!r}: {refusal}")
         found = held.get(key, 0)
         if mode is WriteMode.ADD and found != offset:
             return Failure("changed", f"the target holds {found} messages, not {offset}")
@@ -616,6 +628,11 @@ class TableStore(Store):
             )
 
     def _note(self, rows: _Rows) -> None:
+        if rows.untimed:
+            self.warnings.append(
+                f"{self.label} orders messages by their times, and {rows.untimed:,} without one "
+                "got that of the one before them"
+            )
         if rows.shifted:
             self.warnings.append(
                 f"{self.label} orders messages by their times, and {rows.shifted:,} were older "
@@ -772,7 +789,9 @@ def _examine(mapping: Mapping, typed: bool, connection: Connection) -> _Columns 
         return None
     columns = {
         one["name"]: Column(
-            one["name"], one["type"], typed, not one["nullable"] or one["default"] is not None
+            *(one["name"], one["type"], typed, one["nullable"]),
+            default=one["default"] is not None or bool(one.get("identity")),
+            computed=bool(one.get("computed")),
         )
         for one in inspector.get_columns(mapping.table)
     }
@@ -801,7 +820,11 @@ class RowCodec:
         self.user = f"COALESCE({self._name('user')}, '')" if "user" in named else ""
         key_and_order = dict.fromkeys((*columns.key, *columns.order))
         own = {*named.values(), *key_and_order, mapping.app}
-        others = [one for one in columns.all if one not in own]
+        others = [name for name, one in columns.all.items() if name not in own and not one.computed]
+        self.session_column = columns.all[named["session"]]
+        self.extra_columns = frozenset(others)
+        self.filled_columns = frozenset(name for name in others if columns.all[name].default)
+        self._once_null = [name for name in self.filled_columns if columns.all[name].nullable]
         owner = named.get("user")
         self._owner = owner if owner and not columns.all[owner].filled else None
         """The column of the user where it may be NULL, which is one with an empty text."""
@@ -830,7 +853,6 @@ class RowCodec:
         self.is_json = columns.all[self._content].is_json
         self._mixed = not (self.is_json or mapping.dialect.documents)
         """True where a content may be a text as it is, or as JSON."""
-        self._extra = frozenset(others)
         fields = {field for _, field in self._named}
         self._known = frozenset(
             {CONTENT, EXTRA, METADATA, *fields, *([TIME] if self._time else [])}
@@ -844,6 +866,29 @@ class RowCodec:
         self._last_key = MemoryKey("", "")
         self._packed = None if METADATA in fields else packed
         """The metadata that the content takes; None where these have a column."""
+        self.holds_notes = METADATA in fields or bool(mapping.dialect.note_key)
+
+    @property
+    def _needs_time(self) -> bool:
+        """True where a row cannot be without a time: it has to have one, or is ordered by it."""
+        if self._time is None:
+            return False
+        return not self.columns.all[self._time].nullable or self.ordering is Ordering.TIME
+
+    @property
+    def _fills_time(self) -> bool:
+        """True where the database gives a time to a message that a note says has none."""
+        default = self._time is not None and self.columns.all[self._time].default
+        return default and self.holds_notes and self.ordering is not Ordering.TIME
+
+    def _filled(self, value: dict[str, Any], extra: dict[str, Any]) -> list[str]:
+        """Return the columns that get a value which the message lacks, for its note."""
+        if not self.holds_notes:
+            return []
+        filled = sorted(self.filled_columns - extra.keys())
+        if self._time is not None and self._needs_time and value.get(TIME) is None:
+            filled.append(self._time)
+        return filled
 
     def _ordering(self) -> Ordering:
         first = self.columns.order[0]
@@ -922,6 +967,10 @@ class RowCodec:
     def of(self, key: MemoryKey) -> tuple[str, dict[str, Any]]:
         """Return the condition of the rows of one memory, and its values."""
         condition, values = f"{self.session} = :session", {"session": key.session}
+        if isinstance(self.session_column.type, Uuid) and not self.session_column.refusal(
+            key.session
+        ):  # for the index
+            condition = f"{self.quoted(self.session_column.name)} = CAST(:session AS UUID)"
         if self.user:
             condition, values = f"{condition} AND {self.user} = :user", values | {"user": key.user}
         return self._in_app(condition, values)
@@ -998,6 +1047,10 @@ class RowCodec:
         if metadata is not None:
             value[CONTENT] = content
             value[METADATA] = metadata
+        filled = _take_filled(value)
+        if self._time in filled and value.pop(TIME, None) is not None:
+            shape[self._time] = shown(row[at[self._time]])
+        shape |= {name: shown(row[at[name]]) for name in self._others if name in filled}
         given = self.mapping.given(content)
         if any(name in given and row[at[name]] != given[name] for name in self._key):
             raise _Damaged(f"the content of {self._which(row)} has another id")
@@ -1005,13 +1058,17 @@ class RowCodec:
             extra = {
                 name: found
                 for name in self._others
-                if (found := shown(row[at[name]])) is not None and found != given.get(name)
+                if name not in filled
+                and (found := shown(row[at[name]])) is not None
+                and found != given.get(name)
             }
             if extra:
                 value[EXTRA] = extra
         id = dialect.message_id(value)
         position = None if self._position is None else row[self._position]
         about: dict[str, Any] = {"row": shape}
+        if filled:
+            about[FILLED] = filled
         style = self._style_of(row[at[self._content]])
         if style is not None:
             about["style"] = style
@@ -1033,6 +1090,11 @@ class RowCodec:
             return None
         style = _JsonStyle.of(found)
         return None if style.writes(self._style) else style
+
+    @property
+    def no_time(self) -> Any:
+        """The value of a column that must have a time, for a message without one."""
+        return self.times.write(UNKNOWN_TIME)
 
     def _keeps_time(self, time: str, raw: Any) -> bool:
         """Return whether a time would be written as it was, also later and elsewhere."""
@@ -1116,7 +1178,7 @@ class RowCodec:
         lost = [name for name in value if name not in self._known]
         if self._packed is not None:
             lost += [name for name in value.get(METADATA) or () if name not in self._packed]
-        return [*lost, *(name for name in extra if name not in self._extra)]
+        return [*lost, *(name for name in extra if name not in self.extra_columns)]
 
     def row(self, key: MemoryKey, entry: StoredMessage) -> dict[str, Any]:
         """Return the values of a message by column.
@@ -1129,6 +1191,15 @@ class RowCodec:
             raise _Refused(f"the message {entry.id!r} is not a JSON object")
         mapping = self.mapping
         named = mapping.columns
+        extra = value.get(EXTRA) or {}
+        if lost := self._lost(value, extra):
+            raise _Refused(
+                f"the table {visible(mapping.table)!r} has no column for {visible(lost[0])!r}, "
+                f"which the message {entry.id!r} has"
+            )
+        shape = of_shape(entry.shape) if entry.shape else {}
+        filled = shape.get(FILLED, ()) if shape else self._filled(value, extra)
+        value = _with_filled(value, filled)
         content = mapping.dialect.pack(value)
         found: dict[str, Any] = {}
         for name, given in mapping.given(content).items():
@@ -1140,24 +1211,19 @@ class RowCodec:
             found[owner] = key.user or ("" if self.columns.all[owner].filled else None)
         if mapping.app:
             found[mapping.app] = mapping.app_name
-        extra = value.get(EXTRA) or {}
-        if lost := self._lost(value, extra):
-            raise _Refused(
-                f"the table {visible(mapping.table)!r} has no column for {visible(lost[0])!r}, "
-                f"which the message {entry.id!r} has"
-            )
         for column, field in self._named:
             if field in value:
                 stored = value[field]
                 found[column] = json.dumps(stored) if field == METADATA else stored
         if content == []:
             raise _Refused(f"the message {entry.id!r} has an empty list as its content")
-        shape = of_shape(entry.shape) if entry.shape else {}
         # One that was there is as it was, whatever the others are now.
         is_json = "quoted" in shape if self._mixed and shape else self.is_json
         text = mapping.dialect.documents or is_json or not isinstance(content, str | None)
         encode = _JsonStyle(*shape["style"]).encode if "style" in shape else mapping.encode
         found[named["content"]] = encode(content) if text else content
+        if shape:  # NULL where the database would fill it now
+            found |= dict.fromkeys(self._once_null)
         found |= extra
         row = shape.get("row")
         raw = row if isinstance(row, dict) else {}
@@ -1174,13 +1240,38 @@ class RowCodec:
                     stored_row[name] = one if typed is None else typed.stored(one)
             if self._time is not None and self._time not in raw:
                 time = value.get(TIME)
-                if time is None and self.columns.all[self._time].filled:
+                if time is None and self._needs_time and not self._fills_time:
                     time = UNKNOWN_TIME
-                if time is not None:
+                if time is not None or not self._needs_time:
                     stored_row[self._time] = self.times.write(time)
         except (ValueError, TypeError, ArithmeticError) as error:
             raise _Refused(f"the message {entry.id!r} does not fit the table: {error}") from error
         return stored_row
+
+
+def _take_filled(value: dict[str, Any]) -> list[str]:
+    """Take the names of columns that the message lacks out of its notes."""
+    metadata: dict[str, Any] = value.get(METADATA) or {}
+    notes = metadata.get(NOTES)
+    filled = notes.get(FILLED) if isinstance(notes, dict) else None
+    if not isinstance(filled, list) or not all(isinstance(one, str) for one in filled):
+        return []
+    notes = {name: one for name, one in metadata[NOTES].items() if name != FILLED}
+    metadata = {name: one for name, one in metadata.items() if name != NOTES}
+    value[METADATA] = metadata | ({NOTES: notes} if notes else {})
+    if not value[METADATA]:
+        del value[METADATA]
+    return filled
+
+
+def _with_filled(value: dict[str, Any], filled: Sequence[str]) -> dict[str, Any]:
+    """Return a message with the names of columns that it lacks in its notes."""
+    if not filled:
+        return value
+    metadata = value.get(METADATA) or {}
+    notes = metadata.get(NOTES)
+    notes = (notes if isinstance(notes, dict) else {}) | {FILLED: list(filled)}
+    return value | {METADATA: metadata | {NOTES: notes}}
 
 
 def _after(moment: Any) -> Any:
@@ -1359,6 +1450,7 @@ class _Rows:
         self.numbered = False
         """True when a row had a key that the database makes."""
         self.shifted = 0
+        self.untimed = 0
 
     def add(
         self,
@@ -1386,7 +1478,8 @@ class _Rows:
         self, key: MemoryKey, rows: list[dict[str, Any]], entries: Sequence[StoredMessage]
     ) -> None:
         """Keep messages in order: by numbers, or by times where these do not rise."""
-        column, ordering = self._codec.columns.order[0], self._codec.ordering
+        codec = self._codec
+        column, ordering = codec.columns.order[0], codec.ordering
         last = self.latest.get(key)
         for row, entry in zip(rows, entries, strict=True):
             if "row" not in of_shape(entry.shape):
@@ -1398,8 +1491,10 @@ class _Rows:
                     if ordering is Ordering.INSTANT:
                         row[column] = _after(last)
                     elif at < end:
+                        untimed = row[column] == codec.no_time
                         row[column] = last
-                        self.shifted += 1
+                        self.untimed += untimed and not codec.holds_notes
+                        self.shifted += not untimed
             last = row.get(column, last)
         if last is not None:
             self.latest[key] = last
