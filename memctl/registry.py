@@ -80,7 +80,7 @@ BUILT_IN = (
         "memctl.stores.sql.sqlite:SqliteStore",
         schemes=("sqlite",),
         suffixes=(".db", ".sqlite", ".sqlite3"),
-        options=_SQL_OPTIONS,
+        options=_SQL_OPTIONS | {"path"},  # of branches, which its tables may hold
     ),
     StoreSpec(
         "postgresql",
@@ -156,6 +156,13 @@ BUILT_IN = (
             ("sqlite", "sqlite:///PATH", "a SQLite file"),
             ("postgresql", "postgresql://...", "PostgreSQL"),
         )
+    ),
+    StoreSpec(
+        "sqlite-openai-agents-branches",
+        "sqlite:///PATH?layout=openai-agents-branches, &table=",
+        "the branches of the OpenAI Agents SDK's AdvancedSQLiteSession",
+        "memctl.stores.sql.sqlite:SqliteBranchStore",
+        options=frozenset({"layout", "table", "owner", "path"}),
     ),
     StoreSpec(
         "redis",
@@ -359,7 +366,11 @@ _LAYOUTS = {
             "agentscope2": f"{kind}-agentscope2",
             "agno": f"{kind}-agno",
             **dict.fromkeys(TABLE_LAYOUTS, f"{kind}-table"),
-            **({"langgraph": f"{kind}-langgraph"} if f"{kind}-langgraph" in _BY_KIND else {}),
+            **{
+                layout: f"{kind}-{layout}"
+                for layout in ("langgraph", "openai-agents-branches")
+                if f"{kind}-{layout}" in _BY_KIND
+            },
         }
         for kind in SQL_KINDS
     },

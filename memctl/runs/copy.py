@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, aclosing, contextmanager, suppress
 
-from memctl.errors import Loss, MemctlError, Uninitialised
+from memctl.errors import Loss, MemctlError, Uninitialised, UsageError
 from memctl.journal.changes import ChangesWriter
 from memctl.journal.runs import REPLACED, Journal, Retention, Run, Runs, record_found
 from memctl.location import Location, same_file
@@ -253,7 +253,7 @@ class CopyRun:
             self._recording.run.dialect = source.dialect.name
         try:
             await self._refuse_losses(source, target)
-        except Loss:
+        except (Loss, UsageError):
             if not await target.settle_layout():
                 raise
             await self._refuse_losses(source, target)

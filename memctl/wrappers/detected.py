@@ -23,9 +23,13 @@ class DetectedStore(StoreWrapper):
         super().__init__(usual)
         self._choose = choose
         self._names: list[MemoryKey] = []
+        self._is_settled = False
+        """True where the layout was found before the store was opened."""
 
     async def open(self, mode: OpenMode) -> None:
         await super().open(mode)
+        if self._is_settled:
+            return
         try:
             layout = await self._store.other_layout()
         except BaseException:
@@ -49,9 +53,13 @@ class DetectedStore(StoreWrapper):
             layout = await usual.other_layout()
         finally:
             await usual.close()
-        if layout is None or self._choose(layout).dialect.name != AGENTSCOPE2.name:
-            return False  # no other layout is written to unless the URL names it
+        found = None if layout is None else self._choose(layout)
+        if layout is None or found is None:
+            return False
+        if found.dialect.name != AGENTSCOPE2.name and not found.features.parts:
+            return False  # it holds no more than the usual one
         self._take(layout)
+        self._is_settled = True
         return True
 
     def _take(self, layout: str) -> None:

@@ -70,6 +70,7 @@ def _without_user(number: int) -> MemoryKey:
 MAPPED = {
     "langchain": "",
     "openai-agents": "",
+    "openai-agents-branches": "",
     "adk": "&app=weather",
     "agno": "",
     "table": "&table=chat%20log&columns=session:chat,user:who,role:role,name:name,content:body,"
@@ -87,7 +88,9 @@ def _mapped(
 ) -> Callable[[Servers], Backend]:
     """Return what makes the backend of a mapped table."""
     option = f"layout={layout}{MAPPED[layout]}"
-    dialect = "role-content" if layout == "table" else layout
+    dialect = {"table": "role-content", "openai-agents-branches": "openai-agents"}.get(
+        layout, layout
+    )
     about: dict[str, Any] = {
         "style": Style(dialect, frozenset(), in_order=False),
         "refuses_names": True,  # of users, and of messages in the key of ADK
@@ -178,6 +181,7 @@ BACKENDS: dict[str, Callable[[Servers], Backend]] = {
     "sqlite-table": _mapped("sqlite", "table", ["lone surrogate", "empty blocks"]),
     "sqlite-adk": _mapped("sqlite", "adk"),
     "sqlite-agno": _mapped("sqlite", "agno"),
+    "sqlite-openai-agents-branches": _mapped("sqlite", "openai-agents-branches"),
     # JSONB holds no such texts, and makes 1e300 an integer; MariaDB checks the JSON, as above.
     "postgresql-agno": _mapped(
         "postgresql",

@@ -192,6 +192,13 @@ _KINDS = (
         "(delete_thread)",
     ),
     FindingKind(
+        "outside-branches",
+        Severity.WARNING,
+        "items in no branch",
+        "AdvancedSQLiteSession does not see them, and deletes them when it next removes an item",
+        "read the session with SQLiteSession; or copy it to a file and, under a new name, back",
+    ),
+    FindingKind(
         "fact-without-text",
         Severity.ERROR,
         "facts without a text",

@@ -15,7 +15,7 @@ from memctl.dialects.rows import COLUMN_ROLES, blocks_of
 from memctl.errors import BadData, Uninitialised
 from memctl.foreign import ForeignFormat
 from memctl.location import visible
-from memctl.stores.sql import agentscope2_tables, agno, schema
+from memctl.stores.sql import agentscope2_tables, agno, branches, schema
 from memctl.stores.sql.agentscope2_tables import find_layouts
 from memctl.stores.sql.columns import Column, TimeFormat
 from memctl.stores.sql.database import NAMED_TABLES, shown_name
@@ -77,7 +77,8 @@ class Proposal:
         lines = [f"[stores.{name}]", f"url = {json.dumps(shown)}", f"layout = {_text(self.layout)}"]
         if shown != url:
             lines.insert(2, 'password_env = "DATABASE_PASSWORD"')
-        if self.layout == "table" or self.table != PRESETS[self.layout].table:
+        preset = PRESETS.get(self.layout)
+        if self.table != (preset.table if preset else branches.MESSAGES):
             lines.append(f"table = {_text(self.table)}")
         if self.columns:
             pairs = ", ".join(f"{role} = {_text(one)}" for role, one in self.columns.items())
@@ -134,6 +135,9 @@ def preset_layouts(connection: Connection) -> set[str]:
         if preset.table in there and _fits(inspector, layout, preset.table)
     }
     found |= {"agno"} if agno.SESSIONS in there else set()
+    if (tables := branches.find_tables(connection)) is not None:
+        found |= {branches.LAYOUT}
+        found -= {"openai-agents"} if tables.messages == branches.MESSAGES else set()
     return found | ({"langgraph"} if has_checkpoints(connection) else set())
 
 
@@ -177,7 +181,8 @@ def detect(connection: Connection) -> list[Proposal]:
     AgentScope's own and Agno's need no mapping, and foreign formats get none: they are left out.
     """
     inspector = inspect(connection)
-    own = {agno.SESSIONS, agno.RUNS}
+    own = {agno.SESSIONS, agno.RUNS, *branches.TABLES}
+    structured = branches.find_tables(connection)
     for layout in find_layouts(connection):
         own |= set((schema if layout == "memory" else agentscope2_tables).METADATA.tables)
     found: list[Proposal] = []
@@ -188,6 +193,8 @@ def detect(connection: Connection) -> list[Proposal]:
         preset = next((one for one in PRESETS if _fits(inspector, one, name)), None)
         if preset == "langchain" and not _is_langchain(connection, table):
             preset = None
+        if structured is not None and name == structured.messages:
+            preset = branches.LAYOUT
         if preset is not None:
             reasons = [f"its columns are those of {preset}"]
             more = PRESETS[preset].more if preset in PRESETS else {}

@@ -29,6 +29,7 @@ from memctl.stores.files import missing
 from memctl.stores.locks import FileLock
 from memctl.stores.sql.agentscope2 import Agentscope2Store
 from memctl.stores.sql.agno import AgnoStore
+from memctl.stores.sql.branches import BranchStore
 from memctl.stores.sql.database import FETCH_ROWS, Database, damage, first_line, prefetch
 from memctl.stores.sql.dialect import ALWAYS, BLOB, COLUMNS, UNPROVEN, Condition, Dialect
 from memctl.stores.sql.huge_messages import CHUNK_BYTES, HUGE_BYTES
@@ -756,6 +757,13 @@ class SqliteAgnoStore(AgnoStore):
     """The sessions of Agno in a SQLite file."""
 
     kind = "sqlite-agno"
+    database_class = SqliteDatabase
+
+
+class SqliteBranchStore(BranchStore):
+    """The branches of sessions of the OpenAI Agents SDK in a SQLite file."""
+
+    kind = "sqlite-openai-agents-branches"
     database_class = SqliteDatabase
 
 

@@ -51,6 +51,7 @@ from memctl.stores.edits import (
     whole_edits,
 )
 from memctl.stores.simple import not_owned
+from memctl.stores.sql.branches import LAYOUT, find_tables
 from memctl.stores.sql.columns import UNKNOWN_TIME, Column, TimeFormat, after, shown
 from memctl.stores.sql.database import Database, RejectedValue, damage, is_text
 from memctl.stores.sql.dialect import MAX_PUSHED_VALUES
@@ -182,6 +183,13 @@ class TableStore(Store):
 
     async def _prepare(self) -> None:
         mapping = self.mapping
+        branched = await self.database.run(find_tables)
+        if branched is not None and branched.messages == mapping.table:
+            raise UsageError(
+                f"the rows of {visible(mapping.table)!r} are those of several branches of the "
+                "OpenAI Agents SDK's AdvancedSQLiteSession",
+                f"use ?layout={LAYOUT}",
+            )
         columns = await self.database.run(partial(_examine, mapping, self.database.dialect.typed))
         if columns is None:
             if not self.mode.creates or mapping.make is None:
