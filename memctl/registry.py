@@ -266,7 +266,16 @@ BUILT_IN = (
         "a folder",
         "JSONSession's states",
         "memctl.stores.state.folder:SessionFolderStore",
+        prefixes=("agentscope1",),
         options=frozenset({"path"}),
+    ),
+    StoreSpec(
+        "agentscope2-files",
+        "agentscope2:FOLDER, agentscope2:PATH.json",
+        "AgentScope 2.x states in session files",
+        "memctl.stores.state.agentscope2:StateFilesStore",
+        prefixes=("agentscope2",),
+        options=frozenset({"path", "user", "session", "agent"}),
     ),
     StoreSpec(
         "mem0",
@@ -374,6 +383,8 @@ _LAYOUTS = {
         }
         for kind in SQL_KINDS
     },
+    "state": {"memory": "state", "agentscope2": "agentscope2-files"},
+    "sessions": {"memory": "sessions", "agentscope2": "agentscope2-files"},
     "reme": {"vault": "reme", "0.3": "reme-0.3", "0.2": "reme-0.2"},
 }
 """The kinds by what ``?layout=`` says, for each kind that a URL has."""
@@ -549,6 +560,10 @@ def _parse_prefixed(prefix: str, text: str, rest: str) -> Location:
         raise UsageError(f"{visible(text)} names no path", f"write {prefix}:PATH")
     kind, path = _BY_PREFIX[prefix], Path(name).expanduser()
     options = dict(parse_qsl(query, keep_blank_values=True))
+    if kind == "sessions" and path.is_file():
+        kind = "state"
+    if kind in ("sessions", "state"):  # of AgentScope 1.x, whatever else is there
+        return Location(kind, visible(text), "", path, options | {"layout": "memory"})
     layouts = _LAYOUTS.get(kind)
     if layouts is not None:
         # Kept: what is there may change, and an undo has to find the same store.

@@ -154,6 +154,8 @@ class Features:
     """A session belongs to one user, and no other can have one of that name."""
     single_session: bool = False
     """It holds one session only."""
+    state_only: bool = False
+    """Of a session of AgentScope 2.x it holds the state, not the record with its configuration."""
     file_times: bool = False
     """The time of a fact that is a file is that of the file: copies by other programs, such as git,
     have another, and are not different for that."""

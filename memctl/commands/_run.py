@@ -135,7 +135,9 @@ def narrowed(location: Location, where: Selection, path: str | None) -> Location
     options = dict(location.options)
     if path is not None and "path" in spec_of(location.kind).options:
         options["path"] = path
-    if location.kind == "state":
+    if location.kind == "state" or (
+        location.kind == "agentscope2-files" and not location.path.is_dir()
+    ):
         for name, values in (("user", where.users), ("session", where.sessions)):
             if len(values) == 1:
                 options[name] = next(iter(values))

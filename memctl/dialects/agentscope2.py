@@ -215,19 +215,20 @@ class AgentScope2(AgentScopeVersion):
             found = jsonio.loads(extra.encode("utf-8", "surrogatepass"))
         except ValueError:  # nested too deep
             return False
-        record = found.get("record")
-        agent = record.get("agent_id") if isinstance(record, dict) else None
-        if not isinstance(record, dict) or not isinstance(agent, str):
-            return False
-        # The times are those of the copy, and the agent is the one that was named for it.
-        others = {name for name, value in record.items() if value is not None} - _DEFAULT_COLUMNS
         return (
-            not others
-            and record.get("source") in (None, "user")
-            and found.get("payload") == default_payload(session, agent)
+            _has_default_record(found, session)
             and found.get("state") == default_state(session)
             and found.keys() <= {"record", "payload", "state"}
         )
+
+    def has_record(self, extra: str, user: str, session: str) -> bool:  # noqa: ARG002
+        if not extra:
+            return False
+        try:
+            found = jsonio.loads(extra.encode("utf-8", "surrogatepass"))
+        except ValueError:  # nested too deep
+            return True
+        return not _has_default_record(found, session)
 
     def context(self, extra: str) -> list[str | bytes] | None:
         found = jsonio.loads(extra.encode("utf-8", "surrogatepass")) if extra else {}
@@ -276,6 +277,23 @@ class AgentScope2(AgentScopeVersion):
             return []
         variant = found.get(VARIANT) if isinstance(found, dict) else None
         return [jsonio.dumps(variant)] if isinstance(variant, dict) else []
+
+
+def _has_default_record(extra: dict[str, Any], session: str) -> bool:
+    """Return whether the record and the payload of an extra are those of a new session.
+
+    The times are those of the copy, and the agent is the one that was named for it.
+    """
+    record = extra.get("record")
+    agent = record.get("agent_id") if isinstance(record, dict) else None
+    if not isinstance(record, dict) or not isinstance(agent, str):
+        return False
+    others = {name for name, value in record.items() if value is not None} - _DEFAULT_COLUMNS
+    return (
+        not others
+        and record.get("source") in (None, "user")
+        and extra.get("payload") == default_payload(session, agent)
+    )
 
 
 AGENTSCOPE2 = AgentScope2()

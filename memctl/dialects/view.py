@@ -303,6 +303,13 @@ class Dialect(ABC):
         """Return whether ``Memory.extra`` is what a store makes of itself for this session."""
         return not extra
 
+    def has_record(self, extra: str, user: str, session: str) -> bool:  # noqa: ARG002
+        """Return whether an extra has more than the state of a session; of most dialects none has.
+
+        See ``Features.state_only``.
+        """
+        return False
+
     def settings(self, extra: str, user: str, session: str) -> bytes:
         """Return what ``Memory.extra`` says, for comparisons; empty where it is the default.
 

@@ -93,6 +93,11 @@ _LOSSES = {
         "all of a message, such as its name, marks or id",
         "drop it with --lossy",
     ),
+    "record": _LossKind(
+        "record",
+        "the record of a session, with its configuration",
+        "copy the rest with --lossy",
+    ),
     "extra": _LossKind(
         "session", "the settings of a session without messages", "drop them with --lossy"
     ),
@@ -139,6 +144,11 @@ async def refuse_losses(
         async with aclosing(_bare(source, where)) as keys:
             async for key in keys:
                 _add(found, "extra", key)
+    if not converts and target.features.state_only and not source.features.state_only:
+        async with aclosing(source.headers(where)) as memories:
+            async for memory in memories:
+                if source.dialect.has_record(memory.extra, *memory.key[:2]):
+                    _add(found, "record", memory.key)
     report.losses[:] = found.values()
     losses = [
         f"{target.label} cannot store {_LOSSES[loss].noun}: {one.example} has "

@@ -11,7 +11,9 @@ request says what to ``do`` at a ``place``, ``{"sql": SQLAlchemy's URL}`` or ``{
 - ``read`` returns what AgentScope has of an agent and a session, one by one;
 - ``reply`` has a real agent of the session answer what is ``say``, by the ``model`` at a URL, and
   saves what it leaves, as the application of AgentScope does (``app/_service/_chat.py``);
-- ``migrate`` opens a SQL storage with ``auto_migrate``.
+- ``migrate`` opens a SQL storage with ``auto_migrate``;
+- ``save`` writes the state of a session into a ``{"file": path}``, as QwenPaw 2 does, and ``load``
+  returns the state in one, as AgentScope loads it.
 """
 
 from __future__ import annotations
@@ -20,6 +22,8 @@ import asyncio
 import json
 import os
 import sys
+from contextlib import AbstractAsyncContextManager, nullcontext
+from pathlib import Path
 from typing import Any
 
 from agentscope.agent import Agent
@@ -31,9 +35,11 @@ from agentscope.model import OpenAIChatModel
 from agentscope.state import AgentState
 
 
-def storage(request: dict[str, Any]) -> StorageBase:
-    """Return AgentScope's storage of the place of a request."""
+def storage(request: dict[str, Any]) -> AbstractAsyncContextManager[StorageBase | None]:
+    """Return AgentScope's storage of the place of a request; files have none."""
     place = request["place"]
+    if "file" in place:
+        return nullcontext()
     if "sql" in place:
         return AsyncSQLAlchemyStorage(place["sql"], create_tables=request["do"] == "write")
     return RedisStorage(**place["redis"])
@@ -120,7 +126,30 @@ async def migrate(_: StorageBase, about: dict[str, Any]) -> None:
         pass
 
 
-DO = {"write": write, "list": sessions, "read": read, "reply": reply, "migrate": migrate}
+async def save(_: None, about: dict[str, Any]) -> None:
+    """Write the state of a session into a file."""
+    state = AgentState(session_id=about["session"], summary=about["summary"])
+    state.context = [Msg.model_validate(message) for message in about["messages"]]
+    value = {"agent": {"state": state.model_dump(mode="json")}}
+    await asyncio.to_thread(write_file, Path(about["place"]["file"]), value)
+
+
+def write_file(file: Path, value: Any) -> None:
+    """Write JSON into a file, whose folder need not be there."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(value, ensure_ascii=False), "utf-8")
+
+
+async def load(_: None, about: dict[str, Any]) -> dict[str, Any]:
+    """Return the state in a file."""
+    text = await asyncio.to_thread(Path(about["place"]["file"]).read_text, "utf-8")
+    return AgentState.model_validate(json.loads(text)["agent"]["state"]).model_dump(mode="json")
+
+
+DO: dict[str, Any] = {
+    **{"write": write, "list": sessions, "read": read, "reply": reply},
+    **{"migrate": migrate, "save": save, "load": load},
+}
 
 
 async def answer(request: dict[str, Any]) -> Any:

@@ -100,8 +100,10 @@ async def test_sessions_selection_settles_whose_file_it_is(tmp_path: Path) -> No
             ("", "plain", ""),
             ("deep/a", "b_y", ""),
         }
-        assert len(store.warnings) == 1
-        assert "--user" in store.warnings[0]
+        ambiguous, others = store.warnings
+        assert "--user" in ambiguous
+        assert others.startswith("files without a session state are left out: ")
+        assert others.endswith("package.json")
         exact = Selection(users=frozenset({"a_b"}), sessions=frozenset({"s"}))
         assert await keys(store, exact) == {("a_b", "s", "")}
         named = frozenset({MemoryKey("", "a_b_s"), MemoryKey("a", "x"), MemoryKey("no", "where")})

@@ -56,6 +56,8 @@ class AgentScope2:
 def _place(text: str) -> dict[str, Any]:
     plain = text.partition("?")[0]
     parts = urlsplit(plain)
+    if not parts.scheme:
+        return {"file": plain}
     if parts.scheme == "redis":
         db = int(parts.path.strip("/") or 0)
         redis = {"host": parts.hostname, "port": parts.port, "db": db, "password": parts.password}

@@ -281,6 +281,13 @@ BACKENDS: dict[str, Callable[[Servers], Backend]] = {
         lambda folder: f"{folder}/sessions",
         refuses_names=True,  # names of files
     ),
+    "agentscope2-files": lambda _: Backend(
+        "agentscope2-files",
+        lambda folder: f"agentscope2:{folder}/sessions",
+        style=Style("agentscope2", frozenset()),
+        many=300,
+        refuses_names=True,  # names of files
+    ),
     "state": lambda _: Backend(
         "state", lambda folder: f"{folder}/state.json", only=MemoryKey("", "state")
     ),

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
+from memctl import foreign
+from memctl.concurrency import in_thread
 from memctl.errors import BadData, Failure, NotFound
 from memctl.foreign import ForeignFormat
 from memctl.location import Location, visible
@@ -13,6 +16,7 @@ from memctl.model import MemoryKey
 from memctl.selection import Selection
 from memctl.store import OpenMode
 from memctl.stores.files import missing, system_errors
+from memctl.stores.state.agentscope2 import LAYOUT, begins_as_state
 from memctl.stores.state.document import Document, DocumentIndex
 from memctl.stores.state.files import (
     SUFFIX,
@@ -60,6 +64,10 @@ class StateFileStore(StateStore):
                 raise missing(path)
             if not path.parent.is_dir():
                 raise missing(path, folder=True)
+
+    async def other_layout(self) -> str | None:
+        start = await in_thread(partial(foreign.start_of, self._file))
+        return LAYOUT if begins_as_state(start) else None
 
     async def close(self) -> None:
         """Nothing but a lock stays open between calls."""

@@ -6,16 +6,20 @@ import os
 from collections.abc import AsyncGenerator, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from memctl.errors import BadData, Failure, NotFound
+from memctl.concurrency import in_thread
+from memctl.errors import BadData, Failure, NotFound, UsageError
+from memctl.foreign import ForeignFormat
 from memctl.location import Location, visible
 from memctl.model import MemoryKey
 from memctl.selection import Selection
 from memctl.store import OpenMode
 from memctl.stores.files import missing, recognise, system_errors
+from memctl.stores.state.agentscope2 import LAYOUT, layouts_in
 from memctl.stores.state.document import Document
 from memctl.stores.state.files import (
     SUFFIX,
@@ -62,6 +66,10 @@ class SessionFolderStore(StateStore):
         self._warned_of_name = False
         self._names_known: dict[str, int] = {}
         """Return the length of the user's part of each name that could be read in another way."""
+        self._others: dict[str, ForeignFormat | None] = {}
+        """The files that hold no memory, and what each is, if that is known."""
+        self._held_memory = False
+        """True once a memory was read or written: what is left later is not all that there was."""
 
     async def open(self, mode: OpenMode) -> None:
         self.mode = mode
@@ -84,6 +92,18 @@ class SessionFolderStore(StateStore):
             stem = stem_of(key.user, key.session)
             if "_" in stem and unfit(self._folder, stem) is None and self._path(stem).is_file():
                 self._names_known.setdefault(stem, len(key.user))
+
+    async def other_layout(self) -> str | None:
+        if not self._folder.is_dir():
+            return None
+        found = await in_thread(partial(layouts_in, self._folder))
+        if len(found) > 1:
+            name = visible(str(self._folder))
+            raise UsageError(
+                f"{self.label} holds sessions of AgentScope 1.x and 2.x",
+                f"name one: agentscope1:{name} or agentscope2:{name}",
+            )
+        return LAYOUT if LAYOUT in found else None
 
     async def other_contents(self) -> str:
         with system_errors(self._folder, "read"), os.scandir(self._folder) as entries:
@@ -120,6 +140,29 @@ class SessionFolderStore(StateStore):
                 yield OwnedDocument(document, (user, session))
             finally:
                 await document.close()
+
+    def pass_over(self, document: Document, found: ForeignFormat | None) -> None:
+        self._others[document.name] = found
+
+    def end_of(self, where: Selection, *, found: bool) -> None:
+        self._held_memory |= found
+        is_all = where.keys is None and not (where.users or where.sessions)
+        if not (is_all and self._others):
+            return
+        named = [
+            f"{name} ({format.name})" if format else name for name, format in self._others.items()
+        ]
+        more = f" and {len(named) - _NAMED:,} more" if len(named) > _NAMED else ""
+        names = f"{', '.join(named[:_NAMED])}{more}"
+        if not self._held_memory and self.mode is not OpenMode.RESTORE:
+            hints = [format.hint for format in self._others.values() if format]
+            raise BadData(
+                f"{self.label} holds no session state, but other JSON: {names}",
+                hints[0] if hints else "name a folder of session states, or a new one",
+            )
+        text = f"files without a session state are left out: {names}"
+        if text not in self.warnings:
+            self.warnings.append(text)
 
     def _names(self, where: Selection) -> Iterator[_Name]:
         """The files that may be selected, whose session they are settled."""
@@ -175,6 +218,7 @@ class SessionFolderStore(StateStore):
             return None
 
     async def draft(self, name: str, old: Document | None) -> Draft:
+        self._held_memory = True
         path = self._path(name)
         _make(path.parent)
         return FileDraft(path, old)

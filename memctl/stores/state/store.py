@@ -42,6 +42,8 @@ from memctl.stores.state.rewrite import Draft
 from memctl.stores.state.write import DEFAULT_PATH, StateWriter
 
 _KNOWN_INDEXES = 100
+_SMALLEST = len("{ }")
+"""The bytes of an empty object, which is passed over in silence."""
 _STEP = 50
 """The number of messages put into a page at once."""
 
@@ -183,6 +185,7 @@ class StateStore(Store):
         A document is checked to its end before anything of it is handed out.  One that is damaged
         is left out where there may be others.
         """
+        any_found = False
         async with aclosing(self.documents(where)) as documents:
             async for owned in documents:
                 document = owned.document
@@ -199,14 +202,16 @@ class StateStore(Store):
                         failure = Failure("damaged", error.message)
                         self.left_out.failures[MemoryKey(*owned.owner)] = failure
                     continue
-                if not index.parts and document.size:
+                if not index.parts and document.size > _SMALLEST:
                     self.pass_over(document, await format_of(document))
                 self.check(document, index)
+                any_found |= bool(index.parts)
                 for key, part in self._named(owned, index, where):
                     memory = Memory(key, part.text, document.ttl, place=part.path or None)
                     self.left_out.others = True
                     yield FoundMemory(memory, part, document)
                 await asyncio.sleep(0)
+        self.end_of(where, found=any_found)
 
     async def index(self, document: Document, *, keep: bool) -> DocumentIndex:
         """Return the index of a document; of a large one it is cached until that changes."""
@@ -225,6 +230,9 @@ class StateStore(Store):
 
     def pass_over(self, document: Document, found: ForeignFormat | None) -> None:
         """Take note of a document without a memory; ``found`` is its format, if recognized."""
+
+    def end_of(self, where: Selection, *, found: bool) -> None:
+        """Take note of the end of the documents; ``found`` says whether one held a memory."""
 
     def _named(
         self, owned: OwnedDocument, index: DocumentIndex, where: Selection
