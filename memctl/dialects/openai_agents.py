@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from memctl import jsonio
 from memctl.dialects.agentscope import CONTENT, string
 from memctl.dialects.conversion import Message
 from memctl.dialects.rows import (
@@ -39,8 +40,18 @@ _CALL, _OUTPUT, _REASONING, _MESSAGE = (
     "message",
 )
 _ROLES = {"developer": "system"}
+_ENCRYPTED = "encrypted item"
 _FAKE_ID = "__fake_id__"
 """The id of every item of a model that is asked by another API (``models/fake_id.py``)."""
+
+
+def is_envelope(item: dict[str, Any]) -> bool:
+    """Return whether an item is one that ``EncryptedSession`` has encrypted.
+
+    Source: ``_is_encrypted_envelope`` of ``extensions/memory/encrypt_session.py``.  The key of an
+    item depends on the session: under another name nobody can decrypt it.
+    """
+    return item.get("__enc__") == 1 and {"payload", "kid", "v"} <= item.keys()
 
 
 class OpenAIAgentsView(DocumentView):
@@ -59,6 +70,8 @@ class OpenAIAgentsView(DocumentView):
         found = self.document.get("role")
         if isinstance(found, str):
             return _ROLES.get(found, found)
+        if is_envelope(self.document):
+            return None
         return "system" if self.kind.endswith("_output") else "assistant"
 
     @property
@@ -68,6 +81,8 @@ class OpenAIAgentsView(DocumentView):
     @property
     def blocks(self) -> list[Block]:
         item = self.document
+        if is_envelope(item):
+            return [UnknownBlock(_ENCRYPTED)]
         match self.kind:
             case "message":
                 return output_blocks(item.get("content"), _block)
@@ -123,6 +138,10 @@ class OpenAIAgents(RowDialect):
     name = "openai-agents"
     view = OpenAIAgentsView
     tool_word = b"function_call"
+    encrypts = True
+
+    def is_encrypted(self, text: bytes) -> bool:
+        return b'"__enc__"' in text and is_envelope(OpenAIAgentsView(jsonio.loads(text)).document)
 
     def own_id(self, content: Any) -> str | None:
         found = content.get("id") if isinstance(content, dict) else None

@@ -349,7 +349,7 @@ def _stored(block: Block) -> dict[str, Any]:
     if isinstance(block, MediaBlock) and block.kind not in ("image", "audio", "video"):
         return {"type": "text", "text": jsonio.dumps(block.value).decode()}
     if isinstance(block, UnknownBlock):
-        return {"type": "text", "text": jsonio.dumps(block.value).decode()}
+        return {"type": "text", "text": _unknown(block)}
     if isinstance(block, ToolResultBlock):
         output = [_stored(one) for one in block.output]
         plain = len(block.output) == 1 and isinstance(block.output[0], TextBlock)
@@ -363,8 +363,12 @@ def _plain(block: Block) -> Block:
     if isinstance(block, HintBlock):
         return TextBlock(block.text)
     if isinstance(block, UnknownBlock):
-        return TextBlock(jsonio.dumps(block.value).decode())
+        return TextBlock(_unknown(block))
     return block
+
+
+def _unknown(block: UnknownBlock) -> str:
+    return f"[{block.kind}]" if block.value is None else jsonio.dumps(block.value).decode()
 
 
 # What several frameworks have in common

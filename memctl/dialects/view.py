@@ -89,7 +89,10 @@ class MediaBlock(NamedTuple):
 
 
 class UnknownBlock(NamedTuple):
-    """A block of a type that the dialect does not know; ``kind`` is that type, ``?`` without."""
+    """A block of a type that the dialect does not know; ``kind`` is that type, ``?`` without.
+
+    Without a ``value``, the block is one that nobody can read without a key.
+    """
 
     kind: str
     value: Any = None
@@ -227,6 +230,8 @@ class Dialect(ABC):
     """True if a message can carry what its dialect cannot express, in its ``metadata``."""
     makes_ids: ClassVar[bool] = False
     """True if a message need not have an id: memctl makes one of what it says."""
+    encrypts: ClassVar[bool] = False
+    """True if a message may be encrypted; see ``is_encrypted``."""
     answers_within: ClassVar[bool] = False
     """A message may hold a call and, after it, its result; else results come before calls."""
 
@@ -256,6 +261,10 @@ class Dialect(ABC):
         Raises:
             NotAnObject, ValueError: as ``parse``.
         """
+
+    def is_encrypted(self, text: bytes) -> bool:  # noqa: ARG002 - in most dialects none is
+        """Return whether a message can be read only with a key that memctl does not have."""
+        return False
 
     @abstractmethod
     def author(

@@ -8,7 +8,7 @@ by running it again, and one that finds nothing new reads no message.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Set
+from collections.abc import AsyncGenerator, Sequence, Set
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from hashlib import blake2b
@@ -40,6 +40,7 @@ from memctl.ops.compare import (
 )
 from memctl.ops.report import CopyReport, Lost, Progress, SilentProgress, Total, count_all
 from memctl.ops.retry import leaving_damaged
+from memctl.ops.select import whole_memories
 from memctl.ops.stop import Stop
 from memctl.selection import Selection
 from memctl.store import Store
@@ -98,6 +99,12 @@ _LOSSES = {
         "the record of a session, with its configuration",
         "copy the rest with --lossy",
     ),
+    "encrypted": _LossKind(
+        "encrypted",
+        "a message that is encrypted",
+        "read the session with its own key; copy the rest with --lossy, or all to a store of "
+        "the same framework",
+    ),
     "extra": _LossKind(
         "session", "the settings of a session without messages", "drop them with --lossy"
     ),
@@ -140,6 +147,9 @@ async def refuse_losses(
         async with aclosing(losing(source, inside(target).dialect, where)) as keys:
             async for key in keys:
                 _add(found, "details", key)
+    if converts and source.dialect.encrypts:
+        for key in await _encrypted(source, where):
+            _add(found, "encrypted", key)
     if converts and source.dialect.keeps_extra:
         async with aclosing(_bare(source, where)) as keys:
             async for key in keys:
@@ -163,6 +173,16 @@ async def refuse_losses(
 def _add(found: dict[str, Lost], loss: str, key: MemoryKey) -> None:
     one = found.get(loss) or Lost(_LOSSES[loss].name, 0, key)
     found[loss] = one._replace(memories=one.memories + 1)
+
+
+async def _encrypted(source: Store, where: Selection) -> list[MemoryKey]:
+    """Return the memories with messages that are encrypted."""
+
+    def matches(texts: Sequence[bytes]) -> list[int]:
+        return [at for at, text in enumerate(texts) if source.dialect.is_encrypted(text)]
+
+    async with aclosing(source.find_messages(whole_memories(where), matches)) as found:
+        return sorted({key async for key, _ in found})
 
 
 async def _bare(source: Store, where: Selection) -> AsyncGenerator[MemoryKey]:

@@ -21,6 +21,7 @@ from memctl.dialects.view import (
     ThinkingBlock,
     ToolCallBlock,
     ToolResultBlock,
+    UnknownBlock,
 )
 from memctl.location import visible
 from memctl.model import Memory, MemoryKey, StoredMessage
@@ -175,6 +176,8 @@ def describe(block: Block) -> tuple[str, str]:
             return f"← {visible(name)}", f"{count(len(said), 'character')}  {fold(said)}"
         case MediaBlock():
             return block.kind, media(block)
+        case UnknownBlock(kind, None):
+            return visible(kind), ""
         case _:
             return visible(block.kind), fold(json.dumps(block.value, ensure_ascii=False))
 

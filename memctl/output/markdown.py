@@ -145,7 +145,12 @@ def _block(block: Block) -> Iterator[str]:
         case MediaBlock():
             return iter([f"*{block.kind}: {inline(media(block))}*\n"])
         case _:
-            return _folded(block.kind, [json.dumps(block.value, ensure_ascii=False, indent=2)])
+            said = (
+                []
+                if block.value is None
+                else [json.dumps(block.value, ensure_ascii=False, indent=2)]
+            )
+            return _folded(block.kind, said)
 
 
 def _result(block: Block) -> str:

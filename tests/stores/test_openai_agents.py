@@ -280,3 +280,68 @@ def test_a_session_of_another_class_is_one_memory(run: Any, path: Path) -> None:
     assert said(path)[plain] == ["text 0", "text 2"]
     assert run("undo", "--store", str(path), "-y").exit_code == 0
     assert dump(path) == before
+
+
+ENVELOPE = {"__enc__": 1, "v": 1, "kid": "hkdf-v1", "payload": "gAAAAABsecret"}
+"""An item as ``EncryptedSession`` stores it."""
+
+
+@pytest.fixture
+def encrypted(tmp_path: Path) -> Path:
+    """A session of two items, of which the second is encrypted."""
+    path = tmp_path / "encrypted.db"
+    tables = BRANCHES.partition("CREATE TABLE message_structure")[0]
+    with closing(sqlite3.connect(path)) as database, database:
+        database.executescript(tables)
+        database.execute("INSERT INTO agent_sessions (session_id) VALUES ('s')")
+        for item in {"role": "user", "content": "Hi"}, ENVELOPE:
+            row = ("s", json.dumps(item))
+            database.execute(
+                "INSERT INTO agent_messages (session_id, message_data) VALUES (?, ?)", row
+            )
+    return path
+
+
+def test_an_encrypted_item_is_nobodys_text(run: Any, encrypted: Path) -> None:
+    for words in (
+        ("inspect", encrypted, "--messages"),
+        ("context", encrypted),
+        ("export", encrypted, "--as", "markdown"),
+    ):
+        shown = run(*words)
+        assert shown.exit_code == 0
+        assert "encrypted item" in shown.stdout
+        assert "gAAAAA" not in shown.stdout
+    assert "gAAAAA" not in run("search", encrypted, "gAAAAABsecret").stdout
+    assert "assistant" not in run("inspect", encrypted).stdout
+    checked = report(run("doctor", encrypted, "--json"))
+    assert [(one["code"], one["count"]) for one in checked["findings"]] == [
+        ("encrypted-message", 1)
+    ]
+
+
+@pytest.mark.parametrize("layout", ["openai-agents", "openai-agents-branches", "redis"])
+def test_an_encrypted_item_is_copied_as_it_is(
+    run: Any, encrypted: Path, tmp_path: Path, redis_url: str, layout: str
+) -> None:
+    there = f"sqlite:///{tmp_path}/there.db?layout={layout}"
+    there = f"{redis_url}?layout=openai-agents" if layout == "redis" else there
+    if layout == "redis":  # whose lists keep no times
+        execute(encrypted, "UPDATE agent_messages SET created_at = NULL")
+    assert run("migrate", encrypted, there).exit_code == 0
+    [found] = contents(there).values()
+    assert [_item(one) for one in found] == [{"role": "user", "content": "Hi"}, ENVELOPE]
+    fails(run("migrate", there, tmp_path / "lost.db"), 9, "encrypted")
+
+
+@pytest.mark.parametrize("target", ["a.db", "a.jsonl", "lc.db"])
+def test_an_encrypted_item_is_a_loss_elsewhere(
+    run: Any, encrypted: Path, tmp_path: Path, target: str
+) -> None:
+    there = str(tmp_path / target)
+    place = f"sqlite:///{there}?layout=langchain" if target == "lc.db" else there
+    fails(run("migrate", encrypted, place), 9, "encrypted", "--lossy")
+    assert not Path(there).exists()
+    assert run("migrate", encrypted, place, "--lossy").exit_code == 0
+    shown = run("inspect", place, "--messages").stdout
+    assert ("Hi" in shown, "gAAAAA" in shown) == (True, False)

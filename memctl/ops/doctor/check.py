@@ -206,6 +206,9 @@ class MemoryExaminer:
         self.messages += len(page.messages)
 
     def _take(self, entry: StoredMessage) -> None:
+        if self._dialect.is_encrypted(entry.message):
+            self._note("encrypted-message", entry.id)
+            return
         found = examine(entry.message, self._dialect)
         if self._seen is not None and not self._dialect.makes_ids:
             digest = id_digest(self._memory.key, entry)

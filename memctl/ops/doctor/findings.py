@@ -192,6 +192,14 @@ _KINDS = (
         "(delete_thread)",
     ),
     FindingKind(
+        "encrypted-message",
+        Severity.NOTICE,
+        "encrypted messages",
+        "memctl cannot read them: it copies them as they are, to stores of the same framework, "
+        "and searches, converts and checks none of them",
+        "nothing: the program with the key reads them",
+    ),
+    FindingKind(
         "outside-branches",
         Severity.WARNING,
         "items in no branch",
