@@ -22,6 +22,7 @@ from memctl.selection import Selection
 from memctl.store import Features, OpenMode, Store
 from memctl.stores.archive.store import ArchiveStore
 from memctl.stores.locks import FileLock, lock_owner
+from memctl.wrappers.converted import in_one_dialect
 from memctl.wrappers.embedded import embedded
 
 
@@ -249,8 +250,6 @@ class CopyRun:
             raise same_store(source)
         await source.check_integrity(self.where)
         target.adopt(source.dialect, source.embedding)
-        if self._recording is not None:
-            self._recording.run.dialect = source.dialect.name
         try:
             await self._refuse_losses(source, target)
         except (Loss, UsageError):
@@ -286,6 +285,7 @@ class CopyRun:
         if await target.is_empty():
             self._recording = None
         else:
+            self._recording.run.dialect = in_one_dialect(source, target)[0].dialect.name
             self._recording.begin(target)
 
     async def copy(

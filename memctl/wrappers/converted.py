@@ -260,7 +260,10 @@ class ConvertedStore(StoreWrapper):
             async for page in pages:
                 if growing is None:
                     tail = missing.pop(page.memory.key)
-                    growing = _Growing(tail, self._dialect, self._reading, self._writing)
+                    growing = _Growing(
+                        *(tail, self._dialect, self._reading, self._writing),
+                        repeats=self._store.features.duplicate_ids,
+                    )
                 growing.add(page)
                 if page.last:
                     yield growing.tail, growing.end()
@@ -329,9 +332,10 @@ class ConvertedStore(StoreWrapper):
         memory = wanted.memory
         if stored.exists:
             memory = replace(stored.memory, summary=None if summary == had else summary)
-        difference = _Difference()
+        difference = _Difference(repeats=self._store.features.duplicate_ids)
         difference.add(stored.messages, wanted.messages)
-        return Edit(memory, difference.changes(), before=before)
+        changes = difference.changes()
+        return Edit(memory, changes, before=before, twins=difference.twins(changes))
 
     async def _change(self, changes: list[tuple[Edit, WriteResult]]) -> AsyncGenerator[WriteResult]:
         """Carry out edits of the store inside; yield for each its result, if it ends well."""
@@ -430,7 +434,13 @@ class _Growing:
     """
 
     def __init__(
-        self, tail: Small, dialect: Dialect, reading: Conversion, writing: Conversion
+        self,
+        tail: Small,
+        dialect: Dialect,
+        reading: Conversion,
+        writing: Conversion,
+        *,
+        repeats: bool,
     ) -> None:
         self.tail = tail
         self._dialect = dialect
@@ -441,7 +451,7 @@ class _Growing:
         """The memory as it is written; None before its first message is."""
         self._settings: _Settings | None = None
         self._stored_messages = self._shown_messages = 0
-        self._difference = _Difference()
+        self._difference = _Difference(repeats=repeats)
         self._failure: Failure | None = None
 
     def add(self, page: Page) -> None:
@@ -501,7 +511,9 @@ class _Growing:
         summary = self._wanted.summary
         summary = None if summary == self._stored.summary else summary
         try:
-            change = Edit(replace(self._stored, summary=summary), self._difference.changes())
+            changes = self._difference.changes()
+            memory = replace(self._stored, summary=summary)
+            change = Edit(memory, changes, twins=self._difference.twins(changes))
         except _Unconvertible as error:
             return Failure("refused", str(error))
         return _Growth(change, self.tail.memory, self._stored_messages, self._settings)
@@ -627,7 +639,11 @@ class _Difference:
     What they have in common at the beginning is not held.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, repeats: bool) -> None:
+        """With ``repeats`` the store may hold several messages of one id."""
+        self._repeats = repeats
+        self._alike = 0
+        """The number of messages that both have at the beginning."""
         self._old: deque[StoredMessage] = deque()
         self._new: deque[StoredMessage] = deque()
         self._begins_alike = True
@@ -647,6 +663,7 @@ class _Difference:
             one = self._old.popleft()
             self._marked += _marked(one, self._new.popleft())
             self._after = one.id
+            self._alike += 1
 
     def changes(self) -> list[Change]:
         """Return the changes, when all messages have passed.
@@ -655,16 +672,24 @@ class _Difference:
             _Unconvertible: two messages cannot be compared.
         """
         try:
-            rest = list(_changes([*self._old], [*self._new], self._after))
+            place = self._alike if self._repeats else None
+            rest = list(_changes([*self._old], [*self._new], self._after, place))
         except (ValueError, RecursionError) as error:
             raise _Unconvertible(_why(error)) from error
         return self._marked + rest
 
+    def twins(self, changes: Iterable[Change]) -> frozenset[str]:
+        """Return the ids of messages that are put in and that others may have."""
+        return frozenset(one.id for one in changes if one.old is None and self._repeats)
+
 
 def _changes(
-    old: list[StoredMessage], new: list[StoredMessage], after: str | None
+    old: list[StoredMessage], new: list[StoredMessage], after: str | None, place: int | None
 ) -> Iterator[Change]:
-    """Yield what makes the new messages of the old ones, in order, all behind another message."""
+    """Yield what makes the new messages of the old ones, in order, all behind another message.
+
+    ``place`` is the number of messages before both; None where no two messages share an id.
+    """
     tail = 0
     while tail < min(len(old), len(new)) and _is_same(old[-1 - tail], new[-1 - tail]):
         tail += 1
@@ -681,13 +706,15 @@ def _changes(
                 yield from _marked(*pair)
             after = some[-1].id
             continue
-        for entry in some:
+        for number, entry in enumerate(some, begin):
             yield Change(
                 *(entry.id, entry.marks, None, entry.message, after, entry.position),
                 was=entry.shape,
+                at=None if place is None else place + number,
             )
-        for entry in others:
-            yield Change(entry.id, None, entry.marks, entry.message, after)
+        for number, entry in enumerate(others, begins):
+            to = None if place is None else place + number
+            yield Change(entry.id, None, entry.marks, entry.message, after, to=to)
     for place in range(-tail, 0):
         yield from _marked(old[place], new[place])
 
