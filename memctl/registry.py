@@ -60,6 +60,9 @@ class StoreSpec:
     """memctl's own options in its URLs; the others are the driver's."""
     extra: str | None = None
     """The extra of memctl that installs its driver."""
+    title: str = ""
+    """What ``inspect`` takes it for, such as ``AgentScope 2.x sessions in Redis``; by default the
+    summary."""
 
 
 _SQL_OPTIONS = frozenset({"state", "state_path", "layout", "agent"})
@@ -72,12 +75,14 @@ _DATABASES = (
     ("postgresql", "postgresql://...", "PostgreSQL"),
     ("mysql", "mysql://...", "MySQL or MariaDB"),
 )
+_ENGINES = {"sqlite": "SQLite", "postgresql": "PostgreSQL", "mysql": "MySQL"}
 BUILT_IN = (
     StoreSpec(
         "sqlite",
         "sqlite:///PATH, PATH.db .sqlite .sqlite3",
         "SQL memory in a SQLite file",
         "memctl.stores.sql.sqlite:SqliteStore",
+        title="AgentScope 1.x memory in SQLite",
         schemes=("sqlite",),
         suffixes=(".db", ".sqlite", ".sqlite3"),
         options=_SQL_OPTIONS | {"path"},  # of branches, which its tables may hold
@@ -87,6 +92,7 @@ BUILT_IN = (
         "postgresql://USER@HOST/DATABASE",
         "SQL memory in PostgreSQL",
         "memctl.stores.sql.postgresql:PostgresqlStore",
+        title="AgentScope 1.x memory in PostgreSQL",
         schemes=("postgresql", "postgres"),
         options=_SQL_OPTIONS,
     ),
@@ -95,6 +101,7 @@ BUILT_IN = (
         "mysql://USER@HOST/DATABASE",
         "SQL memory in MySQL or MariaDB",
         "memctl.stores.sql.mysql:MysqlStore",
+        title="AgentScope 1.x memory in MySQL",
         schemes=("mysql", "mariadb"),
         options=_SQL_OPTIONS,
         extra="mysql",
@@ -104,6 +111,7 @@ BUILT_IN = (
         "sqlite:///PATH?layout=agentscope2, &agent=",
         "AgentScope 2.x sessions in a SQLite file",
         "memctl.stores.sql.sqlite:SqliteAgentscope2Store",
+        title="AgentScope 2.x sessions in SQLite",
         options=_SQL2_OPTIONS,
     ),
     StoreSpec(
@@ -111,6 +119,7 @@ BUILT_IN = (
         "postgresql://...?layout=agentscope2, &agent=",
         "AgentScope 2.x sessions in PostgreSQL",
         "memctl.stores.sql.postgresql:PostgresqlAgentscope2Store",
+        title="AgentScope 2.x sessions in PostgreSQL",
         options=_SQL2_OPTIONS,
     ),
     StoreSpec(
@@ -118,6 +127,7 @@ BUILT_IN = (
         "mysql://...?layout=agentscope2, &agent=",
         "AgentScope 2.x sessions in MySQL or MariaDB",
         "memctl.stores.sql.mysql:MysqlAgentscope2Store",
+        title="AgentScope 2.x sessions in MySQL",
         options=_SQL2_OPTIONS,
         extra="mysql",
     ),
@@ -127,6 +137,7 @@ BUILT_IN = (
             f"{start}?layout=langchain, openai-agents, llamaindex, adk, table",
             f"messages of other frameworks, and tables of your own, in {where}",
             f"memctl.stores.sql.{kind}:{kind.capitalize()}TableStore",
+            title=f"messages in a table in {_ENGINES[kind]}",
             options=_TABLE_OPTIONS,
             extra="mysql" if kind == "mysql" else None,
         )
@@ -138,6 +149,7 @@ BUILT_IN = (
             f"{start}?layout=agno, &table= &agent=",
             f"the sessions of Agno in {where}",
             f"memctl.stores.sql.{kind}:{kind.capitalize()}AgnoStore",
+            title=f"Agno sessions in {_ENGINES[kind]}",
             options=frozenset({"layout", "table", "agent"}),
             extra="mysql" if kind == "mysql" else None,
         )
@@ -149,6 +161,7 @@ BUILT_IN = (
             f"{start}?layout=langgraph, &namespace=",
             f"the messages in LangGraph's checkpoints in {where}, only read",
             f"memctl.stores.sql.langgraph:{kind.capitalize()}LangGraphStore",
+            title=f"LangGraph checkpoints in {_ENGINES[kind]}",
             options=frozenset({"layout", "namespace"}),
             extra="langgraph",
         )
@@ -169,6 +182,7 @@ BUILT_IN = (
         "redis:// rediss:// unix://, ?prefix= ?ttl=",
         "RedisMemory",
         "memctl.stores.redis.store:RedisMemoryStore",
+        title="AgentScope 1.x memory in Redis",
         schemes=("redis", "rediss", "unix", "redis+unix"),
         options=frozenset({"prefix", "ttl", "layout", "state", "state_path"}),
     ),
@@ -177,6 +191,7 @@ BUILT_IN = (
         "redis://...?layout=session",
         "RedisSession's states",
         "memctl.stores.state.redis:RedisSessionStore",
+        title="AgentScope 1.x session states in Redis",
         options=frozenset({"prefix", "ttl", "layout", "path"}),
     ),
     StoreSpec(
@@ -184,6 +199,7 @@ BUILT_IN = (
         "redis://...?layout=runtime",
         "agentscope-runtime's histories and memories",
         "memctl.stores.redis.runtime:RuntimeStore",
+        title="agentscope-runtime histories and memories in Redis",
         options=frozenset({"prefix", "ttl", "layout", "path"}),
     ),
     StoreSpec(
@@ -191,6 +207,7 @@ BUILT_IN = (
         "redis://...?layout=runtime-state",
         "the states of agentscope-runtime",
         "memctl.stores.state.runtime:RuntimeStateStore",
+        title="agentscope-runtime states in Redis",
         options=frozenset({"prefix", "ttl", "layout", "path"}),
     ),
     StoreSpec(
@@ -198,6 +215,7 @@ BUILT_IN = (
         "redis://...?layout=agentscope2",
         "AgentScope 2.x's sessions",
         "memctl.stores.redis.agentscope2:RedisAgentScope2Store",
+        title="AgentScope 2.x sessions in Redis",
         options=frozenset({"prefix", "ttl", "layout", "agent"}),
     ),
     StoreSpec(
@@ -205,6 +223,7 @@ BUILT_IN = (
         "redis://...?layout=langchain",
         "LangChain's histories in Redis",
         "memctl.stores.redis.lists:LangChainListStore",
+        title="LangChain histories in Redis",
         options=frozenset({"prefix", "ttl", "layout", "owner"}),
     ),
     StoreSpec(
@@ -212,6 +231,7 @@ BUILT_IN = (
         "redis://...?layout=openai-agents",
         "the sessions of the OpenAI Agents SDK in Redis",
         "memctl.stores.redis.lists:OpenAIAgentsListStore",
+        title="OpenAI Agents SDK sessions in Redis",
         options=frozenset({"prefix", "ttl", "layout", "owner"}),
     ),
     StoreSpec(
@@ -219,6 +239,7 @@ BUILT_IN = (
         "tablestore://INSTANCE.ENDPOINT, ?table= ?instance=",
         "TablestoreMemory in Alibaba Cloud Tablestore",
         "memctl.stores.tablestore.memory:TablestoreMemoryStore",
+        title="AgentScope 1.x memory in Tablestore",
         schemes=("tablestore",),
         options=frozenset({"instance", "table", "layout", "state", "state_path"}),
         extra="tablestore",
@@ -228,6 +249,7 @@ BUILT_IN = (
         "tablestore://...?layout=session",
         "TablestoreSession's states",
         "memctl.stores.state.tablestore:TablestoreSessionStore",
+        title="AgentScope 1.x session states in Tablestore",
         options=frozenset({"instance", "table", "layout", "path"}),
         extra="tablestore",
     ),
@@ -236,6 +258,7 @@ BUILT_IN = (
         "tablestore://...?layout=runtime",
         "agentscope-runtime's histories and memories in Tablestore",
         "memctl.stores.tablestore.runtime:TablestoreRuntimeStore",
+        title="agentscope-runtime histories and memories in Tablestore",
         options=frozenset({"instance", "layout", "path"}),
         extra="tablestore",
     ),
@@ -244,12 +267,14 @@ BUILT_IN = (
         'an alias with factory = "MODULE:FUNCTION"',
         "a LangChain vector store, only read",
         "memctl.stores.langchain:LangChainStore",
+        title="a LangChain vector store",
     ),
     StoreSpec(
         "langchain-files",
         "langchain:FOLDER, langchain:PATH.json",
         "the files of LangChain's FileChatMessageHistory",
         "memctl.stores.langchain_files:LangChainFilesStore",
+        title="LangChain histories in files",
         prefixes=("langchain",),
         options=frozenset({"session", "owner"}),
     ),
@@ -258,6 +283,7 @@ BUILT_IN = (
         "PATH.json",
         "a state_dict, or one session state",
         "memctl.stores.state.file:StateFileStore",
+        title="AgentScope 1.x state in a file",
         suffixes=(".json",),
         options=frozenset({"path", "user", "session"}),
     ),
@@ -266,6 +292,7 @@ BUILT_IN = (
         "a folder",
         "JSONSession's states",
         "memctl.stores.state.folder:SessionFolderStore",
+        title="AgentScope 1.x session states in a folder",
         prefixes=("agentscope1",),
         options=frozenset({"path"}),
     ),
@@ -274,6 +301,7 @@ BUILT_IN = (
         "agentscope2:FOLDER, agentscope2:PATH.json",
         "AgentScope 2.x states in session files",
         "memctl.stores.state.agentscope2:StateFilesStore",
+        title="AgentScope 2.x states in session files",
         prefixes=("agentscope2",),
         options=frozenset({"path", "user", "session", "agent"}),
     ),
@@ -282,6 +310,7 @@ BUILT_IN = (
         "mem0:CONFIG.json",
         "the facts of mem0's open-source library",
         "memctl.stores.mem0.store:Mem0Store",
+        title="mem0 facts",
         prefixes=("mem0",),
         extra="mem0",
     ),
@@ -290,6 +319,7 @@ BUILT_IN = (
         "mem0://HOST",
         "the facts of a project of the mem0 Platform",
         "memctl.stores.mem0.platform:PlatformStore",
+        title="facts on the mem0 Platform",
         schemes=("mem0",),
         extra="mem0",
     ),
@@ -298,6 +328,7 @@ BUILT_IN = (
         ".ndjson .ndjson.gz .ndjson.zst",
         "a memctl archive",
         "memctl.stores.archive.store:ArchiveStore",
+        title="memctl archive",
         suffixes=(".ndjson", ".ndjson.gz", ".ndjson.zst"),
     ),
     StoreSpec(
@@ -305,6 +336,7 @@ BUILT_IN = (
         ".jsonl",
         "conversations as OpenAI chat messages, written once",
         "memctl.stores.openai:OpenAIStore",
+        title="OpenAI chat messages in a file",
         suffixes=(".jsonl",),
     ),
     StoreSpec(
@@ -312,6 +344,7 @@ BUILT_IN = (
         "vault:FOLDER",
         "AgenticMemory's Markdown files",
         "memctl.stores.vault.store:VaultStore",
+        title="AgenticMemory Markdown vault",
         prefixes=("vault",),
     ),
     StoreSpec(
@@ -319,6 +352,7 @@ BUILT_IN = (
         "reme:FOLDER",
         "ReMe 0.4's vault",
         "memctl.stores.reme.vault:ReMeVaultStore",
+        title="ReMe 0.4 vault",
         prefixes=("reme",),
         options=frozenset({"layout"}),
     ),
@@ -327,6 +361,7 @@ BUILT_IN = (
         "reme:FOLDER, ?collection= ?layout=0.3",
         "ReMe 0.3's vector store in files",
         "memctl.stores.reme.files:ReMeFilesStore",
+        title="ReMe 0.3 vector store",
         options=frozenset({"layout", "collection"}),
     ),
     StoreSpec(
@@ -334,6 +369,7 @@ BUILT_IN = (
         "reme:FOLDER, ?layout=0.2",
         "ReMe 0.2's vector store in lines of JSON",
         "memctl.stores.reme.lines:ReMeLinesStore",
+        title="ReMe 0.2 vector store",
         options=frozenset({"layout"}),
     ),
 )
@@ -413,6 +449,26 @@ def spec_of(kind: str) -> StoreSpec:
             f"the plugin {kind!r} is not a store", "its entry point names a memctl.StoreSpec"
         )
     return found
+
+
+_FRAMEWORKS = {
+    "langchain": "LangChain messages",
+    "openai-agents": "OpenAI Agents SDK sessions",
+    "llamaindex": "LlamaIndex messages",
+    "adk": "Google ADK sessions",
+    "table": "messages in a table of your own",
+}
+"""What a mapped table is, by its layout."""
+
+
+def title_of(location: Location) -> str:
+    """Return what the store at a location is, such as ``AgentScope 2.x sessions in Redis``."""
+    spec = spec_of(location.kind)
+    engine, _, layout = location.kind.partition("-")
+    named = _FRAMEWORKS.get(location.options.get("layout", ""))
+    if layout == "table" and named:
+        return f"{named} in {_ENGINES[engine]}"
+    return spec.title or spec.summary
 
 
 def store_class(kind: str) -> Any:

@@ -31,7 +31,7 @@ from memctl.output import tables
 from memctl.output.pager import paged
 from memctl.output.report import Listing, Report, memory_row, message_json
 from memctl.output.terminal import Format, Output
-from memctl.registry import make_store
+from memctl.registry import make_store, title_of
 from memctl.runs.change import refuse_absent_in
 from memctl.selection import Selection
 from memctl.store import Store
@@ -116,6 +116,7 @@ async def _inspect(
             head: dict[str, Any] = {
                 "url": store.label,
                 "kind": store.kind,
+                "what": title_of(store.location),
                 "capabilities": store.features.capabilities(),
             }
             if store.embedding is not None:
@@ -123,7 +124,7 @@ async def _inspect(
             output.report = Report(
                 *("inspect", *_catalogue(head, found, limit)),
                 lambda: tables.catalogue(
-                    *(store.label, found, limit),
+                    *(store.label, title_of(store.location), found, limit),
                     facts=store.dialect.facts,
                     embedding=store.embedding,
                 ),

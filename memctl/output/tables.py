@@ -138,15 +138,21 @@ SHOWN_DIFFERENCES = 50
 
 def catalogue(
     label: str,
+    title: str,
     found: Catalogue,
     limit: int | None,
     *,
     facts: bool = False,
     embedding: Embedding | None = None,
 ) -> RenderableType:
-    """Totals, then a row a memory; of ``facts`` with the kind of their vectors."""
+    """Totals, then a row a memory; of ``facts`` with the kind of their vectors.
+
+    ``title`` is what the store was taken for.
+    """
     rows = found.memories[:limit] if limit else found.memories
-    totals = _fact_totals(label, found, embedding) if facts else _totals(label, found.totals)
+    head = Text(visible(label), "bold")
+    head.append(f": {visible(title)}", "not bold")
+    totals = _fact_totals(head, found, embedding) if facts else _totals(head, found.totals)
     parts: list[RenderableType] = [totals]
     if rows:
         parts += [Text(), _scopes(rows, found) if facts else _memories(rows, found)]
@@ -156,7 +162,7 @@ def catalogue(
     return Stack(*parts)
 
 
-def _totals(label: str, totals: Totals) -> Text:
+def _totals(head: Text, totals: Totals) -> Text:
     facts = [
         count(totals.users, "user"),
         count(totals.memories, "memory"),
@@ -165,32 +171,30 @@ def _totals(label: str, totals: Totals) -> Text:
     ]
     if totals.summaries is not None:
         facts.append(count(totals.summaries, "summary"))
-    text = Text(visible(label), "bold")
-    text.append("\n" + " · ".join(facts), "not bold")
+    head.append("\n" + " · ".join(facts), "not bold")
     if totals.first:
-        text.append(f"\n{visible(totals.first)} … {visible(totals.last or '')}", "not bold dim")
+        head.append(f"\n{visible(totals.first)} … {visible(totals.last or '')}", "not bold dim")
     for name, counts in (("roles", totals.roles), ("marks", totals.marks)):
         if counts:
-            text.append(f"\n{name}  {_counts(counts)}", "not bold dim")
-    return text
+            head.append(f"\n{name}  {_counts(counts)}", "not bold dim")
+    return head
 
 
-def _fact_totals(label: str, found: Catalogue, embedding: Embedding | None) -> Text:
+def _fact_totals(head: Text, found: Catalogue, embedding: Embedding | None) -> Text:
     totals = found.totals
     agents = len({info.key.part for info in found.memories} - {""})
-    text = Text(visible(label), "bold")
     numbers = [
         count(totals.users, "user"),
         *([count(agents, "agent")] if agents else []),
         count(totals.messages, "fact"),
         size(totals.bytes),
     ]
-    text.append("\n" + " · ".join(numbers), "not bold")
+    head.append("\n" + " · ".join(numbers), "not bold")
     if totals.first:
-        text.append(f"\n{visible(totals.first)} … {visible(totals.last or '')}", "not bold dim")
+        head.append(f"\n{visible(totals.first)} … {visible(totals.last or '')}", "not bold dim")
     if embedding is not None:
-        text.append(f"\nvectors of {visible(str(embedding))}", "not bold dim")
-    return text
+        head.append(f"\nvectors of {visible(str(embedding))}", "not bold dim")
+    return head
 
 
 def _scopes(rows: list[MemoryInfo], found: Catalogue) -> Grid:

@@ -27,7 +27,11 @@ HOSTILE = "\x1b[31mred\x1b[0m \x1b]0;title\x07 \u202eback [bold]markup[/bold] :s
 def test_inspect_json_is_as_the_contract_has_it(run: Run, filled: str) -> None:
     found = report(run("inspect", filled, "--json"))
     assert found["schema"] == "memctl/inspect/1"
-    assert found["store"] == {"url": filled, "kind": "sqlite", "capabilities": ["empty"]}
+    what = "AgentScope 1.x memory in SQLite"
+    assert found["store"] == {
+        **{"url": filled, "kind": "sqlite"},
+        **{"what": what, "capabilities": ["empty"]},
+    }
     totals = found["totals"]
     assert (totals["users"], totals["memories"], totals["messages"]) == (2, 4, 100)
     assert totals["marks"] == {"a": 18, "compressed": 26, "hint": 33}
