@@ -29,6 +29,23 @@ _LEAP = 64 * 1024
 _LONGEST_ESCAPE = len(r"\u0000")
 
 
+class TrailingData(BadData):
+    """A whole document is followed by more bytes, which start at ``end``."""
+
+    def __init__(self, name: str, end: int, size: int) -> None:
+        more = size - end
+        super().__init__(
+            f"{name} is a whole document of {end:,} bytes, followed by {more:,} "
+            f"byte{'s' * (more != 1)} more",
+            "memctl doctor --repair cuts off what follows; memctl undo restores it",
+        )
+        self.end = end
+
+
+TAIL = "trailing-data"
+"""The finding of bytes after a whole document."""
+
+
 class Source(Protocol):
     """Bytes that can be read at any place.  ``name`` is what people call them."""
 

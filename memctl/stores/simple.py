@@ -12,6 +12,7 @@ from contextlib import aclosing
 from dataclasses import replace
 
 from memctl.errors import BadData, Failure
+from memctl.json_stream import TAIL, TrailingData
 from memctl.model import (
     Edit,
     Finding,
@@ -168,7 +169,8 @@ class SimpleStore(Store):
             return await self.load(key)
         except BadData as error:
             if self.skips_damage:
-                self.damage.append(Finding("damaged-state", key, detail=error.message))
+                code = TAIL if isinstance(error, TrailingData) else "damaged-state"
+                self.damage.append(Finding(code, key, detail=error.message))
             else:
                 self.left_out.failures[key] = Failure("damaged", error.message)
             return None

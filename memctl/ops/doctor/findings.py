@@ -167,6 +167,14 @@ _KINDS = (
         "restore it from a backup; a crash during a write of JSONSession truncates the file",
     ),
     FindingKind(
+        "trailing-data",
+        Severity.ERROR,
+        "session states that are whole documents with more bytes after their end",
+        "AgentScope cannot load the session: the agent fails to start",
+        "--repair cuts off what follows; memctl undo restores it",
+        RepairMethod.STORE,
+    ),
+    FindingKind(
         "damaged-message",
         Severity.ERROR,
         "messages that are no JSON objects, or whose marks are no list of texts",

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import AsyncGenerator, Iterable, Iterator
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -25,11 +25,14 @@ from typing import Any, NamedTuple
 from memctl import foreign, jsonio, system
 from memctl.concurrency import in_thread
 from memctl.dialects.agentscope2 import AGENTSCOPE2, default_payload, default_state
-from memctl.errors import BadData
+from memctl.errors import BadData, Lost, UsageError
 from memctl.json_scan import Walk
+from memctl.json_stream import TAIL, TrailingData
 from memctl.location import Location, visible
 from memctl.model import Memory, MemoryKey, StoredMessage
-from memctl.store import Features, OpenMode
+from memctl.selection import Selection
+from memctl.store import Features, Maintenance, Note, OpenMode, Record
+from memctl.stores import aside
 from memctl.stores.agentscope2 import (
     NotASession,
     Session,
@@ -125,7 +128,7 @@ class _File(NamedTuple):
 
     @property
     def version(self) -> str:
-        return blake2b(self.text, digest_size=16).hexdigest()
+        return _digest(self.text)
 
 
 class StateFilesStore(SimpleStore):
@@ -144,6 +147,7 @@ class StateFilesStore(SimpleStore):
         duplicate_ids=True,
         parts=True,
         state_only=True,
+        repairs=frozenset({TAIL}),
     )
     dialect = AGENTSCOPE2
 
@@ -394,6 +398,10 @@ class StateFilesStore(SimpleStore):
         except ValueError as error:
             if named := foreign.of_text(text[: foreign.BEGINNING]):
                 raise named.refusal(name) from error
+            end = _end_of_document(plain)
+            if end is not None:
+                skipped = len(text) - len(plain)
+                raise TrailingData(name, end + skipped, len(text)) from error
             raise BadData(
                 f"{name} is not JSON: {error}", "restore it from a backup, or move it away"
             ) from error
@@ -491,6 +499,100 @@ class StateFilesStore(SimpleStore):
                 break
             with suppress(OSError):  # it holds something else
                 folder.rmdir()
+
+    def maintenance(self) -> Maintenance:
+        return StateFilesMaintenance(self)
+
+    def files(self, where: Selection) -> list[tuple[MemoryKey, Path]]:
+        """Return the files of the selected sessions.
+
+        Raises:
+            Unavailable: the system refuses.
+        """
+        self._list()
+        found = [(MemoryKey(*owner), stem) for owner, stem in sorted(self._files.items())]
+        return [(key, self._path_of(stem)) for key, stem in found if where.has_key(key)]
+
+
+class StateFilesMaintenance(Maintenance):
+    """The repair of session files: what follows a whole document is cut off."""
+
+    store: StateFilesStore
+
+    async def repair(self, code: str, where: Selection, note: Note) -> int:
+        if code != TAIL:
+            raise UsageError(f"{code} cannot be repaired in a session file", f"known: {TAIL}")
+        count = 0
+        for key, path in await in_thread(partial(self.store.files, where)):
+            text = await in_thread(partial(_bytes_of, path))
+            plain = text.removeprefix(_BYTE_ORDER_MARK)
+            end = _end_of_document(plain)
+            if end is None:
+                continue
+            end += len(text) - len(plain)
+            record = {"tail": aside.to_text(text[end:]), "whole": _digest(text[:end])}
+            await note(aside.record_of(key, TAIL, **record))
+            await in_thread(partial(_replace_text, path, text, text[:end]))
+            count += 1
+        return count
+
+    async def revert(self, records: AsyncGenerator[Record], note: Note) -> int:
+        count = 0
+        async with aclosing(records):
+            async for record in records:
+                where = Selection(keys=frozenset({MemoryKey(record["user"], record["session"])}))
+                if "tail" not in record:
+                    count += await self.repair(TAIL, where, note)
+                    continue
+                for key, path in await in_thread(partial(self.store.files, where)):
+                    text = await in_thread(partial(_bytes_of, path))
+                    if _digest(text) == record["whole"]:
+                        await note(aside.record_of(key, TAIL))
+                        new = text + aside.to_bytes(record["tail"])
+                        await in_thread(partial(_replace_text, path, text, new))
+                        count += 1
+        return count
+
+
+def _bytes_of(path: Path) -> bytes:
+    with system_errors(path, "read"):
+        return system.read_file(path)
+
+
+def _digest(text: bytes) -> str:
+    return blake2b(text, digest_size=16).hexdigest()
+
+
+def _replace_text(path: Path, old: bytes, new: bytes) -> None:
+    """Replace a file that is as it was read.
+
+    Raises:
+        Lost: another program has changed it.
+    """
+    with AtomicFile(path) as file:
+        file.write(new)
+        if _bytes_of(path) != old:
+            raise Lost(
+                f"another program keeps writing to {visible(str(path))}",
+                "run again for the rest; what was repaired is complete",
+            )
+        file.commit()
+
+
+def _end_of_document(text: bytes) -> int | None:
+    """Return where a whole document ends that is followed by something else than a document."""
+    try:
+        end = _end(text, 0)
+        jsonio.loads(text[:end])
+    except ValueError:
+        return None
+    rest = text[end:]
+    if not rest.strip():
+        return None
+    with suppress(ValueError):
+        jsonio.loads(rest)
+        return None
+    return end
 
 
 def _make(folder: Path) -> None:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from memctl import jsonio
 from memctl.errors import BadData, Unavailable
-from memctl.json_stream import DEPTH, Cursor, Source
+from memctl.json_stream import DEPTH, LARGE, TAIL, Cursor, Source, TrailingData
 from memctl.model import Finding, MemoryInfo, MemoryKey, StoredMessage
 from memctl.stores import aside
 from memctl.stores.aside import ItemScan
@@ -289,8 +289,9 @@ class _MemoryFinder:
             await self._object(())
         else:
             await cursor.skip()
+        end = cursor.position
         if await cursor.peek():
-            raise cursor.bad("the document should end here")
+            raise TrailingData(cursor.source.name, end, cursor.source.size)
         return self._index
 
     async def _object(self, steps: Steps) -> None:
@@ -412,6 +413,20 @@ async def damaged_contents(document: Document, chosen: str | None) -> dict[str, 
     return {path: one for path, one in found.items() if chosen is None or path in (chosen, "")}
 
 
+async def is_no_document(document: Document, start: int) -> bool:
+    """Return whether what follows a whole document is not a document, too.
+
+    Of two documents nobody can tell which one is right.
+    """
+    if document.size - start > LARGE:
+        return False
+    try:
+        jsonio.loads(await document.read_at(start, document.size - start))
+    except ValueError:
+        return True
+    return False
+
+
 async def damaged(
     owner: tuple[str, str], document: Document, error: BadData, chosen: str | None
 ) -> Finding:
@@ -422,6 +437,9 @@ async def damaged(
     key = MemoryKey(*owner)
     try:
         found = await damaged_contents(document, chosen)
+    except TrailingData as tail:
+        code = TAIL if await is_no_document(document, tail.end) else "damaged-state"
+        return Finding(code, key, detail=tail.message)
     except BadData:
         found = {}
     if not found:

@@ -1,12 +1,14 @@
-"""Setting aside the damaged messages of JSON documents, and putting them back."""
+"""Setting aside what is damaged in JSON documents, and putting it back."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple
 
 from memctl.errors import BadData, Failure, Lost, UsageError
+from memctl.json_stream import TAIL, WINDOW, TrailingData
 from memctl.model import Memory, MemoryKey
 from memctl.selection import Selection
 from memctl.store import EDIT_ATTEMPTS, Maintenance, Note, Record
@@ -15,6 +17,7 @@ from memctl.stores.state.document import (
     Document,
     DocumentChanged,
     damaged_contents,
+    is_no_document,
     scan_contents,
 )
 from memctl.stores.state.rewrite import Rewrite, RewritePlan, Splice
@@ -22,7 +25,7 @@ from memctl.stores.state.rewrite import Rewrite, RewritePlan, Splice
 if TYPE_CHECKING:
     from memctl.stores.state.store import StateStore
 
-REPAIRS = frozenset({aside.CODE})
+REPAIRS = frozenset({aside.CODE, TAIL})
 
 
 _Noted = tuple[str, int, int, str]
@@ -48,8 +51,8 @@ class _Plan(NamedTuple):
 class StateMaintenance(Maintenance):
     """The repair of documents: a damaged message, or its pair with the marks, is cut out.
 
-    What is no JSON stays as it is: nobody can tell where a message ends there, and an agent that
-    finds no document begins a new one.
+    So is what follows a whole document.  What is no JSON otherwise stays as it is: nobody can tell
+    where a message ends there, and an agent that finds no document begins a new one.
     """
 
     store: StateStore
@@ -57,13 +60,14 @@ class StateMaintenance(Maintenance):
     async def repair(self, code: str, where: Selection, note: Note) -> int:
         if code not in REPAIRS:
             raise UsageError(f"{code} cannot be repaired in a state", f"known: {sorted(REPAIRS)}")
+        is_damaged = _has_tail if code == TAIL else self._is_damaged
         async with aclosing(self.store.documents(where)) as documents:
             found = [
                 _Place(MemoryKey(*owned.owner), self.store.key_of(owned))
                 async for owned in documents
-                if where.has_key(MemoryKey(*owned.owner)) and await self._is_damaged(owned.document)
+                if where.has_key(MemoryKey(*owned.owner)) and await is_damaged(owned.document)
             ]
-        return sum([await self._change(place, note, None) for place in found])
+        return sum([await self._change(place, note, {"code": code}) for place in found])
 
     async def revert(self, records: AsyncGenerator[Record], note: Note) -> int:
         undone = 0
@@ -71,11 +75,13 @@ class StateMaintenance(Maintenance):
             async for record in records:
                 owner = MemoryKey(record["user"], record["session"])
                 place = _Place(owner, owner._replace(session=record["document"]))
-                undone += await self._change(place, note, record.get("cuts"))
+                undone += await self._change(place, note, record)
         return undone
 
-    async def _change(self, place: _Place, note: Note, cuts: list[_Noted] | None) -> int:
-        """Put back what was cut out, or cut out what is damaged; return how many messages.
+    async def _change(self, place: _Place, note: Note, record: Record) -> int:
+        """Put back what a record says was cut out, or cut out what is damaged; return how many.
+
+        A record of no cut says which code is to be repaired.
 
         Raises:
             Lost: others write to the document all the time.
@@ -87,7 +93,7 @@ class StateMaintenance(Maintenance):
             if isinstance(name, Failure) or document is None:
                 return 0
             try:
-                plan = await self._plan(document, place, cuts)
+                plan = await self._plan(document, place, record)
                 if plan is None:
                     return 0
                 await note(plan.record)
@@ -111,17 +117,17 @@ class StateMaintenance(Maintenance):
         except BadData:
             return False
 
-    async def _plan(
-        self, document: Document, place: _Place, cuts: list[_Noted] | None
-    ) -> _Plan | None:
+    async def _plan(self, document: Document, place: _Place, record: Record) -> _Plan | None:
         """Return what is to be changed, if anything; of other damage, nothing is."""
         if not document.exists:
             return None
         try:
-            if cuts is None:
-                plan = await _taking(document, self.store.path)
+            if record["code"] == TAIL:
+                plan = await _trimming(document, record)
+            elif "cuts" in record:
+                plan = await _putting(document, record["cuts"])
             else:
-                plan = await _putting(document, cuts)
+                plan = await _taking(document, self.store.path)
         except BadData:
             return None
         if not plan.splices:
@@ -141,6 +147,47 @@ class StateMaintenance(Maintenance):
             return failure
         finally:
             await draft.discard()
+
+
+async def _tail(document: Document) -> int | None:
+    """Return where the bytes after a whole document start; None if there are none."""
+    try:
+        await scan_contents(document)
+    except TrailingData as tail:
+        return tail.end if await is_no_document(document, tail.end) else None
+    except BadData:
+        return None
+    return None
+
+
+async def _has_tail(document: Document) -> bool:
+    return await _tail(document) is not None
+
+
+async def _trimming(document: Document, record: Record) -> _Plan:
+    """Return the plan that cuts off what follows a document, or that puts back what a record has.
+
+    It is put back after the very document that it followed, and no other.
+    """
+    if "tail" not in record:
+        end = await _tail(document)
+        if end is None:
+            return _Plan([], {}, 0)
+        tail = await document.read_at(end, document.size - end)
+        before = {"tail": aside.to_text(tail), "whole": await _digest(document, end)}
+        return _Plan([Splice(end, document.size, b"")], {"code": TAIL, **before}, 1)
+    size = document.size
+    if await _digest(document, size) != record["whole"]:
+        return _Plan([], {}, 0)
+    return _Plan([Splice(size, size, aside.to_bytes(record["tail"]))], {"code": TAIL}, 1)
+
+
+async def _digest(document: Document, end: int) -> str:
+    """Return the digest of a document up to a byte."""
+    found = blake2b(digest_size=16)
+    for start in range(0, end, WINDOW):
+        found.update(await document.read_at(start, min(WINDOW, end - start)))
+    return found.hexdigest()
 
 
 async def _taking(document: Document, chosen: str | None) -> _Plan:
