@@ -67,7 +67,9 @@ class StoreSpec:
 
 _SQL_OPTIONS = frozenset({"state", "state_path", "layout", "agent"})
 _SQL2_OPTIONS = frozenset({"layout", "agent"})
-_TABLE_OPTIONS = frozenset({"layout", "table", "columns", "dialect", "owner", "app"})
+_TABLE_OPTIONS = frozenset(
+    {"layout", "table", "columns", "dialect", "content_encoding", "owner", "app"}
+)
 TABLE_LAYOUTS = ("table", "langchain", "openai-agents", "llamaindex", "adk")
 """The layouts of a mapped table: the user's own mapping, and the presets."""
 _DATABASES = (
@@ -743,8 +745,8 @@ def _sqlite(
     if others:
         raise UsageError(
             f"SQLite takes no option {visible(others[0][0])!r}",
-            "known: layout, agent, state, state_path, table, columns, dialect, owner, app, "
-            "namespace",
+            "known: layout, agent, state, state_path, table, columns, dialect, content_encoding, "
+            "owner, app, namespace",
         )
     path = Path(unquote(parts.path.removeprefix("/"))).expanduser()
     return Location(kind, redact(text), url, path, options)

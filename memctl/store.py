@@ -166,6 +166,10 @@ class Features:
     """The columns that a message may have values of, in its ``extra``."""
     filled_columns: frozenset[str] = frozenset()
     """Those that the database fills where a message has none: that makes no message different."""
+    call_columns: frozenset[str] = frozenset()
+    """Those that seem to hold calls of tools, and that are read as unknown values."""
+    asks_encoding: bool = False
+    """Nothing says whether the texts of new messages are stored as they are, or as JSON."""
     ambiguous_names: bool = False
     """Its names can be read in several ways, until ``resolve_names`` says what may be in it."""
 

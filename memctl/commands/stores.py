@@ -90,6 +90,7 @@ def _detect(run: Run, location: Location) -> None:
             "toml": one.toml(_alias(one, location), url),
         }
         | ({"dialect": one.dialect} if one.dialect else {})
+        | ({} if one.encoding == "" else {"content_encoding": one.encoding})
         for one in proposals
     ]
     run.output.report = Report(

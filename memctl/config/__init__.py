@@ -29,7 +29,7 @@ _TABLES = {
     "embedders": "[embedders.NAME]",
     "defaults": "[defaults.COMMAND]",
 }
-_TABLE_KEYS = ("layout", "table", "columns", "dialect", "owner", "app")
+_TABLE_KEYS = ("layout", "table", "columns", "dialect", "content_encoding", "owner", "app")
 """The keys of a store that say what is in a table of somebody else; options of its URL, too."""
 _STORE_KEYS = ("url", "factory", *_TABLE_KEYS, *secrets.keys("password"))
 _FACTORY = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")

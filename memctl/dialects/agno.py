@@ -16,8 +16,8 @@ from memctl.dialects.rows import (
     DocumentView,
     RowDialect,
     arguments_of,
-    arguments_text,
     media_at,
+    openai_call,
     output_blocks,
     output_text,
     utc,
@@ -174,7 +174,7 @@ class Agno(RowDialect):
 
 def _said(role: str, name: str, blocks: Sequence[Block]) -> dict[str, Any]:
     """Return a message that is no result of a tool, without id and time."""
-    calls = [_call(block) for block in blocks if isinstance(block, ToolCallBlock)]
+    calls = [openai_call(block) for block in blocks if isinstance(block, ToolCallBlock)]
     thoughts = [block.text for block in blocks if isinstance(block, ThinkingBlock)]
     media = [block for block in blocks if isinstance(block, MediaBlock)]
     texts = [
@@ -202,11 +202,6 @@ def _result(result: ToolResultBlock) -> dict[str, Any]:
     said = [block for block in result.output if not isinstance(block, MediaBlock)]
     message = {"role": "tool", "content": output_text(said), "tool_call_id": result.id}
     return message | ({"tool_name": result.name} if result.name else {}) | _kept(media)
-
-
-def _call(call: ToolCallBlock) -> dict[str, Any]:
-    function = {"name": call.name, "arguments": arguments_text(call.input)}
-    return {"id": call.id, "type": "function", "function": function}
 
 
 def _kept(media: Sequence[MediaBlock]) -> dict[str, Any]:

@@ -17,8 +17,8 @@ from memctl.dialects.rows import (
     DocumentView,
     RowDialect,
     arguments_of,
-    arguments_text,
     media_at,
+    openai_call,
     output_blocks,
     output_text,
     place_of,
@@ -156,14 +156,7 @@ def _message(
     if calls:
         if not said:
             message["content"] = None
-        message["tool_calls"] = [
-            {
-                "id": call.id,
-                "type": "function",
-                "function": {"name": call.name, "arguments": arguments_text(call.input)},
-            }
-            for call in calls
-        ]
+        message["tool_calls"] = [openai_call(call) for call in calls]
     return message
 
 

@@ -6,7 +6,8 @@ Such a message is shown as one JSON object, whatever the names of the columns::
 
 ``content`` is what the framework stored: a text, a list of blocks, or a document of its own.
 Beside it are, where the place has them, ``id``, ``role``, ``name``, ``time`` (always in UTC),
-``metadata``, and ``extra``: columns that nobody named.
+``metadata``, ``tool_calls`` (JSON), ``tool_call_id``, ``tool_name``, and ``extra``: columns that
+nobody named.
 
 A message without an id of its own gets one that is made of what it says and when.
 """
@@ -14,6 +15,7 @@ A message without an id of its own gets one that is made of what it says and whe
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from hashlib import blake2b
@@ -43,9 +45,14 @@ from memctl.dialects.view import (
 )
 
 TIME, METADATA, EXTRA = "time", "metadata", "extra"
-COLUMN_ROLES = ("session", "user", "role", "content", "time", "order", "id", "name", "metadata")
+CALLS, CALL_ID, CALL_NAME = "tool_calls", "tool_call_id", "tool_name"
+"""The fields of a row with calls of tools, or with the result of one."""
+COLUMN_ROLES = (
+    *("session", "user", "role", "content", "time", "order", "id", "name", "metadata"),
+    *("calls", "call_id", "call_name"),
+)
 """The meanings that a column of a mapped table can have."""
-FIELDS = frozenset({ID, ROLE, NAME, TIME, METADATA})
+FIELDS = frozenset({ID, ROLE, NAME, TIME, METADATA, CALLS, CALL_ID, CALL_NAME})
 """The fields that a row may have beside its content."""
 _FIELD = "field"
 """The name, beside the notes, of what a content had in ``note_field`` where that was no object, or
@@ -374,6 +381,49 @@ def _unknown(block: UnknownBlock) -> str:
 # What several frameworks have in common
 
 
+def calls_of(calls: Any, seen: Iterable[Block] = ()) -> list[Block]:
+    """Return the calls of a list, as model APIs and their clients write them.
+
+    Calls with the id of one in ``seen`` are the same calls, written a second time: each of these
+    stands for one.
+    """
+    known = Counter(block.id for block in seen if isinstance(block, ToolCallBlock))
+    found: list[Block] = []
+    for value in calls if isinstance(calls, list) else ():
+        block = call_of(value)
+        if isinstance(block, ToolCallBlock) and known[block.id]:
+            known[block.id] -= 1
+        else:
+            found.append(block)
+    return found
+
+
+def call_of(value: Any) -> Block:
+    """Return a call in the form of OpenAI, Anthropic, Bedrock, Google or LangChain."""
+    if not isinstance(value, dict):
+        return UnknownBlock("?", {"type": "?", "value": value})
+    function, custom = value.get("function"), value.get("custom")
+    called = next((one for one in (function, custom) if isinstance(one, dict)), value)
+    names = [name for name in ("arguments", "args", "input") if name in called]
+    input = arguments_of(called[names[0]]) if names else None
+    if called is custom and isinstance(input, str):  # a text of any kind
+        input = {"input": input}
+    id = value.get("id") or value.get("toolUseId") or value.get("call_id")
+    name = agentscope.string(called.get("name"))
+    return ToolCallBlock(agentscope.string(id), name, input, value)
+
+
+def named_call(value: Any) -> list[Block]:
+    """Return the ``function_call`` of a message of OpenAI's API before tools, if there is one.
+
+    Such a call has no id; its result has the name of the function, which is the id of both here.
+    """
+    if not isinstance(value, dict):
+        return []
+    name = agentscope.string(value.get("name"))
+    return [ToolCallBlock(name, name, arguments_of(value.get("arguments")), value)]
+
+
 def arguments_of(value: Any) -> Any:
     """Return the arguments of a call from their JSON text; what is none as it is."""
     if not isinstance(value, str):
@@ -403,6 +453,12 @@ def place_of(media: MediaBlock) -> str:
     if media.url is not None:
         return media.url
     return f"data:{media.media_type or '?'};base64,{media.data or ''}"
+
+
+def openai_call(call: ToolCallBlock) -> dict[str, Any]:
+    """Return a call in the form of OpenAI's chat completions."""
+    function = {"name": call.name, "arguments": arguments_text(call.input)}
+    return {"id": call.id, "type": "function", "function": function}
 
 
 def output_blocks(value: Any, block_of: Callable[[Any], Block]) -> list[Block]:
@@ -443,6 +499,18 @@ class RoleContentView(RowView):
 
     @property
     def blocks(self) -> list[Block]:
+        said, calls = self._said, self._calls
+        if not calls and self._is_result:
+            name = self._field(CALL_NAME) or self._field(NAME) or ""
+            # A function of OpenAI's API before tools is called without an id.
+            id = self._field(CALL_ID) or (name if self._field(ROLE) == "function" else "")
+            return [ToolResultBlock(id, name, lambda: said, self.value)]
+        if calls and self.content == "":
+            return calls
+        return said + calls
+
+    @property
+    def _said(self) -> list[Block]:
         content = self.content
         if isinstance(content, list):
             return AgentScope1View({CONTENT: content}).blocks
@@ -452,25 +520,69 @@ class RoleContentView(RowView):
         return [TextBlock(text, content)]
 
     @property
+    def _calls(self) -> list[Block]:
+        calls = self.value.get(CALLS)
+        if isinstance(calls, dict) and "function" not in calls and not calls.get("id"):
+            return named_call(calls)
+        if calls is None or isinstance(calls, list):
+            return calls_of(calls, self._said)
+        return [call_of(calls)]
+
+    @property
+    def _is_result(self) -> bool:
+        if self._field(CALL_ID):
+            return True
+        role = self._field(ROLE)
+        return role == "function" or (role == "tool" and CALL_NAME in self.value)
+
+    @property
     def role(self) -> str | None:
         found = self._field(ROLE)
         return _ROLE_NAMES.get(found, found) if found else found
 
 
-_ROLE_NAMES = {"human": "user", "ai": "assistant", "bot": "assistant", "model": "assistant"}
+_ROLE_NAMES = {
+    **{"human": "user", "ai": "assistant", "bot": "assistant", "model": "assistant"},
+    **{"tool": "system", "function": "system", "developer": "system"},
+}
 """Other names of the roles."""
 
 
 class RoleContent(RowDialect):
     """The dialect of tables that somebody made for their own messages.
 
-    A content is a text, or a list of blocks as AgentScope 1.x has them (``Msg.content``).
+    A content is a text, or a list of blocks as AgentScope 1.x has them (``Msg.content``).  Where
+    there are columns for them, calls of tools are beside it as OpenAI has them, and each result is
+    a row of its own.
     """
 
     name = "role-content"
     view = RoleContentView
     documents = False
     tool_word = b"tool_"
+
+    def rows(
+        self, role: str, name: str, time: str | None, blocks: Sequence[Block]
+    ) -> list[Message]:
+        said: list[Block] = []
+        calls: list[dict[str, Any]] = []
+        results: list[Message] = []
+        for block in blocks:
+            if isinstance(block, ToolCallBlock) and CALLS in self.fields:
+                calls.append(openai_call(block))
+            elif isinstance(block, ToolResultBlock) and CALL_ID in self.fields:
+                [row] = super().rows("tool", "", time, block.output)
+                called = {CALL_ID: block.id, CALL_NAME: block.name}
+                results.append(
+                    row
+                    | {field: one for field, one in called.items() if one and field in self.fields}
+                )
+            else:
+                said.append(block)
+        if results and not (said or calls):
+            return results
+        [row] = super().rows(role, name, time, said)
+        return [row | ({CALLS: calls} if calls else {}), *results]
 
     def contents(self, role: str, name: str, blocks: Sequence[Block]) -> list[Any]:  # noqa: ARG002
         if not blocks:

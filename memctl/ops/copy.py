@@ -105,6 +105,12 @@ _LOSSES = {
         "read the session with its own key; copy the rest with --lossy, or all to a store of "
         "the same framework",
     ),
+    "calls": _LossKind(
+        "calls",
+        "calls of tools in columns that the mapping does not name",
+        "name them as calls and call_id (memctl stores detect proposes it), or drop them with "
+        "--lossy",
+    ),
     "extra": _LossKind(
         "session", "the settings of a session without messages", "drop them with --lossy"
     ),
@@ -117,12 +123,20 @@ async def refuse_losses(
     """Report what the copy would lose, as ``losses`` and as warnings.
 
     Raises:
-        Loss: it would lose something, and ``lossy`` is not set.
+        Loss: it would lose something, and ``lossy`` is not set; or nothing says how the target's
+            program reads a text.
         UsageError: several memories of one session have no names in the target; or memctl does not
             convert the messages of the source to those of the target.
     """
     converts = source.dialect.name != target.dialect.name
     target = shown_as(target, source.dialect)
+    if target.features.asks_encoding:
+        raise Loss(
+            f"{target.label} is empty, and nothing says how its program reads a content: as a "
+            "text, or by json.loads",
+            'add content_encoding = "text" or "json" to its alias, or &content_encoding=text to '
+            "its URL",
+        )
     if target.features.single_session:
         await _refuse_several(source, target, where)
     lacking = {
@@ -150,6 +164,10 @@ async def refuse_losses(
     if converts and source.dialect.encrypts:
         for key in await _encrypted(source, where):
             _add(found, "encrypted", key)
+    if converts and source.features.call_columns:
+        async with aclosing(_with_columns(source, where)) as keys:
+            async for key in keys:
+                _add(found, "calls", key)
     if converts and source.dialect.keeps_extra:
         async with aclosing(_bare(source, where)) as keys:
             async for key in keys:
@@ -194,6 +212,19 @@ async def _bare(source: Store, where: Selection) -> AsyncGenerator[MemoryKey]:
             async for memory in memories:
                 if not source.dialect.is_default(memory.extra, *memory.key[:2]):
                     yield memory.key
+
+
+async def _with_columns(source: Store, where: Selection) -> AsyncGenerator[MemoryKey]:
+    """Yield the memories with values in ``Features.call_columns``."""
+    known: MemoryKey | None = None
+    async with aclosing(source.read(where)) as pages:
+        async for page in pages:
+            for entry in page.messages if page.memory.key != known else ():
+                extra = source.dialect.parse(entry.message).unknown
+                if not source.features.call_columns.isdisjoint(extra):
+                    known = page.memory.key
+                    yield known
+                    break
 
 
 async def _refuse_several(source: Store, target: Store, where: Selection) -> None:

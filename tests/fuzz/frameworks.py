@@ -101,6 +101,7 @@ class Tables:
             for world in worlds
         ]
         self._seeds.append(_checkpoints())
+        self._seeds += [_rows(*one) for one in _ROWS]
 
     def play(self, rng: Random, bench: Bench) -> None:
         seed = rng.choice(self._seeds)
@@ -151,6 +152,73 @@ def _database(option: str, world: list[Sample]) -> _Database:
         asyncio.run(fill(f"sqlite:///{path}?{option}", world))
         if "agno" in option:
             _as_run(path)
+        return _Database(option, path.read_bytes(), _columns(path))
+
+
+_ARGUMENTS = json.dumps({"path": "/"})
+_CALLS = json.dumps(
+    [
+        {"id": f"c{n}", "type": "function", "function": {"name": "ls", "arguments": _ARGUMENTS}}
+        for n in range(2)
+    ]
+)
+_HUMAN, _AI = (
+    json.dumps({"type": kind, "data": {"type": kind, "content": "text", "id": kind}})
+    for kind in ("human", "ai")
+)
+_CHAT = "&table=chats&columns=session:chat,role:role,content:body"
+_ROWS = (
+    (  # calls in columns, as programs on OpenAI's API have them
+        f"layout=table{_CHAT},time:at,calls:tool_calls,call_id:tool_call_id,call_name:tool_name",
+        "nr INTEGER PRIMARY KEY, chat TEXT NOT NULL, role TEXT NOT NULL, body TEXT, at REAL, "
+        "tool_calls TEXT, tool_call_id TEXT, tool_name TEXT, state TEXT DEFAULT 'new'",
+        [
+            (1, "s", "user", "list", 1.7e9, None, None, None, "new"),
+            (2, "s", "assistant", None, 1.7e9, _CALLS, None, None, "old"),
+            (3, "s", "tool", "a b", 1.7e9, None, "c0", "ls", None),
+            (4, "s", "tool", "c d", None, None, "c1", "ls", "new"),
+            (5, "s", "assistant", "four files", 1.8e9, None, None, None, "new"),
+        ],
+    ),
+    (  # of the API before tools
+        f"layout=table{_CHAT},name:name,calls:function_call",
+        "nr INTEGER PRIMARY KEY, chat TEXT, role TEXT, name TEXT, body TEXT, function_call TEXT",
+        [
+            (1, "s", "user", None, "list", None),
+            (2, "s", "assistant", None, None, '{"name": "ls", "arguments": "{}"}'),
+            (3, "s", "function", "ls", "a b", None),
+        ],
+    ),
+    (  # contents as the class of AgentScope's guide writes them
+        f"layout=table{_CHAT}&content_encoding=json",
+        "nr INTEGER PRIMARY KEY, chat TEXT, role TEXT, body TEXT",
+        [
+            (1, "s", "user", '"list"'),
+            (2, "s", "assistant", '[{"type": "text", "text": "a"}]'),
+            (3, "t", "user", '""'),
+        ],
+    ),
+    (  # the columns of langchain-postgres
+        "layout=langchain&table=chats",
+        "id INTEGER PRIMARY KEY, session_id TEXT NOT NULL, message TEXT NOT NULL, "
+        "created_at TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP",
+        [
+            (1, "s", _HUMAN, "2026-01-01 12:00:00"),
+            (2, "s", _AI, "2026-01-01 12:00:01"),
+            (3, "t", _HUMAN, "2026-01-01 12:00:02"),
+        ],
+    ),
+)
+"""Tables as other programs fill them: what follows the path, their columns, and their rows."""
+
+
+def _rows(option: str, columns: str, rows: list[tuple[Any, ...]]) -> _Database:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "seed.db"
+        with closing(sqlite3.connect(path)) as database, database:
+            database.execute(f"CREATE TABLE chats ({columns})")
+            places = ", ".join("?" * len(rows[0]))
+            database.executemany(f"INSERT INTO chats VALUES ({places})", rows)
         return _Database(option, path.read_bytes(), _columns(path))
 
 

@@ -43,6 +43,9 @@ def url(path: Path, columns: str = MAPPING, table: str = "messages", more: str =
     return f"sqlite:///{path}?layout=table&table={table}&columns={columns}{more}"
 
 
+TEXTS = "&content_encoding=text"
+
+
 @pytest.fixture
 def friday(tmp_path: Path) -> Path:
     """The table of the guide, with two sessions in turn."""
@@ -114,7 +117,7 @@ def test_numbers_that_are_no_key_are_given_and_restored(run: Any, tmp_path: Path
     assert run("delete", url(path, columns), "--id", "k1", "--id", "k3", "-y").exit_code == 0
     assert run("undo", "-y").exit_code == 0
     assert dump(path) == before
-    assert run("migrate", url(path, columns), url(more, columns)).exit_code == 0
+    assert run("migrate", url(path, columns), url(more, columns, more=TEXTS)).exit_code == 0
     assert [(key, place) for key, _, _, place in dump(more)] == [(f"k{n}", n) for n in range(5)]
 
 
@@ -135,7 +138,7 @@ def test_columns_that_nobody_named_travel(run: Any, friday: Path, tmp_path: Path
     there = tmp_path / "there.db"
     execute(there, GUIDE)
     assert run("export", url(friday), "-o", str(tmp_path / "a.ndjson")).exit_code == 0
-    assert run("import", str(tmp_path / "a.ndjson"), url(there)).exit_code == 0
+    assert run("import", str(tmp_path / "a.ndjson"), url(there, more=TEXTS)).exit_code == 0
     assert run("verify", url(friday), url(there)).exit_code == 0
     rows = {row[3]: row[5] for row in dump(there)}
     assert rows == {row[3]: row[5] for row in dump(friday)}
@@ -146,7 +149,7 @@ def test_a_table_without_the_column_refuses_what_needs_it(
 ) -> None:
     there = tmp_path / "there.db"
     execute(there, GUIDE.replace(", tokens INTEGER", ""))
-    fails(run("migrate", url(friday), url(there)), 7, "no column for 'tokens'")
+    fails(run("migrate", url(friday), url(there, more=TEXTS)), 7, "no column for 'tokens'")
     assert dump(there) == []
 
 
@@ -154,7 +157,7 @@ def test_to_agentscope_and_back(run: Any, friday: Path, tmp_path: Path) -> None:
     agents, back = tmp_path / "agents.db", tmp_path / "back.db"
     execute(back, GUIDE)
     assert run("migrate", url(friday), str(agents)).exit_code == 0
-    assert run("migrate", str(agents), url(back)).exit_code == 0
+    assert run("migrate", str(agents), url(back, more=TEXTS)).exit_code == 0
     assert run("verify", url(friday), url(back)).exit_code == 0
     assert sorted(map(said, dump(back))) == sorted(map(said, dump(friday)))
 
@@ -170,7 +173,7 @@ def test_what_a_table_has_no_place_for_is_a_loss(run: Any, friday: Path, tmp_pat
     key = MemoryKey("", "kyoto")
     asyncio.run(fill(str(source), {key: [samples.entry("m1", 1, ("hint",))]}))
     before = dump(friday)
-    there = url(tmp_path / "there.db")
+    there = url(tmp_path / "there.db", more=TEXTS)
     execute(tmp_path / "there.db", GUIDE)
     fails(run("migrate", str(source), there), 9, "cannot store all of a message", "--lossy")
     assert dump(tmp_path / "there.db") == []
@@ -557,7 +560,7 @@ def test_what_the_database_fills_is_no_difference(
         "size INTEGER GENERATED ALWAYS AS (LENGTH(body)) STORED)",
     )
     store = f"{place}{'&' if '?' in place else '?'}layout=table&table=chats"
-    store += f"&columns=session:chat,role:role,content:body,time:{time}"
+    store += f"&columns=session:chat,role:role,content:body,time:{time}{TEXTS}"
     source = tmp_path / "s.jsonl"
     source.write_text(json.dumps({"messages": [{"role": "user", "content": "hello"}]}))
     report(run("migrate", str(source), store, "--lossy", "--json"))

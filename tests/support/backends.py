@@ -74,7 +74,7 @@ MAPPED = {
     "adk": "&app=weather",
     "agno": "",
     "table": "&table=chat%20log&columns=session:chat,user:who,role:role,name:name,content:body,"
-    "time:at,id:uid,metadata:about,order:nr",
+    "time:at,id:uid,metadata:about,order:nr&content_encoding=text",
 }
 """The layouts of mapped tables, and the options of their URLs."""
 TABLE = (

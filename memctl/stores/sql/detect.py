@@ -7,7 +7,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Connection, Float, Integer, MetaData, Numeric, Table, func, inspect, select
+from sqlalchemy import (
+    JSON,
+    Connection,
+    Float,
+    Integer,
+    MetaData,
+    Numeric,
+    Table,
+    func,
+    inspect,
+    select,
+)
 from sqlalchemy.engine.reflection import Inspector
 
 from memctl import foreign
@@ -19,7 +30,7 @@ from memctl.stores.sql import agentscope2_tables, agno, branches, schema
 from memctl.stores.sql.agentscope2_tables import find_layouts
 from memctl.stores.sql.columns import Column, TimeFormat
 from memctl.stores.sql.database import NAMED_TABLES, shown_name
-from memctl.stores.sql.mapping import PRESETS
+from memctl.stores.sql.mapping import CALL_COLUMNS, PRESETS
 
 _HIDDEN = ":***@"
 """A password in a URL as people see it."""
@@ -40,6 +51,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "id": ("message_id", "msg_id", "uuid", "uid", "messageid", "id"),
     "name": ("name", "sender_name", "author_name", "speaker_name"),
     "metadata": ("metadata", "meta", "extra"),
+    **CALL_COLUMNS,
 }
 """The usual names of a column, the likeliest first."""
 _ORDER = ("position", "index", "idx", "seq", "sequence", "turn", "order", "nr", "number")
@@ -70,6 +82,9 @@ class Proposal:
     reasons: list[str] = field(default_factory=list)
     dialect: str = ""
     """The dialect of the contents; empty where these are texts, or where the layout says it."""
+    encoding: str | None = ""
+    """The encoding of texts, one of ENCODINGS; None if no row shows it, and empty if the type of
+    the column says it, or the dialect."""
 
     def toml(self, name: str, url: str) -> str:
         """Return the lines of the configuration that name it; a password goes elsewhere."""
@@ -85,6 +100,10 @@ class Proposal:
             lines.append(f"columns = {{ {pairs} }}")
         if self.dialect:
             lines.append(f"dialect = {_text(self.dialect)}")
+        if self.encoding:
+            lines.append(f"content_encoding = {_text(self.encoding)}")
+        elif self.encoding is None:
+            lines.append('content_encoding = "text" # "json" if programs read it with json.loads')
         return "\n".join(lines)
 
 
@@ -206,10 +225,24 @@ def detect(connection: Connection) -> list[Proposal]:
         if {"session", "content"} <= columns.keys():
             rows = _count(connection, table)
             content = str(columns["content"])
-            dialect = _dialect_of([row[content] for row in sample])
-            reasons += [f"dialect = {dialect}: by the contents"] if dialect else []
-            guessed.append(Proposal(name, rows, "table", columns, reasons, dialect))
+            contents = [row[content] for row in sample if row[content] is not None]
+            dialect = _dialect_of(contents)
+            if dialect:  # which has the calls in its contents
+                columns = {role: one for role, one in columns.items() if role not in CALL_COLUMNS}
+                reasons.append(f"dialect = {dialect}: by the contents")
+            typed = isinstance(table.columns[content].type, JSON)
+            encoding = "" if dialect or typed else _encoding_of(contents)
+            if encoding == "json":
+                reasons.append("content_encoding = json: all contents are JSON")
+            guessed.append(Proposal(name, rows, "table", columns, reasons, dialect, encoding))
     return found + guessed
+
+
+def _encoding_of(contents: Sequence[Any]) -> str | None:
+    """Return how texts are stored, one of ENCODINGS; None where there is no content."""
+    if not contents:
+        return None
+    return "json" if all(map(_is_json, contents)) else "text"
 
 
 def _sample(connection: Connection, table: Table) -> Sequence[Mapping[str, Any]]:
@@ -225,7 +258,7 @@ def _is_langchain(connection: Connection, table: Table) -> bool:
 
 def _dialect_of(contents: Iterable[Any]) -> str:
     """Return the dialect of which all contents are documents; empty where there is none."""
-    documents = [_document(one) for one in contents if one is not None]
+    documents = list(map(_document, contents))
     for name, fits in _SIGNS.items():
         if documents and all(one is not None and fits(one) for one in documents):
             return name
@@ -301,6 +334,12 @@ def _reason(role: str, table: Table, column: str, values: Sequence[Any]) -> str:
             return "texts, all different" if len(set(map(str, values))) == len(values) else ""
         case "metadata":
             return "JSON objects" if values and all(map(_is_object, values)) else ""
+        case "calls":
+            if not values:
+                return "by its name"
+            return "calls of tools in JSON" if all(map(_is_json, values)) else ""
+        case "call_id" | "call_name":
+            return "by its name"
         case "user" | "name" | "session":
             return "by its name"
     return ""
@@ -312,6 +351,19 @@ def _is_time(format: TimeFormat, value: Any) -> bool:
 
 def _is_object(value: Any) -> bool:
     return _document(value) is not None
+
+
+def _is_json(value: Any) -> bool:
+    """Return whether a value is JSON, other than a number."""
+    if not isinstance(value, str):
+        return isinstance(value, dict | list)
+    if not value.startswith(('"', "[", "{")):
+        return False
+    try:
+        json.loads(value)
+    except ValueError:
+        return False
+    return True
 
 
 def _order(

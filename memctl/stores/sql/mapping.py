@@ -37,12 +37,31 @@ from memctl.dialects.agentscope import ID, NAME, ROLE
 from memctl.dialects.langchain import LANGCHAIN
 from memctl.dialects.llamaindex import LLAMAINDEX
 from memctl.dialects.openai_agents import OPENAI_AGENTS
-from memctl.dialects.rows import COLUMN_ROLES, METADATA, TIME, RoleContent, RowDialect
+from memctl.dialects.rows import (
+    CALL_ID,
+    CALL_NAME,
+    CALLS,
+    COLUMN_ROLES,
+    METADATA,
+    TIME,
+    RoleContent,
+    RowDialect,
+)
 from memctl.errors import UsageError
 from memctl.location import visible
 from memctl.stores.sql.columns import UNKNOWN_TIME
 
-_BESIDE = {"role": ROLE, "name": NAME, "time": TIME, "id": ID, "metadata": METADATA}
+_BESIDE = {
+    **{"role": ROLE, "name": NAME, "time": TIME, "id": ID, "metadata": METADATA},
+    **{"calls": CALLS, "call_id": CALL_ID, "call_name": CALL_NAME},
+}
+CALL_COLUMNS = {
+    "calls": ("tool_calls", "toolcalls", "function_calls", "function_call", "calls"),
+    "call_id": ("tool_call_id", "toolcallid", "tool_use_id", "call_id"),
+    "call_name": ("tool_name", "toolname", "function_name"),
+}
+"""The usual names of the columns of calls, the likeliest first."""
+ENCODINGS = ("text", "json")
 
 
 NOW = object()
@@ -101,6 +120,9 @@ class Mapping:
     """
     encode: Callable[[Any], str] = json.dumps
     """Makes the JSON text of a content as the framework does."""
+    encoding: str = ""
+    """One of ENCODINGS: whether a text is stored as it is, or as JSON; empty where the type of the
+    column or the rows say so."""
     unit: int = 0
     """The number of units of a time in a second, where the framework says so."""
     utc: bool = False
@@ -336,8 +358,9 @@ def mapping_of(options: Map[str, str]) -> Mapping:
         preset = replace(PRESETS[layout], user=user, app_name=options.get("app", ""))
         if "app" in options and not preset.app:
             raise UsageError(f"?layout={layout} knows no applications", "leave out app=")
-        if "columns" in options:
-            raise UsageError(f"?layout={layout} knows its columns", "leave out columns=")
+        for name in ("columns", "content_encoding"):
+            if name in options:
+                raise UsageError(f"?layout={layout} knows its columns", f"leave out {name}=")
         return replace(preset, table=options["table"]) if "table" in options else preset
     table = options.get("table", "")
     if not table:
@@ -359,8 +382,17 @@ def mapping_of(options: Map[str, str]) -> Mapping:
         raise UsageError(
             f"dialect={visible(dialect)} is unknown", f"known: {', '.join(sorted(MAPPED))}"
         )
+    encoding = options.get("content_encoding", "")
+    if encoding and dialect != RoleContent.name:
+        raise UsageError(f"dialect={dialect} knows its contents", "leave out content_encoding=")
+    if encoding and encoding not in ENCODINGS:
+        raise UsageError(
+            f"content_encoding={visible(encoding)} is unknown", f"known: {', '.join(ENCODINGS)}"
+        )
+    if dialect != RoleContent.name and (known := sorted(CALL_COLUMNS.keys() & columns.keys())):
+        raise UsageError(f"dialect={dialect} has calls in its contents", f"leave out {known[0]}")
     order = tuple(name for name in columns.pop("order", "").split(";") if name)
-    return Mapping(table, columns, order, MAPPED[dialect](fields), user)
+    return Mapping(table, columns, order, MAPPED[dialect](fields), user, encoding=encoding)
 
 
 MAPPED: dict[str, Callable[[frozenset[str]], RowDialect]] = {

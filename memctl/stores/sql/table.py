@@ -24,7 +24,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from memctl import jsonio
 from memctl.dialects.agentscope import CONTENT, ID, NAME, ROLE
 from memctl.dialects.conversion import NOTES
-from memctl.dialects.rows import EXTRA, METADATA, TIME, blocks_of
+from memctl.dialects.rows import CALL_ID, CALL_NAME, CALLS, EXTRA, METADATA, TIME, blocks_of
 from memctl.errors import BadData, Failure, Uninitialised, UsageError
 from memctl.location import Location, visible
 from memctl.model import (
@@ -55,7 +55,7 @@ from memctl.stores.sql.branches import LAYOUT, find_tables
 from memctl.stores.sql.columns import UNKNOWN_TIME, Column, TimeFormat, after, shown
 from memctl.stores.sql.database import Database, RejectedValue, damage, is_text
 from memctl.stores.sql.dialect import MAX_PUSHED_VALUES
-from memctl.stores.sql.mapping import Mapping, mapping_of
+from memctl.stores.sql.mapping import CALL_COLUMNS, Mapping, mapping_of
 from memctl.stores.sql.schema import create_missing
 from memctl.stores.sql.sessions import MadeRows, Sessions
 from memctl.stores.sql.write import of_shape
@@ -68,7 +68,11 @@ _SAMPLE = 100
 """The contents that are looked at before the first is read."""
 _SMALL_BYTES = 32 * 1024
 """Larger contents are fetched one by one: so the rows that are fetched together hold 8 MiB."""
-_BESIDE = {"id": ID, "role": ROLE, "name": NAME, "metadata": METADATA}
+_BESIDE = {
+    **{"id": ID, "role": ROLE, "name": NAME, "metadata": METADATA},
+    **{"calls": CALLS, "call_id": CALL_ID, "call_name": CALL_NAME},
+}
+_JSON_FIELDS = (METADATA, CALLS)
 _LARGEST_NUMBER = 2**63 - 1
 _ROWID = "rowid"
 _MISSING = "missing"
@@ -233,7 +237,14 @@ class TableStore(Store):
             self.features,
             columns=self._codec.extra_columns,
             filled_columns=self._codec.filled_columns,
+            call_columns=self._codec.call_columns,
         )
+        for name in sorted(self._codec.call_columns):
+            role = next(role for role, names in CALL_COLUMNS.items() if name.lower() in names)
+            self.warnings.append(
+                f"the column {visible(name)!r} of {visible(mapping.table)!r} is not read as calls "
+                f"of tools: add {role} = {json.dumps(name)} to the columns"
+            )
         if self.mode.writes:
             await self._sessions.learn()
         await self._learn(columns)
@@ -299,6 +310,8 @@ class TableStore(Store):
     async def _learn_content(self, connection: AsyncConnection) -> None:
         """Look whether all contents are JSON: the type of a column need not say so (MariaDB)."""
         codec = self._codec
+        if codec.is_json or self.mapping.encoding:
+            return
         content = codec.quoted(self.mapping.columns["content"])
         small = f"{self.database.dialect.json_size(content)} <= {_SMALL_BYTES}"
         sql = f"SELECT {content} FROM {codec.table} WHERE {small} LIMIT {_SAMPLE}"
@@ -306,6 +319,7 @@ class TableStore(Store):
         texts = [one for (one,) in rows if isinstance(one, str)]
         if texts and all(one[:1] in '"[{' and _json(one) is not _NOT_JSON for one in texts):
             codec.is_json = True
+        self.features = replace(self.features, asks_encoding=not texts)
 
     def _require_key(self) -> None:
         if not self._codec.columns.key:
@@ -832,6 +846,9 @@ class RowCodec:
         self.session_column = columns.all[named["session"]]
         self.extra_columns = frozenset(others)
         self.filled_columns = frozenset(name for name in others if columns.all[name].default)
+        unread = () if mapping.dialect.documents else ("calls", "call_id")
+        likely = {name for role in unread if role not in named for name in CALL_COLUMNS[role]}
+        self.call_columns = frozenset(name for name in others if name.lower() in likely)
         self._once_null = [name for name in self.filled_columns if columns.all[name].nullable]
         owner = named.get("user")
         self._owner = owner if owner and not columns.all[owner].filled else None
@@ -858,7 +875,7 @@ class RowCodec:
         numbered = columns.order == (_ROWID,) or (only is not None and only.is_integer)
         self._position = self._at[columns.order[0]] if numbered else None
         self.ordering = self._ordering()
-        self.is_json = columns.all[self._content].is_json
+        self.is_json = columns.all[self._content].is_json or mapping.encoding == "json"
         self._mixed = not (self.is_json or mapping.dialect.documents)
         """True where a content may be a text as it is, or as JSON."""
         fields = {field for _, field in self._named}
@@ -1037,6 +1054,8 @@ class RowCodec:
         for column, field in self._named:
             if (found := row[at[column]]) is not None:
                 value[field] = self._field(row, field, found)
+                if field in _JSON_FIELDS and not self._writes(column, value[field], found):
+                    shape[column] = shown(found)
                 if type(found) is bytes:  # in SQLite, which takes them for no text
                     shape[column] = shown(found)
         if self._time is not None:
@@ -1113,7 +1132,19 @@ class RowCodec:
         except ValueError:
             return False
 
+    def _writes(self, column: str, value: Any, found: Any) -> bool:
+        """Return whether a value of JSON is written as it was found."""
+        return self.columns.all[column].is_json or self._encoded(column, value) == found
+
+    def _encoded(self, column: str, value: Any) -> Any:
+        """Return a value of JSON as a column has it; a text that was none as it is."""
+        plain = isinstance(value, str) and not self.columns.all[column].is_json
+        return value if plain else json.dumps(value)
+
     def _field(self, row: Sequence[Any], field: str, found: Any) -> Any:
+        if field == CALLS:
+            calls = _json(found)
+            return calls if isinstance(calls, list | dict) else _decoded(found)
         if field != METADATA:
             return _decoded(found)
         value = _json(found) if isinstance(found, str | bytes) else found
@@ -1129,7 +1160,7 @@ class RowCodec:
                 found = bytes(found).decode()
             except UnicodeDecodeError:
                 raise _Damaged(f"the content of {self._which(row)} is not UTF-8") from None
-        if documents or self.is_json:
+        if documents or (self.is_json and found is not None):
             if found is None:
                 raise _Damaged(f"{self._which(row)} has no content")
             value = _json(found)
@@ -1222,7 +1253,7 @@ class RowCodec:
         for column, field in self._named:
             if field in value:
                 stored = value[field]
-                found[column] = json.dumps(stored) if field == METADATA else stored
+                found[column] = self._encoded(column, stored) if field in _JSON_FIELDS else stored
         if content == []:
             raise _Refused(f"the message {entry.id!r} has an empty list as its content")
         # One that was there is as it was, whatever the others are now.
