@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.interop_mem0.conftest import Config, Configure, Mem0, store_of
+from tests.stores.test_mem0 import make_older
 from tests.support.cli import Run, fails, report
 
 PROVIDERS = ["qdrant", "faiss", "chroma", "pgvector"]
@@ -247,3 +248,22 @@ def test_collection_of_other_dimensions_is_refused(
         config["vector_store"]["config"]["embedding_model_dims"] = 768
     path.write_text(json.dumps(config))
     fails(run("inspect", store_of(config)), 8, "384 dimensions", "768")
+
+
+def test_backup_of_an_older_mem0_is_as_mem0_brings_it_up_to_date(
+    run: Run, mem0: Mem0, configure: Configure, tmp_path: Path
+) -> None:
+    """The history has the columns of mem0 0.1.0; mem0 2 copies those that it knows."""
+    source, target = configure("qdrant", "one"), configure("qdrant", "two")
+    ids = filled(mem0, source)
+    make_older(Path(source["history_db_path"]))
+    backup = tmp_path / "backup.ndjson"
+    exported = run("export", store_of(source), "-o", backup)
+    assert exported.exit_code == 0
+    assert "history of an older mem0" in exported.stderr
+    fails(run("delete", store_of(source), "--all", "--yes"), 8, "open it once with mem0 2")
+    before = seen(mem0, source, ids)  # brings it up to date
+    assert run("import", backup, store_of(target)).exit_code == 0
+    after = seen(mem0, target, ids)
+    assert (after["all"], after["history"]) == (before["all"], before["history"])
+    assert run("verify", store_of(source), backup).exit_code == 0

@@ -316,3 +316,59 @@ def test_faiss_that_lacks_a_fact_of_its_index_is_not_changed(
     for change in (("delete", store, "--all", "--yes"), ("doctor", store, "--repair", "--yes")):
         fails(run(*change), 8, "has no payload of facts that are in the index: 1", "backup")
     assert {path: path.read_bytes() for path in docstore.parent.iterdir()} == before
+
+
+OLDER = (
+    "CREATE TABLE history (id TEXT PRIMARY KEY, memory_id TEXT, old_memory TEXT, "
+    "new_memory TEXT, new_value TEXT, event TEXT, created_at DATETIME, updated_at DATETIME, "
+    "is_deleted INTEGER)"
+)
+"""The table of mem0 0.1.0."""
+
+
+def make_older(file: Path) -> None:
+    """Give a history the columns that mem0 had before 2.0."""
+    names = "id, memory_id, old_memory, new_memory, event, created_at, updated_at, is_deleted"
+    with sqlite3.connect(file) as database:
+        database.executescript(
+            f"ALTER TABLE history RENAME TO newer; {OLDER};"
+            f"INSERT INTO history ({names}) SELECT {names} FROM newer; DROP TABLE newer"
+        )
+
+
+def test_history_of_an_older_mem0_is_read_and_not_changed(
+    run: Run, tmp_path: Path, servers: Servers
+) -> None:
+    store = filled("qdrant", tmp_path, servers)
+    file = tmp_path / "history.db"
+    ids = [one.id for some in contents(store).values() for one in some]
+    with sqlite3.connect(file) as database:
+        database.execute(history._SCHEMA[0])
+        sql = "INSERT INTO history (id, memory_id, new_memory, event) VALUES (?, ?, 'x', 'ADD')"
+        database.executemany(sql, [(f"h-{id}", id) for id in ids])
+    expected = contents(store)
+    make_older(file)
+    before = files(tmp_path)
+    found = report(run("inspect", store, "--json"))
+    assert found["totals"]["messages"] == 8
+    [warning] = found["warnings"]
+    assert "history of an older mem0, whose columns new_value are not read" in warning
+    backup = tmp_path / "backup.ndjson"
+    assert run("export", store, "-o", backup).exit_code == 0
+    saved = contents(str(backup))
+    for key, facts in expected.items():
+        read = {one.id: json.loads(one.message) for one in saved[key]}
+        for one in facts:
+            assert json.loads(one.message)["history"][0]["event"] == "ADD"
+            assert read[one.id] == json.loads(one.message)
+    backup.unlink()
+    for words in (["delete", store, "--all", "--yes"], ["erase", store, "--user", "ada", "--yes"]):
+        fails(run(*words), 8, "history of an older mem0", "hint: open it once with mem0 2")
+    assert files(tmp_path) == before
+
+
+def test_history_that_is_not_of_mem0_is_named(run: Run, tmp_path: Path, servers: Servers) -> None:
+    store = filled("qdrant", tmp_path, servers)
+    with sqlite3.connect(tmp_path / "history.db") as database:
+        database.executescript("DROP TABLE IF EXISTS history; CREATE TABLE history (url TEXT)")
+    fails(run("inspect", store), 8, "is not one of mem0", "set another history_db_path")

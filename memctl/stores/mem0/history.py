@@ -45,6 +45,8 @@ COLUMNS = (
     "role",
 )
 _NAMES = ", ".join(COLUMNS)
+_OLDEST = {"id", "memory_id", "old_memory", "new_memory", "event", "created_at"}
+"""The columns that every version of mem0 has: those of 0.1.0, mem0/memory/storage.py."""
 Row = dict[str, Any]
 """A row of the history, without its ``memory_id``, and without what is NULL."""
 Last = tuple[str, str | None, bool]
@@ -60,12 +62,15 @@ class History:
         self._database: sqlite3.Connection | None = None
         self._turns = Turns()
         self._reads_only = False
+        self._rows = "history"
+        """The rows of the history, as a table or a subquery."""
+        self.warnings: list[str] = []
 
     def open(self, *, writes: bool) -> None:
-        """Open the file, if it is there.
+        """Open the file, if it is there; one of an older mem0 is read, with a warning.
 
         Raises:
-            BadData: it is not a history of mem0.
+            BadData: it is not a history of mem0, or one of an older mem0 is to be changed.
             Unavailable: the system refuses.
         """
         self._reads_only = not writes
@@ -86,11 +91,33 @@ class History:
                 database.execute("PRAGMA query_only = 1")
             found = {row[1] for row in database.execute("PRAGMA table_info(history)")}
         if found and not found.issuperset(COLUMNS):
+            self._read_older(found)
+        return database
+
+    def _read_older(self, columns: set[str]) -> None:
+        """Read a history of an older mem0 as mem0 2 brings it up to date: by the shared columns.
+
+        Raises:
+            BadData: it is to be changed, or is not a history of mem0.
+        """
+        name = f"{self.label}: {visible(str(self.path))}"
+        if not columns >= _OLDEST:
             raise BadData(
-                f"{self.label}: {visible(str(self.path))} is the history of an older mem0",
+                f"{name} has a table 'history' that is not one of mem0",
+                "set another history_db_path",
+            )
+        if not self._reads_only:
+            raise BadData(
+                f"{name} is the history of an older mem0, which can only be read",
                 "open it once with mem0 2, which brings it up to date",
             )
-        return database
+        shared = (one if one in columns else f"NULL AS {one}" for one in COLUMNS)
+        self._rows = f"(SELECT rowid AS rowid, {', '.join(shared)} FROM history)"
+        left = ", ".join(sorted(columns - set(COLUMNS)))
+        self.warnings.append(
+            f"{name} is the history of an older mem0"
+            + (f", whose columns {left} are not read" if left else "")
+        )
 
     def close(self) -> None:
         """Close the file."""
@@ -105,7 +132,7 @@ class History:
         where = f"memory_id IN ({','.join('?' * len(ids))})"
         order = "created_at, datetime(updated_at), rowid"
         rows = await self._fetch(
-            f"SELECT {_NAMES} FROM history WHERE {where} ORDER BY {order}", ids
+            f"SELECT {_NAMES} FROM {self._rows} WHERE {where} ORDER BY {order}", ids
         )
         for row in rows:
             about = {
@@ -150,7 +177,7 @@ class History:
         sql = (
             "SELECT memory_id, new_memory, is_deleted FROM (SELECT *, row_number() OVER ("
             "PARTITION BY memory_id ORDER BY created_at DESC, datetime(updated_at) DESC, rowid DESC"
-            ") AS place FROM history WHERE memory_id IS NOT NULL) WHERE place = 1"
+            f") AS place FROM {self._rows} WHERE memory_id IS NOT NULL) WHERE place = 1"
         )
         rows = await self._fetch(sql, ())
         ends = [(str(id), text, bool(deleted)) for id, text, deleted in rows]

@@ -122,6 +122,7 @@ class Mem0Store(FactStore):
         self._config = config
         await self._vectors.open(mode)
         self._history.open(writes=mode.writes)
+        self.warnings += self._history.warnings
         size = await self._vectors.dimensions(self._facts)
         expected = config.embedding
         self.embedding = Embedding(expected.model, size or expected.dimensions)

@@ -180,6 +180,10 @@ class Database(ABC):
         into = quote + table.replace(quote, quote * 2) + quote
         await connection.exec_driver_sql(f"INSERT INTO {into} ({names}) VALUES ({places})", rows)
 
+    async def execute_alone(self, connection: AsyncConnection, sql: str) -> None:
+        """Run a statement outside of transactions, on a connection of ``connect_autocommit``."""
+        await connection.execute(text(sql))
+
     async def take_turn(  # noqa: B027 - SQLite has one writer at a time
         self, connection: AsyncConnection, table: str
     ) -> None:

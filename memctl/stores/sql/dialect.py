@@ -88,6 +88,8 @@ class Dialect(ABC):
     """True where huge messages are looked for even before a statement that parses few."""
     in_row_ids: ClassVar[str] = "IN :rows"
     """The end of a condition that compares a column with the row ids of ``Database.for_rows``."""
+    temporary_end: ClassVar[str] = ""
+    """The end of the name of a temporary table that goes with the transaction, where one can."""
     shifts_key: ClassVar[str] = ""
     """The key of the temporary table of shifts, where it must be created with the table."""
     subquery_barrier: ClassVar[str] = ""

@@ -852,7 +852,8 @@ async def shift_rows(
     dialect = database.dialect
     name = dialect.index_column
     await connection.exec_driver_sql(
-        f"CREATE TEMPORARY TABLE IF NOT EXISTS memctl_shifts {dialect.shifts_key} "
+        "CREATE TEMPORARY TABLE IF NOT EXISTS memctl_shifts "
+        f"{dialect.shifts_key} {dialect.temporary_end} "
         f"AS SELECT session_id, {name} AS low, {name} AS distance FROM message WHERE 1 = 0"
     )
     if not dialect.shifts_key:

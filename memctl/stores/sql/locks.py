@@ -324,11 +324,15 @@ class ConnectionLock(ServerLock):
         finally:
             await self._drop()
 
+    @property
+    def _connected(self) -> AsyncConnection:
+        assert self._connection is not None
+        return self._connection
+
     async def ask(self, sql: str, **values: Any) -> Any:
         """Return the first row of an answer on the lock's connection, None where there is none."""
-        assert self._connection is not None
         async with asyncio.timeout(self.period + ANSWER_SECONDS):
-            return (await self._connection.execute(text(sql), values)).first()
+            return (await self._connected.execute(text(sql), values)).first()
 
     async def _drop(self) -> None:
         connection, self._connection = self._connection, None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import aclosing, asynccontextmanager
+from functools import partial
 from operator import itemgetter
 from typing import Any
 
@@ -285,18 +286,19 @@ class SqlMaintenance(Maintenance):
             return count
 
     async def _create_index(self, note: Note) -> int:
+        if not await self._database.run(partial(lacks_index, dialect=self._dialect)):
+            return 0
+        await note({"code": "no-session-index", "index": INDEX})
         async with self._autocommit() as connection:
-            if not await connection.run_sync(lacks_index, self._dialect):
-                return 0
-            await note({"code": "no-session-index", "index": INDEX})
             for sql in self._dialect.create_session_index(INDEX):
-                await self._run(connection, sql)
-            return 1
+                await self._database.execute_alone(connection, sql)
+        return 1
 
     async def _drop_index(self) -> int:
-        async with self._autocommit() as connection:
-            if INDEX in await connection.run_sync(_index_names):
-                await self._run(connection, self._dialect.drop_session_index(INDEX))
+        if INDEX in await self._database.run(_index_names):
+            async with self._autocommit() as connection:
+                sql = self._dialect.drop_session_index(INDEX)
+                await self._database.execute_alone(connection, sql)
         return 1
 
     # Undo
@@ -358,7 +360,7 @@ class SqlMaintenance(Maintenance):
     ) -> int:
         """Keep the rows of a SELECT in the temporary table, and count them."""
         await self._run(connection, self._dialect.drop_temporary(_NOTED))
-        sql = f"CREATE TEMPORARY TABLE {_NOTED} AS {rows}"
+        sql = f"CREATE TEMPORARY TABLE {_NOTED} {self._dialect.temporary_end} AS {rows}"
         await connection.execute(*self._dialect.bind(sql, values))
         found = await connection.execute(text(f"SELECT COUNT(*) FROM {self._table}"))
         return int(found.scalar_one())

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import replace
 from hashlib import sha256
 from typing import Any
 from urllib.parse import urlsplit
 
 import asyncpg
-from sqlalchemy import event
+from sqlalchemy import event, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool
 
@@ -34,6 +34,7 @@ from memctl.stores.sql.database import (
 from memctl.stores.sql.dialect import SMALL_BYTES, Condition, Dialect
 from memctl.stores.sql.huge_messages import CHUNK_BYTES, HUGE_BYTES
 from memctl.stores.sql.locks import ConnectionLock
+from memctl.stores.sql.pooler import PooledConnection, is_pooled, pooler_error
 from memctl.stores.sql.store import SqlStore
 from memctl.stores.sql.table import TableStore
 
@@ -68,6 +69,8 @@ _BROKEN = ("connection is closed", "cannot switch to state")
 _UNREADABLE = r"\\u(0000|[dD][89abAB]..(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB]..\\u)[dD][c-fC-F]..)"
 
 
+_NO_JIT = "jit"
+"""The setting for compiling statements, which costs more than it saves here."""
 _SPACE = 0x6D656D63
 """The upper half of memctl's advisory locks in PostgreSQL: ``memc`` in ASCII."""
 _NAME_BYTES = 63
@@ -75,12 +78,18 @@ _NAME_BYTES = 63
 
 
 class PostgresqlLock(ConnectionLock):
-    """An advisory lock of the session, for the schema that the tables are in.
+    """An advisory lock of the session or, behind a pooler, of an open transaction.
+
+    It is for the schema that the tables are in.
 
     The owner's text is the ``application_name`` of its connection, which every login may see.
     """
 
+    _database: PostgresqlDatabase
+
     async def acquire(self) -> bool:
+        if self._is_local:
+            await self._database.execute_alone(self._connected, "BEGIN")
         # Keep-alives end the session of a machine that is gone within a minute.
         settings = {
             "application_name": self._signature,
@@ -89,17 +98,30 @@ class PostgresqlLock(ConnectionLock):
             "tcp_keepalives_count": "3",
         }
         for name, value in settings.items():
-            await self.ask("SELECT set_config(:name, :value, false)", name=name, value=value)
-        # A setting of newer servers, which end idle sessions by it.
+            await self.ask(
+                "SELECT set_config(:name, :value, :local)",
+                name=name,
+                value=value,
+                local=self._is_local,
+            )
+        # Settings of newer servers among them, which end idle sessions and long transactions.
         await self.ask(
-            "SELECT set_config(name, '0', false) FROM pg_settings "
-            "WHERE name = 'idle_session_timeout'"
+            "SELECT count(set_config(name, '0', :local)) FROM pg_settings WHERE name IN "
+            "('idle_session_timeout', 'idle_in_transaction_session_timeout', "
+            "'transaction_timeout')",
+            local=self._is_local,
         )
+        lock = "pg_try_advisory_xact_lock" if self._is_local else "pg_try_advisory_lock"
         [done] = await self.ask(
-            f"SELECT pg_try_advisory_lock(({_SPACE}::bigint << 32) | oid::bigint) "
+            f"SELECT {lock}(({_SPACE}::bigint << 32) | oid::bigint) "
             "FROM pg_namespace WHERE nspname = current_schema()"
         )
         return bool(done)
+
+    @property
+    def _is_local(self) -> bool:
+        """True behind a pooler: there the lock belongs to a transaction, which stays open."""
+        return self._database.is_pooled
 
     @property
     def _signature(self) -> str:
@@ -124,7 +146,10 @@ class PostgresqlLock(ConnectionLock):
         await self.ask("SELECT 1")
 
     async def free(self) -> None:
-        await self.ask("SELECT pg_advisory_unlock_all()")
+        if self._is_local:
+            await self._database.execute_alone(self._connected, "ROLLBACK")
+        else:
+            await self.ask("SELECT pg_advisory_unlock_all()")
 
 
 class PostgresqlDialect(Dialect):
@@ -136,6 +161,7 @@ class PostgresqlDialect(Dialect):
     in_row_ids = "= ANY(CAST(:rows AS varchar[]))"
     # It would sort all messages with their texts, and leave out most of them afterwards.
     materialize_hint = "OFFSET 0"
+    temporary_end = "ON COMMIT DROP"
     stub_cast = "CAST(CAST({} AS TEXT) AS json)"
     # An index whose creation was interrupted stays, and is not used.
     unusable_indexes = (
@@ -258,6 +284,15 @@ class PostgresqlDatabase(Database):
         super().__init__(location, label)
         self._turn = asyncio.Lock()
         """The driver does one thing at a time, and rows are prefetched."""
+        self._pooled: bool | None = None
+        """Whether a pooler answers; None before the first connection."""
+        self._turns: dict[AsyncConnection, AsyncConnection] = {}
+        """The connections that hold the turns of others; see ``take_turn``."""
+
+    @property
+    def is_pooled(self) -> bool:
+        """True if a pooler answers; known once a connection was made."""
+        return bool(self._pooled)
 
     def make_engine(self) -> AsyncEngine:
         parts = urlsplit(self.location.url)
@@ -265,11 +300,9 @@ class PostgresqlDatabase(Database):
 
         async def connect() -> asyncpg.Connection:
             try:
-                return await asyncpg.connect(
-                    dsn,
-                    timeout=CONNECT_TIMEOUT,
-                    server_settings={"application_name": "memctl", "jit": "off"},
-                )
+                if self._pooled is None:
+                    return await self._connect_first(dsn)
+                return await _connected(dsn, pooled=self._pooled)
             except asyncpg.ClientConfigurationError as error:
                 raise UsageError(
                     f"{self.label}: {first_line(error)}", "write the URL as for psql"
@@ -280,15 +313,31 @@ class PostgresqlDatabase(Database):
                     f"{self.label} is not a valid PostgreSQL URL", "write the URL as for psql"
                 ) from None
 
+        # A pooler forgets what the adapter has prepared.
+        settings = {"async_creator_fn": connect, "prepared_statement_cache_size": 0}
         engine = create_async_engine(
-            "postgresql+asyncpg://", async_creator=connect, poolclass=NullPool
+            "postgresql+asyncpg://", connect_args=settings, poolclass=NullPool
         )
         event.listen(engine.sync_engine, "connect", _pass_json_through)
         return engine
 
+    async def _connect_first(self, dsn: str) -> asyncpg.Connection:
+        """Connect so that it works with a pooler, and find out whether there is one."""
+        connection = await _connected(dsn, pooled=True)
+        try:
+            self._pooled = await is_pooled(connection)
+            if not self._pooled:
+                await connection.execute(f"SET {_NO_JIT} = off")
+        except BaseException:
+            connection.terminate()
+            raise
+        return connection
+
     def translate(self, error: BaseException) -> MemctlError | None:
         message = f"{self.label}: {first_line(error)}"
         state = getattr(error, "sqlstate", None) or ""
+        if (found := pooler_error(message)) is not None:
+            return found
         if state.startswith(_CONTENDED):
             return Contended(message)
         for beginning, hint in _TRANSIENT.items():
@@ -335,9 +384,26 @@ class PostgresqlDatabase(Database):
             f"SELECT set_config('work_mem', '{WORK_KILOBYTES}', true) FROM pg_settings "
             f"WHERE name = 'work_mem' AND setting::bigint < {WORK_KILOBYTES}"
         )
+        if self.is_pooled:
+            await connection.exec_driver_sql(f"SET LOCAL {_NO_JIT} = off")
 
     async def begin_write(self, connection: AsyncConnection) -> None:
-        await connection.exec_driver_sql("SELECT 1")
+        first = f"SET LOCAL {_NO_JIT} = off" if self.is_pooled else "SELECT 1"
+        await connection.exec_driver_sql(first)
+
+    async def execute_alone(self, connection: AsyncConnection, sql: str) -> None:
+        # In one step, not in two between which a pooler may choose another session.
+        await (await _driver(connection)).execute(sql)
+
+    @asynccontextmanager
+    async def connect(self) -> AsyncGenerator[AsyncConnection]:
+        async with super().connect() as connection:
+            try:
+                yield connection
+            finally:
+                if (turn := self._turns.pop(connection, None)) is not None:
+                    with suppress(*self._caught):  # it ends with the process
+                        await turn.close()
 
     async def rows(
         self,
@@ -421,9 +487,16 @@ class PostgresqlDatabase(Database):
 
     async def take_turn(self, connection: AsyncConnection, table: str) -> None:
         number = int.from_bytes(sha256(table.encode()).digest()[:4], signed=True)
-        async with self.transaction(connection):
-            sql = "SELECT pg_advisory_lock(:space, :number)"
-            await self.fetch_all(connection, sql, {"space": _SPACE, "number": number})
+        values = {"space": _SPACE, "number": number}
+        if not self.is_pooled:
+            async with self.transaction(connection):
+                await self.fetch_all(connection, "SELECT pg_advisory_lock(:space, :number)", values)
+            return
+        # In the open transaction of another connection, until this one is closed.
+        with self.errors():
+            turn = self._turns[connection] = await self._engine.connect()
+            sql = "SELECT pg_advisory_xact_lock(:space, :number)"
+            await turn.execute(text(sql), values)
 
     async def advance_serial(self, connection: AsyncConnection, table: str, column: str) -> None:
         sequence = "pg_get_serial_sequence(:table, :column)"
@@ -485,6 +558,15 @@ class PostgresqlStore(SqlStore):
     kind = "postgresql"
     features = replace(SqlStore.features, parallel=True)
     database_class = PostgresqlDatabase
+
+
+async def _connected(dsn: str, *, pooled: bool) -> asyncpg.Connection:
+    """Return a new connection; poolers refuse settings that they do not know."""
+    settings = {"application_name": "memctl"} | ({} if pooled else {_NO_JIT: "off"})
+    kind = PooledConnection if pooled else asyncpg.Connection
+    return await asyncpg.connect(
+        dsn, timeout=CONNECT_TIMEOUT, server_settings=settings, connection_class=kind
+    )
 
 
 async def _driver(connection: AsyncConnection) -> Any:

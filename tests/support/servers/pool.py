@@ -15,6 +15,7 @@ import pytest
 from tests.support.mem0_platform import Platform
 from tests.support.servers import Missing
 from tests.support.servers.mariadb import Mariadb
+from tests.support.servers.pgbouncer import Pgbouncer
 from tests.support.servers.postgresql import Postgresql
 from tests.support.servers.redis import Redis
 from tests.support.servers.tablestore import Tablestore
@@ -43,6 +44,10 @@ class Servers:
             self.postgresql.end_test(keep=keep)
         self._projects.clear()
         self._ends.close()
+
+    def pgbouncer(self, mode: str, *settings: str) -> Pgbouncer:
+        """A pooler for the databases of ``postgresql``; ``mode`` is its ``pool_mode``."""
+        return start(lambda: Pgbouncer(self.run, self.postgresql, mode, *settings))
 
     @cached_property
     def mariadb(self) -> Mariadb:

@@ -1,0 +1,70 @@
+"""PostgreSQL behind a pooler, such as PgBouncer, that lends a server connection to many clients.
+
+In the mode ``transaction`` of PgBouncer, each transaction of a client may run in another session of
+the server.  Nothing that belongs to a session outlasts it: settings, prepared statements, temporary
+tables, advisory locks.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import asyncpg
+
+from memctl.errors import Lost, MemctlError, NotFound, Unavailable, UsageError
+
+_FULL = "raise default_pool_size of PgBouncer, or run with fewer --jobs"
+_BEHIND = "check that PostgreSQL runs where PgBouncer expects it, and the log of PgBouncer"
+
+
+class PooledConnection(asyncpg.Connection):  # type: ignore[misc]
+    """A connection of which nothing stays in the session of the server between transactions.
+
+    The driver sends a statement in two steps, to prepare and to run it: these run in a transaction,
+    and the statement has no name.
+    """
+
+    async def _get_statement(self, *arguments: Any, **settings: Any) -> Any:
+        settings |= {"named": "", "use_cache": False}
+        return await super()._get_statement(*arguments, **settings)
+
+    async def _execute(self, *arguments: Any, **settings: Any) -> Any:
+        if self.is_in_transaction():
+            return await super()._execute(*arguments, **settings)
+        async with self.transaction():
+            return await super()._execute(*arguments, **settings)
+
+
+async def is_pooled(connection: PooledConnection) -> bool:
+    """Return whether a pooler answers: its clients get other numbers than the server's sessions.
+
+    Raises:
+        asyncpg.PostgresError: the server refuses.
+    """
+    number = await connection.fetchval("SELECT pg_backend_pid()")
+    return bool(number != connection.get_server_pid())
+
+
+def pooler_error(message: str) -> MemctlError | None:
+    """Return the memctl error for a message that is PgBouncer's own; None for any other."""
+    words = message.lower()
+    if "unsupported startup parameter" in words:
+        return UsageError(
+            message,
+            "leave it out of the URL, or name it in ignore_startup_parameters of PgBouncer",
+        )
+    if "statement pooling mode" in words:
+        return Unavailable(message, "set pool_mode of PgBouncer to transaction or session")
+    if "no such database" in words:
+        return NotFound(message, "use a name of the section [databases] of PgBouncer")
+    if "no such user" in words:
+        return Unavailable(message, "add the user to the auth_file of PgBouncer")
+    if "query_wait_timeout" in words:
+        return Lost(message, _FULL)
+    if "max_client_conn" in words:
+        return Lost(message, "raise max_client_conn of PgBouncer, or run with fewer --jobs")
+    if "server login has been failing" in words or "server_login_retry" in words:
+        return Lost(message, _BEHIND)
+    if "cannot connect to server" in words or "server conn crashed" in words:
+        return Lost(message, _BEHIND)
+    return None
