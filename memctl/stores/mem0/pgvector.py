@@ -36,6 +36,7 @@ from memctl.stores.mem0.vectors import (
     not_there,
     values,
 )
+from memctl.stores.pooler import PooledConnection, is_pooled, pooler_error
 from memctl.stores.simple import Rejected
 
 _CONNECT_SECONDS = 15
@@ -48,7 +49,7 @@ _COLUMNS = (
     "SELECT a.attname, a.atttypmod FROM pg_attribute a WHERE a.attrelid = to_regclass($1) "
     "AND a.attname IN ('id', 'vector', 'payload') AND a.attnum > 0"
 )
-_LOCK = "pg_try_advisory_lock(hashtext('memctl'), hashtext($1))"
+_LOCK = "pg_try_advisory_{}lock(hashtext('memctl'), hashtext($1))"
 _HOLDER = (
     "SELECT a.application_name FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid "
     "WHERE l.locktype = 'advisory' AND l.granted AND l.classid = hashtext('memctl')::oid "
@@ -65,7 +66,11 @@ class PgvectorTables(VectorStore):
 
     def __init__(self, config: Mem0Config, label: str) -> None:
         super().__init__(config, label)
-        self._connection: asyncpg.Connection | None = None
+        self._connection: PooledConnection | None = None
+        self._pooled = False
+        """True behind a pooler: the lock belongs to an open transaction there, not to a session."""
+        self._lock_holder: PooledConnection | None = None
+        """The connection of that transaction."""
         self._tables: dict[str, int] = {}
         """The dimensions of those tables that are there."""
 
@@ -81,21 +86,35 @@ class PgvectorTables(VectorStore):
     async def lock(self, owner: str) -> bool:
         name = await self.identity()
         async with self._errors() as connection:
+            if self._pooled:
+                connection = self._lock_holder = await self._connected()
+                await connection.execute("BEGIN")
+                await connection.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
+            local = self._pooled
             signature = f"memctl {owner}"[:_NAME_BYTES]
-            await connection.execute("SELECT set_config('application_name', $1, false)", signature)
-            if not await connection.fetchval(f"SELECT {_LOCK}", name):
+            sql = "SELECT set_config('application_name', $1, $2)"
+            await connection.execute(sql, signature, local)
+            lock = _LOCK.format("xact_" * local)
+            if not await connection.fetchval(f"SELECT {lock}", name):
                 holder = str(await connection.fetchval(_HOLDER, name) or "")
                 raise busy(self.label, holder.removeprefix("memctl "))
+            await connection.execute("SELECT 1")  # ends the statement before, and what it sees
         return True
+
+    async def _connected(self) -> PooledConnection:
+        connection: PooledConnection = await asyncpg.connect(
+            **_settings(self.config, self.label),
+            timeout=_CONNECT_SECONDS,
+            server_settings={"application_name": "memctl"},
+            connection_class=PooledConnection,
+        )
+        return connection
 
     async def open(self, mode: OpenMode) -> None:
         async with self._errors(connecting=True):
-            self._connection = await asyncpg.connect(
-                **_settings(self.config, self.label),
-                timeout=_CONNECT_SECONDS,
-                server_settings={"application_name": "memctl"},
-            )
+            self._connection = await self._connected()
         async with self._errors() as connection:
+            self._pooled = await is_pooled(connection)
             await connection.set_type_codec(
                 "jsonb", encoder=_given, decoder=_given, schema="pg_catalog"
             )
@@ -145,8 +164,9 @@ class PgvectorTables(VectorStore):
         self._tables[name] = size
 
     async def close(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
+        connections = self._lock_holder, self._connection
+        self._lock_holder = self._connection = None
+        for connection in filter(None, connections):
             try:
                 await connection.close(timeout=_CONNECT_SECONDS)
             except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError):
@@ -241,6 +261,8 @@ class PgvectorTables(VectorStore):
 
     def _translated(self, error: asyncpg.PostgresError) -> Exception:
         text = f"{self.label}: {_first_line(error)}"
+        if (found := pooler_error(text)) is not None:
+            return found
         state = error.sqlstate or ""
         match state[:2]:
             case "22" | "23" | "54":

@@ -20,6 +20,7 @@ from memctl.dialects.agentscope import ROLE
 from memctl.dialects.agentscope1 import TIMESTAMP
 from memctl.errors import BadData, Lost, MemctlError, NotFound, Unavailable, UsageError
 from memctl.location import Location
+from memctl.stores.pooler import PooledConnection, is_pooled, pooler_error
 from memctl.stores.sql.agentscope2 import Agentscope2Store
 from memctl.stores.sql.agno import AgnoStore
 from memctl.stores.sql.database import (
@@ -34,7 +35,6 @@ from memctl.stores.sql.database import (
 from memctl.stores.sql.dialect import SMALL_BYTES, Condition, Dialect
 from memctl.stores.sql.huge_messages import CHUNK_BYTES, HUGE_BYTES
 from memctl.stores.sql.locks import ConnectionLock
-from memctl.stores.sql.pooler import PooledConnection, is_pooled, pooler_error
 from memctl.stores.sql.store import SqlStore
 from memctl.stores.sql.table import TableStore
 
@@ -117,6 +117,14 @@ class PostgresqlLock(ConnectionLock):
             "FROM pg_namespace WHERE nspname = current_schema()"
         )
         return bool(done)
+
+    async def ask(self, sql: str, **values: Any) -> Any:
+        row = await super().ask(sql, **values)
+        if self._is_local:
+            # The server ends a statement when the next one comes.  Until then it would keep what
+            # the statement sees, and have VACUUM and CREATE INDEX CONCURRENTLY wait.
+            await self._database.execute_alone(self._connected, "SELECT 1")
+        return row
 
     @property
     def _is_local(self) -> bool:
