@@ -413,6 +413,14 @@ FORMATS: tuple[ForeignFormat, ...] = (
         tables={"events": frozenset({"sender_id", "type_name", "intent_name", "action_name"})},
     ),
     ForeignFormat(
+        "sessions of google-adk up to 1.21, whose events are pickled",
+        "migrate them with ADK: adk migrate session --source_db_url URL --dest_db_url NEW_URL",
+        tables={
+            "events": frozenset({"app_name", "user_id", "session_id", "author", "actions"}),
+            "sessions": frozenset({"app_name", "user_id", "id", "state"}),
+        },
+    ),
+    ForeignFormat(
         "the storage of Mastra",
         "write its messages as OpenAI chat messages (.jsonl)",
         tables={"mastra_threads": frozenset(), "mastra_messages": frozenset({"thread_id"})},

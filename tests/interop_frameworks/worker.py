@@ -13,13 +13,21 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import sqlite3
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 from agents import SQLiteSession
-from agents.extensions.memory import RedisSession, SQLAlchemySession
+from agents.extensions.memory import (
+    AdvancedSQLiteSession,
+    EncryptedSession,
+    RedisSession,
+    SQLAlchemySession,
+)
+from agno.db.migrations.manager import MigrationManager
 from agno.db.mysql import AsyncMySQLDb
 from agno.db.postgres import AsyncPostgresDb
 from agno.db.sqlite import AsyncSqliteDb
@@ -31,6 +39,7 @@ from agno.session import AgentSession
 from agno.session.summary import SessionSummary
 from google.adk.events import Event
 from google.adk.sessions import DatabaseSessionService
+from google.adk.sessions.sqlite_session_service import SqliteSessionService
 from google.genai import types
 from langchain_community.chat_message_histories import (
     FileChatMessageHistory,
@@ -223,6 +232,50 @@ class OpenAIAgentsSQLAlchemy(OpenAIAgents):
         return SQLAlchemySession.from_url(session, url=url, create_tables=True)
 
 
+class OpenAIAgentsAdvanced(OpenAIAgents):
+    """AdvancedSQLiteSession."""
+
+    def session(self, path: str, session: str) -> Any:
+        return AdvancedSQLiteSession(session_id=session, db_path=path, create_tables=True)
+
+    async def branch(self, path: str, session: str) -> None:
+        """Begin a branch at the second question, and go on in it."""
+        found = self.session(path, session)
+        await found.create_branch_from_turn(2, "other")
+        items = [
+            {"role": "user", "content": "Or there?"},
+            {"role": "assistant", "content": "Rain."},
+        ]
+        await found.add_items(items)
+
+    async def read_raw(self, path: str, session: str) -> Any:
+        return await self.session(path, session).get_items()
+
+    async def branches(self, path: str, session: str) -> Any:
+        """Return what the SDK says of each branch: its items, questions and tools."""
+        found = self.session(path, session)
+        names = [one["branch_id"] for one in await found.list_branches()]
+        return {
+            name: [
+                [self.normal(one) for one in await found.get_items(branch_id=name)],
+                [one["turn"] for one in await found.get_conversation_turns(name)],
+                await found.get_tool_usage(name),
+            ]
+            for name in names
+        }
+
+
+class OpenAIAgentsEncrypted(OpenAIAgents):
+    """EncryptedSession around SQLiteSession, or RedisSession where the path is a URL."""
+
+    def session(self, path: str, session: str) -> Any:
+        if "://" in path:
+            plain = RedisSession.from_url(session, url=path)
+        else:
+            plain = SQLiteSession(session, path)
+        return EncryptedSession(session, plain, encryption_key="k" * 40, ttl=3600)
+
+
 class OpenAIAgentsRedis(OpenAIAgents):
     """RedisSession; a path is the URL of the server."""
 
@@ -383,6 +436,17 @@ class Adk:
         )
 
 
+class AdkSqlite(Adk):
+    """SqliteSessionService."""
+
+    def service(self, path: str) -> Any:
+        return SqliteSessionService(path)
+
+    async def sessions(self, path: str, session: str) -> list[str]:  # noqa: ARG002
+        listed = await self.service(path).list_sessions(app_name=APP)
+        return sorted(one.id for one in listed.sessions)
+
+
 class Agno:
     """AsyncSqliteDb; a path may be the URL of a server, AsyncPostgresDb's or AsyncMySQLDb's."""
 
@@ -427,8 +491,8 @@ class Agno:
             ],
         ]
 
-    async def run(self, db: Any, session: str, number: int, messages: list[Message]) -> None:
-        run = RunOutput(
+    def turn(self, session: str, number: int, messages: list[Message]) -> RunOutput:
+        return RunOutput(
             run_id=f"run-{session}-{number}",
             agent_id="friday",
             session_id=session,
@@ -437,6 +501,9 @@ class Agno:
             input=RunInput(input_content=messages[1].get_content_string()),
             status=RunStatus.completed,
         )
+
+    async def run(self, db: Any, session: str, number: int, messages: list[Message]) -> None:
+        run = self.turn(session, number, messages)
         await db.upsert_run(run, session_id=session, run_index=number)
 
     async def write(self, path: str, session: str) -> None:
@@ -445,6 +512,33 @@ class Agno:
         await db.upsert_session(AgentSession(session, "friday", session_data=data, created_at=1))
         for number, messages in enumerate(self.turns()):
             await self.run(db, session, number, messages)
+
+    async def write_2(self, path: str, session: str) -> None:
+        """Store the conversation as Agno 2 does: the runs in the row of the session."""
+        columns = {
+            "session_id": session,
+            "session_type": "agent",
+            "agent_id": "friday",
+            "session_data": _twice({"session_state": {"units": "metric"}}),
+            "metadata": "null",
+            "summary": _twice({"summary": "They spoke about the weather."}),
+            "runs": _twice([self.turn(session, *one).to_dict() for one in enumerate(self.turns())]),
+            "created_at": 1,
+        }
+        others = ("team_id", "workflow_id", "user_id", "agent_data", "team_data", "workflow_data")
+        names = [*columns, *others, "updated_at"]
+        with closing(sqlite3.connect(path)) as database, database:
+            database.execute(
+                "CREATE TABLE agno_sessions (session_id VARCHAR NOT NULL PRIMARY KEY, "
+                + ", ".join(f"{name} {_TYPES.get(name, 'VARCHAR')}" for name in names[1:])
+                + ")"
+            )
+            places = ", ".join("?" * len(columns))
+            sql = f"INSERT INTO agno_sessions ({', '.join(columns)}) VALUES ({places})"
+            database.execute(sql, list(columns.values()))
+
+    async def migrate(self, path: str, session: str) -> None:  # noqa: ARG002
+        await MigrationManager(self.db(path)).up()
 
     async def add(self, path: str, session: str) -> None:
         db = self.db(path)
@@ -483,16 +577,31 @@ class Agno:
         return said(message.role, text, calls, images=len(message.images or ()))
 
 
+_TYPES = {"created_at": "BIGINT NOT NULL", "updated_at": "BIGINT"} | dict.fromkeys(
+    ("session_data", "agent_data", "team_data", "workflow_data", "metadata", "runs", "summary"),
+    "JSON",
+)
+"""The types of the columns of Agno 2, but for texts."""
+
+
+def _twice(value: Any) -> str:
+    """Return a value as Agno 2 encodes it."""
+    return json.dumps(json.dumps(value))
+
+
 FRAMEWORKS: dict[str, Any] = {
     "langchain": LangChain(),
     "langchain-files": LangChainFiles(),
     "langchain-redis": LangChainRedis(),
     "langgraph": LangGraph(),
     "openai-agents": OpenAIAgents(),
+    "openai-agents-advanced": OpenAIAgentsAdvanced(),
+    "openai-agents-encrypted": OpenAIAgentsEncrypted(),
     "openai-agents-redis": OpenAIAgentsRedis(),
     "openai-agents-sqlalchemy": OpenAIAgentsSQLAlchemy(),
     "llamaindex": LlamaIndex(),
     "adk": Adk(),
+    "adk-sqlite": AdkSqlite(),
     "agno": Agno(),
 }
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from memctl.model import MemoryKey
-from tests.support.cli import contents
+from tests.support.cli import contents, fails
 
 SERVICE = """
 CREATE TABLE app_states (app_name TEXT PRIMARY KEY, state TEXT NOT NULL, update_time REAL NOT NULL);
@@ -127,3 +127,40 @@ def test_adk_keeps_the_order_where_another_row_has_got_the_place(run: Any, path:
     found = contents(str(path))
     assert [one.id for one in found[MemoryKey("ada", "kyoto")]] == ["c", "b", "a"]
     assert [one.id for one in found[MemoryKey("ada", "osaka")]] == ["e"]
+
+
+OLD = """
+CREATE TABLE sessions (
+    app_name VARCHAR(128) NOT NULL, user_id VARCHAR(128) NOT NULL, id VARCHAR(128) NOT NULL,
+    state TEXT NOT NULL, create_time DATETIME NOT NULL, update_time DATETIME NOT NULL,
+    PRIMARY KEY (app_name, user_id, id)
+);
+CREATE TABLE events (
+    id VARCHAR(128) NOT NULL, app_name VARCHAR(128) NOT NULL, user_id VARCHAR(128) NOT NULL,
+    session_id VARCHAR(128) NOT NULL, invocation_id VARCHAR(256) NOT NULL,
+    author VARCHAR(256) NOT NULL, actions BLOB NOT NULL, long_running_tool_ids_json TEXT,
+    branch VARCHAR(256), timestamp DATETIME NOT NULL, content TEXT, partial BOOLEAN,
+    PRIMARY KEY (id, app_name, user_id, session_id)
+);
+"""
+"""The tables of ``DatabaseSessionService`` before schema 1."""
+
+
+@pytest.mark.parametrize("layout", ["", "?layout=adk&app=weather"])
+def test_adk_names_its_old_schema(run: Any, tmp_path: Path, layout: str) -> None:
+    path = tmp_path / "old.db"
+    with closing(sqlite3.connect(path)) as database, database:
+        database.executescript(OLD)
+    place = f"sqlite:///{path}{layout}" if layout else str(path)
+    source = tmp_path / "s.jsonl"
+    source.write_text(json.dumps({"messages": [{"role": "user", "content": "Hi"}]}))
+    for words in (
+        ("inspect", place),
+        ("doctor", place),
+        ("export", place),
+        ("delete", place, "--role", "user", "-y"),
+        *([("migrate", source, place)] if layout else []),
+    ):
+        fails(run(*words), 8, "google-adk up to 1.21", "adk migrate session")
+    if not layout:
+        fails(run("stores", "detect", place), 8, "adk migrate session")

@@ -54,6 +54,7 @@ from memctl.stores.simple import not_owned
 from memctl.stores.sql.branches import LAYOUT, find_tables
 from memctl.stores.sql.columns import UNKNOWN_TIME, Column, TimeFormat, after, shown
 from memctl.stores.sql.database import Database, RejectedValue, damage, is_text
+from memctl.stores.sql.detect import foreign_tables
 from memctl.stores.sql.dialect import MAX_PUSHED_VALUES
 from memctl.stores.sql.mapping import CALL_COLUMNS, Mapping, mapping_of
 from memctl.stores.sql.schema import create_missing
@@ -219,6 +220,9 @@ class TableStore(Store):
         missing = [name for name in mapping.columns.values() if name not in columns.all]
         missing += [name for name in columns.order if name not in columns.all and name != _ROWID]
         if missing:
+            others = await self.database.run(foreign_tables)
+            if mapping.table in others:
+                raise others[mapping.table].refusal(self.label)
             known = ", ".join(visible(name) for name in columns.all)
             raise BadData(
                 f"the table {visible(mapping.table)!r} has no column {visible(missing[0])!r}",
