@@ -79,6 +79,25 @@ def _of_llamaindex() -> list[list[Sample]]:
     return [[sample(_key(0, False), entries[:4]), sample(_key(1, False), entries[4:])]]
 
 
+def _of_branches() -> list[list[Sample]]:
+    """Sessions with branches, which begin alike."""
+    [plain, *hard] = worlds_of(Style("openai-agents", frozenset(), in_order=False), users=False)
+    other = [sample(one.key._replace(part="other"), one.entries[:2]) for one in plain]
+    return [plain + other, *hard]
+
+
+def _of_encrypted() -> list[Sample]:
+    """A session of ``EncryptedSession``, with an item that is not encrypted."""
+    items: list[dict[str, Any]] = [{"role": "user", "content": "Hi"}]
+    items += [
+        {"__enc__": 1, "v": 1, "kid": "hkdf-v1", "payload": f"gAAAAA{number}"}
+        for number in range(4)
+    ]
+    found = [json.dumps({"content": one}).encode() for one in items]
+    entries = [StoredMessage(str(number), text) for number, text in enumerate(found)]
+    return [sample(_key(0, False), entries)]
+
+
 @dataclass(slots=True)
 class _Database:
     """A sample database: its bytes, its tables, and what follows its path in a URL."""
@@ -136,6 +155,8 @@ def _layouts() -> Iterator[tuple[str, str, list[list[Sample]]]]:
     """Each layout of a database, the further options of its URL, and memories for it."""
     for name in ("langchain", "openai-agents"):
         yield name, "", worlds_of(Style(name, frozenset(), in_order=False), users=False)
+    yield "openai-agents-branches", "", _of_branches()
+    yield "openai-agents", "", [_of_encrypted()]
     for name, more in (("adk", "&app=weather"), ("agno", "")):
         yield name, more, worlds_of(Style(name, frozenset(), in_order=False), users=True)
     yield "table", OWN, worlds_of(OF_ROWS, users=True)
@@ -152,6 +173,8 @@ def _database(option: str, world: list[Sample]) -> _Database:
         asyncio.run(fill(f"sqlite:///{path}?{option}", world))
         if "agno" in option:
             _as_run(path)
+        if "adk" in option and len(world) > 1:
+            _as_numbers(path)
         return _Database(option, path.read_bytes(), _columns(path))
 
 
@@ -220,6 +243,30 @@ def _rows(option: str, columns: str, rows: list[tuple[Any, ...]]) -> _Database:
             places = ", ".join("?" * len(rows[0]))
             database.executemany(f"INSERT INTO chats VALUES ({places})", rows)
         return _Database(option, path.read_bytes(), _columns(path))
+
+
+def _as_numbers(path: Path) -> None:
+    """Make the columns of times those of ADK's SqliteSessionService, which are numbers."""
+    with closing(sqlite3.connect(path)) as database:
+        for table, times in {
+            "events": ("timestamp",),
+            "sessions": ("create_time", "update_time"),
+            "user_states": ("update_time",),
+            "app_states": ("update_time",),
+        }.items():
+            sql = "SELECT sql FROM sqlite_master WHERE name = ?"
+            [(made,)] = database.execute(sql, (table,)).fetchall()
+            columns = [row[1] for row in database.execute(f"PRAGMA table_info({table})")]
+            values = [
+                f"(julianday({name}) - 2440587.5) * 86400.0" if name in times else name
+                for name in columns
+            ]
+            rows = database.execute(f"SELECT {', '.join(values)} FROM {table}").fetchall()
+            database.execute(f"DROP TABLE {table}")
+            database.execute(made.replace("DATETIME", "REAL"))
+            places = ", ".join("?" * len(columns))
+            database.executemany(f"INSERT INTO {table} VALUES ({places})", rows)
+        database.commit()
 
 
 def _as_run(path: Path) -> None:

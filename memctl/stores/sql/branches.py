@@ -709,9 +709,13 @@ def _parsed(data: Any, created: Any, message: int, *place: Any) -> Row:
         raise BadData(f"the item {message} is not JSON: {error}") from error
     if not isinstance(item, dict):
         raise BadData(f"the item {message} is not a JSON object")
-    if place and not isinstance(place[1], int):
-        raise BadData(f"the item {message} has no number as its place")
-    return Row(item, data, created, message, *place)
+    id, sequence, turn, branch_turn, placed = place or (None, 0, None, None, None)
+    numbers = (turn, branch_turn)
+    if not (isinstance(sequence, int) and all(isinstance(one, int | None) for one in numbers)):
+        raise BadData(f"the item {message} has no number as its place or turn")
+    if not all(isinstance(one, str | None) and is_text(one or "") for one in (created, placed)):
+        raise BadData(f"the item {message} has no text as its time")
+    return Row(item, data, created, message, id, sequence, turn, branch_turn, placed)
 
 
 def _entry(row: Row) -> StoredMessage:
