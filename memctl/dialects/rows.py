@@ -191,11 +191,21 @@ class RowDialect(Dialect):
     def holds_notes(self) -> bool:  # type: ignore[override]
         return METADATA in self.fields or self.note_key is not None
 
+    @property
+    def notes_time(self) -> bool:
+        """True if the time of a message goes into its content, as a note."""
+        return self.note_key is not None and TIME not in self.fields
+
     def pack(self, value: Message) -> Any:
-        """Return the content to store for a message, with its metadata where that goes there."""
+        """Return the content to store for a message, with its metadata where that goes there.
+
+        So does a time that has no other place.
+        """
         content = value.get(CONTENT)
         metadata = value.get(METADATA)
         notes = metadata.get(NOTES) if isinstance(metadata, dict) else None
+        if self.notes_time and isinstance(value.get(TIME), str):
+            notes = {**(notes if isinstance(notes, dict) else {}), TIME: value[TIME]}
         if not notes or self.note_key is None or not isinstance(content, dict):
             return content
         if self.note_field is None:
@@ -206,12 +216,12 @@ class RowDialect(Dialect):
             notes = {**notes, _FIELD: field}
         return {**content, self.note_field: {**own, self.note_key: notes}}
 
-    def unpack(self, content: Any) -> tuple[Any, dict[str, Any] | None]:
-        """Return a stored content without the metadata in it, and these."""
+    def unpack(self, content: Any) -> Message:
+        """Return the message of a stored content: without the metadata in it, and these."""
         key, field = self.note_key, self.note_field
         holder = content.get(field) if field and isinstance(content, dict) else content
         if key is None or not isinstance(holder, dict) or not isinstance(holder.get(key), dict):
-            return content, None
+            return {CONTENT: content}
         plain = {name: one for name, one in holder.items() if name != key}
         notes = holder[key]
         if field is not None:
@@ -221,7 +231,13 @@ class RowDialect(Dialect):
                 notes = {name: one for name, one in notes.items() if name != _FIELD}
             else:
                 plain = others | ({field: plain} if plain else {})
-        return plain, {NOTES: notes}
+        value: Message = {CONTENT: plain}
+        if self.notes_time and isinstance(notes.get(TIME), str):
+            value = {TIME: notes[TIME], CONTENT: plain}
+            notes = {name: one for name, one in notes.items() if name != TIME}
+            if not notes:
+                return value
+        return value | {METADATA: {NOTES: notes}}
 
     def message_id(self, value: Message) -> str:
         """Return the id of a message: its own, or one that is made of what it says and when."""

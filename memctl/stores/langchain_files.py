@@ -16,7 +16,7 @@ from memctl import jsonio, system
 from memctl.concurrency import in_thread
 from memctl.dialects.conversion import NOTES
 from memctl.dialects.langchain import LANGCHAIN
-from memctl.dialects.rows import METADATA
+from memctl.dialects.rows import METADATA, TIME
 from memctl.errors import BadData
 from memctl.location import Location, visible
 from memctl.model import Memory, MemoryKey, StoredMessage
@@ -176,8 +176,7 @@ def _array(path: Path, text: bytes) -> list[Any]:
 def _entry(path: Path, at: int, content: Any, *, odd: bool) -> StoredMessage:
     if not (isinstance(content, dict) and isinstance(content.get("type"), str)):
         raise BadData(f"{visible(str(path))} holds no message of LangChain at index {at}")
-    content, metadata = LANGCHAIN.unpack(content)
-    value = {"content": content} | ({METADATA: metadata} if metadata else {})
+    value = LANGCHAIN.unpack(content)
     try:
         message = jsonio.dumps(value) if odd else jsonio.compact(value)
         return StoredMessage(LANGCHAIN.message_id(value), message)
@@ -194,7 +193,7 @@ def _stored(entry: StoredMessage) -> Any:
         Rejected: there is no place for some of it.
     """
     value = jsonio.loads(entry.message)
-    lost = [name for name in value if name not in ("content", METADATA)]
+    lost = [name for name in value if name not in ("content", METADATA, TIME)]
     lost += [name for name in value.get(METADATA) or () if name != NOTES]
     if entry.marks or lost:
         what = "marks" if entry.marks else repr(lost[0])

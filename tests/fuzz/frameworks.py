@@ -146,7 +146,7 @@ def _ids_agree(path: Path) -> bool:
 
 OWN = (
     "&table=chat%20log&columns=session:chat,user:who,role:role,name:name,content:body,"
-    "time:at,id:uid,metadata:about,order:nr"
+    "time:at,id:uid,metadata:about,order:nr&content_encoding=text"
 )
 """The mapping of a table of a user's own."""
 
@@ -178,13 +178,8 @@ def _database(option: str, world: list[Sample]) -> _Database:
         return _Database(option, path.read_bytes(), _columns(path))
 
 
-_ARGUMENTS = json.dumps({"path": "/"})
-_CALLS = json.dumps(
-    [
-        {"id": f"c{n}", "type": "function", "function": {"name": "ls", "arguments": _ARGUMENTS}}
-        for n in range(2)
-    ]
-)
+_CALL = {"id": "c0", "type": "function", "function": {"name": "ls", "arguments": '{"a": 1}'}}
+_CALLS = json.dumps([_CALL])
 _HUMAN, _AI = (
     json.dumps({"type": kind, "data": {"type": kind, "content": "text", "id": kind}})
     for kind in ("human", "ai")
@@ -192,19 +187,19 @@ _HUMAN, _AI = (
 _CHAT = "&table=chats&columns=session:chat,role:role,content:body"
 _ROWS = (
     (  # calls in columns, as programs on OpenAI's API have them
-        f"layout=table{_CHAT},time:at,calls:tool_calls,call_id:tool_call_id,call_name:tool_name",
+        f"layout=table{_CHAT},time:at,calls:tool_calls,call_id:tool_call_id,call_name:tool_name"
+        "&content_encoding=text",
         "nr INTEGER PRIMARY KEY, chat TEXT NOT NULL, role TEXT NOT NULL, body TEXT, at REAL, "
         "tool_calls TEXT, tool_call_id TEXT, tool_name TEXT, state TEXT DEFAULT 'new'",
         [
             (1, "s", "user", "list", 1.7e9, None, None, None, "new"),
             (2, "s", "assistant", None, 1.7e9, _CALLS, None, None, "old"),
-            (3, "s", "tool", "a b", 1.7e9, None, "c0", "ls", None),
-            (4, "s", "tool", "c d", None, None, "c1", "ls", "new"),
-            (5, "s", "assistant", "four files", 1.8e9, None, None, None, "new"),
+            (3, "s", "tool", "a b", None, None, "c0", "ls", None),
+            (4, "t", "assistant", "two files", 1.8e9, None, None, None, "new"),
         ],
     ),
     (  # of the API before tools
-        f"layout=table{_CHAT},name:name,calls:function_call",
+        f"layout=table{_CHAT},name:name,calls:function_call&content_encoding=text",
         "nr INTEGER PRIMARY KEY, chat TEXT, role TEXT, name TEXT, body TEXT, function_call TEXT",
         [
             (1, "s", "user", None, "list", None),

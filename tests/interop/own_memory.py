@@ -24,9 +24,10 @@ TABLE = (
 class OwnMemory(MemoryBase):
     """The messages of a session in a SQLite file."""
 
-    def __init__(self, path: str, session: str) -> None:
+    def __init__(self, path: str, session: str, *, encoded: bool) -> None:
+        """With ``encoded``, every content is JSON, as in AgentScope's guide."""
         super().__init__()
-        self._path, self._session = path, session
+        self._path, self._session, self._encoded = path, session, encoded
         self._run(TABLE)
 
     def _run(self, sql: str, *values: Any) -> list[Any]:
@@ -36,7 +37,8 @@ class OwnMemory(MemoryBase):
     async def add(self, memories: Any, marks: Any = None, **_: Any) -> None:  # noqa: ARG002
         for message in memories if isinstance(memories, list) else [memories]:
             content = message.content
-            text = content if isinstance(content, str) else json.dumps(content)
+            plain = isinstance(content, str) and not self._encoded
+            text = content if plain else json.dumps(content)
             self._run(
                 "INSERT INTO messages (session_id, role, content, timestamp) VALUES (?, ?, ?, ?)",
                 *(self._session, message.role, text, time.time()),
@@ -61,6 +63,8 @@ class OwnMemory(MemoryBase):
         return [self._message(*row) for row in rows]
 
     def _message(self, role: str, text: str) -> Msg:
+        if self._encoded:
+            return Msg(role, json.loads(text), role)
         try:
             content = json.loads(text)
         except ValueError:

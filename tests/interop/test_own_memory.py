@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from typer.testing import Result
 
 from tests.support.agentscope import AgentScope
@@ -22,11 +23,13 @@ SAID = [
 ]
 
 
+@pytest.mark.parametrize("encoding", ["text", "json"])
 def test_own_memory_and_agentscope(
-    agentscope: AgentScope, run: Callable[..., Result], tmp_path: Path
+    agentscope: AgentScope, run: Callable[..., Result], tmp_path: Path, encoding: str
 ) -> None:
     path, agents = tmp_path / "friday_memory.db", tmp_path / "agents.db"
     own = f"sqlite:///{path}?layout=table&table=messages&columns={MAPPING}"
+    own += f"&content_encoding={encoding}"
     agentscope.write(own, [{**ABOUT, "messages": SAID}])
     written = read(agentscope, own)
     assert [one["content"] for one in written] == [message["content"] for message, _ in SAID]

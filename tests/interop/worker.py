@@ -6,9 +6,9 @@ request, each line of stdout its answer, both JSON: ``{"do": "write" | "read", "
 
 A place is ``{"kind": "sql", "url"}`` (SQLAlchemy's URL), ``{"kind": "redis", "url", "prefix",
 "ttl"}``, ``{"kind": "redis_session", "url"}``, ``{"kind": "state_dict", "path"}``, ``{"kind":
-"own", "path"}`` (see ``own_memory``) or ``{"kind": "json_session", "folder"}``; in a session the
-memory is at ``memory``, or with ``"nested": true`` at ``agent.memory``, as a real agent puts it
-there.  SQL and Redis may have a ``state``: the place of a session that is loaded and saved around
+"own", "path", "encoded"}`` (see ``own_memory``) or ``{"kind": "json_session", "folder"}``; in a
+session the memory is at ``memory``, or with ``"nested": true`` at ``agent.memory``, as a real agent
+puts it there.  SQL and Redis may have a ``state``: the place of a session that is loaded and saved around
 each use.  A memory to write has ``user``, ``session``, ``summary`` and ``messages``, a list of
 pairs of a message and its marks; one to read has ``user``, ``session`` and the ``marks`` to ask
 for.
@@ -107,7 +107,7 @@ async def stored(place: dict[str, Any], about: dict[str, Any]) -> AsyncGenerator
             yield memory
         await pool.aclose()
     elif kind == "own":
-        yield OwnMemory(place["path"], session)
+        yield OwnMemory(place["path"], session, encoded=place["encoded"])
     elif kind == "state_dict":
         memory = load(Path(place["path"]))
         yield memory

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -126,6 +127,41 @@ def test_lists_in_redis_go_to_tables_and_back(
     frameworks("add", real, redis_url)
     assert frameworks("read", real, redis_url)[:-1] == written
     assert 0 < report(run("inspect", here, "--json"))["memories"][0]["ttl"] <= 600
+
+
+def test_tables_of_langchain_postgres_go_to_others_and_back(
+    run: Any, frameworks: Frameworks, tmp_path: Path, postgresql_url: str
+) -> None:
+    """Their rows keep their times; those that memctl writes get one of the database."""
+    session, other = str(uuid4()), str(uuid4())
+    frameworks("write", "langchain-postgres", postgresql_url, session)
+    written = frameworks("read", "langchain-postgres", postgresql_url, session)
+    [found] = report(run("stores", "detect", postgresql_url, "--json"))["tables"]
+    assert (found["layout"], found["rows"]) == ("langchain", len(written))
+    here = f"{postgresql_url}?layout=langchain&table={found['table']}"
+    assert report(run("doctor", here, "--json"))["findings"] == []
+    for framework in ("agentscope1", "agentscope2", "langchain"):
+        there = tmp_path / f"{framework}.db"
+        assert run("migrate", here, place(framework, there)).exit_code == 0
+        assert run("verify", here, place(framework, there)).exit_code == 0
+        old = report(run("delete", place(framework, there), "--older-than", "1d", "-n", "--json"))
+        assert old["messages"]["selected"] == 0
+    assert frameworks("read", "langchain", tmp_path / "langchain.db", session) == written
+    assert run("delete", here, "--role", "user", "-y").exit_code == 0
+    left = frameworks("read", "langchain-postgres", postgresql_url, session)
+    assert left == [one for one in written if one["role"] != "user"]
+    assert run("undo", "--store", here, "-y").exit_code == 0
+    assert frameworks("read", "langchain-postgres", postgresql_url, session) == written
+    frameworks("write", "langchain", tmp_path / "plain.db", other)
+    plain = place("langchain", tmp_path / "plain.db")
+    assert run("migrate", plain, here).exit_code == 0
+    assert run("verify", plain, here, "--session", other).exit_code == 0
+    assert frameworks("read", "langchain-postgres", postgresql_url, other) == written
+    frameworks("add", "langchain-postgres", postgresql_url, other)
+    grown = frameworks("read", "langchain-postgres", postgresql_url, other)
+    assert (grown[:-1], grown[-1]["text"]) == (written, "one more")
+    timed = report(run("inspect", here, "--session", other, "--newer-than", "1d", "--json"))
+    assert (timed["totals"]["messages"], timed["untimed"]) == (1, len(written))
 
 
 @pytest.mark.parametrize("engine", ["sqlite", "postgresql"])

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import psycopg
 from agents import SQLiteSession
 from agents.extensions.memory import (
     AdvancedSQLiteSession,
@@ -47,6 +48,7 @@ from langchain_community.chat_message_histories import (
     SQLChatMessageHistory,
 )
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
+from langchain_postgres import PostgresChatMessageHistory
 from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.postgres import PostgresSaver
 from langgraph.checkpoint.sqlite import SqliteSaver
@@ -122,6 +124,34 @@ class LangChainRedis(LangChain):
 
     def history(self, path: str, session: str) -> Any:
         return RedisChatMessageHistory(session, url=path)
+
+
+class LangChainPostgres(LangChain):
+    """PostgresChatMessageHistory of langchain-postgres; a path is the URL of the server."""
+
+    TABLE = "chat_history"
+
+    def connected(self, path: str, session: str) -> Any:
+        connection = psycopg.connect(path)
+        PostgresChatMessageHistory.create_tables(connection, self.TABLE)
+        return closing(connection), PostgresChatMessageHistory(
+            self.TABLE, session, sync_connection=connection
+        )
+
+    async def write(self, path: str, session: str) -> None:
+        connection, history = self.connected(path, session)
+        with connection:
+            history.add_messages(self.messages())
+
+    async def add(self, path: str, session: str) -> None:
+        connection, history = self.connected(path, session)
+        with connection:
+            history.add_messages([HumanMessage("one more")])
+
+    async def read(self, path: str, session: str) -> list[Any]:
+        connection, history = self.connected(path, session)
+        with connection:
+            return [self.normal(one) for one in history.messages]
 
 
 class LangGraph(LangChain):
@@ -592,6 +622,7 @@ def _twice(value: Any) -> str:
 FRAMEWORKS: dict[str, Any] = {
     "langchain": LangChain(),
     "langchain-files": LangChainFiles(),
+    "langchain-postgres": LangChainPostgres(),
     "langchain-redis": LangChainRedis(),
     "langgraph": LangGraph(),
     "openai-agents": OpenAIAgents(),

@@ -171,9 +171,9 @@ def stored(dialect: RowDialect, value: dict[str, Any]) -> StoredMessage:
         if dialect is OPENAI:
             value = OPENAI.unpack_message(packed)
         else:
-            content, metadata = dialect.unpack(packed)
-            kept = {name: one for name, one in value.items() if name != "metadata"}
-            value = kept | {"content": content} | ({"metadata": metadata} if metadata else {})
+            noted = {"metadata", *(["time"] if dialect.notes_time else [])}
+            kept = {name: one for name, one in value.items() if name not in noted}
+            value = kept | dialect.unpack(packed)
     return StoredMessage(dialect.message_id(value), json.dumps(value).encode())
 
 
@@ -181,7 +181,8 @@ def stored(dialect: RowDialect, value: dict[str, Any]) -> StoredMessage:
 def messages(draw: st.DrawFn, dialect: RowDialect) -> StoredMessage:
     """A message of a framework, or nearly one."""
     value: dict[str, Any] = {"content": draw(CONTENTS[dialect.name])}
-    for field in sorted(dialect.fields - {"metadata"}):
+    fields = dialect.fields | ({"time"} if dialect is LANGCHAIN else set())
+    for field in sorted(fields - {"metadata"}):
         found = times.map(utc) if field == "time" else names
         if draw(st.booleans()):
             value[field] = draw(found)

@@ -129,7 +129,9 @@ def place_of(text: str, nested: Nested) -> dict[str, Any]:
     options = dict(parse_qsl(query))
     scheme = urlsplit(plain).scheme
     if options.get("layout") == "table":
-        return {"kind": "own", "path": urlsplit(plain).path.removeprefix("/")}
+        encoded = options.get("content_encoding") == "json"
+        path = urlsplit(plain).path.removeprefix("/")
+        return {"kind": "own", "path": path, "encoded": encoded}
     if scheme in DRIVERS:
         place = {"kind": "sql", "url": plain.replace(scheme, DRIVERS[scheme], 1)}
     elif scheme == "redis":

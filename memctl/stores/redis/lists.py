@@ -116,8 +116,7 @@ class ListStore(WholeMemoryStore):
             raise BadData(f"{_name(place)} holds no JSON at index {at}: {error}") from error
         if not isinstance(content, dict):
             raise BadData(f"{_name(place)} holds no JSON object at index {at}")
-        content, metadata = self.rows.unpack(content)
-        value = {"content": content} | ({METADATA: metadata} if metadata else {})
+        value = self.rows.unpack(content)
         odd = b"NaN" in text or b"Infinity" in text
         message = jsonio.dumps(value) if odd else jsonio.compact(value)
         return StoredMessage(self.rows.message_id(value), message)
@@ -130,7 +129,8 @@ class ListStore(WholeMemoryStore):
         """
         value = jsonio.loads(entry.message)
         kept = {NOTES} if self.rows.note_key else set()
-        lost = [name for name in (TIME, EXTRA) if value.get(name)]
+        fields = [EXTRA] if self.rows.notes_time else [TIME, EXTRA]
+        lost = [name for name in fields if value.get(name)]
         lost += [name for name in value.get(METADATA) or () if name not in kept]
         if entry.marks or lost:
             what = "marks" if entry.marks else repr(lost[0])

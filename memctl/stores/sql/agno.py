@@ -695,9 +695,9 @@ def _as_made(key: MemoryKey, session: dict[str, Any], run: Run, last: Run | None
     place = 0 if last is None else None if index is None else index + 1
     columns = _columns_of_made(session, made) | {"run_index": place}
     behind = last.messages if last is not None and last.is_made else []
-    content, _ = AGNO.unpack(run.messages[0])
+    first = AGNO.unpack(run.messages[0])
     return (
-        run.id == made_id(key.session, AGNO.message_id({CONTENT: content}))
+        run.id == made_id(key.session, AGNO.message_id({CONTENT: first[CONTENT]}))
         and run.columns == {name: value for name, value in columns.items() if value is not None}
         and run.data == made.data | _data_of_made(session, made)
         and run.owned == made.owned

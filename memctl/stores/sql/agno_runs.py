@@ -176,10 +176,7 @@ def entries(run: Run, *, as_made: bool) -> Iterator[StoredMessage]:
     for message in run.messages:
         if not run.is_made and is_hidden(message):
             continue
-        content, metadata = AGNO.unpack(message)
-        value: dict[str, Any] = {CONTENT: content}
-        if metadata is not None:
-            value[METADATA] = metadata
+        value = AGNO.unpack(message)
         shape = ""
         if not run.is_made:
             value[EXTRA] = {RUN: said}

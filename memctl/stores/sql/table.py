@@ -884,7 +884,8 @@ class RowCodec:
         """True where a content may be a text as it is, or as JSON."""
         fields = {field for _, field in self._named}
         self._known = frozenset(
-            {CONTENT, EXTRA, METADATA, *fields, *([TIME] if self._time else [])}
+            {CONTENT, EXTRA, METADATA, *fields}
+            | ({TIME} if self._time or mapping.dialect.notes_time else set())
         )
         self._converted = frozenset(
             name for name, column in columns.all.items() if not column.is_text
@@ -1074,10 +1075,8 @@ class RowCodec:
             shape[self._content] = shown(found)
         if self._owner and row[at[self._owner]] == "":
             shape[self._owner] = ""
-        content, metadata = dialect.unpack(value[CONTENT])
-        if metadata is not None:
-            value[CONTENT] = content
-            value[METADATA] = metadata
+        value |= dialect.unpack(value[CONTENT])
+        content = value[CONTENT]
         filled = _take_filled(value)
         if self._time in filled and value.pop(TIME, None) is not None:
             shape[self._time] = shown(row[at[self._time]])
@@ -1258,10 +1257,10 @@ class RowCodec:
             if field in value:
                 stored = value[field]
                 found[column] = self._encoded(column, stored) if field in _JSON_FIELDS else stored
-        if content == []:
-            raise _Refused(f"the message {entry.id!r} has an empty list as its content")
         # One that was there is as it was, whatever the others are now.
         is_json = "quoted" in shape if self._mixed and shape else self.is_json
+        if content == [] and not is_json:  # it would come back as a text
+            raise _Refused(f"the message {entry.id!r} has an empty list as its content")
         text = mapping.dialect.documents or is_json or not isinstance(content, str | None)
         encode = _JsonStyle(*shape["style"]).encode if "style" in shape else mapping.encode
         found[named["content"]] = encode(content) if text else content
