@@ -194,8 +194,8 @@ _ROWS = (
         [
             (1, "s", "user", "list", 1.7e9, None, None, None, "new"),
             (2, "s", "assistant", None, 1.7e9, _CALLS, None, None, "old"),
-            (3, "s", "tool", "a b", None, None, "c0", "ls", None),
-            (4, "t", "assistant", "two files", 1.8e9, None, None, None, "new"),
+            (3, "t", "tool", "a b", None, None, "c0", "ls", None),
+            (4, "u", "assistant", "two files", 1.8e9, None, None, None, "new"),
         ],
     ),
     (  # of the API before tools
@@ -204,7 +204,7 @@ _ROWS = (
         [
             (1, "s", "user", None, "list", None),
             (2, "s", "assistant", None, None, '{"name": "ls", "arguments": "{}"}'),
-            (3, "s", "function", "ls", "a b", None),
+            (3, "t", "function", "ls", "a b", None),
         ],
     ),
     (  # contents as the class of AgentScope's guide writes them
@@ -227,7 +227,10 @@ _ROWS = (
         ],
     ),
 )
-"""Tables as other programs fill them: what follows the path, their columns, and their rows."""
+"""Tables as other programs fill them: what follows the path, their columns, and their rows.
+
+Calls and results end their sessions: what a repair puts before other rows gives these new keys.
+"""
 
 
 def _rows(option: str, columns: str, rows: list[tuple[Any, ...]]) -> _Database:

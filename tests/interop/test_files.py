@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -126,3 +127,22 @@ def test_files_memory_keeps_its_path_on_the_way_through_other_stores(
     summary = {"summary": ""} if between == "memory" else {}
     assert found == [one | summary for one in expected]
     assert run("verify", folder, restored).exit_code == (6 if between == "memory" else 0)
+
+
+@pytest.mark.parametrize("kind", ["sql", "redis", "file"])
+def test_messages_without_a_time_load(
+    agentscope: AgentScope, run: Run, tmp_path: Path, database: str, redis_url: str, kind: str
+) -> None:
+    """AgentScope shows the moment of loading as their time, and memctl none."""
+    place = {"sql": database, "redis": redis_url, "file": str(tmp_path / "state.json")}[kind]
+    chat = tmp_path / "chat.jsonl"
+    said = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
+    chat.write_text(json.dumps({"messages": said, "memctl": {"session": "s", "user": "u"}}))
+    assert run("migrate", chat, place).exit_code == 0
+    selected = run("delete", place, "--older-than", "0s", "--dry-run", "--json")
+    found = json.loads(selected.stdout)
+    assert (found["messages"]["selected"], found["untimed"]) == (0, 2)
+    [memory] = agentscope.read(place, [{"user": "u", "session": "s", "marks": []}])
+    assert [one["role"] for one in memory["messages"]] == ["user", "assistant"]
+    now = datetime.now().isoformat(" ")[:10]
+    assert all(one["timestamp"].startswith(now) for one in memory["messages"])

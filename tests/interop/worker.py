@@ -8,9 +8,9 @@ A place is ``{"kind": "sql", "url"}`` (SQLAlchemy's URL), ``{"kind": "redis", "u
 "ttl"}``, ``{"kind": "redis_session", "url"}``, ``{"kind": "state_dict", "path"}``, ``{"kind":
 "own", "path", "encoded"}`` (see ``own_memory``) or ``{"kind": "json_session", "folder"}``; in a
 session the memory is at ``memory``, or with ``"nested": true`` at ``agent.memory``, as a real agent
-puts it there.  SQL and Redis may have a ``state``: the place of a session that is loaded and saved around
-each use.  A memory to write has ``user``, ``session``, ``summary`` and ``messages``, a list of
-pairs of a message and its marks; one to read has ``user``, ``session`` and the ``marks`` to ask
+puts it there.  SQL and Redis may have a ``state``: the place of a session that is loaded and saved
+around each use.  A memory to write has ``user``, ``session``, ``summary`` and ``messages``, a list
+of pairs of a message and its marks; one to read has ``user``, ``session`` and the ``marks`` to ask
 for.
 
 ``{"do": "call", ...}`` calls methods of each memory: ``calls`` are pairs of a name and keyword

@@ -126,6 +126,29 @@ def test_a_session_goes_to_1_x_and_back(
     assert agentscope2("list", back, user="alice") == agentscope2("list", place, user="alice")
 
 
+@pytest.mark.parametrize("kind", PLACES)
+def test_messages_without_a_time_load_and_stay_so(
+    run: Run, agentscope2: AgentScope2, servers: Servers, tmp_path: Path, kind: str
+) -> None:
+    place, chat, back = PLACES[kind](tmp_path, servers), tmp_path / "c.jsonl", tmp_path / "b.jsonl"
+    call = {"id": "c1", "type": "function", "function": {"name": "find", "arguments": "{}"}}
+    said = [
+        {"role": "user", "content": "Hi"},
+        {"role": "assistant", "content": "Let me see.", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c1", "content": "found"},
+    ]
+    chat.write_text(json.dumps({"messages": said, "memctl": {"session": "s", "user": "alice"}}))
+    assert run("migrate", chat, place).exit_code == 0
+    [found] = agentscope2("list", place, user="alice")
+    assert [one["created_at"] for one in found["messages"]] == ["", ""]
+    assert [one["finished_at"] for one in found["messages"]] == ["", ""]  # they have ended
+    plan = report(run("delete", place, "--until", "2999-01-01", "--dry-run", "--json"))
+    assert (plan["messages"]["selected"], plan["untimed"]) == (0, 2)
+    assert run("migrate", place, back).exit_code == 0
+    [line] = [json.loads(one) for one in back.read_text().splitlines()]
+    assert "time" not in json.dumps([one.get("memctl", {}) for one in line["messages"]])
+
+
 def memory_1(messages: list[tuple[dict[str, Any], list[str]]]) -> dict[str, Any]:
     """Return a memory for the worker of 1.x."""
     return {"user": "alice", "session": "trip", "summary": SUMMARY, "messages": messages}

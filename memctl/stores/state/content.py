@@ -384,7 +384,7 @@ class MessageCounts:
         self._roles.update([role for role in batch.roles if isinstance(role, str)])
         # The hashes of a million ids take 8 MB, the ids themselves 70.
         self._ids.extend(map(hash, batch.ids))
-        times = [time for time in batch.times if isinstance(time, str)]
+        times = [time for time in batch.times if isinstance(time, str) and time]
         if times:
             self._first = min(self._first or times[0], *times)
             self._last = max(self._last or times[0], *times)
