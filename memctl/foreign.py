@@ -22,14 +22,13 @@ from typing import Any
 
 from memctl import jsonio, system
 from memctl.errors import BadData
-from memctl.json_scan import before_last_character
+from memctl.json_scan import BYTE_ORDER_MARK, before_last_character
 from memctl.location import visible
 
 BEGINNING = 256 * 1024
 """The bytes of a file or value by which its format is recognized."""
 _LINES = 20
 """The lines of a file that are looked at: the first ones may be about the file."""
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _TO_JSONL = (
     "convert it to OpenAI chat messages (.jsonl): docs/stores/other-formats.md has a command"
 )
@@ -116,8 +115,39 @@ def start_of(path: Path) -> bytes:
         return b""
 
 
+def encoding_of(start: bytes) -> ForeignFormat | None:
+    """Return the encoding of a JSON text that is not UTF-8, by its first ``BEGINNING`` bytes."""
+    for encoding, opening in _ENCODINGS.items():
+        if start.startswith(opening):
+            return _not_utf8(f"a text in {encoding}", encoding)
+    start = start.removeprefix(BYTE_ORDER_MARK)
+    if start.isascii() or not start.lstrip().startswith((b"{", b"[")):
+        return None
+    # A damaged text in UTF-8 has characters that are whole; one in Latin-1 hardly any.
+    whole = re.sub(rb"[\xed][\xa0-\xbf][\x80-\xbf]", b"", start).decode("utf-8", "ignore")
+    found = _not_utf8("a text in another encoding than UTF-8", "WINDOWS-1252")
+    return found if whole.isascii() else None
+
+
+def _not_utf8(name: str, encoding: str) -> ForeignFormat:
+    return ForeignFormat(name, f"convert it: iconv -f {encoding} -t UTF-8 FILE > NEW-FILE")
+
+
+_ENCODINGS = {
+    "UTF-32": (b"\xff\xfe\0\0", b"\0\0\xfe\xff"),
+    "UTF-32LE": (b"{\0\0\0", b"[\0\0\0"),
+    "UTF-32BE": (b"\0\0\0{", b"\0\0\0["),
+    "UTF-16": (b"\xff\xfe", b"\xfe\xff"),
+    "UTF-16LE": (b"{\0", b"[\0"),
+    "UTF-16BE": (b"\0{", b"\0["),
+}
+"""The first bytes of a JSON text, or of a byte order mark, by encoding as iconv names them."""
+
+
 def of_text(start: bytes) -> ForeignFormat | None:
     """Return the format of a JSON document, or of JSON lines, by the first ``BEGINNING`` bytes."""
+    if found := encoding_of(start):
+        return found
     lines = _values(start)
     if len(lines) > 1:
         conversations = _CONVERSATIONS if _is_conversation(lines[0]) else None
@@ -128,7 +158,11 @@ def of_text(start: bytes) -> ForeignFormat | None:
 
 def of_lines(start: bytes) -> ForeignFormat | None:
     """Return the format of what should be JSON lines, by the first ``BEGINNING`` bytes."""
+    if found := encoding_of(start.partition(b"\n")[0]):
+        return found
     if lines := _values(start):
+        if _is_conversation(lines[0]):  # what follows is named by its line
+            del lines[1:]
         return next(filter(None, map(of_line, lines)), None)
     is_whole = b"\n" in start.rstrip()  # what follows the first line, which is not JSON
     return of_document(beginning(start)) if is_whole else of_line(beginning(start))
@@ -136,6 +170,8 @@ def of_lines(start: bytes) -> ForeignFormat | None:
 
 def of_first_line(line: bytes) -> ForeignFormat | None:
     """Return the format of a file of JSON lines, by the beginning of its first line."""
+    if found := encoding_of(line):
+        return found
     value = beginning(line)
     return of_line(value) or (_CONVERSATIONS if _is_conversation(value) else None)
 
@@ -143,7 +179,7 @@ def of_first_line(line: bytes) -> ForeignFormat | None:
 def _values(start: bytes) -> list[Any]:
     """Return the values of the first lines, as far as they are JSON objects or arrays."""
     found: list[Any] = []
-    for line in start.removeprefix(_BYTE_ORDER_MARK).splitlines()[:_LINES]:
+    for line in start.removeprefix(BYTE_ORDER_MARK).splitlines()[:_LINES]:
         if line.strip():
             value = None
             with suppress(ValueError):
@@ -165,7 +201,7 @@ def beginning(text: bytes) -> Any:
 
     None if it is not JSON.
     """
-    text = text.removeprefix(_BYTE_ORDER_MARK)
+    text = text.removeprefix(BYTE_ORDER_MARK)
     with suppress(ValueError):
         return jsonio.loads(text)
     closing = whole = b""

@@ -6,6 +6,8 @@ import json
 import re
 from collections.abc import Iterator
 
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+"""The byte order mark of UTF-8, with which some programs begin a text."""
 SPACE = re.compile(rb"[ \t\n\r]*+")
 _SCALAR = re.compile(rb"[-+.0-9A-Za-z]++")
 STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)

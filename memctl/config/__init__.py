@@ -217,7 +217,7 @@ def load(explicit: Path | None, environment: Mapping[str, str]) -> Config:
             "name a readable file with --config or MEMCTL_CONFIG",
         ) from error
     try:
-        content = tomllib.loads(raw.decode())
+        content = tomllib.loads(raw.decode("utf-8-sig"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} is not valid TOML: {error}", 'quote strings: "..."') from error
     except RecursionError as error:

@@ -161,6 +161,7 @@ class AgentScope2(AgentScopeVersion):
 
     name = "agentscope2"
     keeps_extra = True
+    has_logs = True
     view = AgentScope2View
     call = CALL
     answered: ClassVar[dict[str, Any]] = {"state": "success"}

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from memctl import jsonio
 from memctl.dialects.agentscope import ID, string
 from memctl.dialects.conversion import NOTES, Message
 from memctl.dialects.rows import (
@@ -95,13 +96,21 @@ def _block(part: Any) -> Block:
 
 
 class OpenAI(RowDialect):
-    """The dialect of OpenAI's chat completions."""
+    """The dialect of OpenAI's chat completions.
+
+    ``Memory.extra`` is a JSON object: the keys of a conversation besides its messages, such as
+    ``tools``.
+    """
 
     name = "openai"
+    keeps_extra = True
     view = OpenAIView
     holds_marks = True
     tool_word = b"tool_call"
     note_key = KEY
+
+    def settings(self, extra: str, user: str, session: str) -> bytes:  # noqa: ARG002
+        return jsonio.canonical(extra.encode("utf-8", "surrogatepass")) if extra else b""
 
     def pack(self, value: Message) -> Any:
         content = value.get("content")

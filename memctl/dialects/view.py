@@ -220,6 +220,8 @@ class Dialect(ABC):
     name: ClassVar[str]
     keeps_extra: ClassVar[bool] = False
     """True if a memory has more than messages, marks and a summary: ``Memory.extra``."""
+    has_logs: ClassVar[bool] = False
+    """True if a memory without ``Memory.extra`` is a log, which has no context."""
     facts: ClassVar[bool] = False
     """True if its messages are facts: each for itself, in no order, without marks or a context."""
     noun: ClassVar[str] = "message"

@@ -15,6 +15,7 @@ from typing import Self
 
 from memctl import system
 from memctl.errors import BadData, MemctlError, NotFound, Unavailable, UsageError
+from memctl.json_scan import BYTE_ORDER_MARK
 from memctl.location import visible
 
 TEMPORARY_PREFIX = ".memctl-"
@@ -23,7 +24,6 @@ TEMPORARY_SUFFIX = ".tmp"
 _BUFFER = 256 * 1024
 
 _BEGINNING = 64
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _ARCHIVE = re.compile(rb'\{\s*"memctl"\s*:\s*"')
 _MAGIC = {
     b"SQLite format 3\0": ("sqlite", ".db"),
@@ -51,7 +51,7 @@ def recognise(path: Path) -> tuple[str, str] | None:
     for magic, found in _MAGIC.items():
         if start.startswith(magic):
             return found
-    text = start.removeprefix(_BYTE_ORDER_MARK).lstrip()
+    text = start.removeprefix(BYTE_ORDER_MARK).lstrip()
     if _ARCHIVE.match(text):
         return "archive", ".ndjson"
     return ("state", ".json") if text.startswith(b"{") else None

@@ -4,8 +4,8 @@
 
     {"messages": [{"role": "user", "content": "Hi"}], "memctl": {"user": "ada", "session": "kyoto"}}
 
-A line without ``memctl``, such as one of a training file, is the session that has the number of the
-line, and no user.
+Other keys of a line, such as ``tools``, are the ``Memory.extra``.  A line without ``memctl``, such
+as one of a training file, is the session that has the number of the line, and no user.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from memctl import foreign, jsonio
 from memctl.concurrency import in_thread
 from memctl.dialects.openai import KEY, OPENAI
 from memctl.errors import BadData, Failure
+from memctl.json_scan import BYTE_ORDER_MARK
 from memctl.location import Location, visible
 from memctl.model import (
     Edit,
@@ -35,7 +36,7 @@ from memctl.stores.files import AtomicFile, missing, system_errors
 
 _MARKS = "marks"
 _ONCE = "a .jsonl file is written once: what is in it is not changed"
-_HINT = "a line is a JSON object with a list of messages; save the file whole, and try again"
+_HINT = 'a line is one conversation as a JSON object: {"messages": [{"role": ..., "content": ...}]}'
 
 
 class OpenAIStore(Store):
@@ -86,7 +87,9 @@ class OpenAIStore(Store):
             try:
                 memory, messages = self._conversation(number, text)
             except ValueError as error:
-                said = f"line {number:,} of {visible(str(self._path))} is damaged: {error}"
+                named = foreign.of_first_line(text[: foreign.BEGINNING])
+                why = f"is {named.name}" if named else f"is damaged: {error}"
+                said = f"line {number:,} of {visible(str(self._path))} {why}"
                 if not self.skips_damage:
                     raise BadData(said, _HINT) from error
                 self.damage.append(Finding("damaged-row", None, 1, (), said))
@@ -110,6 +113,8 @@ class OpenAIStore(Store):
                 return
             with self._path.open("rb") as file:
                 for number, line in enumerate(file, 1):
+                    if number == 1:
+                        line = line.removeprefix(BYTE_ORDER_MARK)
                     if line.strip():
                         yield number, line
 
@@ -122,7 +127,7 @@ class OpenAIStore(Store):
         value = jsonio.loads(line)
         messages = value.get("messages") if isinstance(value, dict) else None
         if not isinstance(messages, list):
-            raise ValueError("it has no list of messages")
+            raise ValueError(f"it is {foreign.described(value)}, not one with a list of messages")
         about = value.get(KEY)
         about = about if isinstance(about, dict) else {}
         names = [about.get(name, "") for name in ("user", "session", "part")]
@@ -132,12 +137,16 @@ class OpenAIStore(Store):
             names[1] = f"{number:06}"
         summary = about.get("summary", "")
         key = MemoryKey(*names)
-        memory = Memory(key, summary if isinstance(summary, str) else "")
+        others = {name: one for name, one in value.items() if name not in ("messages", KEY)}
+        extra = jsonio.dumps(others).decode() if others else ""
+        memory = Memory(key, summary if isinstance(summary, str) else "", extra=extra)
         return memory, [self._entry(message, b"NaN" in line) for message in messages]
 
     def _entry(self, message: Any, odd: bool) -> StoredMessage:
         if not isinstance(message, dict):
             raise ValueError("a message is not a JSON object")
+        if not isinstance(message.get("role"), str):
+            raise ValueError("a message has no role")
         value = OPENAI.unpack_message(message)
         about = message.get(KEY)
         marks = about.get(_MARKS) if isinstance(about, dict) else None
@@ -170,7 +179,8 @@ class OpenAIStore(Store):
                         written += 1
                 if page.last:
                     if refused is None:
-                        file.write(b'],"' + KEY.encode() + b'":' + _about(page.memory) + b"}\n")
+                        file.write(b"]" + _others(page.memory) + b',"' + KEY.encode() + b'":')
+                        file.write(_about(page.memory) + b"}\n")
                         there.add(key)
                         results.append(WriteResult(key, written))
                     else:
@@ -204,6 +214,14 @@ def _message(entry: StoredMessage) -> bytes:
         about = packed.get(KEY) or {}
         packed = {**packed, KEY: about | {_MARKS: list(entry.marks)}}
     return jsonio.dumps(packed) if b"NaN" in entry.message else jsonio.compact(packed)
+
+
+def _others(memory: Memory) -> bytes:
+    """Return the members of a line besides its messages, such as ``tools``."""
+    if not memory.extra:
+        return b""
+    found = jsonio.loads(memory.extra.encode("utf-8", "surrogatepass"))
+    return b"," + jsonio.dumps(found)[1:-1] if isinstance(found, dict) and found else b""
 
 
 def _about(memory: Memory) -> bytes:

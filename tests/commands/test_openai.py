@@ -77,7 +77,7 @@ def test_lines_of_a_training_file_are_sessions(run: Any, tmp_path: Path) -> None
     ("line", "said"),
     [
         (b'{"messages": [{"role": "us', "line 2 of"),
-        (b"[]", "no list of messages"),
+        (b"[]", "not one with a list of messages"),
         (b'{"messages": ["hello"]}', "not a JSON object"),
         (b'{"messages": [], "memctl": {"session": 5}}', "not texts"),
         (b"\xff\xfe", "line 2 of"),
@@ -107,3 +107,88 @@ def test_what_is_in_a_file_is_not_changed(run: Any, store: str, tmp_path: Path) 
     assert moved["memories"] == {**moved["memories"], "written": 1, "unchanged": 1}
     assert file.read_bytes().startswith(first)
     fails(run("export", store, "-o", str(file)), 2, "--force")
+
+
+TOOLS = [{"type": "function", "function": {"name": "ls", "parameters": {"type": "object"}}}]
+FULL = {
+    "messages": [
+        {"role": "user", "content": "list"},
+        {"role": "assistant", "content": "two", "weight": 0},
+    ],
+    "tools": TOOLS,
+    "parallel_tool_calls": False,
+}
+OLD = {"messages": [{"role": "user", "content": "hi"}], "functions": [{"name": "ls"}]}
+LAST = {"messages": [{"role": "user", "content": "hi"}], "metadata": {"k": float("nan")}}
+
+
+def _about(path: Path) -> list[Any]:
+    """Return the lines without what memctl adds."""
+    found = lines(path)
+    for line in found:
+        del line["memctl"]
+        line["messages"] = [
+            {name: one for name, one in message.items() if name != "memctl"}
+            for message in line["messages"]
+        ]
+    return found
+
+
+@pytest.mark.parametrize(
+    "middle", [None, "a.ndjson", "old.db", "new.db?layout=agentscope2", "sessions/"]
+)
+def test_keys_of_a_line_are_kept(run: Any, tmp_path: Path, middle: str | None) -> None:
+    first, last = tmp_path / "first.jsonl", tmp_path / "last.jsonl"
+    first.write_text("".join(json.dumps(line) + "\n" for line in (FULL, OLD, LAST)))
+    source = str(first)
+    if middle is not None:
+        place = f"{tmp_path}/{middle}"
+        target = f"sqlite:///{place}" if "?" in middle else place
+        assert run("migrate", source, target).exit_code == 0
+        source = target
+    result = run("migrate", source, last)
+    assert result.exit_code == 0, result.stderr
+    assert repr(_about(last)) == repr([FULL, OLD, LAST])
+    assert run("verify", first, last).exit_code == 0
+
+
+def test_keys_of_a_line_are_a_loss_where_nothing_holds_them(run: Any, tmp_path: Path) -> None:
+    path = tmp_path / "first.jsonl"
+    path.write_text(json.dumps(FULL) + "\n")
+    target = f"sqlite:///{tmp_path}/a.db?layout=openai-agents"
+    fails(run("migrate", path, target), 9, "cannot store all of a message")
+    path.write_text(json.dumps({"messages": [], "tools": TOOLS}) + "\n")
+    fails(run("migrate", path, tmp_path / "old.db"), 9, "the settings of a session")
+
+
+def test_lines_of_windows_are_read(run: Any, tmp_path: Path) -> None:
+    path = tmp_path / "windows.jsonl"
+    text = "\r\n".join(json.dumps(line) for line in (FULL, OLD)) + "\r\n\r\n"
+    path.write_bytes(b"\xef\xbb\xbf" + text.encode())
+    assert report(run("inspect", path, "--json"))["totals"]["memories"] == 2
+    assert run("doctor", path).exit_code == 0
+    plain = tmp_path / "plain.jsonl"
+    plain.write_text(f"{json.dumps(FULL)}\n{json.dumps(OLD)}\n")
+    assert run("verify", path, plain).exit_code == 0
+    assert run("migrate", path, tmp_path / "copy.jsonl").exit_code == 0
+
+
+def test_lines_of_something_else_are_named(run: Any, tmp_path: Path) -> None:
+    path = tmp_path / "mixed.jsonl"
+    first = json.dumps(OLD) + "\n"
+    path.write_text(first + json.dumps({"conversations": []}) + "\n")
+    fails(run("inspect", path), 8, "line 2 of", "is ShareGPT conversations")
+    path.write_text(first + json.dumps({"kind": 1, "when": 2}) + "\n")
+    fails(run("inspect", path), 8, "an object with the keys 'kind', 'when'", '{"messages":')
+    path.write_text(first + json.dumps({"messages": [{"content": "who?"}]}) + "\n")
+    fails(run("inspect", path), 8, "line 2 of", "a message has no role")
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-32", "latin-1"])
+@pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.ndjson", "a.txt"])
+def test_other_encodings_are_named(run: Any, tmp_path: Path, encoding: str, name: str) -> None:
+    path = tmp_path / name
+    talk = {"messages": [{"role": "user", "content": "d\xe9j\xe0 vu"}]}
+    path.write_bytes(json.dumps(talk, ensure_ascii=False).encode(encoding))
+    said = "another encoding than UTF-8" if encoding == "latin-1" else f"a text in {encoding[:6]}"
+    fails(run("inspect", path), 8, said.replace("utf", "UTF"), "iconv -f")

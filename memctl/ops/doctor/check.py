@@ -317,7 +317,7 @@ class MemoryExaminer:
         for result in self._early.values():
             self._lone(result)
         compressed = self._found.pop(COMPRESSED, None)
-        is_log = self._dialect.keeps_extra and not self._memory.extra
+        is_log = self._dialect.has_logs and not self._memory.extra
         if self._summed_up or is_log:  # a log whose record is gone has no context to be out of
             compressed = None
         if compressed and self._memory.summary is None:

@@ -15,6 +15,7 @@ from memctl.dialects.agentscope1 import AGENTSCOPE1
 from memctl.dialects.registry import DIALECTS
 from memctl.dialects.view import Dialect
 from memctl.errors import BadData
+from memctl.json_scan import BYTE_ORDER_MARK
 from memctl.model import (
     LARGEST_MESSAGE,
     PAGE_ENTRIES,
@@ -99,6 +100,7 @@ class Lines:
         Where no line ends within about ``most`` bytes, these.
         """
         self._read()
+        self._block = self._block.removeprefix(BYTE_ORDER_MARK)
         return self._line(b"", most)
 
     def block(self) -> bytes | bytearray:

@@ -26,7 +26,7 @@ from memctl import foreign, jsonio, system
 from memctl.concurrency import in_thread
 from memctl.dialects.agentscope2 import AGENTSCOPE2, default_payload, default_state
 from memctl.errors import BadData, Lost, UsageError
-from memctl.json_scan import Walk
+from memctl.json_scan import BYTE_ORDER_MARK, Walk
 from memctl.json_stream import TAIL, TrailingData
 from memctl.location import Location, visible
 from memctl.model import Memory, MemoryKey, StoredMessage
@@ -53,7 +53,6 @@ PATH = "agent.state"
 _DEPTH = 5
 _LOOKED_AT = 200
 """The files of a folder by which its layout is found."""
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _AGENTSCOPE1 = b'"_compressed_summary"'
 _UNSAFE = re.compile(r'[\\/:*?"<>|]')
 """The characters of a session that QwenPaw replaces by ``--`` in the name of its file."""
@@ -392,7 +391,7 @@ class StateFilesStore(SimpleStore):
         if self._last is not None and self._last[0] == path and self._last[1].text == text:
             return self._last[1]
         name = visible(str(path))
-        plain = text.removeprefix(_BYTE_ORDER_MARK)
+        plain = text.removeprefix(BYTE_ORDER_MARK)
         try:
             value = jsonio.loads(plain)
         except ValueError as error:
@@ -525,7 +524,7 @@ class StateFilesMaintenance(Maintenance):
         count = 0
         for key, path in await in_thread(partial(self.store.files, where)):
             text = await in_thread(partial(_bytes_of, path))
-            plain = text.removeprefix(_BYTE_ORDER_MARK)
+            plain = text.removeprefix(BYTE_ORDER_MARK)
             end = _end_of_document(plain)
             if end is None:
                 continue
@@ -692,7 +691,7 @@ def _spliced(text: bytes, splices: list[tuple[tuple[int, int], bytes]]) -> bytes
 
 def _spans(found: _File, steps: Steps) -> _Spans:
     """Return where a state of a file stands in its text."""
-    at = len(_BYTE_ORDER_MARK) if found.text.startswith(_BYTE_ORDER_MARK) else 0
+    at = len(BYTE_ORDER_MARK) if found.text.startswith(BYTE_ORDER_MARK) else 0
     for step in steps:
         at = _members(found.text, at)[step][0]
     end = _end(found.text, at)

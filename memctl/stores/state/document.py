@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from memctl import jsonio
 from memctl.errors import BadData, Unavailable
+from memctl.json_scan import BYTE_ORDER_MARK
 from memctl.json_stream import DEPTH, LARGE, TAIL, Cursor, Source, TrailingData
 from memctl.model import Finding, MemoryInfo, MemoryKey, StoredMessage
 from memctl.stores import aside
@@ -25,7 +26,6 @@ from memctl.stores.state.content import AUTHOR, Content, MessageCounts
 SUMMARY = "_compressed_summary"
 CONTENT = "content"
 
-_BOM = b"\xef\xbb\xbf"
 _MARKER = re.compile(rb'"content"|"_compressed_summary"|\\u00')
 """A text that every object with a memory contains (keys may be written in escapes)."""
 
@@ -283,8 +283,8 @@ class _MemoryFinder:
     async def run(self) -> DocumentIndex:
         cursor = self._cursor
         await cursor.peek()
-        if cursor.buffer.startswith(_BOM, cursor.at):
-            cursor.at += len(_BOM)
+        if cursor.buffer.startswith(BYTE_ORDER_MARK, cursor.at):
+            cursor.at += len(BYTE_ORDER_MARK)
         if await cursor.peek() == b"{":
             await self._object(())
         else:

@@ -192,14 +192,18 @@ class StateStore(Store):
                 try:
                     index = await self.index(document, keep=keep)
                 except BadData as error:
-                    if found := await format_of(document):
+                    start = await document.read_at(0, foreign.BEGINNING)
+                    encoding = foreign.encoding_of(start)
+                    if encoding is None and (found := foreign.of_text(start)):
                         self.pass_over(document, found)
-                    elif self.skips_damage:
-                        self.damage.append(await damaged(owned.owner, document, error, self.path))
+                        continue
+                    fault = encoding.refusal(document.name) if encoding else error
+                    if self.skips_damage:
+                        self.damage.append(await damaged(owned.owner, document, fault, self.path))
                     elif self.features.single_session:
-                        raise
+                        raise fault from error
                     else:
-                        failure = Failure("damaged", error.message)
+                        failure = Failure("damaged", fault.message)
                         self.left_out.failures[MemoryKey(*owned.owner)] = failure
                     continue
                 if not index.parts and document.size > _SMALLEST:
