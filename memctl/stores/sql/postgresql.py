@@ -295,7 +295,7 @@ class PostgresqlDatabase(Database):
         self._pooled: bool | None = None
         """Whether a pooler answers; None before the first connection."""
         self._turns: dict[AsyncConnection, AsyncConnection] = {}
-        """The connections that hold the turns of others; see ``take_turn``."""
+        """For each writing connection, the connection that holds its turn; see ``take_turn``."""
 
     @property
     def is_pooled(self) -> bool:
@@ -330,7 +330,7 @@ class PostgresqlDatabase(Database):
         return engine
 
     async def _connect_first(self, dsn: str) -> asyncpg.Connection:
-        """Connect so that it works with a pooler, and find out whether there is one."""
+        """Connect as to a pooler, and find out whether a pooler answers."""
         connection = await _connected(dsn, pooled=True)
         try:
             self._pooled = await is_pooled(connection)

@@ -299,8 +299,12 @@ class SqliteDatabase(Database):
                 if not self.mode.creates:
                     recover(path, call)
                 driver = open_driver(_uri(path, mode), call)
-                if not self.mode.writes:
-                    driver.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchall()
+                try:
+                    if not self.mode.writes:
+                        driver.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchall()
+                except BaseException:
+                    driver.close()
+                    raise
                 return driver
             except sqlite3.Error as error:
                 if self.mode.writes or not self._private_copy.is_needed(error):
