@@ -22,7 +22,7 @@ from sqlalchemy import Connection, inspect, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memctl import jsonio
-from memctl.dialects.agentscope import CONTENT
+from memctl.dialects.agentscope import CONTENT, string
 from memctl.dialects.openai_agents import OPENAI_AGENTS
 from memctl.dialects.rows import EXTRA, METADATA, TIME
 from memctl.errors import BadData, Uninitialised
@@ -179,14 +179,14 @@ class Row:
     @property
     def tool(self) -> str | None:
         """The ``tool_name``, as ``_extract_tool_name`` says it."""
-        kind, name = self.item.get("type"), self.item.get("name")
+        kind, name = string(self.item.get("type")), self.item.get("name")
         if kind in ("mcp_call", "mcp_approval_request") and "server_label" in self.item:
             parts = [str(one) for one in (self.item["server_label"], name) if one]
             return ".".join(parts) or None
         if kind in ("tool_search_call", "tool_search_output"):
             return "tool_search"
         if kind in _TYPED_NAMES:
-            return str(kind)
+            return kind
         if name is None:
             return None
         space = self.item.get("namespace")
