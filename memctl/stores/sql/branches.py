@@ -167,18 +167,24 @@ class Row:
     branch_turn: int | None = None
     placed: Any = None
     """The ``created_at`` of the row in ``message_structure``."""
+    type: str = ""
+    """The ``message_type``."""
+    tool: str | None = None
+    """The ``tool_name``."""
 
-    @property
-    def type(self) -> str:
-        """The ``message_type``, as ``_classify_message_type`` says it."""
+    def classify(self) -> None:
+        """Set the type and the tool, as the SDK does for a new item."""
+        self.type, self.tool = self._type(), self._tool()
+
+    def _type(self) -> str:
+        """Return the type, as ``_classify_message_type`` does."""
         role = self.item.get("role")
         if role in ("user", "assistant"):
             return str(role)
         return str(self.item["type"]) if self.item.get("type") else "other"
 
-    @property
-    def tool(self) -> str | None:
-        """The ``tool_name``, as ``_extract_tool_name`` says it."""
+    def _tool(self) -> str | None:
+        """Return the name of the tool, as ``_extract_tool_name`` does."""
         kind, name = string(self.item.get("type")), self.item.get("name")
         if kind in ("mcp_call", "mcp_approval_request") and "server_label" in self.item:
             parts = [str(one) for one in (self.item["server_label"], name) if one]
@@ -195,7 +201,7 @@ class Row:
     def shape(self) -> str:
         """Return what an undo needs to put the message back as it was."""
         about = [self.message, self.created, self.id, self.sequence]
-        more = [self.turn, self.branch_turn, self.placed]
+        more = [self.turn, self.branch_turn, self.placed, self.type, self.tool]
         return jsonio.compact({_SHAPE: about + more}).decode()
 
 
@@ -208,6 +214,8 @@ class Held(Snapshot):
     """The rows of ``turn_usage``, by column."""
     is_plain: bool = False
     """True in a session of ``SQLiteSession``, whose messages are in no branch."""
+    has_session: bool = True
+    """False where messages refer to a session that is not there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +223,7 @@ class Restored(Snapshot):
     """A branch that gets messages back, and rows of ``turn_usage`` with them."""
 
     usage: list[dict[str, Any]] = field(default_factory=list)
+    had_session: bool = True
 
 
 class BranchStore(SimpleStore):
@@ -334,7 +343,7 @@ class BranchStore(SimpleStore):
         messages, sessions = map(_quoted, self._tables[::-1])
         sql = (
             "SELECT m.message_data, m.created_at, m.id, s.id, s.sequence_number, "
-            "s.user_turn_number, s.branch_turn_number, s.created_at "
+            "s.user_turn_number, s.branch_turn_number, s.created_at, s.message_type, s.tool_name "
             f"FROM {messages} m JOIN {STRUCTURE} s ON m.id = s.message_id "
             "WHERE m.session_id = :session AND s.branch_id = :branch "
             "ORDER BY s.sequence_number, s.id"
@@ -349,13 +358,15 @@ class BranchStore(SimpleStore):
             )
             found = await self.database.fetch_all(connection, sql, {"session": key.session})
             is_plain = bool(found)
-        if not found and not await self._has(connection, sessions, key):
+        has_session = await self._has(connection, sessions, key)
+        if not found and not has_session:
             return None
         rows = [_parsed(*row) for row in found]
         usage = await self._usage(connection, values)
         version = blake2b(repr([is_plain, *map(tuple, found), usage]).encode(), digest_size=16)
         memory = Memory(key, version=version.hexdigest())
-        return Held(memory, [_entry(row) for row in rows], True, rows, usage, is_plain)
+        messages_of = [_entry(row) for row in rows]
+        return Held(memory, messages_of, True, rows, usage, is_plain, has_session)
 
     async def _usage(
         self, connection: AsyncConnection, values: dict[str, Any]
@@ -383,13 +394,16 @@ class BranchStore(SimpleStore):
         stay = {row.id for row in map(_shaped, left.messages) if row is not None}
         turns = {row.turn for row in there.rows if row.id in stay}
         gone = [one for one in there.usage if one["user_turn_number"] not in turns]
-        return left, jsonio.compact({"usage": gone}).decode() if gone else ""
+        about: dict[str, Any] = {"usage": gone} if gone else {}
+        about |= {} if there.has_session else {"bare": True}
+        return left, jsonio.compact(about).decode() if about else ""
 
     def regain(self, left: Snapshot, before: str) -> Snapshot:
         if not before.startswith("{"):
             return left
-        usage = jsonio.loads(before.encode())["usage"]
-        return Restored(left.memory, left.messages, left.exists, usage)
+        about = jsonio.loads(before.encode())
+        usage, bare = about.get("usage", []), about.get("bare", False)
+        return Restored(left.memory, left.messages, left.exists, usage, not bare)
 
     async def _write(
         self, first: Page, messages: list[StoredMessage], mode: WriteMode
@@ -445,7 +459,7 @@ class BranchStore(SimpleStore):
                 name = shaped.message if old.is_plain else shaped.id
             kept = known.pop(name, None) if name is not None else None
             rows.append(kept or _row(entry, shaped))
-        if there is None:
+        if there is None and (not isinstance(snapshot, Restored) or snapshot.had_session):
             names = ["session_id"]
             await self.database.insert_rows(
                 connection, self._tables.sessions, names, [(key.session,)]
@@ -709,13 +723,14 @@ def _parsed(data: Any, created: Any, message: int, *place: Any) -> Row:
         raise BadData(f"the item {message} is not JSON: {error}") from error
     if not isinstance(item, dict):
         raise BadData(f"the item {message} is not a JSON object")
-    id, sequence, turn, branch_turn, placed = place or (None, 0, None, None, None)
+    id, sequence, turn, branch_turn, placed, *kind = place or (None, 0, None, None, None, "", None)
     numbers = (turn, branch_turn)
     if not (isinstance(sequence, int) and all(isinstance(one, int | None) for one in numbers)):
         raise BadData(f"the item {message} has no number as its place or turn")
-    if not all(isinstance(one, str | None) and is_text(one or "") for one in (created, placed)):
-        raise BadData(f"the item {message} has no text as its time")
-    return Row(item, data, created, message, id, sequence, turn, branch_turn, placed)
+    texts = (created, placed, *kind)
+    if not all(isinstance(one, str | None) and is_text(one or "") for one in texts):
+        raise BadData(f"the item {message} has no text as its time, its type or its tool")
+    return Row(item, data, created, message, id, sequence, turn, branch_turn, placed, *kind)
 
 
 def _entry(row: Row) -> StoredMessage:
@@ -730,8 +745,9 @@ def _entry(row: Row) -> StoredMessage:
 def _shaped(entry: StoredMessage) -> Row | None:
     """Return the places that a message had; None if it had none, or in another store."""
     match of_shape(entry.shape).get(_SHAPE) if entry.shape else None:
-        case [int(message), created, id, int(sequence), turn, branch_turn, placed]:
-            return Row({}, "", created, message, id, sequence, turn, branch_turn, placed)
+        case [int(message), created, id, int(sequence), turn, branch_turn, placed, kind, tool]:
+            about = (turn, branch_turn, placed, kind, tool)
+            return Row({}, "", created, message, id, sequence, *about)
     return None
 
 
@@ -755,4 +771,6 @@ def _row(entry: StoredMessage, shaped: Row | None) -> Row:
     if shaped is not None:
         return replace(shaped, item=item, data=data)
     created = _TIMES.write(value.get(TIME))
-    return Row(item, data, created, placed=created)
+    row = Row(item, data, created, placed=created)
+    row.classify()
+    return row
