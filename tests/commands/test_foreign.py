@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sqlite3
+import subprocess
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -183,3 +185,133 @@ def test_foreign_keys_are_named(
     client.sadd("agentscope:session:s1:_keys", "memory_messages")
     client.rpush("agentscope:session:s1:memory_messages:list", json.dumps({"role": "USER"}))
     _refused(run, redis_url, "the session state of AgentScope Java", tmp_path)
+
+
+def _turn(id: str, parent: str | None, role: str, text: str) -> dict[str, Any]:
+    content = {"content_type": "text", "parts": [text]}
+    message = {"id": id, "author": {"role": role}, "content": content}
+    return {"id": id, "message": message, "parent": parent}
+
+
+_FORK = [_turn("a", "r", "user", "hello"), _turn("b", "a", "assistant", "hi")]
+_ROOT = {"id": "r", "message": None, "parent": None}
+SAMPLES: dict[str, list[Any]] = {
+    "lines.jsonl": TALK,
+    "array.json": [TALK],
+    "sharegpt.jsonl": [
+        {
+            "id": "a1",
+            "conversations": [{"from": "human", "value": "hello"}, {"from": "gpt", "value": "hi"}],
+        }
+    ],
+    "conversations.json": [
+        [
+            {"title": "a folder"},
+            {
+                "title": "Trees",
+                "mapping": {
+                    **{"r": _ROOT, "x": _turn("x", "a", "assistant", "an older answer")},
+                    **{one["id"]: one for one in _FORK},
+                },
+                "current_node": "b",
+            },
+        ]
+    ],
+    "claude.json": [
+        [
+            {
+                "uuid": "k1",
+                "chat_messages": [
+                    {"sender": "human", "text": "hello"},
+                    {"sender": "assistant", "text": "hi"},
+                ],
+            }
+        ]
+    ],
+    "openwebui.json": [[{"id": "w", "user_id": "", "chat": {"history": {}, "messages": TALK}}]],
+    "claude-code.jsonl": [
+        {"type": "summary", "summary": "Trees", "leafUuid": "u1"},
+        {"uuid": "u1", "sessionId": "s", "isSidechain": False, "message": TALK[0]},
+        {"uuid": "u2", "sessionId": "s", "isSidechain": True, "message": TALK[0]},
+        {
+            **{"uuid": "u3", "sessionId": "s", "isSidechain": False},
+            "message": {"role": "assistant", "content": [{"type": "text", "text": "hi"}]},
+        },
+    ],
+    "codex.jsonl": [
+        {"timestamp": TIME, "type": "session_meta", "payload": {"id": "x1"}},
+        *(
+            {
+                **{"timestamp": TIME, "type": "response_item"},
+                "payload": {
+                    **{"type": "message", "role": one["role"]},
+                    "content": [{"type": "text", "text": one["content"]}],
+                },
+            }
+            for one in TALK
+        ),
+    ],
+    "chat_store.json": [
+        {
+            "store": {
+                "ada": [
+                    {
+                        "role": one["role"],
+                        "blocks": [{"block_type": "text", "text": one["content"]}],
+                    }
+                    for one in TALK
+                ]
+            },
+            "class_name": "SimpleChatStore",
+        }
+    ],
+    "memo.af": [
+        {
+            "agents": [
+                {
+                    "name": "memo",
+                    "messages": [
+                        {"role": one["role"], "content": [{"type": "text", "text": one["content"]}]}
+                        for one in TALK
+                    ],
+                }
+            ],
+            "blocks": [],
+        }
+    ],
+    "sk.json": [
+        {"messages": [{"role": one["role"], "items": [{"text": one["content"]}]} for one in TALK]}
+    ],
+    "autogen.json": [
+        {
+            "llm_context": {
+                "messages": [
+                    {"content": "hello", "source": "user", "type": "UserMessage"},
+                    {"content": "hi", "source": "a", "type": "AssistantMessage"},
+                ]
+            }
+        }
+    ],
+}
+"""The documents, or lines, of a file of each format, whose texts are those of TALK."""
+PAGE = Path(__file__).parents[2] / "docs" / "stores" / "other-formats.md"
+COMMANDS = {line.split()[-3]: line for line in PAGE.read_text().splitlines() if line[:3] == "jq "}
+
+
+@pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
+@pytest.mark.parametrize("file", SAMPLES)
+def test_command_of_the_documentation_converts(run: Run, tmp_path: Path, file: str) -> None:
+    path = tmp_path / file
+    path.write_text("".join(json.dumps(value) + "\n" for value in SAMPLES[file]))
+    fails(run("inspect", path), 8, "which memctl does not read")
+    subprocess.run(["sh", "-c", COMMANDS[file]], cwd=tmp_path, check=True)
+    shown = run("inspect", tmp_path / "chats.jsonl", "--messages", "--format", "ndjson")
+    assert shown.exit_code == 0, shown.stderr
+    messages = [json.loads(line)["message"]["content"] for line in shown.stdout.splitlines()]
+    assert [(one["role"], one["content"]) for one in messages] == [
+        (one["role"], one["content"]) for one in TALK
+    ]
+
+
+def test_commands_of_the_documentation_are_tested() -> None:
+    assert COMMANDS.keys() == SAMPLES.keys()

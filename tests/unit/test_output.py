@@ -36,7 +36,7 @@ def test_output_parts_and_lives_fit_too(width: int) -> None:
         MemoryKey("a" * 50, "s", "planner.memory"), 1_000_000, 10**9, ttl=90_000, summary=True
     )
     found = Catalogue(Totals(users=1, memories=1, messages=1, bytes=1, summaries=1), [info])
-    lines = drawn(tables.catalogue("store", found, None), width)
+    lines = drawn(tables.catalogue("store", "a store", found, None), width)
     assert all(cell_len(line) <= width for line in lines)
     text = " ".join(lines)
     for word in ("user", "messages", "size", "1,000,000", "1.0 GB"):
@@ -118,10 +118,10 @@ def test_output_empty_columns_leave_first() -> None:
         for n in range(2)
     ]
     found = Catalogue(Totals(users=1, memories=2, messages=20, bytes=2000, summaries=0), infos)
-    wide = drawn(tables.catalogue("store", found, None), 200)
+    wide = drawn(tables.catalogue("store", "a store", found, None), 200)
     head = next(line for line in wide if line.startswith("user "))
     assert {"marks", "summary", "roles", "last"} <= {*head.split()}
-    narrow = drawn(tables.catalogue("store", found, None), len(head) - 5)
+    narrow = drawn(tables.catalogue("store", "a store", found, None), len(head) - 5)
     head = next(line for line in narrow if line.startswith("user "))
     assert {"roles", "last"} <= {*head.split()}
     assert "█" in "".join(narrow)
