@@ -12,7 +12,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from memctl import jsonio, system
+from memctl import foreign, jsonio, system
 from memctl.concurrency import in_thread
 from memctl.dialects.conversion import NOTES
 from memctl.dialects.langchain import LANGCHAIN
@@ -167,8 +167,12 @@ def _array(path: Path, text: bytes) -> list[Any]:
     try:
         found = jsonio.loads(text)
     except ValueError as error:
+        if named := foreign.of_text(text[: foreign.BEGINNING]):
+            raise named.refusal(name) from error
         raise BadData(f"{name} holds no JSON: {error}") from error
     if not isinstance(found, list):
+        if named := foreign.of_document(found):
+            raise named.refusal(name)
         raise BadData(f"{name} holds no list of messages", "LangChain's files begin with [")
     return found
 

@@ -171,3 +171,22 @@ def test_folder_of_other_json_is_left_when_its_sessions_are_erased(
     save(folder, "ada_s1", memory={"_compressed_summary": "Bees.", "content": []})
     assert run("erase", "--user", "ada", folder, "--yes").exit_code == 0
     fails(run("inspect", folder), 8, "package.json")
+
+
+@pytest.mark.parametrize("command", ["inspect", "doctor", "export"])
+@pytest.mark.parametrize(
+    ("name", "line", "said"),
+    [
+        ("x.jsonl", {"type": "summary", "summary": "", "leafUuid": "u"}, "Claude Code"),
+        ("s1/memory_messages.jsonl", {"role": "USER", "content": []}, "AgentScope Java"),
+        ("chats.jsonl", {"messages": []}, "chats.jsonl"),
+    ],
+)
+def test_folder_of_json_lines_is_named(
+    run: Run, tmp_path: Path, command: str, name: str, line: Any, said: str
+) -> None:
+    path = tmp_path / "data" / name
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps(line) + "\n")
+    more = ("-o", tmp_path / "a.ndjson") if command == "export" else ()
+    fails(run(command, tmp_path / "data", *more), 8, "holds no session state", name, said)

@@ -11,6 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
+from memctl import foreign
 from memctl.concurrency import in_thread
 from memctl.errors import BadData, Failure, NotFound, UsageError
 from memctl.foreign import ForeignFormat
@@ -147,6 +148,8 @@ class SessionFolderStore(StateStore):
     def end_of(self, where: Selection, *, found: bool) -> None:
         self._held_memory |= found
         is_all = where.keys is None and not (where.users or where.sessions)
+        if is_all and not (self._held_memory or self._others or self.mode.creates):
+            self._others |= self._lines()
         if not (is_all and self._others):
             return
         named = [
@@ -163,6 +166,17 @@ class SessionFolderStore(StateStore):
         text = f"files without a session state are left out: {names}"
         if text not in self.warnings:
             self.warnings.append(text)
+
+    def _lines(self) -> dict[str, ForeignFormat | None]:
+        """Return the files of JSON lines in the folder, and what each is."""
+        with system_errors(self._folder, "read"):
+            paths = sorted(islice(self._folder.rglob("*.jsonl"), _LOOKED_AT))
+        return {
+            f"{self.label}/{visible(str(path.relative_to(self._folder)))}": foreign.of_lines(
+                foreign.start_of(path)
+            )
+            for path in paths
+        }
 
     def _names(self, where: Selection) -> Iterator[_Name]:
         """The files that may be selected, whose session they are settled."""

@@ -198,6 +198,7 @@ class StateStore(Store):
                         self.pass_over(document, found)
                         continue
                     fault = encoding.refusal(document.name) if encoding else error
+                    any_found = True  # what is damaged is something, too
                     if self.skips_damage:
                         self.damage.append(await damaged(owned.owner, document, fault, self.path))
                     elif self.features.single_session:
