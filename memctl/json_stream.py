@@ -30,9 +30,12 @@ _LONGEST_ESCAPE = len(r"\u0000")
 
 
 class TrailingData(BadData):
-    """A whole document is followed by more bytes, which start at ``end``."""
+    """A whole document is followed by more bytes, which start at ``end``.
 
-    def __init__(self, name: str, end: int, size: int) -> None:
+    ``paths`` are those of the memories in the document.
+    """
+
+    def __init__(self, name: str, end: int, size: int, paths: frozenset[str] = frozenset()) -> None:
         more = size - end
         super().__init__(
             f"{name} is a whole document of {end:,} bytes, followed by {more:,} "
@@ -40,6 +43,7 @@ class TrailingData(BadData):
             "memctl doctor --repair cuts off what follows; memctl undo restores it",
         )
         self.end = end
+        self.paths = paths
 
 
 TAIL = "trailing-data"

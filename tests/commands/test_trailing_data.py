@@ -82,3 +82,15 @@ def test_tail_that_is_a_document_is_left_alone(run: Run, tmp_path: Path) -> None
     assert findings(run, path) == ["damaged-state"]
     run("doctor", path, "--repair", "--yes")
     assert path.read_text() == text + text
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_tail_of_another_file_is_not_cut_off(run: Run, tmp_path: Path, version: int) -> None:
+    """No memory is in it, or none at the path that was named."""
+    path = tmp_path / "ada_s1.json"
+    memory = {"_compressed_summary": "Bees.", "content": []} if version == 1 else state("s1")
+    for value, more in (({"name": "x"}, ()), ({"agent": memory}, ("--path", "other.memory"))):
+        path.write_bytes(json.dumps(value).encode() + TAIL)
+        before = path.read_bytes()
+        run("doctor", path, "--repair", "--yes", *more)
+        assert path.read_bytes() == before

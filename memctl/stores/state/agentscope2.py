@@ -159,7 +159,7 @@ class StateFilesStore(SimpleStore):
         if self._is_file:
             self.features = replace(self.features, single_session=True)
         self._agent = agent_of(location)
-        self._chosen = location.options.get("path")
+        self.chosen = location.options.get("path")
         self._files: dict[tuple[str, str], str] = {}
         """The stems of the files, by user and session."""
         self._listed: dict[str, _Listed] = {}
@@ -189,7 +189,7 @@ class StateFilesStore(SimpleStore):
     async def keys(self) -> AsyncGenerator[MemoryKey]:
         await in_thread(self._list)
         for owner, stem in sorted(self._files.items()):
-            paths = [path for path in self._listed[stem].paths if self._chosen in (None, path)]
+            paths = [path for path in self._listed[stem].paths if self.chosen in (None, path)]
             for path in paths:
                 yield MemoryKey(*owner, "" if len(paths) == 1 else path)
 
@@ -356,7 +356,7 @@ class StateFilesStore(SimpleStore):
 
     def _steps(self, key: MemoryKey, found: _File) -> Steps | None:
         """Return the path of a memory in its file; None if there is no state."""
-        wanted = key.part or self._chosen
+        wanted = key.part or self.chosen
         if wanted is not None:
             return next((steps for steps in found.paths if join(steps) == wanted), None)
         return found.paths[0] if len(found.paths) == 1 else None
@@ -397,7 +397,7 @@ class StateFilesStore(SimpleStore):
         except ValueError as error:
             if named := foreign.of_text(text[: foreign.BEGINNING]):
                 raise named.refusal(name) from error
-            end = _end_of_document(plain)
+            end = _end_of_document(plain, self.chosen)
             if end is not None:
                 skipped = len(text) - len(plain)
                 raise TrailingData(name, end + skipped, len(text)) from error
@@ -431,7 +431,7 @@ class StateFilesStore(SimpleStore):
         elif found is not None and not (found.paths and key.part):
             raise Rejected("refused", f"{visible(str(path))} holds something else")
         else:
-            place = key.part or self._chosen or _usual_path(snapshot.memory.place)
+            place = key.part or self.chosen or _usual_path(snapshot.memory.place)
             text = _inserted(found, split(place), _state_text(*new))
         _make(path.parent)
         with AtomicFile(path) as file:
@@ -525,7 +525,7 @@ class StateFilesMaintenance(Maintenance):
         for key, path in await in_thread(partial(self.store.files, where)):
             text = await in_thread(partial(_bytes_of, path))
             plain = text.removeprefix(BYTE_ORDER_MARK)
-            end = _end_of_document(plain)
+            end = _end_of_document(plain, self.store.chosen)
             if end is None:
                 continue
             end += len(text) - len(plain)
@@ -578,15 +578,18 @@ def _replace_text(path: Path, old: bytes, new: bytes) -> None:
         file.commit()
 
 
-def _end_of_document(text: bytes) -> int | None:
-    """Return where a whole document ends that is followed by something else than a document."""
+def _end_of_document(text: bytes, chosen: str | None) -> int | None:
+    """Return where a document with a state ends that something else than a document follows.
+
+    The state is that at the ``chosen`` path, if there is one.
+    """
     try:
         end = _end(text, 0)
-        jsonio.loads(text[:end])
+        paths = list(map(join, states_in(jsonio.loads(text[:end]))))
     except ValueError:
         return None
     rest = text[end:]
-    if not rest.strip():
+    if not rest.strip() or not (paths if chosen is None else chosen in paths):
         return None
     with suppress(ValueError):
         jsonio.loads(rest)

@@ -291,7 +291,8 @@ class _MemoryFinder:
             await cursor.skip()
         end = cursor.position
         if await cursor.peek():
-            raise TrailingData(cursor.source.name, end, cursor.source.size)
+            paths = frozenset((*self._index.parts, *self.scanned))
+            raise TrailingData(cursor.source.name, end, cursor.source.size, paths)
         return self._index
 
     async def _object(self, steps: Steps) -> None:
@@ -413,15 +414,17 @@ async def damaged_contents(document: Document, chosen: str | None) -> dict[str, 
     return {path: one for path, one in found.items() if chosen is None or path in (chosen, "")}
 
 
-async def is_no_document(document: Document, start: int) -> bool:
-    """Return whether what follows a whole document is not a document, too.
+async def may_be_cut(document: Document, tail: TrailingData, chosen: str | None) -> bool:
+    """Return whether what follows a whole document may be cut off.
 
-    Of two documents nobody can tell which one is right.
+    The document must hold a memory, that at the ``chosen`` path if there is one.  If what follows
+    is a document, too, nobody can tell which one is right.
     """
-    if document.size - start > LARGE:
+    held = tail.paths if chosen is None else tail.paths & {chosen, ""}
+    if not held or document.size - tail.end > LARGE:
         return False
     try:
-        jsonio.loads(await document.read_at(start, document.size - start))
+        jsonio.loads(await document.read_at(tail.end, document.size - tail.end))
     except ValueError:
         return True
     return False
@@ -438,7 +441,7 @@ async def damaged(
     try:
         found = await damaged_contents(document, chosen)
     except TrailingData as tail:
-        code = TAIL if await is_no_document(document, tail.end) else "damaged-state"
+        code = TAIL if await may_be_cut(document, tail, chosen) else "damaged-state"
         return Finding(code, key, detail=tail.message)
     except BadData:
         found = {}

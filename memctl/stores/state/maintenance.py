@@ -17,7 +17,7 @@ from memctl.stores.state.document import (
     Document,
     DocumentChanged,
     damaged_contents,
-    is_no_document,
+    may_be_cut,
     scan_contents,
 )
 from memctl.stores.state.rewrite import Rewrite, RewritePlan, Splice
@@ -60,7 +60,7 @@ class StateMaintenance(Maintenance):
     async def repair(self, code: str, where: Selection, note: Note) -> int:
         if code not in REPAIRS:
             raise UsageError(f"{code} cannot be repaired in a state", f"known: {sorted(REPAIRS)}")
-        is_damaged = _has_tail if code == TAIL else self._is_damaged
+        is_damaged = self._has_tail if code == TAIL else self._is_damaged
         async with aclosing(self.store.documents(where)) as documents:
             found = [
                 _Place(MemoryKey(*owned.owner), self.store.key_of(owned))
@@ -111,6 +111,9 @@ class StateMaintenance(Maintenance):
             "run again for the rest; what was repaired is complete",
         )
 
+    async def _has_tail(self, document: Document) -> bool:
+        return await _tail(document, self.store.path) is not None
+
     async def _is_damaged(self, document: Document) -> bool:
         try:
             return bool(await damaged_contents(document, self.store.path))
@@ -123,7 +126,7 @@ class StateMaintenance(Maintenance):
             return None
         try:
             if record["code"] == TAIL:
-                plan = await _trimming(document, record)
+                plan = await _trimming(document, record, self.store.path)
             elif "cuts" in record:
                 plan = await _putting(document, record["cuts"])
             else:
@@ -149,28 +152,24 @@ class StateMaintenance(Maintenance):
             await draft.discard()
 
 
-async def _tail(document: Document) -> int | None:
-    """Return where the bytes after a whole document start; None if there are none."""
+async def _tail(document: Document, chosen: str | None) -> int | None:
+    """Return where the bytes after a whole document start; None if none may be cut off."""
     try:
         await scan_contents(document)
     except TrailingData as tail:
-        return tail.end if await is_no_document(document, tail.end) else None
+        return tail.end if await may_be_cut(document, tail, chosen) else None
     except BadData:
         return None
     return None
 
 
-async def _has_tail(document: Document) -> bool:
-    return await _tail(document) is not None
-
-
-async def _trimming(document: Document, record: Record) -> _Plan:
+async def _trimming(document: Document, record: Record, chosen: str | None) -> _Plan:
     """Return the plan that cuts off what follows a document, or that puts back what a record has.
 
     It is put back after the very document that it followed, and no other.
     """
     if "tail" not in record:
-        end = await _tail(document)
+        end = await _tail(document, chosen)
         if end is None:
             return _Plan([], {}, 0)
         tail = await document.read_at(end, document.size - end)
