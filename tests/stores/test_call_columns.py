@@ -113,6 +113,17 @@ def test_delete_and_undo_leave_the_columns_byte_for_byte(run: Any, agent: Path) 
         assert dump(agent) == before == ROWS
 
 
+def test_undo_of_a_repair_where_the_database_fills_a_column(run: Any, tmp_path: Path) -> None:
+    path = tmp_path / "agent.db"
+    execute(path, TABLE.replace("finish_reason TEXT", "finish_reason TEXT DEFAULT 'none'"))
+    execute(path, f"INSERT INTO messages VALUES ({', '.join('?' * 9)})", ROWS[:2])
+    assert run("doctor", url(path, NAMED), "--repair", "-y").exit_code == 0
+    [*_, answer] = dump(path)
+    assert (answer[2], answer[4], answer[-1]) == ("tool", "c1", "none")
+    assert run("undo", "--store", url(path, NAMED), "-y").exit_code == 0
+    assert dump(path) == ROWS[:2]
+
+
 def test_with_tool_pairs_takes_the_result_of_a_call(run: Any, agent: Path) -> None:
     place = url(agent, NAMED)
     [_, call, *_] = contents(place)[KEY]

@@ -710,7 +710,7 @@ class TableStore(Store):
                     async for fetched in partitions:
                         async for rows in self._filled(second, fetched):
                             entries = [codec.entry(row) for row in rows]
-                            test = partial(_has_text, entries)
+                            test = partial(codec.has_text, entries)
                             ids = [one.id for one in entries]
                             steps, _ = matcher.apply(ids, [()] * len(ids), has_text=test)
                             placing.take(steps, entries, rows)
@@ -1106,7 +1106,7 @@ class RowCodec:
             about["quoted"] = True
         packed = jsonio.dumps if any(map(_is_odd, shape.values())) else jsonio.compact
         text = packed(about).decode()
-        beside = METADATA in value or EXTRA in value
+        beside = not value.keys().isdisjoint((METADATA, EXTRA, CALLS))
         odd = any(map(_is_odd, row if beside else (row[at[self._content]],)))
         message = jsonio.dumps(value) if odd else jsonio.compact(value)
         return StoredMessage(id, message, (), position, text)
@@ -1183,6 +1183,21 @@ class RowCodec:
     def _which(self, row: Sequence[Any]) -> str:
         key = ", ".join(visible(str(one)) for one in self.row_key(row))
         return f"the row {key} of {visible(self.mapping.table)!r}"
+
+    def has_text(self, entries: list[StoredMessage], at: int, text: bytes) -> bool:
+        """Return whether a message has a text, but for columns that the database filled."""
+        found = entries[at].message
+        if is_same_text(found, text):
+            return True
+        value, wanted = jsonio.loads(found), jsonio.loads(text)
+        extra = value.get(EXTRA)
+        if not extra or not isinstance(wanted, dict):
+            return False
+        added = self.filled_columns - (wanted.get(EXTRA) or {}).keys()
+        value[EXTRA] = {name: one for name, one in extra.items() if name not in added}
+        if not value[EXTRA]:
+            del value[EXTRA]
+        return bool(added) and is_same_text(jsonio.dumps(value), text)
 
     # To a row
 
@@ -1362,10 +1377,6 @@ def _decoded(value: Any) -> str:
     if isinstance(value, bytes):
         return value.decode("utf-8", "surrogateescape")
     return value if isinstance(value, str) else str(value)
-
-
-def _has_text(entries: list[StoredMessage], at: int, text: bytes) -> bool:
-    return is_same_text(entries[at].message, text)
 
 
 class _Item(NamedTuple):
