@@ -74,7 +74,7 @@ MAPPED = {
     "adk": "&app=weather",
     "agno": "",
     "table": "&table=chat%20log&columns=session:chat,user:who,role:role,name:name,content:body,"
-    "time:at,id:uid,metadata:about,order:nr&content_encoding=text",
+    "time:at,id:uid,metadata:about,order:nr",
 }
 """The layouts of mapped tables, and the options of their URLs."""
 TABLE = (
@@ -84,10 +84,15 @@ TABLE = (
 
 
 def _mapped(
-    engine: str, layout: str, refuses: Iterable[str] = (), alters: Iterable[str] = ()
+    engine: str,
+    layout: str,
+    refuses: Iterable[str] = (),
+    alters: Iterable[str] = (),
+    encoding: str = "text",
 ) -> Callable[[Servers], Backend]:
     """Return what makes the backend of a mapped table."""
     option = f"layout={layout}{MAPPED[layout]}"
+    option += f"&content_encoding={encoding}" if layout == "table" else ""
     dialect = {"table": "role-content", "openai-agents-branches": "openai-agents"}.get(
         layout, layout
     )
@@ -102,7 +107,7 @@ def _mapped(
     if layout not in ("adk", "agno", "table"):
         about["keys"] = _without_user
         about["users"] = False
-    name = f"{engine}-{layout}"
+    name = f"{engine}-{layout}" + ("" if encoding == "text" else f"-{encoding}")
 
     def sqlite(_: Servers) -> Backend:
         def make(folder: Path) -> str:
@@ -179,6 +184,7 @@ BACKENDS: dict[str, Callable[[Servers], Backend]] = {
         refuses_names=True,  # as SQLite
     ),
     "sqlite-table": _mapped("sqlite", "table", ["lone surrogate", "empty blocks"]),
+    "sqlite-table-json": _mapped("sqlite", "table", encoding="json"),
     "sqlite-adk": _mapped("sqlite", "adk"),
     "sqlite-agno": _mapped("sqlite", "agno"),
     "sqlite-openai-agents-branches": _mapped("sqlite", "openai-agents-branches"),
