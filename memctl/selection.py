@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Hashable, Iterator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -33,12 +33,12 @@ class Untimed:
 
     noun: str = "message"
     """The word for one of them."""
-    _counts: dict[MemoryKey, int] = field(default_factory=dict)
+    _counts: dict[Hashable, int] = field(default_factory=dict)
 
-    def note(self, key: MemoryKey, number: int, noun: str) -> None:
-        """Record the number of such messages in a memory."""
-        if number > self._counts.get(key, 0):
-            self._counts[key] = number
+    def note(self, place: Hashable, number: int, noun: str) -> None:
+        """Record the number of such messages in a memory, or in an index."""
+        if number > self._counts.get(place, 0):
+            self._counts[place] = number
             self.noun = noun
 
     @property

@@ -313,7 +313,8 @@ class _Search:
             return
         ranker = Ranker(self._query, self._statistics, facts=index.facts)
         newest = _Newest(index.file, self._where) if self._where.last is not None else None
-        hits = 0
+        always = replace(self._where, since=None, until=None)
+        hits = untimed = 0
         for blocks in self._blocks(index, allowed):
             with Candidates() as candidates:
                 ranked = ranker.rank(blocks, candidates, everything=self._vector is not None)
@@ -323,6 +324,10 @@ class _Search:
                 ):
                     hits += 1
                     yield one
+                elif self._where.has_period and admits(always, one.ranked.entry):
+                    untimed += local_time(one.ranked.entry.time) is None
+                    noun = "fact" if index.facts else "message"
+                    self._where.untimed.note(index.file.path, untimed, noun)
             if hits >= self._options.top:
                 return
 

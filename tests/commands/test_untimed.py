@@ -99,3 +99,11 @@ def test_they_stay_without_a_time_wherever_they_go(
     if kind != "openai-agents":  # whose items have no ids
         assert run("verify", chat, back).exit_code == 0
     assert '"time"' not in back.read_text()
+
+
+def test_a_search_counts_what_it_finds_and_leaves_out(run: Any, store: str) -> None:
+    words = ("search", store, "text", "--json")
+    assert len(report(run(*words))["hits"]) == 4
+    found = report(run(*words, "--older-than", "7d"))
+    assert (len(found["hits"]), found["untimed"]) == (1, 3)
+    assert report(run(*words, "--older-than", "7d", "--role", "user"))["untimed"] == 2

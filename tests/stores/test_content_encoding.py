@@ -100,3 +100,13 @@ def test_rows_show_it_where_the_mapping_does_not(run: Any, empty: Path, chat: st
     assert run("delete", url(empty), "--all", "-y").exit_code == 0
     assert run("undo", "--store", url(empty), "-y").exit_code == 0
     assert dump(empty) == before
+
+
+def test_undo_tells_null_from_no_content(run: Any, tmp_path: Path) -> None:
+    path = tmp_path / "calls.db"
+    execute(path, GUIDE.replace("content TEXT NOT NULL", "content TEXT"))
+    execute(path, INSERT, [(None,), ("null",), ('"text"',)])
+    before, place = dump(path), url(path, more="&content_encoding=json")
+    assert run("delete", place, "--all", "-y").exit_code == 0
+    assert run("undo", "--store", place, "-y").exit_code == 0
+    assert dump(path) == before

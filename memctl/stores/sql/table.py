@@ -1071,7 +1071,8 @@ class RowCodec:
                 if self._time not in shape and not self._keeps_time(time, raw):
                     shape[self._time] = shown(raw)
         value[CONTENT] = self._content_of(row)
-        if type(found := row[at[self._content]]) is bytes:
+        found = row[at[self._content]]
+        if type(found) is bytes or (self.is_json and value[CONTENT] is None):  # NULL, or null
             shape[self._content] = shown(found)
         if self._owner and row[at[self._owner]] == "":
             shape[self._owner] = ""
@@ -1277,6 +1278,7 @@ class RowCodec:
         if content == [] and not is_json:  # it would come back as a text
             raise _Refused(f"the message {entry.id!r} has an empty list as its content")
         text = mapping.dialect.documents or is_json or not isinstance(content, str | None)
+        text = text and not (content is None and self.columns.all[self._content].nullable)
         encode = _JsonStyle(*shape["style"]).encode if "style" in shape else mapping.encode
         found[named["content"]] = encode(content) if text else content
         if shape:  # NULL where the database would fill it now
