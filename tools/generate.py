@@ -99,6 +99,10 @@ def findings_page() -> str:
         "stable: scripts can test them. An *error* makes an agent fail, or shows it the data of "
         "others. A *warning* means that data is lost or repeated, now or later. A *notice* costs "
         "time or space, or disappears by itself. A store with only notices is healthy.",
+        "`--repair` makes only the changes that are named here, to the messages of these findings. "
+        "Another examination then finds nothing new: a memory for which that is not so is left as "
+        "it is, with a warning. `memctl undo` restores what was repaired. A message is not *empty* "
+        "if it has metadata, fields or blocks that memctl does not read.",
     ]
     for severity in Severity:
         kinds = [kind for kind in FINDINGS.values() if kind.severity is severity]

@@ -49,7 +49,10 @@ def delete(
     ] = False,
     with_tool_pairs: Annotated[
         bool,
-        selecting("--with-tool-pairs", help="Also the result of each tool call, and the reverse."),
+        selecting(
+            "--with-tool-pairs",
+            help="Also the result of each tool call, the reverse, and its reasoning.",
+        ),
     ] = False,
     max_delete: Annotated[
         str | None,

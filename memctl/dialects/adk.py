@@ -43,6 +43,7 @@ class AdkView(DocumentView):
     """An event of the Agent Development Kit."""
 
     __slots__ = ()
+    known = frozenset({"id", "author", "content", "timestamp", "invocation_id"})
 
     @property
     def _content(self) -> dict[str, Any]:
@@ -125,7 +126,10 @@ class Adk(RowDialect):
     name = "adk"
     view = AdkView
     keeps_extra = True
-    tool_word = b"function_"
+    tool_words = (b"function_",)
+    results_follow = False
+    last_result_counts = True
+    skips_empty = True
     note_field, note_key = "custom_metadata", "memctl"
 
     def own_id(self, content: Any) -> str | None:

@@ -201,7 +201,7 @@ class AgentScopeDialect(Dialect):
         for block in content if isinstance(content, list) else ():
             if isinstance(block, dict) and block.get("type") in (self.call, RESULT):
                 id = block.get("id")
-                if isinstance(id, str):
+                if isinstance(id, str) and id:
                     yield ToolSide.CALL if block["type"] == self.call else ToolSide.RESULT, id
 
     def pair_matcher(self, halves: Iterable[tuple[str, ToolSide]]) -> PairMatcher:

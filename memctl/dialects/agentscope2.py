@@ -23,7 +23,15 @@ from memctl.dialects.agentscope import (
     AgentScopeVersion,
     AgentScopeView,
 )
-from memctl.dialects.view import Block, HintBlock, MediaBlock, TextBlock, ToolCallBlock
+from memctl.dialects.view import (
+    Block,
+    HintBlock,
+    MediaBlock,
+    TextBlock,
+    ToolCallBlock,
+    ToolResultBlock,
+    held,
+)
 
 CREATED = "created_at"
 CALL = "tool_call"
@@ -40,6 +48,8 @@ _FIELDS = frozenset(
         *("finished_reason", "structured_output", "error"),
     }
 )
+_ANSWERS = ("structured_output", "error")
+"""The fields in which a reply has what it says, besides its content."""
 _NEEDED = {
     "text": ("text",),
     "thinking": ("thinking",),
@@ -62,6 +72,10 @@ class AgentScope2View(AgentScopeView):
     @property
     def blocks(self) -> list[Block]:
         return agentscope.blocks(self.value.get(CONTENT), _own)
+
+    @property
+    def unread(self) -> dict[str, Any]:
+        return super().unread | held({name: self.value.get(name) for name in _ANSWERS})
 
     @property
     def fault(self) -> str:
@@ -190,6 +204,20 @@ class AgentScope2(AgentScopeVersion):
             "error": None,
         }
         return id, jsonio.dumps(message)
+
+    def answer(self, text: bytes, results: Sequence[ToolResultBlock]) -> bytes:
+        message = jsonio.loads(text)
+        ids = {result.id for result in results}
+        for block in message[CONTENT]:
+            if block.get("type") == CALL and agentscope.block_id(block) in ids:
+                block["state"] = "finished"
+        time = message.get(CREATED)
+        times = {CREATED: time, "finished_at": time} if isinstance(time, str) else {}
+        message[CONTENT] += [
+            self.stored_block(result) | {"state": "interrupted", "metadata": {}} | times
+            for result in results
+        ]
+        return jsonio.dumps(message)
 
     def _stored(self, block: HintBlock | ToolCallBlock | MediaBlock) -> dict[str, Any]:
         match block:

@@ -15,7 +15,7 @@ from memctl.dialects.agentscope import string
 from memctl.dialects.rows import (
     DocumentView,
     RowDialect,
-    arguments_of,
+    calls_of,
     media_at,
     openai_call,
     output_blocks,
@@ -34,6 +34,14 @@ from memctl.dialects.view import (
 
 _ROLES = {"developer": "system", "tool": "system"}
 _MEDIA = {"images": "image", "audio": "audio", "videos": "video", "files": "file"}
+_READ = frozenset(
+    {
+        *("id", "role", "name", "content", "images", "audio", "videos", "files"),
+        *("tool_call_id", "tool_name", "tool_args", "tool_calls", "tool_call_error"),
+        *("reasoning_content", "created_at", "updated_at", "metrics", "references"),
+        *("stop_after_tool_call", "add_to_agent_memory", "from_history", "temporary"),
+    }
+)
 _TIMES = ("created_at", "updated_at")
 _FIELDS = {kind: field for field, kind in _MEDIA.items()}
 
@@ -42,6 +50,7 @@ class AgnoView(DocumentView):
     """A message of Agno."""
 
     __slots__ = ()
+    known = _READ
 
     @property
     def id(self) -> str | None:
@@ -84,13 +93,7 @@ class AgnoView(DocumentView):
         thoughts = message.get("reasoning_content")
         if isinstance(thoughts, str) and thoughts:
             found.insert(0, ThinkingBlock(thoughts, thoughts))
-        calls = message.get("tool_calls")
-        for call in calls if isinstance(calls, list) else ():
-            function = call.get("function") if isinstance(call, dict) else None
-            if isinstance(function, dict):
-                input, name = arguments_of(function.get("arguments")), string(function.get("name"))
-                found.append(ToolCallBlock(string(call.get("id")), name, input, call))
-        return found
+        return [*found, *calls_of(message.get("tool_calls"))]
 
 
 def _block(part: Any) -> Block:
@@ -119,7 +122,7 @@ class Agno(RowDialect):
     name = "agno"
     view = AgnoView
     keeps_extra = True
-    tool_word = b"tool_call"
+    tool_words = (b"tool",)
     note_field, note_key = "provider_data", "memctl"
 
     def own_id(self, content: Any) -> str | None:

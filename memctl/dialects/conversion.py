@@ -27,11 +27,9 @@ import orjson
 
 from memctl import jsonio
 from memctl.dialects.delta import delta, patch
-from memctl.dialects.view import Dialect
+from memctl.dialects.view import NOTES, Dialect
 from memctl.model import Memory, StoredMessage
 
-NOTES = "memctl"
-"""The key of the metadata under which the notes are, by the dialect that they lead back to."""
 COMPRESSED = "compressed"
 
 _MADE_OF_NONE = ""

@@ -13,7 +13,10 @@ from memctl.dialects.agentscope import string
 from memctl.dialects.rows import (
     DocumentView,
     RowDialect,
+    calls_of,
     media_at,
+    named_call,
+    others,
     output_blocks,
     output_text,
     place_of,
@@ -38,7 +41,19 @@ _ROLES = {
     "tool": "system",
     "ToolMessageChunk": "system",
     "function": "system",
+    "FunctionMessageChunk": "system",
 }
+_FUNCTIONS = ("function", "FunctionMessageChunk")
+_RESULTS = ("tool", "ToolMessageChunk", *_FUNCTIONS)
+_FIELDS = frozenset(
+    {
+        *("content", "type", "role", "name", "id", "example", "additional_kwargs"),
+        *("response_metadata", "usage_metadata", "tool_calls", "invalid_tool_calls"),
+        *("tool_call_chunks", "chunk_position", "tool_call_id", "artifact", "status"),
+    }
+)
+_MORE = frozenset({"tool_calls", "function_call", "refusal", "reasoning_content"})
+"""The fields of ``additional_kwargs`` that the view reads."""
 _TYPES = {"user": "human", "assistant": "ai", "system": "system"}
 _CALL = "tool_call"
 
@@ -47,12 +62,23 @@ class LangChainView(DocumentView):
     """A message of LangChain."""
 
     __slots__ = ()
+    known = frozenset({"type", "data"})
 
     @property
     def data(self) -> dict[str, Any]:
         """The fields of the message."""
         found = self.document.get("data")
         return found if isinstance(found, dict) else {}
+
+    @property
+    def _more(self) -> dict[str, Any]:
+        """The fields of the model's API that LangChain has no place for."""
+        found = self.data.get("additional_kwargs")
+        return found if isinstance(found, dict) else {}
+
+    @property
+    def unknown(self) -> dict[str, Any]:
+        return super().unknown | others(self.data, _FIELDS) | others(self._more, _MORE)
 
     @property
     def role(self) -> str | None:
@@ -77,19 +103,25 @@ class LangChainView(DocumentView):
 
     @property
     def blocks(self) -> list[Block]:
-        data = self.data
+        data, more = self.data, self._more
         content = data.get("content")
         found = output_blocks(content, _block) if content != "" else []
-        if self.document.get("type") in ("tool", "ToolMessageChunk"):
-            id, name = string(data.get("tool_call_id")), string(data.get("name"))
+        kind = self.document.get("type")
+        if kind in _RESULTS:
+            name = string(data.get("name"))
+            # A FunctionMessage is the result of a call without an id.
+            id = name if kind in _FUNCTIONS else string(data.get("tool_call_id"))
             return [ToolResultBlock(id, name, lambda: found, data)]
-        calls = data.get("tool_calls")
-        named = {block.id for block in found if isinstance(block, ToolCallBlock)}
-        for call in calls if isinstance(calls, list) else ():
-            if isinstance(call, dict) and string(call.get("id")) not in named:
-                name = string(call.get("name"))
-                found.append(ToolCallBlock(string(call.get("id")), name, call.get("args"), call))
-        return found or [TextBlock("", "")]
+        thoughts, refusal = more.get("reasoning_content"), more.get("refusal")
+        if isinstance(thoughts, str) and thoughts:
+            found.insert(0, ThinkingBlock(thoughts, thoughts))
+        if isinstance(refusal, str) and refusal:
+            found.append(TextBlock(refusal, refusal))
+        calls = calls_of(data.get("tool_calls"), found)
+        calls += calls_of(data.get("invalid_tool_calls"), found)
+        if not (data.get("tool_calls") or data.get("invalid_tool_calls")):  # as LangChain does
+            calls = calls_of(more.get("tool_calls"), found) or named_call(more.get("function_call"))
+        return [*found, *calls] or [TextBlock("", "")]
 
 
 def _block(block: Any) -> Block:
@@ -123,7 +155,7 @@ class LangChain(RowDialect):
 
     name = "langchain"
     view = LangChainView
-    tool_word = b"tool_call"
+    tool_words = (b"tool_call", b"function")
     note_key = "memctl"
 
     def own_id(self, content: Any) -> str | None:

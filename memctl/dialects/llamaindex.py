@@ -14,7 +14,10 @@ from memctl.dialects.rows import (
     DocumentView,
     RowDialect,
     arguments_of,
+    calls_of,
     media_at,
+    named_call,
+    others,
     output_text,
 )
 from memctl.dialects.view import (
@@ -35,12 +38,19 @@ _ROLES = {
     "model": "assistant",
 }
 _TOOL = ("tool", "function")
+_MORE = frozenset({"name", "tool_call_id", "tool_calls", "function_call"})
+"""The fields of ``additional_kwargs`` that the view reads."""
 
 
 class LlamaIndexView(DocumentView):
     """A message of LlamaIndex."""
 
     __slots__ = ()
+    known = frozenset({"role", "content", "blocks", "additional_kwargs"})
+
+    @property
+    def unknown(self) -> dict[str, Any]:
+        return super().unknown | others(self._more, _MORE)
 
     @property
     def role(self) -> str | None:
@@ -65,18 +75,13 @@ class LlamaIndexView(DocumentView):
             found = [_block(one) for one in stored]
         else:  # as before 0.12
             found = [TextBlock(string(document.get("content")), document.get("content"))]
-        id = more.get("tool_call_id")
-        if document.get("role") in _TOOL and isinstance(id, str):
-            return [ToolResultBlock(id, string(more.get("name")), lambda: found, document)]
-        named = {block.id for block in found if isinstance(block, ToolCallBlock)}
-        calls = more.get("tool_calls")
-        for call in calls if isinstance(calls, list) else ():
-            function = call.get("function") if isinstance(call, dict) else None
-            if isinstance(function, dict) and string(call.get("id")) not in named:
-                input = arguments_of(function.get("arguments"))
-                name = string(function.get("name"))
-                found.append(ToolCallBlock(string(call.get("id")), name, input, call))
-        return found or [TextBlock("", "")]
+        if document.get("role") in _TOOL:
+            name = string(more.get("name"))
+            # Without an id it is the result of a ``function_call``.
+            id = string(more.get("tool_call_id")) or name
+            return [ToolResultBlock(id, name, lambda: found, document)]
+        calls = calls_of(more.get("tool_calls"), found) or named_call(more.get("function_call"))
+        return [*found, *calls] or [TextBlock("", "")]
 
 
 def _block(block: Any) -> Block:
@@ -109,7 +114,7 @@ class LlamaIndex(RowDialect):
 
     name = "llamaindex"
     view = LlamaIndexView
-    tool_word = b"tool_call"
+    tool_words = (b"tool", b"function")
     note_key = "memctl"
 
     def contents(self, role: str, name: str, blocks: Sequence[Block]) -> list[Any]:

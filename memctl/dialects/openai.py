@@ -11,20 +11,22 @@ from typing import Any
 
 from memctl import jsonio
 from memctl.dialects.agentscope import ID, string
-from memctl.dialects.conversion import NOTES, Message
+from memctl.dialects.conversion import Message
 from memctl.dialects.rows import (
     METADATA,
     TIME,
     DocumentView,
     RowDialect,
-    arguments_of,
+    calls_of,
     media_at,
+    named_call,
     openai_call,
     output_blocks,
     output_text,
     place_of,
 )
 from memctl.dialects.view import (
+    NOTES,
     Block,
     MediaBlock,
     TextBlock,
@@ -38,12 +40,19 @@ KEY = "memctl"
 """The key of a message, or of a conversation, that takes what OpenAI has no field for."""
 _ROLES = {"developer": "system", "tool": "system", "function": "system"}
 _TOOL = ("tool", "function")
+_FIELDS = frozenset(
+    {
+        *("role", "content", "name", "refusal", "reasoning_content", "reasoning", "annotations"),
+        *("tool_calls", "tool_call_id", "function_call", "weight", KEY),
+    }
+)
 
 
 class OpenAIView(DocumentView):
     """A message of OpenAI's chat completions."""
 
     __slots__ = ()
+    known = _FIELDS
 
     @property
     def role(self) -> str | None:
@@ -64,20 +73,17 @@ class OpenAIView(DocumentView):
         message = self.document
         found = output_blocks(message.get("content"), _block)
         if message.get("role") in _TOOL:
-            id = string(message.get("tool_call_id"))
-            return [ToolResultBlock(id, self.name or "", lambda: found, message)]
+            name = self.name or ""
+            # A message of role function is the result of a call without an id.
+            id = name if message["role"] == "function" else string(message.get("tool_call_id"))
+            return [ToolResultBlock(id, name, lambda: found, message)]
         if isinstance(message.get("refusal"), str):
             found.append(TextBlock(message["refusal"], message["refusal"]))
-        thoughts = message.get("reasoning_content")
-        if isinstance(thoughts, str) and thoughts:  # of DeepSeek, Qwen and others
+        thoughts = message.get("reasoning_content") or message.get("reasoning")
+        if isinstance(thoughts, str) and thoughts:  # of DeepSeek, Qwen, OpenRouter and others
             found.insert(0, ThinkingBlock(thoughts, thoughts))
-        calls = message.get("tool_calls")
-        for call in calls if isinstance(calls, list) else ():
-            function = call.get("function") if isinstance(call, dict) else None
-            if isinstance(function, dict):
-                input, name = arguments_of(function.get("arguments")), string(function.get("name"))
-                found.append(ToolCallBlock(string(call.get("id")), name, input, call))
-        return found
+        calls = calls_of(message.get("tool_calls"))
+        return [*found, *calls] if calls else [*found, *named_call(message.get("function_call"))]
 
 
 def _block(part: Any) -> Block:
@@ -106,7 +112,7 @@ class OpenAI(RowDialect):
     keeps_extra = True
     view = OpenAIView
     holds_marks = True
-    tool_word = b"tool_call"
+    tool_words = (b"tool_call", b"function")
     note_key = KEY
 
     def settings(self, extra: str, user: str, session: str) -> bytes:  # noqa: ARG002

@@ -14,6 +14,7 @@ from memctl import jsonio
 from memctl.dialects.agentscope import CONTENT, string
 from memctl.dialects.conversion import Message
 from memctl.dialects.rows import (
+    EXTRA,
     DocumentView,
     RowDialect,
     arguments_of,
@@ -26,11 +27,13 @@ from memctl.dialects.rows import (
 from memctl.dialects.view import (
     Block,
     MediaBlock,
+    MessageView,
     TextBlock,
     ThinkingBlock,
     ToolCallBlock,
     ToolResultBlock,
     UnknownBlock,
+    held,
 )
 
 _CALL, _OUTPUT, _REASONING, _MESSAGE = (
@@ -58,6 +61,19 @@ class OpenAIAgentsView(DocumentView):
     """An item of the OpenAI Agents SDK."""
 
     __slots__ = ()
+    known = frozenset({"id", "type", "role", "content", "status", "phase"})
+
+    @property
+    def id(self) -> str | None:
+        return OPENAI_AGENTS.own_id(self.content)
+
+    @property
+    def unread(self) -> dict[str, Any]:
+        # The fields of other items are those of the call, the result or the reasoning.
+        if self.kind == _MESSAGE:
+            return super().unread
+        extra = self.value.get(EXTRA)
+        return held(extra) if isinstance(extra, dict) else {}
 
     @property
     def kind(self) -> str:
@@ -104,8 +120,25 @@ class OpenAIAgentsView(DocumentView):
                 parts = [*_list(item.get("summary")), *_list(item.get("content"))]
                 texts = [string(one.get("text")) for one in parts if isinstance(one, dict)]
                 return [ThinkingBlock("\n".join(texts), item)]
+            case kind if isinstance(id := item.get("call_id"), str) and kind.endswith(_SUFFIXES):
+                return [_of_tool(kind, id, item)]
             case kind:
                 return [UnknownBlock(kind, item)]
+
+
+_SUFFIXES = ("_call", "_call_output")
+"""The ends of the types of other tools: custom ones, a shell, a computer, patches."""
+
+
+def _of_tool(kind: str, id: str, item: dict[str, Any]) -> Block:
+    """Return a call of another tool than a function, or its result."""
+    if kind.endswith("_output"):
+        return ToolResultBlock(id, "", lambda: output_blocks(item.get("output"), _block), item)
+    input = {name: one for name, one in item.items() if name not in _ABOUT_CALL}
+    return ToolCallBlock(id, string(item.get("name")) or kind.removesuffix("_call"), input, item)
+
+
+_ABOUT_CALL = ("type", "id", "call_id", "name", "status")
 
 
 def _list(value: Any) -> list[Any]:
@@ -137,11 +170,19 @@ class OpenAIAgents(RowDialect):
 
     name = "openai-agents"
     view = OpenAIAgentsView
-    tool_word = b"function_call"
+    tool_words = (b"_call",)
+    results_follow = False
+    holds_items = True
     encrypts = True
 
     def is_encrypted(self, text: bytes) -> bool:
         return b'"__enc__"' in text and is_envelope(OpenAIAgentsView(jsonio.loads(text)).document)
+
+    def leads(self, view: MessageView) -> bool:
+        return isinstance(view, OpenAIAgentsView) and view.kind == _REASONING
+
+    def is_answerable(self, call: ToolCallBlock) -> bool:
+        return isinstance(call.value, dict) and call.value.get("type") == _CALL
 
     def own_id(self, content: Any) -> str | None:
         found = content.get("id") if isinstance(content, dict) else None

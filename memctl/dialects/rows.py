@@ -27,8 +27,9 @@ from memctl import jsonio
 from memctl.dialects import agentscope
 from memctl.dialects.agentscope import CONTENT, ID, NAME, NO_TIME, ROLE, ROLES
 from memctl.dialects.agentscope1 import AGENTSCOPE1, TIMESTAMP, AgentScope1View
-from memctl.dialects.conversion import NOTES, Joint, Message
+from memctl.dialects.conversion import Joint, Message
 from memctl.dialects.view import (
+    NOTES,
     Block,
     Dialect,
     HintBlock,
@@ -130,15 +131,24 @@ class RowView(MessageView):
 
 
 class DocumentView(RowView):
-    """A message whose content is a JSON object of the framework."""
+    """A message whose content is a JSON object of the framework.
+
+    ``known`` are the fields of the object that the view reads, or that say nothing of what the
+    message says; all others are ``unknown``.
+    """
 
     __slots__ = ()
+    known: ClassVar[frozenset[str]]
 
     @property
     def document(self) -> dict[str, Any]:
         """The content; empty where it is no object."""
         found = self.value.get(CONTENT)
         return found if isinstance(found, dict) else {}
+
+    @property
+    def unknown(self) -> dict[str, Any]:
+        return super().unknown | others(self.document, self.known)
 
     @property
     def fault(self) -> str:
@@ -157,8 +167,8 @@ class RowDialect(Dialect):
     documents: ClassVar[bool] = True
     """A content is a JSON object, with the rest of the message in it; ``fields`` are then the
     columns beside it."""
-    tool_word: ClassVar[bytes]
-    """A word in every message with a call of a tool, or a result."""
+    tool_words: ClassVar[tuple[bytes, ...]]
+    """Words of which one is in every message with a call of a tool, or a result."""
 
     def __init__(self, fields: frozenset[str] = frozenset()) -> None:
         """``fields`` are those of FIELDS that the place can hold beside the content."""
@@ -304,12 +314,12 @@ class RowDialect(Dialect):
         return jsonio.dumps(self.rows("user", "user", None, [TextBlock(summary)])[0])
 
     def tool_sides(self, text: bytes) -> Iterator[tuple[ToolSide, str]]:
-        if self.tool_word not in text and b"\\u" not in text:
+        if b"\\u" not in text and not any(word in text for word in self.tool_words):
             return
         for block in self.outline(text).blocks:
-            if isinstance(block, ToolCallBlock):
+            if isinstance(block, ToolCallBlock) and block.id:
                 yield ToolSide.CALL, block.id
-            elif isinstance(block, ToolResultBlock):
+            elif isinstance(block, ToolResultBlock) and block.id:
                 yield ToolSide.RESULT, block.id
 
     def pair_matcher(self, halves: Iterable[tuple[str, ToolSide]]) -> PairMatcher:
@@ -395,6 +405,11 @@ def _unknown(block: UnknownBlock) -> str:
 
 
 # What several frameworks have in common
+
+
+def others(fields: dict[str, Any], known: Iterable[str]) -> dict[str, Any]:
+    """Return the fields that are not known."""
+    return {name: value for name, value in fields.items() if name not in known}
 
 
 def calls_of(calls: Any, seen: Iterable[Block] = ()) -> list[Block]:
@@ -575,7 +590,7 @@ class RoleContent(RowDialect):
     name = "role-content"
     view = RoleContentView
     documents = False
-    tool_word = b"tool_"
+    tool_words = (b"tool_", b"call")
 
     def rows(
         self, role: str, name: str, time: str | None, blocks: Sequence[Block]

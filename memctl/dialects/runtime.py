@@ -29,6 +29,7 @@ from memctl.dialects.view import (
     ToolResultBlock,
     ToolSide,
     UnknownBlock,
+    held,
 )
 
 _CALL_TYPES = ("plugin_call", "function_call", "component_call", "mcp_call")
@@ -38,6 +39,8 @@ _SIDES = dict.fromkeys(_CALL_TYPES, ToolSide.CALL) | {
 }
 _ROLES = ("user", "assistant", "system", "tool", None)
 _CONTENTS = ("text", "image", "data", "audio", "file", "refusal")
+_ABOUT = ("original_id", "original_name", "metadata")
+"""The metadata that the services themselves write."""
 _DATA_URL = re.compile(r"data:([^;,]*)(?:;[^,]*)?,", re.ASCII)
 
 
@@ -61,6 +64,13 @@ class RuntimeView(AgentScopeView):
     @property
     def time(self) -> None:
         return None
+
+    @property
+    def unread(self) -> dict[str, Any]:
+        about = self.metadata
+        inner = about.get("metadata")
+        others = {name: one for name, one in about.items() if name not in _ABOUT}
+        return held(others, inner if isinstance(inner, dict) else {}, self.unknown)
 
     @property
     def kind(self) -> str:
@@ -168,6 +178,7 @@ class Runtime(AgentScopeDialect):
 
     name = "runtime"
     keeps_extra = True
+    results_follow = False
     view = RuntimeView
     call = "plugin_call"
 
@@ -243,7 +254,7 @@ class Runtime(AgentScopeDialect):
         for one in content if isinstance(content, list) else ():
             data = one.get("data") if isinstance(one, dict) else None
             id = data.get("call_id") if isinstance(data, dict) else None
-            if side is not None and isinstance(id, str):
+            if side is not None and isinstance(id, str) and id:
                 yield side, id
 
     def pair_matcher(self, halves: Iterable[tuple[str, ToolSide]]) -> PairMatcher:

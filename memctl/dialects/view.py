@@ -126,6 +126,20 @@ def local_time(timestamp: str | None) -> datetime | None:
     return found.astimezone().replace(tzinfo=None) if found.tzinfo else found
 
 
+NOTES = "memctl"
+"""The key under which messages carry notes of memctl, for an exact way back to another dialect."""
+
+
+def held(*fields: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields that have a value, without the notes of memctl."""
+    return {
+        name: value
+        for some in fields
+        for name, value in some.items()
+        if name != NOTES and value is not None and value not in ("", [], {})
+    }
+
+
 class MessageView(ABC):
     """A view of one message, read from its stored text when it is asked for.
 
@@ -176,6 +190,11 @@ class MessageView(ABC):
     @abstractmethod
     def unknown(self) -> dict[str, Any]:
         """The fields of the message that the dialect does not know."""
+
+    @property
+    def unread(self) -> dict[str, Any]:
+        """The fields with a value that no other property shows: metadata, and unknown fields."""
+        return held(self.metadata, self.unknown)
 
     @property
     @abstractmethod
@@ -236,6 +255,15 @@ class Dialect(ABC):
     """True if a message may be encrypted; see ``is_encrypted``."""
     answers_within: ClassVar[bool] = False
     """A message may hold a call and, after it, its result; else results come before calls."""
+    results_follow: ClassVar[bool] = True
+    """A result has to follow the message of its call directly, with only results between them."""
+    last_result_counts: ClassVar[bool] = False
+    """A call may have several results, of which the framework sends the last one."""
+    skips_empty: ClassVar[bool] = False
+    """The framework does not send messages without content to a model."""
+    holds_items: ClassVar[bool] = False
+    """Its messages are items of OpenAI's Responses API, which refuses an id that occurs twice, and
+    reasoning without the item that it belongs to (``leads``)."""
 
     @abstractmethod
     def parse(self, text: bytes) -> MessageView:
@@ -276,6 +304,18 @@ class Dialect(ABC):
 
         ``moment`` is local time without a zone.
         """
+
+    def leads(self, view: MessageView) -> bool:  # noqa: ARG002 - most stand alone
+        """Return whether a message belongs to the next one, without which it is refused."""
+        return False
+
+    def is_answerable(self, call: ToolCallBlock) -> bool:  # noqa: ARG002 - most are
+        """Return whether ``author``, or ``answer``, makes results that fit a call."""
+        return True
+
+    def answer(self, text: bytes, results: Sequence[ToolResultBlock]) -> bytes | None:  # noqa: ARG002
+        """Return a message with the results of its calls; None if a result is a message."""
+        return None
 
     def message_id(self, value: dict[str, Any]) -> str | None:
         """Return the id of a decoded message; None without one."""

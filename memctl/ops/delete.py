@@ -161,7 +161,7 @@ async def _paired(
     async with aclosing(select_with_anchors(store, where.only(keys))) as pages:
         async for page in pages:
             selected[page.memory.key].update(entry.id for entry in page.messages)
-    groups: dict[MemoryKey, ToolPairGroups] = {key: ToolPairGroups(store.dialect) for key in keys}
+    groups: dict[MemoryKey, MessageGroups] = {key: MessageGroups(store.dialect) for key in keys}
     async with aclosing(store.read(Selection(keys=keys))) as pages:
         async for page in pages:
             for entry in page.messages:
@@ -170,32 +170,60 @@ async def _paired(
 
 
 async def _parting(store: Store, where: Selection) -> frozenset[MemoryKey]:
-    """The memories of which calls are selected without their result, or the reverse."""
+    """The memories of which calls are selected without their result, or the reverse.
+
+    Where reasoning belongs to the next item, all selected memories: one of both may be selected.
+    """
     keys = set()
+    leads = store.dialect.holds_items and not where.whole
     calls = ToolPairTracker(store.dialect)
     async with aclosing(select_with_anchors(store, where)) as pages:
         async for page in pages:
             if page.offset == 0:
                 calls.clear()
             calls.add(page.messages)
-            if page.last and calls.single():
+            if page.last and (leads or calls.single()):
                 keys.add(page.memory.key)
     return frozenset(keys)
 
 
-class ToolPairGroups:
-    """Messages of one memory that belong together: they share calls, directly or by others."""
+class MessageGroups:
+    """Messages of one memory that belong together: a call and its results, reasoning and its item.
+
+    Messages that share a call, directly or by others, are one group.  A call with the id of an
+    earlier one that has its result begins another group.
+    """
 
     def __init__(self, dialect: Dialect) -> None:
         self._dialect = dialect
         self._group: dict[str, str] = {}
         self._of_call: dict[str, str] = {}
+        self._answered: set[str] = set()
+        """The ids of calls that have a result."""
+        self._leading: list[str] = []
+        """The last messages, if they belong to the next one."""
 
     def add(self, entry: StoredMessage) -> None:
         """Take the next message."""
-        for _, id in self._dialect.tool_sides(entry.message):
-            first = self._of_call.setdefault(id, entry.id)
-            self._group[self._root(entry.id)] = self._root(first)
+        for side, id in self._dialect.tool_sides(entry.message):
+            if side is ToolSide.RESULT:
+                self._answered.add(id)
+            elif id in self._answered:
+                self._answered.discard(id)
+                self._of_call[id] = entry.id
+            self._join(entry.id, self._of_call.setdefault(id, entry.id))
+        if not self._dialect.holds_items:
+            return
+        view = self._dialect.outline(entry.message)
+        if self._dialect.leads(view):
+            self._leading.append(entry.id)
+            return
+        for id in self._leading if view.role == "assistant" else ():
+            self._join(id, entry.id)
+        self._leading.clear()
+
+    def _join(self, id: str, other: str) -> None:
+        self._group[self._root(id)] = self._root(other)
 
     def _root(self, id: str) -> str:
         while (above := self._group.setdefault(id, id)) != id:

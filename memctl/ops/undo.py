@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
-from contextlib import aclosing
-from dataclasses import replace
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
 from itertools import repeat
 from pathlib import Path
 
+from memctl import jsonio
 from memctl.errors import Failure
 from memctl.journal.changes import read_changes
 from memctl.journal.runs import Note
@@ -75,6 +77,7 @@ async def _reversals(
     for group in _groups(path, where, notes):
         done.update(group)
         await _look(store, group)
+        await _compare_replaced(store, path, group)
         for key, case in group.items():
             if case.unseen:
                 case.seen |= await store.find_places(key, case.unseen)
@@ -172,6 +175,8 @@ class _RunEffect:
         """The number of messages of each id at one of these indexes."""
         self._passed: Counter[str] = Counter()
         """The number of messages of each id of ``ends`` that were handed to ``added``."""
+        self._replaced: dict[str, _Replaced] = {}
+        """The texts of replaced messages, by id."""
         self.summary = (edit.summary, edit.memory.summary)
         self.there: dict[str, list[Marks]] = {}
         self.seen: set[str] = set()
@@ -191,6 +196,19 @@ class _RunEffect:
                 self._put[change.to] = change.id
             if change.new is None and change.after is not None:
                 self.anchors.add(change.after)
+
+    def replaced(self) -> frozenset[str]:
+        """Return the ids of the messages whose text the run replaced."""
+        return frozenset(
+            id
+            for id, some in self.ends.items()
+            if len(some) > 1 and any(old is None for old, _ in some)
+            if any(new is None for _, new in some)
+        )
+
+    def compare(self, replaced: dict[str, _Replaced]) -> None:
+        """Take the texts of these messages before the run, after it, and now."""
+        self._replaced = replaced
 
     def look(self, page: Page) -> None:
         """Take what the memory holds now."""
@@ -296,11 +314,17 @@ class _RunEffect:
         return self._messages_are_as_before()
 
     def _messages_are_as_before(self) -> bool:
-        return all(
-            at in self._unmarked or len(self.there.get(id, ())) < 2  # the other may have its marks
-            for at, (id, _) in self._marked.items()
-        ) and all(
-            self._fits(id, [old for old, _ in some], len(some)) for id, some in self.ends.items()
+        return (
+            all(one.old <= one.now for one in self._replaced.values())
+            and all(
+                at in self._unmarked
+                or len(self.there.get(id, ())) < 2  # the other may have its marks
+                for at, (id, _) in self._marked.items()
+            )
+            and all(
+                self._fits(id, [old for old, _ in some], len(some))
+                for id, some in self.ends.items()
+            )
         )
 
     def _fits(self, id: str, wanted: list[Marks | None], more: int = 0) -> bool:
@@ -328,11 +352,53 @@ class _RunEffect:
                 if after == [None] * len(after):
                     return f"a message {id!r} exists"
                 return f"the marks of the message {id!r} changed since"
+        for id, one in self._replaced.items():
+            if not one.new <= one.now:
+                return f"the message {id!r} changed since"
         if self.summary[1] is not None and (self.now or "") != self.summary[1]:
             return "its summary changed since"
         for id in self.unseen:
             return f"the message {id!r}, which others followed, was deleted since"
         return ""
+
+
+@dataclass(slots=True)
+class _Replaced:
+    """The texts of the messages with one id that a run replaced, as digests."""
+
+    old: Counter[bytes] = field(default_factory=Counter)
+    new: Counter[bytes] = field(default_factory=Counter)
+    now: Counter[bytes] = field(default_factory=Counter)
+
+
+async def _compare_replaced(store: Store, path: Path, group: dict[MemoryKey, _RunEffect]) -> None:
+    """Compare the messages of which the run replaced the text: their ids and marks are the same."""
+    ids = {key: some for key, case in group.items() if (some := case.replaced())}
+    if not ids:
+        return
+    found = {key: {id: _Replaced() for id in some} for key, some in ids.items()}
+    for edit in read_changes(path):
+        there = found.get(edit.memory.key, {})
+        for change in edit.changes:
+            if (one := there.get(change.id)) is not None:
+                texts = one.old if change.new is None else one.new
+                texts[_digest(change.message)] += 1
+    every = frozenset(id for some in ids.values() for id in some)
+    async with aclosing(store.read(Selection(keys=frozenset(ids), ids=every))) as pages:
+        async for page in pages:
+            there = found[page.memory.key]
+            for entry in page.messages:
+                if (one := there.get(entry.id)) is not None:
+                    one.now[_digest(entry.message)] += 1
+    for key, compared in found.items():
+        group[key].compare(compared)
+
+
+def _digest(text: bytes) -> bytes:
+    """Return a digest of a message by its value."""
+    with suppress(ValueError):  # nested too deep: by its text
+        text = jsonio.canonical(text)
+    return blake2b(text, digest_size=16).digest()
 
 
 def _groups(
@@ -374,8 +440,17 @@ def _reversed(path: Path, keys: Iterable[MemoryKey]) -> Iterator[Edit]:
         if edit.memory.key in wanted:
             memory = edit.memory
             back = replace(memory, summary=edit.summary)
-            changes = [_reverse(change) for change in edit.changes]
+            changes = _in_order([_reverse(change) for change in edit.changes])
             yield Edit(back, changes, edit.offset, edit.last, memory.summary)
+
+
+def _in_order(changes: list[Change]) -> list[Change]:
+    """Return changes with a replaced message going before the other comes."""
+    for at in range(1, len(changes)):
+        one, other = changes[at - 1 : at + 1]
+        if one.id == other.id and one.old is None and other.new is None:
+            changes[at - 1 : at + 1] = other, one
+    return changes
 
 
 def _reverse(change: Change) -> Change:

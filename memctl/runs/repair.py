@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from memctl.dialects.agentscope1 import AGENTSCOPE1
 from memctl.errors import UsageError
 from memctl.journal import runs
 from memctl.model import Finding, MemoryKey
@@ -15,7 +14,6 @@ from memctl.ops.doctor.repair import RepairPlanner, StoreRepairs
 from memctl.runs.change import ChangeRun, RunOptions
 from memctl.selection import Selection
 from memctl.store import Store
-from memctl.wrappers.converted import shown_as
 
 
 class RepairRun(ChangeRun):
@@ -60,10 +58,13 @@ class RepairRun(ChangeRun):
 
     async def plan(self, store: Store) -> bool:
         """Plan the edits, and ask the store what it can repair."""
-        shown = _editable(store)
-        shown.skip_damage()  # what is to be repaired is no reason to refuse
-        self.record.dialect = shown.dialect.name
-        something = await super().plan(shown)
+        store.skip_damage()  # what is to be repaired is no reason to refuse
+        something = await super().plan(store)
+        if left := len(self._planner.left):
+            memories = "1 memory is" if left == 1 else f"{left:,} memories are"
+            self._observer.warn(
+                f"{memories} left as found: after a repair of some findings there would be others"
+            )
         something = await self._store_repairs.plan(store, self.where) or something
         if self._store_repairs.sets_aside and not self._options.backup:
             raise UsageError(
@@ -75,7 +76,7 @@ class RepairRun(ChangeRun):
     async def carry_out(self, store: Store) -> None:
         """Edit the messages, then have the store repair the rest."""
         if self.report.planned.memories:
-            await super().carry_out(_editable(store))
+            await super().carry_out(store)
         self.begin()
         with self._observer.progress("repairing"):
             await self._store_repairs.carry_out(store, self.where, self.journal.folder)
@@ -103,16 +104,8 @@ def _sorted(
         Finding(code, key, number)
         for key, codes in edited.items()
         for code, number in codes.items()
+        if number
     ]
     found += [Finding(code, None, number) for code, number in repairs.items() if number]
     order = {code: position for position, code in enumerate(KINDS)}
     return sorted(found, key=lambda one: (order[one.code], one.key or ("", "", "")))
-
-
-def _editable(store: Store) -> Store:
-    """Return the store in the dialect in which its messages are repaired.
-
-    In AgentScope 2.x a result is a part of the reply that holds its call.  In 1.x it is a message,
-    which can be put in or taken out; as it is converted it joins that reply.
-    """
-    return shown_as(store, AGENTSCOPE1) if store.dialect.answers_within else store

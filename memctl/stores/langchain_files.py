@@ -14,9 +14,9 @@ from typing import Any
 
 from memctl import foreign, jsonio, system
 from memctl.concurrency import in_thread
-from memctl.dialects.conversion import NOTES
 from memctl.dialects.langchain import LANGCHAIN
 from memctl.dialects.rows import METADATA, TIME
+from memctl.dialects.view import NOTES
 from memctl.errors import BadData
 from memctl.location import Location, visible
 from memctl.model import Memory, MemoryKey, StoredMessage

@@ -240,7 +240,7 @@ def test_an_unanswered_call_of_2_x_is_answered_within_its_reply(
     reply = json.loads(after[1][2])["content"]
     assert [(block["type"], block["state"]) for block in reply] == [
         ("tool_call", "finished"),
-        ("tool_result", "success"),
+        ("tool_result", "interrupted"),
     ]
     assert run("doctor", place.text).exit_code == 0
     assert run("undo", done, "--store", place.text).exit_code == 0

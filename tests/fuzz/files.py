@@ -36,7 +36,7 @@ from tests.fuzz.mutations import (
     seal,
 )
 from tests.fuzz.scenarios import look, play
-from tests.support import histories
+from tests.support import histories, odd
 
 SUFFIXES = [".ndjson", ".ndjson", ".ndjson.gz", ".ndjson.zst", ".ndjson.zst"]
 BOMB_PIECE = 1 << 20
@@ -73,6 +73,7 @@ def worlds() -> list[list[Sample]]:
         ],
         [sample(key, histories.entries(found)) for key, found in zip(keys, small, strict=True)],
         [sample(key, hard[at::5]) for at, key in enumerate(names)],
+        [sample(MemoryKey("u", "odd"), odd.entries("agentscope1", [*range(0, 24, 2)]), summary="")],
     ]
 
 

@@ -31,6 +31,7 @@ from tests.fuzz.files import (
 )
 from tests.fuzz.mutations import WORDS, mutate_bytes, mutate_json, mutate_lines, mutate_text
 from tests.fuzz.scenarios import play
+from tests.support import odd
 from tests.support.backends import TABLE
 
 OF_ROWS = Style("role-content", frozenset(), in_order=False)
@@ -46,7 +47,18 @@ def worlds_of(style: Style, *, users: bool) -> list[list[Sample]]:
         hard = list(samples.nasty_entries({"wide"}))
     return [
         plain,
+        odd_world(style.dialect, users=users),
         [sample(_key(number, users), [entry]) for number, entry in enumerate(hard)],
+    ]
+
+
+def odd_world(dialect: str, *, users: bool = True) -> list[Sample]:
+    """Return conversations of odd but real messages, always the same."""
+    rng = Random(dialect)
+    choices = [[rng.randrange(100) for _ in range(8)] for _ in range(6)]
+    return [
+        sample(_key(number, users), odd.entries(dialect, some))
+        for number, some in enumerate(choices)
     ]
 
 
@@ -76,7 +88,8 @@ def _of_llamaindex() -> list[list[Sample]]:
         StoredMessage(str(number), json.dumps({"content": one}).encode())
         for number, one in enumerate(messages, 1)
     ]
-    return [[sample(_key(0, False), entries[:4]), sample(_key(1, False), entries[4:])]]
+    plain = [sample(_key(0, False), entries[:4]), sample(_key(1, False), entries[4:])]
+    return [plain, odd_world("llamaindex", users=False)]
 
 
 def _of_branches() -> list[list[Sample]]:

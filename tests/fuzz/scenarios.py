@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Callable
 from random import Random
+from typing import Any
 
 from tests.fuzz.bench import Bench, Specimen
 from tests.fuzz.invariants import Broken, check_same
@@ -158,6 +159,53 @@ def _change_as_foreseen(bench: Bench, words: list[str]) -> None:
         check_same(f"a dry run of {words[0]} differs", first[name], second[name])
 
 
+def repair(rng: Random, bench: Bench, store: Specimen) -> None:
+    """Repair the store twice: nothing is worse then, only what was named has gone; undo that."""
+    before = store.contents()
+    words = ["doctor", store.argument, *store.options, "--json"]
+    sick = bench.run(*words, reads=True)
+    messages = _ids(bench, store)
+    done = bench.run(*words, "--repair", "--yes")
+    if {sick.code, done.code} <= {0, 6}:
+        found, left = json.loads(sick.stdout), json.loads(done.stdout)
+        if not any(one["code"] in _DAMAGE for one in left["repaired"]):
+            _check_findings(found["findings"], left["findings"])
+            _check_named(found["findings"], messages - _ids(bench, store))
+            again = json.loads(bench.run(*words, "--repair", "--yes").stdout)
+            if again["repaired"] and not left["failures"]:
+                raise Broken("a second repair repairs more", str(again["repaired"]))
+    bench.check_undo(rng, store, before, "doctor")
+
+
+_DAMAGE = {"damaged-message", "damaged-row", "payload-not-json", "wrong-key-type"}
+"""Findings because of which messages are not read; once repaired, these have findings, too."""
+
+
+def _ids(bench: Bench, store: Specimen) -> set[tuple[str, str, str]]:
+    """Return the messages of a store by user, session and id."""
+    words = ["inspect", store.argument, *store.options, "--messages", "--format", "ndjson"]
+    lines = bench.run(*words, reads=True).stdout.splitlines()
+    found = [json.loads(line) for line in lines]
+    return {(one["user"], one["session"], one["id"]) for one in found if "id" in one}
+
+
+def _check_findings(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> None:
+    counts = {(one["code"], one["user"], one["session"]): one["count"] for one in before}
+    for one in after:
+        key = one["code"], one["user"], one["session"]
+        more = one["count"] > counts.get(key, 0)
+        if more and not (one["code"] == "summary-elsewhere" and key in counts):
+            raise Broken(f"a repair leaves {one['code']}", str(one))
+
+
+def _check_named(findings: list[dict[str, Any]], gone: set[tuple[str, str, str]]) -> None:
+    if any(one["count"] > len(one["ids"]) for one in findings):
+        return
+    named = {(one["user"], one["session"], id) for one in findings for id in one["ids"]}
+    if gone - named:
+        raise Broken("a repair deletes what no finding names", str(gone - named))
+
+
 def export(rng: Random, bench: Bench, store: Specimen) -> None:
     """Export the store to a file or a folder; an archive of all of it is the same."""
     form, path = rng.choice(
@@ -227,6 +275,7 @@ def _check_verifies(bench: Bench, first: str, second: str, what: str) -> None:
 SCENES: dict[str, tuple[Callable[[Random, Bench, Specimen], None], int]] = {
     "look": (look, 10),
     "change": (change, 3),
+    "repair": (repair, 2),
     "export": (export, 1),
     "copy": (copy, 1),
     "copy-into": (copy_into, 1),

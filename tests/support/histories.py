@@ -38,6 +38,23 @@ def result(id: str, tool: str, output: Any = "found", **about: Any) -> Marked:
     return said(id, [block], "system", **about)
 
 
+def nameless(id: str, tool: str) -> Marked:
+    """The agent calls a tool without a name."""
+    return said(id, [{"type": "tool_use", "id": tool, "name": "", "input": {}}])
+
+
+def cut(id: str, tool: str) -> Marked:
+    """The agent calls a tool with arguments that were cut short."""
+    return said(id, [{"type": "tool_use", "id": tool, "name": "search", "input": '{"q": "Ky'}])
+
+
+def with_fields(id: str, **fields: Any) -> Marked:
+    """A reply whose content is empty, with fields of an application."""
+    message, marks = said(id, "")
+    return message | fields, marks
+
+
+STOPPED = "The tool call has been interrupted by the user."
 ASK = said("q", "where?", "user")
 REPLY = said("r", "there")
 HEALTHY = [
@@ -46,8 +63,8 @@ HEALTHY = [
     call("c1", "t1", "t2"),
     result("r1", "t1"),
     result("r2", "t2", [{"type": "text", "text": "found"}]),
-    call("c2", "t1"),
-    result("r3", "t1"),
+    call("c2", "t3"),
+    result("r3", "t3"),
     REPLY,
 ]
 
@@ -56,12 +73,10 @@ BROKEN: dict[str, list[tuple[list[Marked], list[str]]]] = {
         ([ASK, call("bad", "t1"), REPLY], ["bad"]),
         ([ASK, call("bad", "t1", "t2"), result("r1", "t2"), REPLY], ["bad"]),
         ([ASK, call("bad", "t1")], ["bad"]),
-        ([ASK, call("bad", "t1"), call("c2", "t1"), result("r1", "t1"), REPLY], ["bad"]),
     ],
     "tool-result-without-call": [
         ([ASK, result("bad", "t1"), REPLY], ["bad"]),
         ([ASK, call("c1", "t1", marks=("compressed",)), result("bad", "t1"), REPLY], ["bad"]),
-        ([ASK, call("c1", "t1"), result("r1", "t1"), result("bad", "t1"), REPLY], ["bad"]),
     ],
     "tool-result-before-call": [
         ([ASK, result("bad", "t1"), call("c1", "t1"), REPLY], ["bad"]),
@@ -69,6 +84,35 @@ BROKEN: dict[str, list[tuple[list[Marked], list[str]]]] = {
             [said("bad", [*call("", "t1")[0]["content"], *result("", "t1")[0]["content"]])],
             ["bad"],
         ),
+    ],
+    "repeated-tool-call": [
+        ([ASK, call("bad", "t1"), call("c2", "t1"), result("r1", "t1"), REPLY], ["bad"]),
+        ([ASK, call("bad", "t1", "t1"), result("r1", "t1"), REPLY], ["bad"]),
+    ],
+    "repeated-tool-result": [
+        ([ASK, call("c1", "t1"), result("r1", "t1"), result("bad", "t1"), REPLY], ["bad"]),
+        ([ASK, call("c1", "t1"), result("bad", "t1", STOPPED), result("r1", "t1")], ["bad"]),
+        ([ASK, call("c1", "t1"), result("r1", "t1"), result("bad", "t1", STOPPED)], ["bad"]),
+        ([ASK, call("c1", "t1"), result("r1", "t1"), result("bad", "t1", "other")], ["bad"]),
+    ],
+    "reused-call-id": [
+        (
+            [call("c1", "t1"), result("r1", "t1"), call("bad", "t1"), result("r2", "t1", "b")],
+            ["bad"],
+        ),
+    ],
+    "incomplete-tool-call": [
+        ([ASK, call("bad", ""), REPLY], ["bad"]),
+        ([ASK, nameless("bad", "t1"), result("r1", "t1"), REPLY], ["bad"]),
+        ([ASK, nameless("bad", "t1"), REPLY], ["bad"]),
+        ([ASK, call("c1", "t1"), result("bad", ""), result("r1", "t1"), REPLY], ["bad"]),
+    ],
+    "invalid-arguments": [
+        ([ASK, cut("bad", "t1"), result("r1", "t1"), REPLY], ["bad"]),
+    ],
+    "unread-message": [
+        ([ASK, with_fields("bad", metadata={"answer": 42})], ["bad"]),
+        ([ASK, with_fields("bad", answer=42)], ["bad"]),
     ],
     "tool-result-apart": [
         ([call("c1", "t1"), ASK, result("bad", "t1"), REPLY], ["bad"]),

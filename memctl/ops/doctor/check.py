@@ -6,12 +6,15 @@ not marked ``compressed`` (``agent/_react_agent.py``), and without it no message
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from hashlib import blake2b
+from typing import NamedTuple
 
+from memctl import jsonio
 from memctl.dialects.agentscope1 import AGENTSCOPE1
 from memctl.dialects.fact import FACT, dimensions, vector_of
 from memctl.dialects.view import (
@@ -38,11 +41,13 @@ EXAMPLES = 3
 AT_WORK = timedelta(hours=1)
 """The time after its last message in which an agent may still be at work on a memory."""
 
-_GOING = frozenset({"empty-assistant-message", "leftover-hint"})
-"""Findings that are repaired by deleting the messages."""
+INTERRUPTED = "The tool call has been interrupted"
+"""What AgentScope writes for the result of an interrupted call, in some tags
+(``agent/_react_agent.py`` of 1.0.21, ``agent/_agent.py`` of 2.0.11)."""
+_SHORT = 100
 
 _WAITING = 10_000
-"""The number of calls, and of results, that may wait for each other."""
+"""The number of calls, answered or not, and of results that are looked at together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,22 +62,52 @@ LARGE_BYTES = 1 << 20
 """From here on the long texts of a message are not looked into: it may be of any size."""
 
 
+class Call(NamedTuple):
+    """A tool call in a message: the index of the block, and the block without input."""
+
+    block: int
+    tool: ToolCallBlock
+    is_answerable: bool
+    has_arguments: bool
+    """False if the arguments are not a JSON object."""
+
+
+class Result(NamedTuple):
+    """A tool result in a message: the index of its block, its id, and its bytes.
+
+    ``said`` is a hash of its texts, None if they were not read.  ``is_interrupted`` tells that it
+    says no more than that the call was interrupted.
+    """
+
+    block: int
+    id: str
+    name: str
+    size: int
+    said: int | None
+    is_interrupted: bool
+
+
 @dataclass(slots=True)
 class ExaminedMessage:
     """The properties of a message that the examination needs.
 
-    ``fault`` is the reason why AgentScope cannot load or send it.  ``results`` has a pair of id and
-    bytes for each tool result; ``only_tools`` is set where nothing but thinking stands next to
-    calls and results.
+    ``fault`` is the reason why AgentScope cannot load or send it.  ``sides`` are its calls and
+    results in order.  ``only_tools`` is set where nothing but thinking stands next to them.
+    ``is_blank`` is set if the blocks say nothing, ``is_read`` if memctl reads all of the message.
     """
 
     fault: str = ""
     id: str | None = None
     moment: datetime | None = None
-    calls: list[ToolCallBlock] = field(default_factory=list)
-    results: list[tuple[str, int]] = field(default_factory=list)
-    is_empty: bool = False
+    role: str | None = None
+    sides: list[Call | Result] = field(default_factory=list)
+    is_blank: bool = False
+    is_read: bool = True
     only_tools: bool = True
+    leads: bool = False
+    """See ``Dialect.leads``."""
+    value: int | None = None
+    """A hash of the content of a message whose id may not be repeated; None if it was not read."""
 
 
 def examine(text: bytes, dialect: Dialect) -> ExaminedMessage:
@@ -87,26 +122,53 @@ def examine(text: bytes, dialect: Dialect) -> ExaminedMessage:
     if fault:
         return ExaminedMessage(fault=fault)
     large = len(text) >= LARGE_BYTES
-    found = ExaminedMessage(id=view.id, moment=view.moment)
+    found = ExaminedMessage(id=view.id, moment=view.moment, role=view.role)
     blank = True
-    for block in view.blocks:
+    for index, block in enumerate(view.blocks):
         if isinstance(block, TextBlock):
             # The long texts of a large message come empty, whatever they say.
             if large or block.text.strip():
                 blank = found.only_tools = False
         elif isinstance(block, ToolResultBlock):
-            size = len(text) if large else dialect.output_bytes(block)
-            found.results.append((block.id, size))
+            found.sides.append(_result(index, block, dialect, len(text) if large else 0))
             blank = False
         elif isinstance(block, ToolCallBlock):
-            found.calls.append(ToolCallBlock(block.id, block.name))  # without its input
+            found.sides.append(_call(index, block, dialect))
             blank = False
         elif isinstance(block, ThinkingBlock):
             blank = False
         else:
             blank = found.only_tools = False
-    found.is_empty = blank and view.role == "assistant"
+    found.is_blank = blank
+    if blank or found.sides or dialect.holds_items:
+        found.is_read = not view.unread
+    if dialect.holds_items:
+        found.leads = dialect.leads(view)
+        if found.id is not None and not large:
+            found.value = hash(jsonio.compact(view.value.get("content")))
+    if not dialect.answers_within:
+        # The formatters of AgentScope 1.x send the results of a message before its calls.
+        found.sides.sort(key=lambda side: isinstance(side, Call))
     return found
+
+
+def _call(index: int, block: ToolCallBlock, dialect: Dialect) -> Call:
+    given = block.input
+    has_arguments = given is None or given == "" or isinstance(given, dict)
+    tool = ToolCallBlock(block.id, block.name)
+    return Call(index, tool, dialect.is_answerable(block), has_arguments)
+
+
+def _result(index: int, block: ToolResultBlock, dialect: Dialect, large: int) -> Result:
+    """Return a result; ``large`` are the bytes of a message whose texts are not read."""
+    if large:
+        return Result(index, block.id, block.name, large, None, is_interrupted=False)
+    said = tuple(
+        one.text if isinstance(one, TextBlock) else repr(one.value) for one in block.output
+    )
+    interrupted = len(said) == 1 and INTERRUPTED in said[0][:_SHORT]
+    size = dialect.output_bytes(block)
+    return Result(index, block.id, block.name, size, hash(said), interrupted)
 
 
 @dataclass(slots=True)
@@ -124,51 +186,104 @@ class _Examples:
             self.ids.append(id)
 
 
-@dataclass(slots=True)
-class _OpenCall:
-    """A tool call that waits for its result: its message, and how many others came up to it."""
+class _Spot(NamedTuple):
+    """The place of a message in its memory, with what a repair checks before it changes it."""
 
-    id: str
-    tool: ToolCallBlock
     place: int
+    id: str
+    digest: int
+    """A hash of the stored text."""
+    alone: int = 0
+    """The number of results in a message of results only, else 0."""
+    is_read: bool = True
+    """False if the message holds what memctl does not read."""
+    leading: tuple[_Spot, ...] = ()
+    """The reasoning before the message, which model APIs refuse without the message."""
+
+
+class _MadeCall(NamedTuple):
+    """A call, the message that makes it, and how many others came before the results after it."""
+
+    call: Call
+    spot: _Spot
+    step: int
     moment: datetime | None
 
 
-@dataclass(slots=True)
-class _EarlyResult:
-    """A tool result that waits for its call: its message, how many results that has, and if more.
+class _GivenResult(NamedTuple):
+    """A result and its message; ``is_apart`` if another message stands between call and result."""
 
-    ``alone`` tells that the message is nothing but results.
+    result: Result
+    spot: _Spot
+    is_apart: bool
+
+
+@dataclass(slots=True)
+class _Exchange:
+    """The calls with one id up to a result, and the results up to the next call."""
+
+    calls: list[_MadeCall]
+    results: list[_GivenResult] = field(default_factory=list)
+    came_early: bool = False
+    """True if a result stands before the call."""
+    hidden: bool = False
+    """True if a message that is marked ``compressed`` has a result."""
+    revealed: _Spot | None = None
+    """That message, if the result can be read there without the mark."""
+
+
+@dataclass(slots=True)
+class MessageRepair:
+    """The repair of one message, as it was when it was examined.
+
+    ``goes`` has the codes of the findings for which it is deleted, an empty one if another message
+    takes it along.
     """
 
     id: str
-    together: int
-    alone: bool
+    digest: int
+    goes: list[str] = field(default_factory=list)
+    removed: dict[int, str] = field(default_factory=dict)
+    """The indexes of the blocks that go, and the code of the finding of each."""
+    answered: list[ToolCallBlock] = field(default_factory=list)
+    """The calls that get a result."""
+    compressed: tuple[str, bool] | None = None
+    """The code of a finding for which it gets the mark ``compressed``, or loses it."""
+
+
+ANSWERED = "tool-call-without-result"
+UNMARKED = "compressed-without-summary"
 
 
 @dataclass(slots=True)
-class MessageRepairs:
-    """The repairs of the messages of a memory.
+class MemoryRepairs:
+    """The repairs that the findings of a memory ask for, by the places of its messages."""
 
-    ``gone`` are to go, ``lone`` too, if that many of their results have no call; ``answers`` are
-    the calls of a message that are to be answered.  Of ``repeated`` ids nobody knows which message
-    is meant.
-    """
-
-    gone: set[str] = field(default_factory=set)
-    lone: dict[str, int] = field(default_factory=dict)
-    answers: dict[str, list[ToolCallBlock]] = field(default_factory=dict)
-    repeated: set[str] = field(default_factory=set)
+    messages: dict[int, MessageRepair] = field(default_factory=dict)
     unmarked: bool = False
+    """True if no message is to stay ``compressed``."""
 
     @property
     def needed(self) -> bool:
         """Return whether there is anything to do."""
-        return bool(self.gone or self.answers or self.unmarked)
+        return bool(self.messages or self.unmarked)
+
+    def codes(self) -> Counter[str]:
+        """Return the numbers of repairs by the codes of their findings."""
+        found = Counter({UNMARKED: 1} if self.unmarked else {})
+        for one in self.messages.values():
+            found.update(code for code in one.goes if code)
+            if not one.goes:
+                found.update(one.removed.values())
+            if one.answered:
+                found[ANSWERED] += len(one.answered)
+            if one.compressed:
+                found[one.compressed[0]] += 1
+        return found
 
 
 class MemoryExaminer:
-    """One memory, whose pages come by."""
+    """An examination of one memory, page by page: the findings, and their repairs."""
 
     def __init__(
         self,
@@ -180,156 +295,389 @@ class MemoryExaminer:
         dialect: Dialect = AGENTSCOPE1,
     ) -> None:
         """With ``repeats`` an id may occur twice; ``treated`` are the codes to be repaired."""
+        self.key = memory.key
         self._memory = memory
         self._dialect = dialect
         self._limits = limits
         self._seen: set[int] | None = set() if repeats else None
+        self._values: dict[int, int | None] = {}
+        """The values of messages whose ids may not be repeated, by hashes of the ids."""
         self._found: dict[str, _Examples] = {}
-        self._place = 0
+        self._step = 0
         """The number of messages other than results that the model has seen."""
-        self._open: dict[str, _OpenCall] = {}
-        self._early: dict[str, _EarlyResult] = {}
+        self._open: dict[str, _Exchange] = {}
+        """The calls that wait for a result."""
+        self._answered: dict[str, _Exchange] = {}
+        """The last calls that have one."""
+        self._settled: set[int] = set()
+        """Hashes of the ids of calls that were answered before."""
+        self._early: dict[str, _Spot] = {}
         """The results whose call has not come."""
-        self._hints: list[str] = []
+        self._compressed: set[int] = set()
+        """Hashes of the ids of calls that are marked ``compressed``, without their result."""
+        self._leading: list[_Spot] = []
+        """The last messages, if they belong to the next one."""
+        self._hints: list[_Spot] = []
         """The hints at the end that an agent may be at work with."""
+        self._lone: dict[int, list[_Spot]] = {}
+        """The results without a call, by the places of messages that hold only results."""
         self._treated = treated
-        self.treatment = MessageRepairs()
+        self._bare: MemoryExaminer | None = None
+        """The same memory without the marks ``compressed``, if they may be removed."""
+        if UNMARKED in treated and memory.summary == "":
+            without = treated - {UNMARKED}
+            self._bare = MemoryExaminer(
+                memory, limits, repeats=repeats, treated=without, dialect=dialect
+            )
+        self.repairs = MemoryRepairs()
         """The repairs of the memory, when ``faults`` was asked."""
         self.messages = 0
-        self._summed_up = False
+        self._has_summary = False
         """True if a message is a summary."""
 
     def take(self, page: Page) -> None:
         """Examine the next messages."""
         for entry in page.messages:
             self._take(entry)
-        self.messages += len(page.messages)
+            self.messages += 1
+        if self._bare is not None:
+            bare = [one._replace(marks=without_mark(one.marks)) for one in page.messages]
+            self._bare.take(replace(page, messages=bare))
 
     def _take(self, entry: StoredMessage) -> None:
         if self._dialect.is_encrypted(entry.message):
-            self._note("encrypted-message", entry.id)
+            self._note("encrypted-message", _Spot(self.messages, entry.id, hash(entry.message)))
+            self._leading.clear()  # the item that they belong to may be this one
             return
         found = examine(entry.message, self._dialect)
-        if self._seen is not None and not self._dialect.makes_ids:
-            digest = id_digest(self._memory.key, entry)
-            if digest in self._seen:
-                self._note("repeated-id", entry.id)
-                self.treatment.repeated.add(entry.id)
+        alone = found.only_tools and found.is_read and not _has_calls(found)
+        spot = _Spot(
+            *(self.messages, entry.id, hash(entry.message)),
+            alone=len(found.sides) if alone else 0,
+            is_read=found.is_read,
+            leading=tuple(self._leading),
+        )
+        if self._seen is not None:
+            digest = id_digest(self.key, entry)
+            if digest in self._seen and not self._dialect.makes_ids:
+                self._note("repeated-id", spot)
             self._seen.add(digest)
         if found.fault:
-            self._note("invalid-message", entry.id, found.fault)
+            self._note("invalid-message", spot, found.fault)
             return
         if found.id is None:
             if not self._dialect.makes_ids:
-                self._note("message-without-id", entry.id)
+                self._note("message-without-id", spot)
         elif found.id != entry.id:
-            self._note("id-mismatch", entry.id, f"{entry.id!r} holds the message {found.id!r}")
+            self._note("id-mismatch", spot, f"{entry.id!r} holds the message {found.id!r}")
         if COMPRESSED in entry.marks:
-            self._note(COMPRESSED, entry.id)
+            self._note(COMPRESSED, spot)
+            self._hide(found, spot, is_hint=HINT in entry.marks)
             return
-        self._summed_up = self._summed_up or SUMMARY in entry.marks
+        self._has_summary = self._has_summary or SUMMARY in entry.marks
         if HINT in entry.marks:
             if self._may_be_at_work(found.moment):
-                self._hints.append(entry.id)
+                self._hints.append(spot)
             else:
-                self._note("leftover-hint", entry.id)
+                self._note("leftover-hint", spot)
+                self._drop("leftover-hint", spot)
             return
         self._settle_hints()
-        if found.is_empty:
-            self._note("empty-assistant-message", entry.id)
-        self._tools(entry.id, found)
-
-    def _tools(self, id: str, found: ExaminedMessage) -> None:
-        """Pair results with the calls that wait for them.
-
-        The results of a message come before its calls, for the formatters send them so, unless the
-        dialect has a call and its result in one message.
-        """
-        if not (found.calls or found.results):  # as of most messages
-            self._place += 1
+        if self._is_twin(found, spot):
             return
-        together = len(found.results)
-        own = {tool.id for tool in found.calls} if self._dialect.answers_within else set()
-        answered = own.intersection(name for name, _ in found.results)
-        alone = found.only_tools and not found.calls
-        for name, size in found.results:
-            if size > self._limits.max_result:
-                self._note("oversized-tool-result", id, f"the first has {size:,} bytes")
-            if name in answered:
-                continue
-            call = self._open.pop(name, None)
-            if call is None:
-                self._wait(name, _EarlyResult(id, together, alone))
-            elif call.place != self._place:
-                self._note("tool-result-apart", id)
-        self._place += bool(found.calls or not found.results)
-        for tool in found.calls:
-            if tool.id in answered:
-                continue
-            early = self._early.pop(tool.id, None)
-            if early is not None:
-                self._note("tool-result-before-call", early.id)
-                continue
-            if tool.id in self._open:
-                self._unanswered(self._open.pop(tool.id))
-            elif len(self._open) >= _WAITING:
-                self._unanswered(self._open.pop(next(iter(self._open))))
-            self._open[tool.id] = _OpenCall(id, tool, self._place, found.moment)
+        self._lead(found, spot)
+        if found.is_blank and found.role == "assistant" and not self._dialect.skips_empty:
+            if found.is_read:
+                self._note("empty-assistant-message", spot)
+                self._drop("empty-assistant-message", spot)
+            else:
+                self._note("unread-message", spot)
+        self._tools(found, spot)
 
-    def _wait(self, name: str, result: _EarlyResult) -> None:
-        if name in self._early or len(self._early) >= _WAITING:
-            self._lone(result)
+    def _is_twin(self, found: ExaminedMessage, spot: _Spot) -> bool:
+        """Note a message with the id of an earlier one; return whether it is the same message."""
+        if not self._dialect.holds_items or found.id is None:
+            return False
+        digest = hash(found.id)
+        if digest not in self._values:
+            self._values[digest] = found.value
+            return False
+        self._note("repeated-item", spot)
+        if found.value is None or found.value != self._values[digest]:
+            return False
+        self._drop("repeated-item", spot)
+        self._leading.clear()
+        return True
+
+    def _lead(self, found: ExaminedMessage, spot: _Spot) -> None:
+        """Note the reasoning before a message, unless the message is the item that follows it."""
+        if found.leads:
+            self._leading.append(spot)
+            return
+        if found.role != "assistant":
+            self._strand()
+        self._leading.clear()
+
+    def _strand(self) -> None:
+        for spot in self._leading:
+            self._note("lone-reasoning", spot)
+            self._drop("lone-reasoning", spot._replace(leading=()))
+
+    # Calls and results
+
+    def _tools(self, found: ExaminedMessage, spot: _Spot) -> None:
+        """Pair the results of a message with the calls before them."""
+        stepped = False
+        for side in found.sides:
+            if isinstance(side, Result):
+                self._take_result(side, spot)
+                continue
+            if not stepped:
+                self._step += 1
+                stepped = True
+            self._take_call(side, spot, found.moment)
+        if not (stepped or found.sides):
+            self._step += 1
+
+    def _take_call(self, call: Call, spot: _Spot, moment: datetime | None) -> None:
+        id, name = call.tool.id, call.tool.name
+        if not call.has_arguments:
+            self._note("invalid-arguments", spot)
+        if not (id and name):
+            self._note("incomplete-tool-call", spot)
+        if not id or self._has_no_ids(id, name):
+            return
+        made = _MadeCall(call, spot, self._step, moment)
+        if (exchange := self._open.get(id)) is not None:
+            exchange.calls.append(made)
+            return
+        if (exchange := self._answered.pop(id, None)) is not None:
+            self._settle(exchange)
+            self._note("reused-call-id", spot)
+        elif hash(id) in self._settled:
+            self._note("reused-call-id", spot)
+        early = self._early.pop(id, None)
+        if early is not None:
+            self._note("tool-result-before-call", early)
+        if len(self._open) >= _WAITING:
+            self._settle(self._open.pop(next(iter(self._open))))
+        self._open[id] = _Exchange([made], came_early=early is not None)
+
+    def _take_result(self, result: Result, spot: _Spot) -> None:
+        id = result.id
+        if result.size > self._limits.max_result:
+            self._note("oversized-tool-result", spot, f"the first has {result.size:,} bytes")
+        if not id:
+            self._note("incomplete-tool-call", spot)
+            return
+        if self._has_no_ids(id, result.name):
+            return
+        exchange = self._open.pop(id, None)
+        if exchange is not None:
+            self._answered[id] = exchange
+            if len(self._answered) > _WAITING:
+                oldest = next(iter(self._answered))
+                self._settle(self._answered.pop(oldest))
+                self._settled.add(hash(oldest))
         else:
-            self._early[name] = result
+            exchange = self._answered.get(id)
+        if exchange is not None:
+            apart = not self._follows(exchange)
+            if apart:
+                self._note("tool-result-apart", spot)
+            exchange.results.append(_GivenResult(result, spot, apart))
+        elif hash(id) in self._settled:
+            if not self._dialect.last_result_counts:
+                self._note("repeated-tool-result", spot)
+        elif hash(id) in self._compressed or id in self._early or len(self._early) >= _WAITING:
+            self._without_call(id, spot)
+        else:
+            self._early[id] = spot
 
-    def _unanswered(self, call: _OpenCall) -> None:
-        self._note("tool-call-without-result", call.id)
-        if "tool-call-without-result" in self._treated:
-            self.treatment.answers.setdefault(call.id, []).append(call.tool)
+    def _has_no_ids(self, id: str, name: str) -> bool:
+        """Return whether a call or a result has its name as its id, for want of an id.
 
-    def _lone(self, result: _EarlyResult) -> None:
+        No API refuses such a call without a result, nor the result without the call.
+        """
+        return self._dialect.makes_ids and id == name
+
+    def _hide(self, found: ExaminedMessage, spot: _Spot, *, is_hint: bool) -> None:
+        """Take a message that is marked ``compressed``: the model does not see it."""
+        for side in found.sides:
+            if isinstance(side, Call):
+                if side.tool.id:
+                    self._compressed.add(hash(side.tool.id))
+                continue
+            exchange = self._open.get(side.id)
+            if exchange is None:
+                self._compressed.discard(hash(side.id))
+                continue
+            exchange.hidden = True
+            fits = side.size <= self._limits.max_result and self._follows(exchange)
+            if fits and spot.alone == 1 and not is_hint:
+                exchange.revealed = spot
+
+    def _follows(self, exchange: _Exchange) -> bool:
+        """Return whether a result that comes now is where it has to be."""
+        return not self._dialect.results_follow or exchange.calls[-1].step == self._step
+
+    def _settle(self, exchange: _Exchange, *, at_end: bool = False) -> None:
+        """Note what is wrong with the calls of one id, and with their results."""
+        *others, call = exchange.calls
+        for other in others:
+            self._note("repeated-tool-call", other.spot)
+        pending = False
+        if not (exchange.results or exchange.came_early):
+            pending = at_end and call.step == self._step and self._may_be_at_work(call.moment)
+            if pending:
+                self._note("tool-call-pending", call.spot)
+            else:
+                self._unanswered(call, exchange)
+        if pending or (not others and len(exchange.results) < 2):
+            return
+        kept = _genuine(exchange.results)
+        if exchange.results and not self._dialect.last_result_counts:
+            extra = [one for one in exchange.results if one is not kept]
+            for one in exchange.results[1:] if kept is None else extra:
+                self._note("repeated-tool-result", one.spot)
+            if kept is not None:
+                for one in extra:
+                    self._remove("repeated-tool-result", one.spot, one.result.block)
+        if kept is not None or not exchange.results:
+            for other in others:
+                self._remove("repeated-tool-call", other.spot, other.call.block)
+
+    def _unanswered(self, call: _MadeCall, exchange: _Exchange) -> None:
+        code = ANSWERED
+        if not call.call.tool.name:
+            return  # it is incomplete: no result would do
+        self._note(code, call.spot)
+        if code not in self._treated:
+            return
+        if exchange.revealed is not None:
+            self._repair(exchange.revealed).compressed = code, False
+        elif not exchange.hidden and call.call.is_answerable:
+            self._repair(call.spot).answered.append(call.call.tool)
+
+    def _without_call(self, id: str, spot: _Spot) -> None:
         code = "tool-result-without-call"
-        self._note(code, result.id)
-        if code in self._treated and result.alone:
-            lone = self.treatment.lone
-            lone[result.id] = lone.get(result.id, 0) + 1
-            if lone[result.id] == result.together:
-                self.treatment.gone.add(result.id)
+        self._note(code, spot)
+        if code not in self._treated or not spot.alone:
+            return
+        lone = self._lone.setdefault(spot.place, [])
+        lone.append(spot)
+        hidden = hash(id) in self._compressed
+        if hidden and spot.alone == 1:
+            self._repair(spot).compressed = code, True
+        elif not hidden and len(lone) == spot.alone:
+            self._drop(code, spot, number=spot.alone)
+
+    # Findings and repairs
 
     def _settle_hints(self) -> None:
         """Note the hints: messages after them show that the step that they were for is over."""
-        for id in self._hints:
-            self._note("leftover-hint", id)
+        for spot in self._hints:
+            self._note("leftover-hint", spot)
+            self._drop("leftover-hint", spot)
         self._hints.clear()
 
-    def _note(self, code: str, id: str, detail: str = "") -> None:
-        self._found.setdefault(code, _Examples()).add(id, detail)
-        if code in _GOING and code in self._treated:
-            self.treatment.gone.add(id)
+    def _note(self, code: str, spot: _Spot, detail: str = "") -> None:
+        self._found.setdefault(code, _Examples()).add(spot.id, detail)
+
+    def _repair(self, spot: _Spot) -> MessageRepair:
+        found = self.repairs.messages.get(spot.place)
+        if found is None:
+            found = self.repairs.messages[spot.place] = MessageRepair(spot.id, spot.digest)
+        return found
+
+    def _drop(self, code: str, spot: _Spot, *, number: int = 1) -> None:
+        """Have a message deleted, and with it what is refused without it."""
+        if code in self._treated and (spot.is_read or code == "leftover-hint"):
+            self._repair(spot).goes += [code] * number
+            for leading in spot.leading:
+                self._repair(leading).goes.append("")
+
+    def _remove(self, code: str, spot: _Spot, block: int) -> None:
+        """Have a block taken out of a message, or the message deleted if it is an item."""
+        if self._dialect.holds_items:
+            self._drop(code, spot)
+        elif code in self._treated:
+            self._repair(spot).removed[block] = code
 
     def faults(self) -> Iterator[Finding]:
         """Yield the findings, after the last page was taken."""
-        for call in self._open.values():
-            if call.place == self._place and self._may_be_at_work(call.moment):
-                self._note("tool-call-pending", call.id)
-            else:
-                self._unanswered(call)
-        for result in self._early.values():
-            self._lone(result)
+        self._strand()
+        for exchange in self._open.values():
+            self._settle(exchange, at_end=True)
+        for exchange in self._answered.values():
+            self._settle(exchange)
+        for id, spot in self._early.items():
+            self._without_call(id, spot)
         compressed = self._found.pop(COMPRESSED, None)
         is_log = self._dialect.has_logs and not self._memory.extra
-        if self._summed_up or is_log:  # a log whose record is gone has no context to be out of
+        if self._has_summary or is_log:  # a log whose record is gone has no context to be out of
             compressed = None
         if compressed and self._memory.summary is None:
             self._found["summary-elsewhere"] = compressed
         elif compressed and not self._memory.summary:
-            self._found["compressed-without-summary"] = compressed
-            self.treatment.unmarked = "compressed-without-summary" in self._treated
+            self._found[UNMARKED] = compressed
+            self._unmark()
+            if not self.repairs.unmarked:
+                self._keep_unmarked()
         for code, some in self._found.items():
-            yield Finding(code, self._memory.key, some.count, tuple(some.ids), some.detail)
+            yield Finding(code, self.key, some.count, tuple(some.ids), some.detail)
+
+    def _unmark(self) -> None:
+        """Have the marks ``compressed`` removed, unless the messages have faults of their own."""
+        if self._bare is None:
+            return
+        shown = Counter({one.code: one.count for one in self._bare.faults()})
+        counts = Counter({code: some.count for code, some in self._found.items()})
+        if is_better(counts, shown):
+            self.repairs = self._bare.repairs
+            self.repairs.unmarked = True
+
+    def _keep_unmarked(self) -> None:
+        """Have no other message marked ``compressed``: nothing stands for those that are."""
+        for place, repair in list(self.repairs.messages.items()):
+            if repair.compressed is not None and repair.compressed[1]:
+                repair.compressed = None
+                if not (repair.goes or repair.removed or repair.answered):
+                    del self.repairs.messages[place]
 
     def _may_be_at_work(self, moment: datetime | None) -> bool:
         return moment is not None and moment > self._limits.now - AT_WORK
+
+
+def is_better(before: Counter[str], after: Counter[str]) -> bool:
+    """Return whether there are no more findings of a kind than before."""
+    return all(
+        count <= before[code] or (code == "summary-elsewhere" and before[code])
+        for code, count in after.items()
+    )
+
+
+def without_mark(marks: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the marks but for ``compressed``."""
+    return tuple(mark for mark in marks if mark != COMPRESSED)
+
+
+def _has_calls(found: ExaminedMessage) -> bool:
+    return any(isinstance(side, Call) for side in found.sides)
+
+
+def _genuine(results: list[_GivenResult]) -> _GivenResult | None:
+    """Return the result to keep of the several results of a call; None if they differ.
+
+    A result of an interrupted call counts only without another result.  Return None, too, if the
+    first result follows its call directly, and the result to keep does not.
+    """
+    said = [one for one in results if not one.result.is_interrupted] or results
+    if not said or any(one.result.said is None for one in said):
+        return None
+    if len({one.result.said for one in said}) > 1 or (said[0].is_apart and not results[0].is_apart):
+        return None
+    return said[0]
 
 
 class FactExaminer:
@@ -337,13 +685,15 @@ class FactExaminer:
 
     def __init__(self, memory: Memory, embedding: Embedding | None) -> None:
         """``embedding`` is the kind of vectors that the facts should have."""
-        self._key = memory.key
+        self.key = memory.key
+        self.messages = 0
         self._embedding = embedding
         self._texts: set[int] = set()
         self._found: dict[str, _Examples] = {}
 
     def take(self, page: Page) -> None:
         """Examine the next facts."""
+        self.messages += len(page.messages)
         for fact in page.messages:
             for code, detail in self._faults(fact):
                 self._found.setdefault(code, _Examples()).add(fact.id, detail)
@@ -376,7 +726,7 @@ class FactExaminer:
     def faults(self) -> Iterator[Finding]:
         """Yield the findings, after the last page was taken."""
         for code, some in self._found.items():
-            yield Finding(code, self._key, some.count, tuple(some.ids), some.detail)
+            yield Finding(code, self.key, some.count, tuple(some.ids), some.detail)
 
 
 @dataclass(slots=True)
@@ -411,6 +761,32 @@ async def check(
     """
     progress = progress or SilentProgress()
     found = Diagnosis(store.kind, store.dialect.noun)
+    async with aclosing(examinations(store, where, limits, progress=progress)) as examined:
+        async for one in examined:
+            found.memories += 1
+            found.messages += one.messages
+            found.faults += one.faults()
+    async with aclosing(store.maintenance().check(where)) as faults:
+        found.faults += [fault async for fault in faults]
+    order = {code: place for place, code in enumerate(KINDS)}
+    found.faults.sort(key=lambda fault: (order[fault.code], fault.key or ("", "", "")))
+    return found
+
+
+async def examinations(
+    store: Store,
+    where: Selection,
+    limits: Limits,
+    *,
+    treated: frozenset[str] = frozenset(),
+    progress: Progress | None = None,
+) -> AsyncGenerator[MemoryExaminer | FactExaminer]:
+    """Yield the selected memories, examined; what is ``treated`` is planned to be repaired.
+
+    Raises:
+        MemctlError: as ``Store.read``.
+    """
+    progress = progress or SilentProgress()
     store.skip_damage()
     repeats = store.features.duplicate_ids
     memory: MemoryExaminer | FactExaminer | None = None
@@ -421,19 +797,15 @@ async def check(
                     memory = FactExaminer(page.memory, store.embedding)
                 else:
                     memory = MemoryExaminer(
-                        page.memory, limits, repeats=repeats, dialect=store.dialect
+                        *(page.memory, limits),
+                        repeats=repeats,
+                        treated=treated,
+                        dialect=store.dialect,
                     )
-                found.memories += 1
             memory.take(page)
-            found.messages += len(page.messages)
             progress.advance(messages=len(page.messages))
             if page.last:
-                found.faults += memory.faults()
+                yield memory
                 memory = None
                 progress.advance(memories=1)
             del page  # not kept while the next one is read: it may be large
-    async with aclosing(store.maintenance().check(where)) as faults:
-        found.faults += [fault async for fault in faults]
-    order = {code: place for place, code in enumerate(KINDS)}
-    found.faults.sort(key=lambda fault: (order[fault.code], fault.key or ("", "", "")))
-    return found

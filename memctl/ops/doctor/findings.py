@@ -51,7 +51,8 @@ _KINDS = (
         Severity.ERROR,
         "tool calls without a result",
         "model APIs refuse the conversation, so every further reply of the agent fails",
-        "--repair adds the result that AgentScope writes for an interrupted call",
+        "--repair adds the result that AgentScope writes for an interrupted call; if the result is "
+        "marked 'compressed', --repair removes the mark",
         RepairMethod.EDIT,
     ),
     FindingKind(
@@ -70,6 +71,68 @@ _KINDS = (
         "model APIs refuse the conversation, so every further reply of the agent fails",
         "delete the result and the message of its call: memctl delete STORE --id ID "
         "--with-tool-pairs",
+    ),
+    FindingKind(
+        "repeated-tool-call",
+        Severity.ERROR,
+        "tool calls with the id of another call that has no result yet",
+        "model APIs refuse a call without a result of its own, or an id that occurs twice",
+        "--repair keeps the last of them, and the other contents of their messages; where several "
+        "results differ, delete all but one: memctl delete STORE --id ID",
+        RepairMethod.EDIT,
+    ),
+    FindingKind(
+        "repeated-tool-result",
+        Severity.ERROR,
+        "tool results of a call that has another result",
+        "model APIs refuse the conversation, so every further reply of the agent fails",
+        "--repair keeps one of those that say the same, and the genuine one next to an interrupted "
+        "one; where they differ, delete all but one: memctl delete STORE --id ID",
+        RepairMethod.EDIT,
+    ),
+    FindingKind(
+        "reused-call-id",
+        # AgentScope numbers the calls of some models anew in each reply.
+        Severity.NOTICE,
+        "tool calls with the id of an earlier call that has its result",
+        "Anthropic refuses an id that occurs twice; other APIs pair calls and results in order",
+        "nothing, unless the agent moves to such a model: then compress the memory, or delete the "
+        "earlier pair: memctl delete STORE --id ID --with-tool-pairs",
+    ),
+    FindingKind(
+        "incomplete-tool-call",
+        Severity.ERROR,
+        "tool calls without an id or a name, and results without an id",
+        "model APIs refuse the conversation, so every further reply of the agent fails",
+        "read them in an export, then delete the message of the call and that of its result: "
+        "memctl delete STORE --id ID",
+    ),
+    FindingKind(
+        "invalid-arguments",
+        Severity.ERROR,
+        "tool calls whose arguments are not a JSON object",
+        "some model APIs and chat templates refuse the conversation; the text was probably cut "
+        "short when the model reached its limit of tokens",
+        "read them in an export, then delete the call and its result: memctl delete STORE --id ID "
+        "--with-tool-pairs",
+    ),
+    FindingKind(
+        "lone-reasoning",
+        Severity.ERROR,
+        "reasoning items without the item that they belong to",
+        "the Responses API refuses reasoning that is not followed by a message or a call of the "
+        "model",
+        "--repair deletes them",
+        RepairMethod.EDIT,
+    ),
+    FindingKind(
+        "repeated-item",
+        Severity.ERROR,
+        "items whose id occurs earlier in the session",
+        "the Responses API refuses an id that occurs twice",
+        "--repair deletes those that repeat an item exactly; of others delete all but one: memctl "
+        "delete STORE --id ID",
+        RepairMethod.EDIT,
     ),
     FindingKind(
         "tool-result-apart",
@@ -91,9 +154,17 @@ _KINDS = (
         "empty-assistant-message",
         Severity.ERROR,
         "assistant messages without content",
-        "AgentScope sends the empty text, and model APIs refuse it",
+        "the framework sends the empty text, and model APIs refuse it",
         "--repair deletes them",
         RepairMethod.EDIT,
+    ),
+    FindingKind(
+        "unread-message",
+        Severity.NOTICE,
+        "assistant messages of which memctl reads only metadata or unknown fields",
+        "they look empty in reports, and some model APIs refuse a message without text",
+        "read them in an export: memctl export STORE -o FILE; if the agent fails, delete them: "
+        "memctl delete STORE --id ID",
     ),
     FindingKind(
         "invalid-message",

@@ -7,14 +7,27 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Iterable, Iterator
 from contextlib import aclosing
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import repeat
 from pathlib import Path
+from typing import Any
 
-from memctl.dialects.view import Dialect, TextBlock, ToolCallBlock, ToolResultBlock
+from memctl import jsonio
+from memctl.dialects.view import Block, Dialect, TextBlock, ToolCallBlock, ToolResultBlock
 from memctl.journal.repairs import Record, RepairsWriter, read_repairs
 from memctl.model import Change, Edit, Memory, MemoryKey, Page, StoredMessage
-from memctl.ops.doctor.check import Limits, MemoryExaminer, MessageRepairs
+from memctl.ops.doctor.check import (
+    ANSWERED,
+    INTERRUPTED,
+    UNMARKED,
+    Limits,
+    MemoryExaminer,
+    MemoryRepairs,
+    MessageRepair,
+    examinations,
+    is_better,
+    without_mark,
+)
 from memctl.ops.doctor.findings import KINDS, RepairMethod
 from memctl.ops.marks import COMPRESSED
 from memctl.ops.select import places
@@ -27,14 +40,15 @@ EDITED = frozenset(code for code, kind in KINDS.items() if kind.repair is Repair
 SET_ASIDE = ("damaged-message", "damaged-row", "payload-not-json", "wrong-key-type")
 """The findings whose repair keeps what it takes out in the record of the run alone."""
 
-INTERRUPTED = "The tool call has been interrupted."
-"""The text of an added result: nearly AgentScope's words (``agent/_react_agent.py``)."""
+
+_AFTER = timedelta(microseconds=1)
 
 
 class RepairPlanner:
-    """A planner: edits that repair the selected memories, and the messages repaired per finding.
+    """A planner: edits that repair the findings of an examination, and how many of each.
 
-    May be asked again for memories that changed meanwhile.
+    A memory is repaired only if another examination would then find nothing more, and nothing else
+    to repair.  May be asked again for memories that changed meanwhile.
     """
 
     def __init__(self, codes: frozenset[str], limits: Limits) -> None:
@@ -42,14 +56,20 @@ class RepairPlanner:
         self._codes = codes & EDITED
         self._limits = limits
         self.repaired_by_key: dict[MemoryKey, Counter[str]] = {}
+        self.left: set[MemoryKey] = set()
+        """The memories that a repair would not make better."""
 
     async def __call__(self, store: Store, where: Selection) -> AsyncGenerator[Edit]:
-        """The edits, of two passes over the store: one to find out, one to plan.
+        """Yield the edits, of three passes over the store: to examine, to try, and to plan.
+
+        Memories that need no repair are read once.
 
         Raises:
             MemctlError: as ``Store.read``.
         """
-        found = await self._examine(store, where)
+        examined = await self._examine(store, where)
+        found = await self._tried(store, where, examined) if examined else {}
+        self.left |= examined.keys() - found.keys()
         if not found:
             return
         async with aclosing(store.read(where.only(frozenset(found)))) as pages:
@@ -57,91 +77,247 @@ class RepairPlanner:
             async for page in pages:
                 if page.offset == 0 or plan is None:
                     plan = _Plan(page.memory, found[page.memory.key], store.dialect)
-                yield plan.edit(page, places(store, page))
+                    self.repaired_by_key[page.memory.key] = plan.repaired
+                edit = plan.edit(page, places(store, page))
+                if edit.changes or (edit.last and edit.offset):
+                    yield edit
                 if page.last:
                     plan = None
-                del page  # not kept while the next one is read: it may be large
+                del page, edit  # not kept while the next one is read: it may be large
 
-    async def _examine(self, store: Store, where: Selection) -> dict[MemoryKey, MessageRepairs]:
-        store.skip_damage()
-        found: dict[MemoryKey, MessageRepairs] = {}
-        repeats = store.features.duplicate_ids
-        memory: MemoryExaminer | None = None
-        async with aclosing(store.read(where)) as pages:
+    async def _examine(
+        self, store: Store, where: Selection
+    ) -> dict[MemoryKey, tuple[MemoryRepairs, Counter[str]]]:
+        """Return the repairs of the memories that need some, and the numbers of their findings."""
+        found: dict[MemoryKey, tuple[MemoryRepairs, Counter[str]]] = {}
+        examined = examinations(store, where, self._limits, treated=self._codes)
+        async with aclosing(examined) as memories:
+            async for memory in memories:
+                if isinstance(memory, MemoryExaminer):
+                    counts = _counts(memory)
+                    if memory.repairs.needed:
+                        found[memory.key] = memory.repairs, counts
+        return found
+
+    async def _tried(
+        self,
+        store: Store,
+        where: Selection,
+        examined: dict[MemoryKey, tuple[MemoryRepairs, Counter[str]]],
+    ) -> dict[MemoryKey, MemoryRepairs]:
+        """Return the repairs of the memories that are better with them."""
+        found: dict[MemoryKey, MemoryRepairs] = {}
+        async with aclosing(store.read(where.only(frozenset(examined)))) as pages:
+            plan: _Plan | None = None
+            after: MemoryExaminer | None = None
+            ids, repeated = set[int](), set[int]()
             async for page in pages:
-                if page.offset == 0 or memory is None:
-                    memory = MemoryExaminer(
-                        page.memory,
-                        self._limits,
-                        repeats=repeats,
+                repairs, counts = examined[page.memory.key]
+                if page.offset == 0 or plan is None or after is None:
+                    plan = _Plan(page.memory, repairs, store.dialect)
+                    after = MemoryExaminer(
+                        *(page.memory, self._limits),
+                        repeats=store.features.duplicate_ids,
                         treated=self._codes,
                         dialect=store.dialect,
                     )
-                memory.take(page)
+                    ids, repeated = set(), set()
+                plan.edit(page, places(store, page))
+                for one in map(hash, (entry.id for entry in plan.left)):
+                    (repeated if one in ids else ids).add(one)
+                after.take(replace(page, messages=plan.left))
                 if page.last:
-                    faults = memory.faults()
-                    counts = {one.code: one.count for one in faults if one.code in self._codes}
-                    if memory.treatment.needed:
-                        found[page.memory.key] = memory.treatment
-                        self.repaired_by_key[page.memory.key] = Counter(counts)
-                    memory = None
-                del page
+                    is_good = is_better(counts, _counts(after)) and plan.put.isdisjoint(repeated)
+                    if is_good and after.repairs.codes() == plan.undone:
+                        found[page.memory.key] = repairs
+                    plan = after = None
+                del page  # not kept while the next one is read: it may be large
         return found
+
+
+def _counts(memory: MemoryExaminer) -> Counter[str]:
+    return Counter({one.code: one.count for one in memory.faults()})
 
 
 class _Plan:
     """The plan for one memory, page by page."""
 
-    def __init__(self, memory: Memory, treatment: MessageRepairs, dialect: Dialect) -> None:
+    def __init__(self, memory: Memory, repairs: MemoryRepairs, dialect: Dialect) -> None:
         self._dialect = dialect
         self._memory = replace(memory, summary=None)
-        self._treatment = treatment
+        self._repairs = repairs
         self._kept: str | None = None
         """The last message that stays."""
         self._behind: str | None = None
         """The last that was not even handed out; see ``Page.anchors``."""
         self._planned = 0
+        self._left = 0
+        """The number of messages that come before the next one when the edits are done."""
+        self.repaired: Counter[str] = Counter()
+        """The number of findings that the edits repair."""
+        self.undone: Counter[str] = Counter()
+        """The number of those whose messages cannot be written anew."""
+        self.put: set[int] = set()
+        """Hashes of the ids of the messages that are put in."""
+        self.left: list[StoredMessage] = []
+        """The messages of the last page, as they are to be."""
 
     def edit(self, page: Page, indexes: Iterable[int | None]) -> Edit:
         changes: list[Change] = []
+        self.left = []
         anchors = page.anchors or repeat(None)
-        for entry, at, behind in zip(page.messages, indexes, anchors, strict=False):
+        entries = zip(page.messages, indexes, anchors, strict=False)
+        for place, (entry, at, behind) in enumerate(entries, page.offset):
             if behind != self._behind:
                 self._kept = self._behind = behind
-            changes += self._changes(entry, at)
+            changes += self._changes(entry, place, at)
         edit = Edit(self._memory, changes, self._planned, page.last)
         self._planned += len(changes)
         return edit
 
-    def _changes(self, entry: StoredMessage, at: int | None) -> list[Change]:
-        treatment = self._treatment
-        ambiguous = not entry.id or entry.id in treatment.repeated
-        if entry.id in treatment.gone and not ambiguous:
-            return [
-                Change(
-                    *(entry.id, entry.marks, None, entry.message, self._kept),
-                    *(entry.position, entry.shape),
-                    at=at,
-                )
-            ]
+    def _changes(self, entry: StoredMessage, place: int, at: int | None) -> list[Change]:
+        repair = self._repairs.messages.get(place)
+        # Without an id nobody can name it; and what has changed meanwhile was not examined.
+        if not entry.id or (repair and (repair.id, repair.digest) != _seen(entry)):
+            repair = None
+        if repair is not None and repair.goes:
+            self.repaired.update(code for code in repair.goes if code)
+            return [self._removal(entry, at)]
+        if repair is not None and (repair.removed or repair.answered):
+            changes = self._rewriting(entry, repair, at)
+            if changes:
+                return changes
+            self.undone.update(repair.removed.values())
+            if self._dialect.answers_within:
+                self.undone[ANSWERED] += len(repair.answered)
         self._kept = entry.id
-        if ambiguous:
-            return []
+        self._left += 1
         changes = []
-        if treatment.unmarked and COMPRESSED in entry.marks:
-            left = tuple(mark for mark in entry.marks if mark != COMPRESSED)
-            changes.append(Change(entry.id, entry.marks, left, was=entry.shape, at=at))
-        for tool in treatment.answers.get(entry.id, ()):
-            id, message = _answer(tool, entry, self._dialect)
-            changes.append(Change(id, None, (), message, entry.id))
+        marks = self._marks(entry, repair)
+        if marks != entry.marks:
+            changes.append(Change(entry.id, entry.marks, marks, was=entry.shape, at=at))
+        self.left.append(entry._replace(marks=marks))
+        if repair is not None and repair.answered and not self._dialect.answers_within:
+            changes += self._answers(entry, repair, at)
         return changes
 
+    def _put(
+        self, id: str, entry: StoredMessage, at: int | None, marks: tuple[str, ...] = ()
+    ) -> Change:
+        """Return the change that puts a message after the last message that stays.
 
-def _answer(tool: ToolCallBlock, call: StoredMessage, dialect: Dialect) -> tuple[str, bytes]:
-    """Return the id and the text of a message that answers an interrupted call."""
-    block = ToolResultBlock(tool.id, tool.name, lambda: [TextBlock(INTERRUPTED)])
-    moment = dialect.outline(call.message).moment or datetime.now()
-    return dialect.author("system", "system", [block], moment)
+        ``at`` is None if ids cannot repeat.
+        """
+        self._left += 1
+        self.left.append(StoredMessage(id, entry.message, marks))
+        self.put.add(hash(id))
+        return Change(
+            *(id, None, marks, entry.message, self._kept, entry.position),
+            shape=entry.shape,
+            to=None if at is None else self._left - 1,
+        )
+
+    def _removal(self, entry: StoredMessage, at: int | None) -> Change:
+        return Change(
+            *(entry.id, entry.marks, None, entry.message, self._kept),
+            *(entry.position, entry.shape),
+            at=at,
+        )
+
+    def _rewriting(
+        self, entry: StoredMessage, repair: MessageRepair, at: int | None
+    ) -> list[Change]:
+        """Return the changes that put another message in the place of one; none if it stays."""
+        if self._dialect.other_texts(entry.shape):  # the model reads another text than people do
+            return []
+        text: bytes | None = entry.message
+        if repair.removed:
+            text = _without_blocks(entry.message, repair.removed, self._dialect)
+            if text is None:
+                return []
+        if text and repair.answered and self._dialect.answers_within:
+            results = [_result(tool) for tool in repair.answered]
+            text = self._dialect.answer(text, results)
+            self.repaired[ANSWERED] += len(results)
+        if text == entry.message:
+            return []
+        self.repaired.update(repair.removed.values())
+        changes = [self._removal(entry, at)]
+        if text:
+            id = self._dialect.message_id(jsonio.loads(text)) or entry.id
+            changes.append(self._put(id, entry._replace(message=text), at, entry.marks))
+            if not self._dialect.answers_within:
+                changes += self._answers(entry, repair, at)
+        return changes
+
+    def _answers(self, entry: StoredMessage, repair: MessageRepair, at: int | None) -> list[Change]:
+        """Return the changes that put results after the last message that stays."""
+        self.repaired[ANSWERED] += len(repair.answered)
+        moment = self._dialect.outline(entry.message).moment or datetime.now()
+        changes = []
+        for tool in repair.answered:
+            moment += _AFTER  # some stores order messages by their times
+            id, message = self._dialect.author("system", "system", [_result(tool)], moment)
+            changes.append(self._put(id, StoredMessage(id, message), at))
+        return changes
+
+    def _marks(self, entry: StoredMessage, repair: MessageRepair | None) -> tuple[str, ...]:
+        """Return the marks that a message is to have."""
+        if self._repairs.unmarked:
+            if COMPRESSED in entry.marks:
+                self.repaired[UNMARKED] += 1
+            return without_mark(entry.marks)
+        if repair is None or repair.compressed is None:
+            return entry.marks
+        code, compressed = repair.compressed
+        self.repaired[code] += 1
+        marks = without_mark(entry.marks)
+        return (*marks, COMPRESSED) if compressed else marks
+
+
+def _seen(entry: StoredMessage) -> tuple[str, int]:
+    return entry.id, hash(entry.message)
+
+
+def _result(tool: ToolCallBlock) -> ToolResultBlock:
+    """Return the result of an interrupted call."""
+    return ToolResultBlock(tool.id, tool.name, lambda: [TextBlock(f"{INTERRUPTED}.")])
+
+
+def _without_blocks(text: bytes, gone: Iterable[int], dialect: Dialect) -> bytes | None:
+    """Return a message without some of its blocks.
+
+    Empty if it says nothing without them; None if they cannot be taken out alone.
+    """
+    view = dialect.parse(text)
+    blocks = view.blocks
+    kept = [block for index, block in enumerate(blocks) if index not in set(gone)]
+    if not view.unread and not any(map(_says_something, kept)):
+        return b""
+    removed = {id(blocks[index].value) for index in gone}
+    value = _without_values(view.value, removed)
+    message = jsonio.dumps(value)
+    left = dialect.parse(message).blocks
+    return message if list(map(_name, left)) == list(map(_name, kept)) else None
+
+
+def _says_something(block: Block) -> bool:
+    return not isinstance(block, TextBlock) or bool(block.text.strip())
+
+
+def _name(block: Block) -> tuple[str, str]:
+    """Return the type of a block, and the id of a call or a result."""
+    called = block.id if isinstance(block, ToolCallBlock | ToolResultBlock) else ""
+    return type(block).__name__, called
+
+
+def _without_values(value: Any, gone: set[int]) -> Any:
+    """Return a JSON value whose lists lack the objects of these identities."""
+    if isinstance(value, dict):
+        return {name: _without_values(one, gone) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_without_values(one, gone) for one in value if id(one) not in gone]
+    return value
 
 
 class StoreRepairs:

@@ -14,10 +14,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 from memctl import jsonio
-from memctl.dialects.conversion import NOTES
 from memctl.dialects.langchain import LANGCHAIN
 from memctl.dialects.openai_agents import OpenAIAgents
 from memctl.dialects.rows import EXTRA, METADATA, TIME, RowDialect
+from memctl.dialects.view import NOTES
 from memctl.errors import BadData
 from memctl.location import Location, visible
 from memctl.model import Memory, MemoryKey, StoredMessage

@@ -26,8 +26,8 @@ from uuid import NAMESPACE_URL, uuid5
 from memctl import jsonio
 from memctl.dialects.agentscope import CONTENT
 from memctl.dialects.agno import AGNO
-from memctl.dialects.conversion import NOTES
 from memctl.dialects.rows import EXTRA, METADATA
+from memctl.dialects.view import NOTES
 from memctl.errors import BadData
 from memctl.location import visible
 from memctl.model import StoredMessage

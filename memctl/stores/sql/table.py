@@ -23,8 +23,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memctl import jsonio
 from memctl.dialects.agentscope import CONTENT, ID, NAME, ROLE
-from memctl.dialects.conversion import NOTES
 from memctl.dialects.rows import CALL_ID, CALL_NAME, CALLS, EXTRA, METADATA, TIME, blocks_of
+from memctl.dialects.view import NOTES
 from memctl.errors import BadData, Failure, Uninitialised, UsageError
 from memctl.location import Location, visible
 from memctl.model import (
@@ -1473,7 +1473,12 @@ class _Placing:
                 self.put.append(entry)
 
     def _follows(self, order: tuple[Any, ...]) -> bool:
-        return not self._last or [*map(_ranked, self._last)] < [*map(_ranked, order)]
+        if not self._last:
+            return True
+        last, now = [*map(_ranked, self._last)], [*map(_ranked, order)]
+        # SQLiteSession of the OpenAI Agents SDK reads by the id, SQLAlchemySession by the time.
+        by_id = self._codec.mapping.name == "openai-agents"
+        return last < now and (not by_id or last[-1] < now[-1])
 
     @property
     def latest(self) -> dict[MemoryKey, Any]:
