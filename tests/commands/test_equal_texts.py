@@ -15,7 +15,10 @@ from tests.support.cli import contents
 
 LAYOUTS = [
     *("openai-agents", "openai-agents-branches", "llamaindex", "langchain", "adk&app=weather"),
-    *("agno", "table&table=chats&columns=session:chat,role:role,content:body,order:nr"),
+    *(
+        "agno",
+        "table&table=chats&columns=session:chat,role:role,content:body,order:nr&content_encoding=text",
+    ),
 ]
 
 
