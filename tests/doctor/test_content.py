@@ -50,6 +50,11 @@ def test_doctor_broken_history(code: str, history: list[histories.Marked], ids: 
     assert finding.count == 1
 
 
+def test_doctor_message_with_an_unknown_field_is_not_empty() -> None:
+    [finding] = examined(entries([ASK, histories.with_fields("bad", answer=42)]))
+    assert finding.code == "unread-message"
+
+
 def test_doctor_result_in_the_message_of_its_call() -> None:
     """As AgentScope 2.x has it; in 1.x such a result comes before its call."""
     tool = {"type": "tool_call", "id": "t1", "name": "f", "input": "{}"}

@@ -112,7 +112,6 @@ BROKEN: dict[str, list[tuple[list[Marked], list[str]]]] = {
     ],
     "unread-message": [
         ([ASK, with_fields("bad", metadata={"answer": 42})], ["bad"]),
-        ([ASK, with_fields("bad", answer=42)], ["bad"]),
     ],
     "tool-result-apart": [
         ([call("c1", "t1"), ASK, result("bad", "t1"), REPLY], ["bad"]),
