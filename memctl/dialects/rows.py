@@ -207,9 +207,9 @@ class RowDialect(Dialect):
         return self.note_key is not None and TIME not in self.fields
 
     def pack(self, value: Message) -> Any:
-        """Return the content to store for a message, with its metadata where that goes there.
+        """Return the content to store for a message, with the notes that belong into it.
 
-        So does a time that has no other place.
+        If no column holds times, the time of the message is one of them.
         """
         content = value.get(CONTENT)
         metadata = value.get(METADATA)
@@ -582,9 +582,8 @@ _ROLE_NAMES = {
 class RoleContent(RowDialect):
     """The dialect of tables that somebody made for their own messages.
 
-    A content is a text, or a list of blocks as AgentScope 1.x has them (``Msg.content``).  Where
-    there are columns for them, calls of tools are beside it as OpenAI has them, and each result is
-    a row of its own.
+    A content is a text, or a list of blocks as AgentScope 1.x has them (``Msg.content``).  A table
+    with columns for tool calls has the calls of OpenAI's API there, and a row for each result.
     """
 
     name = "role-content"

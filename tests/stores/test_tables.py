@@ -601,3 +601,15 @@ def test_messages_without_a_time_keep_their_place_among_others(run: Any, tmp_pat
 def text(message: dict[str, Any]) -> str:
     """Return what a message of any framework says."""
     return next(part for part in json.dumps(message).split('"') if part.startswith("text "))
+
+
+def test_a_session_that_is_a_number_takes_no_other_name(run: Any, tmp_path: Path) -> None:
+    path, source = tmp_path / "numbers.db", tmp_path / "s.jsonl"
+    execute(path, "CREATE TABLE messages (id INTEGER PRIMARY KEY, chat INTEGER, role, body TEXT)")
+    place = url(path, "session:chat,role:role,content:body", more=TEXTS)
+    for name, code in (("7", 0), ("007", 7), ("kyoto", 7)):
+        about = {"messages": [{"role": "user", "content": "hello"}], "memctl": {"session": name}}
+        source.write_text(json.dumps(about))
+        found = report(run("migrate", str(source), place, "--lossy", "--json"), code)
+        assert [one["code"] for one in found["failures"]] == ["bad-name"] * bool(code)
+    assert [row[1] for row in dump(path)] == [7]

@@ -1141,7 +1141,7 @@ class RowCodec:
         return self.columns.all[column].is_json or self._encoded(column, value) == found
 
     def _encoded(self, column: str, value: Any) -> Any:
-        """Return a value of JSON as a column has it; a text that was none as it is."""
+        """Return the JSON text of a value; a text that is not JSON stays the same."""
         plain = isinstance(value, str) and not self.columns.all[column].is_json
         return value if plain else json.dumps(value)
 
