@@ -589,7 +589,7 @@ class RoleContent(RowDialect):
     name = "role-content"
     view = RoleContentView
     documents = False
-    tool_words = (b"tool_", b"call")
+    tool_words = (b"tool_", b"call", b"function")
 
     def rows(
         self, role: str, name: str, time: str | None, blocks: Sequence[Block]

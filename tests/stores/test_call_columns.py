@@ -221,3 +221,13 @@ def test_columns_of_json_hold_calls(
     assert run("delete", store, "--all", "-y").exit_code == 0
     assert run("undo", "--store", store, "-y").exit_code == 0
     assert ask(place, "SELECT * FROM chats ORDER BY nr") == before
+
+
+def test_a_row_with_calls_that_the_mapping_does_not_name_is_not_empty(
+    run: Any, agent: Path
+) -> None:
+    place = url(agent, COLUMNS)
+    codes = [one["code"] for one in report(run("doctor", place, "--json"))["findings"]]
+    assert "empty-assistant-message" not in codes
+    run("doctor", place, "--repair", "-y")
+    assert dump(agent) == ROWS
