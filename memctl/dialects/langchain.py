@@ -99,10 +99,12 @@ class LangChainView(DocumentView):
             return found
         if not isinstance(self.document.get("type"), str):
             return "it has no type"
-        return "" if isinstance(self.document.get("data"), dict) else "it has no data"
+        return "" if "content" in self.data else "it has no content"
 
     @property
     def blocks(self) -> list[Block]:
+        if self.fault and self.document:
+            return [UnknownBlock("?", self.document)]
         data, more = self.data, self._more
         content = data.get("content")
         found = output_blocks(content, _block) if content != "" else []
@@ -122,6 +124,17 @@ class LangChainView(DocumentView):
         if not (data.get("tool_calls") or data.get("invalid_tool_calls")):  # as LangChain does
             calls = calls_of(more.get("tool_calls"), found) or named_call(more.get("function_call"))
         return [*found, *calls] or [TextBlock("", "")]
+
+
+class LangChainJsView(LangChainView):
+    """A message of LangChain.js."""
+
+    __slots__ = ()
+    known = _FIELDS
+
+    @property
+    def data(self) -> dict[str, Any]:
+        return self.document
 
 
 def _block(block: Any) -> Block:
@@ -187,6 +200,27 @@ class LangChain(RowDialect):
         return found
 
 
+class LangChainJs(LangChain):
+    """The dialect of LangChain.js in PostgreSQL, of which n8n makes its chat memory.
+
+    The fields of a message stand next to its type, without ``data``.  Source:
+    ``dist/stores/message/postgres.js`` of @langchain/community 1.
+    """
+
+    name = "langchain-js"
+    view = LangChainJsView
+
+    def own_id(self, content: Any) -> str | None:
+        return super().own_id({"data": content})
+
+    def set_own_id(self, content: Any, id: str) -> bool:
+        return super().set_own_id({"data": content}, id)
+
+    def contents(self, role: str, name: str, blocks: Sequence[Block]) -> list[Any]:
+        found = super().contents(role, name, blocks)
+        return [{"type": one["type"], **one["data"]} for one in found]
+
+
 def _message(kind: str, content: Any, name: str | None, more: dict[str, Any]) -> dict[str, Any]:
     data: dict[str, Any] = {"content": content, "additional_kwargs": {}, "response_metadata": {}}
     return {"type": kind, "data": data | {"type": kind, "name": name, "id": None} | more}
@@ -228,3 +262,4 @@ def _stored(block: Block) -> dict[str, Any]:
 
 
 LANGCHAIN = LangChain()
+LANGCHAIN_JS = LangChainJs()

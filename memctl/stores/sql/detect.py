@@ -60,6 +60,7 @@ _ITEMS = frozenset(
 )
 _SIGNS: dict[str, Callable[[dict[str, Any]], bool]] = {
     "langchain": lambda one: isinstance(one.get("type"), str) and isinstance(one.get("data"), dict),
+    "langchain-js": lambda one: {"type", "content", "additional_kwargs"} <= one.keys(),
     "llamaindex": lambda one: "role" in one and ("blocks" in one or "additional_kwargs" in one),
     "adk": lambda one: "author" in one and "actions" in one,
     "openai-agents": lambda one: one.get("type") in _ITEMS,

@@ -34,7 +34,7 @@ from sqlalchemy.dialects.postgresql import JSONB
 
 from memctl.dialects.adk import ADK, event_time
 from memctl.dialects.agentscope import ID, NAME, ROLE
-from memctl.dialects.langchain import LANGCHAIN
+from memctl.dialects.langchain import LANGCHAIN, LangChainJs
 from memctl.dialects.llamaindex import LLAMAINDEX
 from memctl.dialects.openai_agents import OPENAI_AGENTS
 from memctl.dialects.rows import (
@@ -398,6 +398,7 @@ def mapping_of(options: Map[str, str]) -> Mapping:
 MAPPED: dict[str, Callable[[frozenset[str]], RowDialect]] = {
     RoleContent.name: RoleContent,
     **{type(one.dialect).name: type(one.dialect) for one in PRESETS.values()},
+    LangChainJs.name: LangChainJs,
 }
 """The dialects that the content of a mapped table can have."""
 
