@@ -418,20 +418,26 @@ def test_error_of_nothing_names_what_else_there_is(
     assert run("migrate", filled, "agents.db").exit_code == 0
     os.mkfifo("pipe.json")
     said = (
-        ". holds no session state; other files in the folder: agents.db (sqlite), "
-        "night0.ndjson.zst (archive), night1.ndjson.zst (archive), night2.ndjson.zst (archive), "
-        "night3.ndjson.zst (archive) and 2 more"
+        ". holds no session state, but other files: ./agents.db (sqlite), "
+        "./night0.ndjson.zst (archive), ./night1.ndjson.zst (archive), "
+        "./night2.ndjson.zst (archive), ./night3.ndjson.zst (archive) and 2 more"
     )
-    assert report(run("inspect", ".", "--json"))["warnings"] == [said]
     for words in (
         ("inspect", "."),
+        ("doctor", "."),
         ("migrate", ".", "../x.db"),
         ("export", ".", "-o", "../x.ndjson"),
     ):
-        result = run(*words)
-        assert result.exit_code == 0
-        assert f"memctl: warning: {said}\n" in result.stderr
-    fails(run("inspect", ".", "--user", "ada"), 4, said, "has no memory of 'ada'")
+        fails(run(*words), 8, said, "hint: name the file itself")
+    assert not list(tmp_path.glob("x.*"))
+    fails(run("inspect", ".", "--user", "ada"), 8, said)
+
+
+def test_folder_of_markdown_is_named_as_a_vault(run: Run, tmp_path: Path) -> None:
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    (folder / "a.md").write_text("A note.")
+    fails(run("inspect", folder), 8, "notes/a.md (Markdown)", f"a vault is vault:{folder}")
 
 
 @pytest.mark.parametrize("url", ["redis://127.0.0.1:1", "postgresql://127.0.0.1:1"])

@@ -152,7 +152,7 @@ def test_folder_of_other_json_is_named(run: Run, tmp_path: Path, command: str) -
     save(folder, "package", version="1.0")
     more = {"export": ("-o", tmp_path / "a.ndjson"), "migrate": (tmp_path / "b.db",)}
     words = (command, folder, *more.get(command, ()))
-    fails(run(*words), 8, "holds no session state, but other JSON", "package.json")
+    fails(run(*words), 8, "holds no session state, but other files", "package.json")
     (folder / "chats").mkdir()
     talk = [{"role": "user", "content": "hello"}]
     (folder / "chats" / "a.json").write_text(json.dumps([{"chat_messages": talk}]))

@@ -192,7 +192,8 @@ def test_doctor_finds_files_without_a_place_in_the_index(run: Run, tmp_path: Pat
 def test_a_missing_folder_and_other_contents(run: Run, tmp_path: Path) -> None:
     fails(run("inspect", f"vault:{tmp_path / 'none'}"), 4, "does not exist")
     (tmp_path / "one.txt").write_text("")
-    assert "others: one.txt" in run("inspect", f"vault:{tmp_path}").stderr
+    for words in (("inspect",), ("doctor",), ("export", "-o", tmp_path / "a.ndjson")):
+        fails(run(*words, f"vault:{tmp_path}"), 8, "holds no Markdown file, but one.txt")
     fails(run("inspect", f"vault:{tmp_path / 'one.txt'}"), 8, "is not a folder")
     fails(run("inspect", f"vault:{tmp_path}?layout=x"), 2, "takes no option 'layout'")
     fails(run("inspect", "vault:"), 2, "names no path")

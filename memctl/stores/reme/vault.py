@@ -37,12 +37,16 @@ class ReMeVaultStore(VaultStore):
     def maintenance(self) -> VaultMaintenance:
         return ReMeVaultMaintenance(self)
 
+    def refuse_other_files(self) -> None:
+        if not any((self.location.path / mark).is_dir() for mark in MARKS):
+            super().refuse_other_files()
+
     async def other_contents(self) -> str:
         dialogs = [
             visible(path.stem) for path in sorted(self.location.path.glob("session/dialog/*.jsonl"))
         ]
         if not dialogs:
-            return await super().other_contents()
+            return ""
         return (
             f"{self.label} holds no Markdown file; ReMe's dialogs in session/dialog are left "
             f"alone: {len(dialogs):,}, such as {dialogs[0]}"

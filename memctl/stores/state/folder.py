@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncGenerator, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -106,30 +105,6 @@ class SessionFolderStore(StateStore):
             )
         return LAYOUT if LAYOUT in found else None
 
-    async def other_contents(self) -> str:
-        with system_errors(self._folder, "read"), os.scandir(self._folder) as entries:
-            names = sorted(entry.name for entry in islice(entries, _LOOKED_AT))
-        found = [(name, recognise(self._folder / name)) for name in names]
-        others = [f"{visible(name)} ({kind[0]})" for name, kind in found if kind]
-        if not others:
-            return self._markdown()
-        more = f" and {len(others) - _NAMED:,} more" if len(others) > _NAMED else ""
-        return (
-            f"{self.label} holds no session state; "
-            f"other files in the folder: {', '.join(others[:_NAMED])}{more}"
-        )
-
-    def _markdown(self) -> str:
-        """Return a line on Markdown files, if there are some."""
-        with system_errors(self._folder, "read"):
-            some = islice(self._folder.rglob("*"), _LOOKED_AT)
-            if not any(path.suffix.lower() == ".md" for path in some):
-                return ""
-        return (
-            f"{self.label} holds no session state, but Markdown files: as a vault it is "
-            f"vault:{self.label}"
-        )
-
     # Reading
 
     async def documents(self, where: Selection) -> AsyncGenerator[OwnedDocument, None]:
@@ -149,7 +124,7 @@ class SessionFolderStore(StateStore):
         self._held_memory |= found
         is_all = where.keys is None and not (where.users or where.sessions)
         if is_all and not (self._held_memory or self._others or self.mode.creates):
-            self._others |= self._lines()
+            self._others |= self._elsewhere()
         if not (is_all and self._others):
             return
         named = [
@@ -160,23 +135,28 @@ class SessionFolderStore(StateStore):
         if not self._held_memory and self.mode is not OpenMode.RESTORE:
             hints = [format.hint for format in self._others.values() if format]
             raise BadData(
-                f"{self.label} holds no session state, but other JSON: {names}",
+                f"{self.label} holds no session state, but other files: {names}",
                 hints[0] if hints else "name a folder of session states, or a new one",
             )
         text = f"files without a session state are left out: {names}"
         if text not in self.warnings:
             self.warnings.append(text)
 
-    def _lines(self) -> dict[str, ForeignFormat | None]:
-        """Return the files of JSON lines in the folder, and what each is."""
+    def _elsewhere(self) -> dict[str, ForeignFormat | None]:
+        """Return the files of the folder that may hold messages, and what each is."""
+        found: dict[str, ForeignFormat | None] = {}
         with system_errors(self._folder, "read"):
-            paths = sorted(islice(self._folder.rglob("*.jsonl"), _LOOKED_AT))
-        return {
-            f"{self.label}/{visible(str(path.relative_to(self._folder)))}": foreign.of_lines(
-                foreign.start_of(path)
-            )
-            for path in paths
-        }
+            for path in sorted(islice(self._folder.rglob("*"), _LOOKED_AT)):
+                name = f"{self.label}/{visible(str(path.relative_to(self._folder)))}"
+                extension = path.suffix.lower()
+                kind = recognise(path)
+                if extension == ".jsonl":
+                    found[name] = foreign.of_lines(foreign.start_of(path))
+                elif extension == ".md":
+                    found[name] = ForeignFormat("Markdown", f"a vault is vault:{self.label}")
+                elif kind and kind[0] != "state":
+                    found[name] = ForeignFormat(kind[0], "name the file itself")
+        return found
 
     def _names(self, where: Selection) -> Iterator[_Name]:
         """The files that may be selected, whose session they are settled."""

@@ -78,23 +78,27 @@ class VaultStore(FactStore):
     async def disconnect(self) -> None:
         """Nothing is held between two calls."""
 
-    async def other_contents(self) -> str:
-        names = sorted(self.other_files())
-        if not names:
-            return ""
-        more = f" and {len(names) - _FEW:,} more" if len(names) > _FEW else ""
-        return f"{self.label} holds no Markdown file; others: {', '.join(names[:_FEW])}{more}"
+    def refuse_other_files(self) -> None:
+        """Refuse a folder without a Markdown file that holds other files.
 
-    def other_files(self) -> Iterator[str]:
-        """Yield what else is at the top of the folder, hidden files aside."""
-        for path in self.location.path.iterdir():
-            if not path.name.startswith("."):
-                yield visible(path.name) + ("/" if path.is_dir() else "")
+        Raises:
+            BadData: it does.
+        """
+        found = (path for path in self.location.path.iterdir() if not path.name.startswith("."))
+        names = sorted(visible(path.name) + ("/" if path.is_dir() else "") for path in found)
+        if names:
+            more = f" and {len(names) - _FEW:,} more" if len(names) > _FEW else ""
+            raise BadData(
+                f"{self.label} holds no Markdown file, but {', '.join(names[:_FEW])}{more}",
+                "name the folder of a vault, or a new one",
+            )
 
     # Reading
 
     async def entries(self, where: Selection) -> AsyncGenerator[FactEntry]:
+        is_empty = True
         for entry in self.markdown_files():
+            is_empty = False
             place = self.place_of(self.folder.name_of(entry))
             if where.has_key(place.key):
                 try:
@@ -102,6 +106,8 @@ class VaultStore(FactStore):
                 except FileNotFoundError:
                     continue
                 yield FactEntry(place.key, place.id, _time(changed))
+        if is_empty and self.mode is OpenMode.READ:
+            self.refuse_other_files()
 
     def markdown_files(self) -> Iterator[os.DirEntry[str]]:
         """Yield the files of the vault."""
