@@ -106,8 +106,8 @@ def test_error_database_that_is_not_agentscopes(
     servers.postgresql.execute(postgresql_url, "CREATE TABLE other (id int)")
     for command in ("inspect", "doctor", "export"):
         detect = f"memctl stores detect {path}"
-        fails(run(command, str(path)), 8, "it has the tables customers", detect)
-        fails(run(command, postgresql_url), 8, "it has the tables other", "stores detect")
+        fails(run(command, str(path)), 8, "it has the table customers", detect)
+        fails(run(command, postgresql_url), 8, "it has the table other", "stores detect")
         fails(run(command, mysql_url), 8, "has no tables", "the name of the database")
     with sqlite3.connect(path) as database:
         database.execute("CREATE TABLE message (id TEXT PRIMARY KEY, body TEXT)")

@@ -440,7 +440,7 @@ def test_other_tables_of_that_name_are_no_checkpoints(run: Any, tmp_path: Path) 
     path = tmp_path / "training.db"
     with closing(sqlite3.connect(path)) as database, database:
         database.execute("CREATE TABLE checkpoints (id INTEGER PRIMARY KEY, checkpoint BLOB)")
-    fails(run("inspect", str(path)), 8, "it has the tables checkpoints")
+    fails(run("inspect", str(path)), 8, "it has the table checkpoints")
     fails(run("inspect", f"sqlite:///{path}?layout=langgraph"), 8, "no checkpoints of LangGraph")
 
 

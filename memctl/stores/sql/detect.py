@@ -180,7 +180,8 @@ def unknown_database(label: str, connection: Connection) -> BadData:
     named = ", ".join(map(visible, tables[:NAMED_TABLES]))
     more = f" and {len(tables) - NAMED_TABLES} more" if len(tables) > NAMED_TABLES else ""
     return Uninitialised(
-        f"{label} holds no memory that memctl knows: it has the tables {named}{more}",
+        f"{label} holds no memory that memctl knows: it has the "
+        f"{'table' if len(tables) == 1 else 'tables'} {named}{more}",
         f"look for messages in them: memctl stores detect {label.partition('?')[0]}",
     )
 
