@@ -173,11 +173,12 @@ BUILT_IN = (
         )
     ),
     StoreSpec(
-        "sqlite-openai-agents-branches",
+        "sqlite-openai-branches",
         "sqlite:///PATH?layout=openai-agents-branches, &table=",
         "the branches of the OpenAI Agents SDK's AdvancedSQLiteSession",
         "memctl.stores.sql.sqlite:SqliteBranchStore",
         options=frozenset({"layout", "table", "owner", "path"}),
+        title="OpenAI Agents SDK sessions with branches in SQLite",
     ),
     StoreSpec(
         "redis",
@@ -414,9 +415,12 @@ _LAYOUTS = {
             "agno": f"{kind}-agno",
             **dict.fromkeys(TABLE_LAYOUTS, f"{kind}-table"),
             **{
-                layout: f"{kind}-{layout}"
-                for layout in ("langgraph", "openai-agents-branches")
-                if f"{kind}-{layout}" in _BY_KIND
+                layout: f"{kind}-{name}"
+                for layout, name in (
+                    ("langgraph", "langgraph"),
+                    ("openai-agents-branches", "openai-branches"),
+                )
+                if f"{kind}-{name}" in _BY_KIND
             },
         }
         for kind in SQL_KINDS

@@ -171,7 +171,7 @@ output_price = 0.0
         ("cron", {"export", "delete", "compress", "inspect", "verify", "import"}),
         ("output", {"inspect", "context", "help"}),
         ("stores/archive", {"export", "inspect"}),
-        ("stores/session-folder", {"inspect", "export"}),
+        ("stores/session-folder", {"inspect", "export", "migrate"}),
         ("stores/sqlite", {"inspect"}),
         ("stores/state-file", {"inspect", "export", "import"}),
     ],

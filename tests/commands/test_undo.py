@@ -1104,7 +1104,11 @@ def test_undo_of_a_repair_moves_rows_back(
         StoredMessage(
             f"m{number}",
             json.dumps(
-                {**json.loads(samples.message(f"m{number}", number)), "content": content}
+                {
+                    **json.loads(samples.message(f"m{number}", number)),
+                    "content": content,
+                    "metadata": {},  # with metadata a message stays
+                }
             ).encode(),
         )
         for number, content in enumerate(contents)

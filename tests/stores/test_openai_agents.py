@@ -155,7 +155,7 @@ OTHER = ["plan a trip", "to where?", "to the hills", "a week in a hut"]
 
 def test_branches_are_the_memory_and_its_parts(run: Any, path: Path) -> None:
     found = report(run("inspect", path, "--json"))
-    assert found["store"]["kind"] == "sqlite-openai-agents-branches"
+    assert found["store"]["kind"] == "sqlite-openai-branches"
     assert said(path) == {TRIP: MAIN, HILLS: OTHER}
     assert run("doctor", path).exit_code == 0
     assert "hills" in run("inspect", path).stdout

@@ -151,7 +151,7 @@ async def test_state_catalog_counts(tmp_path: Path) -> None:
         (b'{"_compressed_summary": 5, "content": []}', r"\(byte 24\)"),
         (b'{"name": "x"}', "holds no memory"),
         (b"[1, 2]", "holds no memory"),
-        (b"\xff\xfe{\x00}\x00", "byte 0"),
+        (b"\xff\xfe{\x00}\x00", "UTF-16"),
     ],
 )
 async def test_state_what_is_no_memory_says_where(tmp_path: Path, text: bytes, error: str) -> None:

@@ -469,7 +469,7 @@ stores that are slow to test."""
 WITH_ANY_MARK = [
     name
     for name in BACKENDS
-    if not name.endswith(("-agentscope2", "-runtime", "-state", "-files", *MAPPED))
+    if not name.endswith(("-agentscope2", "-runtime", "-state", "-files", "-table-json", *MAPPED))
 ]
 """Those whose messages are of AgentScope 1.x, with any marks."""
 

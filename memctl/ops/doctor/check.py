@@ -370,11 +370,6 @@ class MemoryExaminer:
                 self._note("message-without-id", spot)
         elif found.id != entry.id:
             self._note("id-mismatch", spot, f"{entry.id!r} holds the message {found.id!r}")
-        if COMPRESSED in entry.marks:
-            self._note(COMPRESSED, spot)
-            self._hide(found, spot, is_hint=HINT in entry.marks)
-            return
-        self._has_summary = self._has_summary or SUMMARY in entry.marks
         if HINT in entry.marks:
             if self._may_be_at_work(found.moment):
                 self._hints.append(spot)
@@ -382,6 +377,11 @@ class MemoryExaminer:
                 self._note("leftover-hint", spot)
                 self._drop("leftover-hint", spot)
             return
+        if COMPRESSED in entry.marks:
+            self._note(COMPRESSED, spot)
+            self._hide(found, spot)
+            return
+        self._has_summary = self._has_summary or SUMMARY in entry.marks
         self._settle_hints()
         if self._is_twin(found, spot):
             return
@@ -501,7 +501,7 @@ class MemoryExaminer:
         """
         return self._dialect.makes_ids and id == name
 
-    def _hide(self, found: ExaminedMessage, spot: _Spot, *, is_hint: bool) -> None:
+    def _hide(self, found: ExaminedMessage, spot: _Spot) -> None:
         """Take a message that is marked ``compressed``: the model does not see it."""
         for side in found.sides:
             if isinstance(side, Call):
@@ -514,7 +514,7 @@ class MemoryExaminer:
                 continue
             exchange.hidden = True
             fits = side.size <= self._limits.max_result and self._follows(exchange)
-            if fits and spot.alone == 1 and not is_hint:
+            if fits and spot.alone == 1:
                 exchange.revealed = spot
 
     def _follows(self, exchange: _Exchange) -> bool:

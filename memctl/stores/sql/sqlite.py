@@ -767,7 +767,7 @@ class SqliteAgnoStore(AgnoStore):
 class SqliteBranchStore(BranchStore):
     """The branches of sessions of the OpenAI Agents SDK in a SQLite file."""
 
-    kind = "sqlite-openai-agents-branches"
+    kind = "sqlite-openai-branches"
     database_class = SqliteDatabase
 
 
