@@ -1,8 +1,8 @@
-"""Formats that memctl recognizes and does not read: what each is called, and its way out.
+"""Formats that memctl recognizes and does not read: the name of each, and a way out.
 
-The places that open stores ask here about what they do not know: a JSON document, the lines of a
-file, the tables of a database, the keys of Redis.  What is recognized is named in the error; a new
-format is an entry of ``FORMATS``, and no command or store changes for it::
+A store that cannot read a JSON document, JSON lines, SQL tables or Redis keys looks here for the
+name of the format, and refuses with that name and its hint.  A new format is an entry of
+``FORMATS``; no command or store changes::
 
     ForeignFormat(
         "a tape of Robby",
@@ -50,7 +50,7 @@ class ForeignFormat:
     line: Test | None = None
     """Returns whether the JSON value of a line is of the format."""
     tables: Mapping[str, frozenset[str]] | None = None
-    """Columns that are there, by the names of their tables; ``*`` is a table of any name."""
+    """The columns of each table, by the name of the table; ``*`` stands for any name."""
     keys: re.Pattern[bytes] | None = None
     """Matches the beginning of a key in Redis, without the prefix of the store."""
 
@@ -537,4 +537,4 @@ FORMATS: tuple[ForeignFormat, ...] = (
 _CONVERSATIONS = ForeignFormat(
     "OpenAI chat messages without the extension .jsonl", "give it that extension"
 )
-"""What is read under another name."""
+"""Conversations that memctl reads from a file with another extension."""

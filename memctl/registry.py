@@ -61,8 +61,8 @@ class StoreSpec:
     extra: str | None = None
     """The extra of memctl that installs its driver."""
     title: str = ""
-    """What ``inspect`` takes it for, such as ``AgentScope 2.x sessions in Redis``; by default the
-    summary."""
+    """The first line of ``inspect``, such as ``AgentScope 2.x sessions in Redis``; ``summary`` if
+    empty."""
 
 
 _SQL_OPTIONS = frozenset({"state", "state_path", "layout", "agent"})
@@ -464,7 +464,7 @@ _FRAMEWORKS = {
     "adk": "Google ADK sessions",
     "table": "messages in a table of your own",
 }
-"""What a mapped table is, by its layout."""
+"""The titles of mapped tables, by layout."""
 
 
 def title_of(location: Location) -> str:

@@ -16,7 +16,7 @@ from memctl.model import MemoryKey, Page, StoredMessage
 
 
 class Verdict(Enum):
-    """What a selection says of a message."""
+    """The result of a selection for one message."""
 
     SELECTED = "selected"
     LEFT_OUT = "left out"
@@ -26,7 +26,7 @@ class Verdict(Enum):
 
 @dataclass(slots=True)
 class Untimed:
-    """The messages that a selection by time leaves out for one reason: they have no time.
+    """A count of the messages that a selection by time leaves out because they have no time.
 
     A memory that is read several times counts once.
     """

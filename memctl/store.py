@@ -165,9 +165,9 @@ class Features:
     columns: frozenset[str] = frozenset()
     """The columns that a message may have values of, in its ``extra``."""
     filled_columns: frozenset[str] = frozenset()
-    """Those that the database fills where a message has none: that makes no message different."""
+    """The columns that the database fills if a message has no value; ``verify`` ignores them."""
     call_columns: frozenset[str] = frozenset()
-    """Those that seem to hold calls of tools, and that are read as unknown values."""
+    """The columns that seem to hold calls of tools, but are not mapped as such."""
     asks_encoding: bool = False
     """Nothing says whether the texts of new messages are stored as they are, or as JSON."""
     ambiguous_names: bool = False

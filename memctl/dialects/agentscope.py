@@ -38,8 +38,11 @@ CALLS = ("tool_use", "tool_call")
 """The types of the call of a tool, in 1.x and in 2.x."""
 ROLES = ("user", "assistant", "system")
 NO_TIME = ""
-"""The time of a message that has none, which both versions load: 2.x keeps it, and 1.x, which takes
-the moment of loading, writes it itself in ``TablestoreMemory``."""
+"""The stored time of a message without a time.
+
+Both versions load the empty text: 2.x keeps it, 1.x shows the moment of loading.
+``TablestoreMemory`` of 1.x writes it, too.
+"""
 
 
 class AgentScopeView(MessageView):

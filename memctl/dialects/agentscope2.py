@@ -49,7 +49,7 @@ _FIELDS = frozenset(
     }
 )
 _ANSWERS = ("structured_output", "error")
-"""The fields in which a reply has what it says, besides its content."""
+"""The fields of a reply that hold an answer, besides the content."""
 _NEEDED = {
     "text": ("text",),
     "thinking": ("thinking",),

@@ -90,7 +90,7 @@ class Output:
     """A report in JSON of which rows may have been written; it goes before ``report``."""
     warnings: list[str] = field(default_factory=list)
     untimed: Untimed = field(default_factory=Untimed)
-    """What the selection of the run leaves out because it has no time."""
+    """The count of messages without a time that the selection leaves out."""
     left_out: dict[MemoryKey, Failure] = field(default_factory=dict)
     """The damaged memories that were left out of what was read."""
     read: bool = False

@@ -42,7 +42,7 @@ AT_WORK = timedelta(hours=1)
 """The time after its last message in which an agent may still be at work on a memory."""
 
 INTERRUPTED = "The tool call has been interrupted"
-"""What AgentScope writes for the result of an interrupted call, in some tags
+"""The text that AgentScope writes as the result of an interrupted call, in some tags
 (``agent/_react_agent.py`` of 1.0.21, ``agent/_agent.py`` of 2.0.11)."""
 _SHORT = 100
 
@@ -73,7 +73,7 @@ class Call(NamedTuple):
 
 
 class Result(NamedTuple):
-    """A tool result in a message: the index of its block, its id, and its bytes.
+    """A tool result in a message: the index of the block, the id, and the size in bytes.
 
     ``said`` is a hash of its texts, None if they were not read.  ``is_interrupted`` tells that it
     says no more than that the call was interrupted.

@@ -9,15 +9,14 @@ Messages of another dialect than AgentScope 1.x make it version 2, and the first
 as ``"dialect":"agentscope2"``.  Facts make it version 3; where they have vectors, the first line
 says of which kind: ``"embedding":{"model":"...","dimensions":384}``.
 
-A memory is followed by its messages, in order.  The digest is that of all bytes before the last
-line.  Some fields are there only where they say something: ``part`` of a memory that is one of
-several in its session; ``extra``, what else the dialect keeps of a memory, as a text; the
-attributes ``ttl``, the seconds that it had still to live, ``place`` and ``owner``, as in
-``Memory``; ``index``, the position column of the SQL layout; ``shape``, in archives that memctl
-keeps for undo alone, the way in which the store held the message.  Line breaks in a message become
-spaces; in archives for undo they become what gives them back (see ``jsonio.in_one_line``).
-``id`` is missing in archives of memctl 0.1 where it is the message's own.  Always there, it lets a
-line be written, and told from others, without a look into its message.
+The messages of a memory follow it, in order.  The digest is that of all bytes before the last line.
+Optional fields of a memory: ``part``, if a session has several memories; ``extra``, the text of
+``Memory.extra``; the attributes ``ttl`` (the seconds left), ``place`` and ``owner``, as in
+``Memory``.  Optional fields of a message: ``index``, the position column of the SQL layout;
+``shape``, in archives that memctl keeps for undo alone, the way in which the store held the
+message.  Line breaks in a message become spaces; archives for undo encode line breaks (see
+``jsonio.in_one_line``).  ``id`` lets memctl write and compare a line without a look into the
+message; archives of memctl 0.1 lack ``id`` where the message has the same one.
 
 The shape of a message in an archive is JSON: the fields of its line besides the message, where
 memctl would write others, such as a mark that stands there twice.

@@ -344,7 +344,7 @@ _OTHER_MODES = {
         "use the address of the primary: SENTINEL get-master-addr-by-name NAME tells",
     ),
 }
-"""What a server is by its ``redis_mode``, if not a single server, and what to do."""
+"""The names of servers that are refused, and the hint of each, by ``redis_mode``."""
 _LOGIN = ("NOAUTH", "WRONGPASS")
 _LOGIN_ERRORS = (exceptions.AuthenticationError, exceptions.AuthorizationError)
 

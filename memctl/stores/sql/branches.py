@@ -260,7 +260,7 @@ class BranchStore(SimpleStore):
 
     @asynccontextmanager
     async def _connection(self) -> AsyncGenerator[AsyncConnection]:
-        """Give a connection, one that was used before where there is one: connecting takes time."""
+        """Give an idle connection, or a new one."""
         if self._idle:
             connection = self._idle.pop()
         else:
@@ -497,8 +497,8 @@ class BranchStore(SimpleStore):
     ) -> None:
         """Give each message its place in the branch, as ``_insert_structure_metadata`` does.
 
-        A message that had a place gets it back.  What comes between others, and all that follows
-        it, goes to the end.
+        A message that had a place returns to the same place.  A message between others goes to the
+        end, and so do all messages after it.
         """
         sql = f"SELECT COALESCE(MAX(sequence_number), 0) FROM {STRUCTURE} WHERE session_id = :s"
         [[top]] = await self.database.fetch_all(connection, sql, {"s": key.session})
@@ -743,7 +743,7 @@ def _entry(row: Row) -> StoredMessage:
 
 
 def _shaped(entry: StoredMessage) -> Row | None:
-    """Return the places that a message had; None if it had none, or in another store."""
+    """Return the rows of a message as its shape records them; None without such a shape."""
     match of_shape(entry.shape).get(_SHAPE) if entry.shape else None:
         case [int(message), created, id, int(sequence), turn, branch_turn, placed, kind, tool]:
             about = (turn, branch_turn, placed, kind, tool)

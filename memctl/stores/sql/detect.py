@@ -65,7 +65,7 @@ _SIGNS: dict[str, Callable[[dict[str, Any]], bool]] = {
     "adk": lambda one: "author" in one and "actions" in one,
     "openai-agents": lambda one: one.get("type") in _ITEMS,
 }
-"""What the documents of a dialect have, and those of no other."""
+"""Tests that tell the documents of each dialect from all others."""
 ROLES = frozenset({"user", "assistant", "system", "tool", "human", "ai", "bot", "model", "agent"})
 
 
@@ -82,7 +82,7 @@ class Proposal:
     columns: dict[str, str | list[str]] = field(default_factory=dict)
     reasons: list[str] = field(default_factory=list)
     dialect: str = ""
-    """The dialect of the contents; empty where these are texts, or where the layout says it."""
+    """The dialect of the contents; empty for plain texts, and for the layout of a framework."""
     encoding: str | None = ""
     """The encoding of texts, one of ENCODINGS; None if no row shows it, and empty if the type of
     the column says it, or the dialect."""

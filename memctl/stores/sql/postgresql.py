@@ -293,7 +293,7 @@ class PostgresqlDatabase(Database):
         self._turn = asyncio.Lock()
         """The driver does one thing at a time, and rows are prefetched."""
         self._pooled: bool | None = None
-        """Whether a pooler answers; None before the first connection."""
+        """True if a pooler answers; None before the first connection."""
         self._turns: dict[AsyncConnection, AsyncConnection] = {}
         """For each writing connection, the connection that holds its turn; see ``take_turn``."""
 

@@ -900,7 +900,7 @@ class RowCodec:
 
     @property
     def _needs_time(self) -> bool:
-        """True where a row cannot be without a time: it has to have one, or is ordered by it."""
+        """True if every row needs a time: the column is NOT NULL, or puts the rows in order."""
         if self._time is None:
             return False
         return not self.columns.all[self._time].nullable or self.ordering is Ordering.TIME
@@ -1113,7 +1113,7 @@ class RowCodec:
         return StoredMessage(id, message, (), position, text)
 
     def _style_of(self, found: Any) -> _JsonStyle | None:
-        """Return how a content is written as JSON; None if as memctl writes it, or if it is none.
+        """Return the style of a JSON content; None for the style of memctl, and for other contents.
 
         A database that checks JSON keeps its own style.
         """

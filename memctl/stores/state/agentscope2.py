@@ -108,7 +108,7 @@ class _Spans(NamedTuple):
 
 
 class _Listed(NamedTuple):
-    """What the name and the content of a file tell of its session."""
+    """The session of a file, by its name and its content."""
 
     signature: tuple[int, int]
     """The size and the time of change of the file."""
@@ -118,7 +118,7 @@ class _Listed(NamedTuple):
 
 
 class _File(NamedTuple):
-    """A file that was read: its text in UTF-8, its value, its states and its time of change."""
+    """The contents of a file: text in UTF-8, decoded value, paths of the states, time of change."""
 
     text: bytes
     value: Any
@@ -133,9 +133,9 @@ class _File(NamedTuple):
 class StateFilesStore(SimpleStore):
     """A folder of session files with states of AgentScope 2.x, or one such file.
 
-    The name of a file is ``{user}_{session}.json``; a state that has the session of its file tells
-    where that begins.  Channels are folders, which are no part of a name, unless two of them have
-    a session of the same name.
+    The name of a file is ``{user}_{session}.json``; the state in the file names the session, and so
+    shows where the user ends.  A channel is a folder.  It precedes the name of a session only if
+    another channel has a session of the same name.
     """
 
     kind = "agentscope2-files"
@@ -286,7 +286,7 @@ class StateFilesStore(SimpleStore):
     def _stem(self, key: MemoryKey, session: Any) -> str:
         """Return the stem of the file of a memory, which may still have to be made.
 
-        ``session`` is the one that its state names.
+        ``session`` is the session that the state names.
 
         Raises:
             Rejected: no file here can have that name.

@@ -67,9 +67,9 @@ class SessionFolderStore(StateStore):
         self._names_known: dict[str, int] = {}
         """Return the length of the user's part of each name that could be read in another way."""
         self._others: dict[str, ForeignFormat | None] = {}
-        """The files that hold no memory, and what each is, if that is known."""
+        """The files without a memory; the format of each, None if unknown."""
         self._held_memory = False
-        """True once a memory was read or written: what is left later is not all that there was."""
+        """True once a memory was read or written, even if it has been erased since."""
 
     async def open(self, mode: OpenMode) -> None:
         self.mode = mode

@@ -164,9 +164,9 @@ async def _tail(document: Document, chosen: str | None) -> int | None:
 
 
 async def _trimming(document: Document, record: Record, chosen: str | None) -> _Plan:
-    """Return the plan that cuts off what follows a document, or that puts back what a record has.
+    """Return the plan that cuts off the bytes after a document, or restores those of a record.
 
-    It is put back after the very document that it followed, and no other.
+    Bytes are restored only if the document is the same as before the cut.
     """
     if "tail" not in record:
         end = await _tail(document, chosen)
