@@ -462,6 +462,14 @@ FORMATS: tuple[ForeignFormat, ...] = (
         tables={"mastra_threads": frozenset(), "mastra_messages": frozenset({"thread_id"})},
     ),
     ForeignFormat(
+        "the long-term store of LangGraph",
+        "its items are no conversations; memctl reads the checkpoints of LangGraph",
+        tables={
+            "store": frozenset({"prefix", "key", "value", "created_at", "updated_at"}),
+            "store_migrations": frozenset({"v"}),
+        },
+    ),
+    ForeignFormat(
         "the checkpoints of LangGraph in Redis",
         "memctl reads those of SqliteSaver and PostgresSaver",
         keys=re.compile(rb"checkpoint(_latest|_write|_blob)?:"),

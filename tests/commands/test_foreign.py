@@ -170,13 +170,27 @@ def test_foreign_file_is_no_target(run: Run, tmp_path: Path, filled: str) -> Non
     assert path.read_bytes() == before
 
 
-def test_foreign_tables_are_named(run: Run, tmp_path: Path) -> None:
+TABLES = {
+    "the session state of AgentScope Java": [
+        "agentscope_sessions (session_id TEXT, state_key TEXT, item_index INT, state_data TEXT, "
+        "version INT)"
+    ],
+    "the long-term store of LangGraph": [
+        "store (prefix TEXT, key TEXT, value TEXT, created_at TIMESTAMP, updated_at TIMESTAMP, "
+        "expires_at TIMESTAMP, ttl_minutes REAL, PRIMARY KEY (prefix, key))",
+        "store_migrations (v INTEGER PRIMARY KEY)",
+    ],
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_foreign_tables_are_named(run: Run, tmp_path: Path, name: str) -> None:
     path = tmp_path / "agents.db"
-    columns = "session_id TEXT, state_key TEXT, item_index INT, state_data TEXT, version INT"
     with closing(sqlite3.connect(path)) as database, database:
-        database.execute(f"CREATE TABLE agentscope_sessions ({columns})")
-    _refused(run, str(path), "the session state of AgentScope Java", tmp_path)
-    fails(run("stores", "detect", path), 8, "AgentScope Java")
+        for table in TABLES[name]:
+            database.execute(f"CREATE TABLE {table}")
+    _refused(run, str(path), name, tmp_path)
+    fails(run("stores", "detect", path), 8, name)
 
 
 def test_foreign_keys_are_named(
