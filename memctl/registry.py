@@ -174,7 +174,7 @@ BUILT_IN = (
     ),
     StoreSpec(
         "sqlite-openai-branches",
-        "sqlite:///PATH?layout=openai-agents-branches, &table=",
+        "sqlite:///PATH?layout=openai-branches, &table=",
         "the branches of the OpenAI Agents SDK's AdvancedSQLiteSession",
         "memctl.stores.sql.sqlite:SqliteBranchStore",
         options=frozenset({"layout", "table", "owner", "path"}),
@@ -415,12 +415,9 @@ _LAYOUTS = {
             "agno": f"{kind}-agno",
             **dict.fromkeys(TABLE_LAYOUTS, f"{kind}-table"),
             **{
-                layout: f"{kind}-{name}"
-                for layout, name in (
-                    ("langgraph", "langgraph"),
-                    ("openai-agents-branches", "openai-branches"),
-                )
-                if f"{kind}-{name}" in _BY_KIND
+                layout: f"{kind}-{layout}"
+                for layout in ("langgraph", "openai-branches")
+                if f"{kind}-{layout}" in _BY_KIND
             },
         }
         for kind in SQL_KINDS

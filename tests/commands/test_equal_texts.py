@@ -14,7 +14,7 @@ from memctl.model import MemoryKey
 from tests.support.cli import contents
 
 LAYOUTS = [
-    *("openai-agents", "openai-agents-branches", "llamaindex", "langchain", "adk&app=weather"),
+    *("openai-agents", "openai-branches", "llamaindex", "langchain", "adk&app=weather"),
     *(
         "agno",
         "table&table=chats&columns=session:chat,role:role,content:body,order:nr&content_encoding=text",

@@ -31,7 +31,7 @@ SECRET = "the word that is nobody's"
 HOSTILE = ["ada*", "ada%_", "a:da", "ada/x", "😀", "ada-x"]
 NO_USERS = (
     *("state", "langchain-files", "redis-langchain", "redis-openai-agents"),
-    *("postgresql-openai-agents", "mysql-langchain", "sqlite-openai-agents-branches"),
+    *("postgresql-openai-agents", "mysql-langchain", "sqlite-openai-branches"),
 )
 STORES = [name for name in BACKENDS if name not in NO_USERS]
 ADA, BOB = MemoryKey("quokka", "kyoto"), MemoryKey("bob", "parcel")

@@ -187,9 +187,7 @@ def test_usage_every_error_has_the_schema_of_its_command(run: Run, filled: str) 
 def test_usage_folder_of_markdown_is_a_vault(run: Run, tmp_path: Path) -> None:
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "tea.md").write_text("Ada likes tea.\n", "utf-8")
-    result = run("inspect", tmp_path)
-    assert result.exit_code == 0
-    assert f"vault:{tmp_path}" in result.stderr
+    fails(run("inspect", tmp_path), 8, f"vault:{tmp_path}")
     assert "1 fact ·" in run("inspect", f"vault:{tmp_path}").stdout
 
 

@@ -25,7 +25,7 @@ TITLES = {
     "mysql-agentscope2": "AgentScope 2.x sessions in MySQL",
     "sqlite-table": "messages in a table of your own in SQLite",
     "sqlite-table-json": "messages in a table of your own in SQLite",
-    "sqlite-openai-agents-branches": "OpenAI Agents SDK sessions with branches in SQLite",
+    "sqlite-openai-branches": "OpenAI Agents SDK sessions with branches in SQLite",
     "sqlite-adk": "Google ADK sessions in SQLite",
     "sqlite-agno": "Agno sessions in SQLite",
     "postgresql-agno": "Agno sessions in PostgreSQL",

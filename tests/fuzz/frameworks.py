@@ -168,7 +168,7 @@ def _layouts() -> Iterator[tuple[str, str, list[list[Sample]]]]:
     """Each layout of a database, the further options of its URL, and memories for it."""
     for name in ("langchain", "openai-agents"):
         yield name, "", worlds_of(Style(name, frozenset(), in_order=False), users=False)
-    yield "openai-agents-branches", "", _of_branches()
+    yield "openai-branches", "", _of_branches()
     yield "openai-agents", "", [_of_encrypted()]
     for name, more in (("adk", "&app=weather"), ("agno", "")):
         yield name, more, worlds_of(Style(name, frozenset(), in_order=False), users=True)

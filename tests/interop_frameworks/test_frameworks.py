@@ -15,7 +15,7 @@ LAYOUTS = {
     "langchain": "langchain",
     "openai-agents": "openai-agents",
     "openai-agents-sqlalchemy": "openai-agents",
-    "openai-agents-advanced": "openai-agents-branches",
+    "openai-agents-advanced": "openai-branches",
     "llamaindex": "llamaindex",
     "adk": "adk",
     "agno": "agno",
@@ -297,7 +297,7 @@ def test_branches_of_openai_agents(run: Any, frameworks: Frameworks, tmp_path: P
     assert frameworks("branches", real, here) == {}
 
 
-@pytest.mark.parametrize("target", ["openai-agents", "openai-agents-branches", "redis"])
+@pytest.mark.parametrize("target", ["openai-agents", "openai-branches", "redis"])
 def test_encrypted_items_of_openai_agents(
     run: Any, frameworks: Frameworks, tmp_path: Path, redis_url: str, target: str
 ) -> None:
@@ -313,7 +313,7 @@ def test_encrypted_items_of_openai_agents(
     assert [(one["code"], one["count"]) for one in checked] == [("encrypted-message", len(written))]
     refused = run("migrate", there, tmp_path / "agents.db")
     assert (refused.exit_code, "encrypted" in refused.stderr) == (9, True)
-    if target == "openai-agents-branches":
+    if target == "openai-branches":
         assert len(frameworks("read_raw", "openai-agents-advanced", there)) == len(written)
         there = tmp_path / "again.db"
         back = f"sqlite:///{there}?layout=openai-agents"

@@ -162,14 +162,14 @@ def test_branches_are_the_memory_and_its_parts(run: Any, path: Path) -> None:
     alone = report(run("inspect", path, "--path", "hills", "--json"))
     assert alone["totals"]["messages"] == len(OTHER)
     plain = f"sqlite:///{path}?layout=openai-agents"
-    fails(run("inspect", plain), 2, "branches", "?layout=openai-agents-branches")
+    fails(run("inspect", plain), 2, "branches", "?layout=openai-branches")
     proposed = report(run("stores", "detect", path, "--json"))
-    assert proposed["tables"][0]["layout"] == "openai-agents-branches"
+    assert proposed["tables"][0]["layout"] == "openai-branches"
 
 
 def test_a_copy_has_the_rows_that_make_it_visible(run: Any, path: Path, tmp_path: Path) -> None:
     there = tmp_path / "there.db"
-    place = f"sqlite:///{there}?layout=openai-agents-branches"
+    place = f"sqlite:///{there}?layout=openai-branches"
     assert run("migrate", path, place).exit_code == 0
     assert run("verify", path, there).exit_code == 0
     for branch in "main", "hills":
@@ -320,7 +320,7 @@ def test_an_encrypted_item_is_nobodys_text(run: Any, encrypted: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("layout", ["openai-agents", "openai-agents-branches", "redis"])
+@pytest.mark.parametrize("layout", ["openai-agents", "openai-branches", "redis"])
 def test_an_encrypted_item_is_copied_as_it_is(
     run: Any, encrypted: Path, tmp_path: Path, redis_url: str, layout: str
 ) -> None:

@@ -70,7 +70,7 @@ def _without_user(number: int) -> MemoryKey:
 MAPPED = {
     "langchain": "",
     "openai-agents": "",
-    "openai-agents-branches": "",
+    "openai-branches": "",
     "adk": "&app=weather",
     "agno": "",
     "table": "&table=chat%20log&columns=session:chat,user:who,role:role,name:name,content:body,"
@@ -93,9 +93,7 @@ def _mapped(
     """Return what makes the backend of a mapped table."""
     option = f"layout={layout}{MAPPED[layout]}"
     option += f"&content_encoding={encoding}" if layout == "table" else ""
-    dialect = {"table": "role-content", "openai-agents-branches": "openai-agents"}.get(
-        layout, layout
-    )
+    dialect = {"table": "role-content", "openai-branches": "openai-agents"}.get(layout, layout)
     about: dict[str, Any] = {
         "style": Style(dialect, frozenset(), in_order=False),
         "refuses_names": True,  # of users, and of messages in the key of ADK
@@ -187,7 +185,7 @@ BACKENDS: dict[str, Callable[[Servers], Backend]] = {
     "sqlite-table-json": _mapped("sqlite", "table", encoding="json"),
     "sqlite-adk": _mapped("sqlite", "adk"),
     "sqlite-agno": _mapped("sqlite", "agno"),
-    "sqlite-openai-agents-branches": _mapped("sqlite", "openai-agents-branches"),
+    "sqlite-openai-branches": _mapped("sqlite", "openai-branches"),
     # JSONB holds no such texts, and makes 1e300 an integer; MariaDB checks the JSON, as above.
     "postgresql-agno": _mapped(
         "postgresql",
@@ -443,6 +441,9 @@ FURTHER = {
     "redis-langchain",
     "redis-openai-agents",
     "langchain-files",
+    "agentscope2-files",
+    "sqlite-table-json",
+    "sqlite-openai-branches",
     "sqlite-agno",
     "sqlite-adk",
     "postgresql-agno",

@@ -36,7 +36,7 @@ from memctl.stores.sql.columns import TimeFormat
 from memctl.stores.sql.database import Contended, Database, RejectedValue, is_text
 from memctl.stores.sql.write import of_shape
 
-LAYOUT = "openai-agents-branches"
+LAYOUT = "openai-branches"
 MESSAGES, SESSIONS = "agent_messages", "agent_sessions"
 """The tables of messages and sessions, where the SDK is told no others."""
 STRUCTURE, USAGE = "message_structure", "turn_usage"
