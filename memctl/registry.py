@@ -512,7 +512,9 @@ def make_store(location: Location, mode: OpenMode = OpenMode.READ) -> Store:
             return DetectedStore(store, lambda layout: make_store(_in(location, layout), mode))
         return store
     place = _state(location, state)
-    return SummaryOverlay(store, store_class(place.kind)(place, mode))
+    states = store_class(place.kind)(place, mode)
+    states.is_overlay = True
+    return SummaryOverlay(store, states)
 
 
 def _in(location: Location, layout: str) -> Location:

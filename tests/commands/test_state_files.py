@@ -190,3 +190,14 @@ def test_folder_of_json_lines_is_named(
     path.write_text(json.dumps(line) + "\n")
     more = ("-o", tmp_path / "a.ndjson") if command == "export" else ()
     fails(run(command, tmp_path / "data", *more), 8, "holds no session state", name, said)
+
+
+def test_states_without_a_memory_are_a_place_for_summaries(run: Run, tmp_path: Path) -> None:
+    save(tmp_path / "states", "u_s", toolkit={"active_groups": []})
+    chat = tmp_path / "c.jsonl"
+    chat.write_text(json.dumps({"messages": [{"role": "user", "content": "hello"}]}))
+    assert run("migrate", chat, tmp_path / "m.db").exit_code == 0
+    place = f"sqlite:///{tmp_path}/m.db?state={tmp_path}/states"
+    for words in (("inspect", place), ("doctor", place), ("delete", place, "--all", "--yes")):
+        done = run(*words)
+        assert (done.exit_code, done.stderr) == (0, "")

@@ -122,6 +122,8 @@ class SessionFolderStore(StateStore):
 
     def end_of(self, where: Selection, *, found: bool) -> None:
         self._held_memory |= found
+        if self.is_overlay:
+            return
         is_all = where.keys is None and not (where.users or where.sessions)
         if is_all and not (self._held_memory or self._others or self.mode.creates):
             self._others |= self._elsewhere()

@@ -96,6 +96,8 @@ class StateStore(Store):
         self.path = location.options.get("path")
         self._indexes: dict[tuple[str, object], DocumentIndex] = {}
         self._warned_of_path = False
+        self.is_overlay = False
+        """True for a place of summaries (``?state=``), where a document need not hold a memory."""
 
     def warn_of_default_path(self) -> None:
         """Warn, once, that a new session has its memory at a path that nothing names."""
