@@ -1,4 +1,4 @@
-"""What ``doctor`` makes of the odd but real messages of other frameworks."""
+"""Findings of ``doctor`` in odd but real messages of other frameworks."""
 
 from __future__ import annotations
 

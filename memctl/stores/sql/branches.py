@@ -215,7 +215,7 @@ class Held(Snapshot):
     is_plain: bool = False
     """True in a session of ``SQLiteSession``, whose messages are in no branch."""
     has_session: bool = True
-    """False where messages refer to a session that is not there."""
+    """False if the row of the session is missing."""
 
 
 @dataclass(frozen=True, slots=True)

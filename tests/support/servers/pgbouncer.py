@@ -12,7 +12,7 @@ from tests.support.servers import Missing, free_port, give, keep, run_as, shared
 from tests.support.servers.postgresql import PASSWORD, Postgresql
 
 MODES = ["session", "transaction"]
-"""What its ``pool_mode`` may be for memctl."""
+"""The values of ``pool_mode`` that memctl works with."""
 
 
 class Pgbouncer:
