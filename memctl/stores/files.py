@@ -245,26 +245,44 @@ def temporary_folder(parent: Path | None = None) -> Iterator[Path]:
         OSError: the system refuses.
     """
     parent = parent or Path(tempfile.gettempdir())
-    handle = -1
     _sweep_folders(parent)
     while True:
         made = tempfile.TemporaryDirectory(TEMPORARY_SUFFIX, TEMPORARY_PREFIX, parent)
-        if not system.POSIX:
-            break  # Windows opens no folder
-        with suppress(OSError):  # of a file system without locks nothing is swept either
-            handle = os.open(made.name, os.O_RDONLY | os.O_DIRECTORY)
-            if not (system.lock(handle) and os.path.exists(made.name)):
-                os.close(handle)  # another run was quicker, and removes it
-                handle = -1
-                made.cleanup()
-                continue
-        break
+        try:
+            handle = _lock_folder(made.name)
+            break
+        except FileNotFoundError:  # another run took the folder for a leftover before the lock
+            made.cleanup()
     try:
         with made:
             yield Path(made.name)
     finally:
-        if handle >= 0:
+        if handle is not None:
             os.close(handle)
+
+
+def _lock_folder(folder: str) -> int | None:
+    """Lock a new temporary folder; return the open handle that holds the lock.
+
+    Return None where nothing locks folders: on Windows, and in a file system without locks.  No run
+    removes a folder as a leftover there.
+
+    Raises:
+        FileNotFoundError: another run has removed the folder, or is about to.
+        OSError: the system refuses.
+    """
+    if not system.POSIX:
+        return None
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        locked = system.lock(handle)
+    except OSError:
+        os.close(handle)
+        return None
+    if locked and os.path.exists(folder):
+        return handle
+    os.close(handle)
+    raise FileNotFoundError(folder)
 
 
 def _sweep_folders(parent: Path) -> None:

@@ -11,12 +11,14 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 from typer.testing import Result
 
+from memctl.stores.files import temporary_folder
 from memctl.testing import samples
 from tests.support.cli import fill, report
 from tests.support.servers.pool import Servers
@@ -74,6 +76,19 @@ def test_leftovers_temporary_folders_of_dead_runs(
     finally:
         os.close(handle)
     assert {path.name for path in tmp_path.iterdir()} == {"agents.db", ".memctl-alive.tmp"}
+
+
+def test_leftovers_temporary_folders_of_runs_that_begin_at_once(tmp_path: Path) -> None:
+    """No run takes the new folder of another run for a leftover."""
+
+    def use(_: int) -> bool:
+        with temporary_folder(tmp_path) as folder:
+            (folder / "export.ndjson").write_text("half")
+            return folder.is_dir()
+
+    with ThreadPoolExecutor(8) as threads:
+        assert all(threads.map(use, range(2000)))
+    assert not list(tmp_path.iterdir())
 
 
 def test_leftovers_sqlite_file_whose_writer_was_killed(
