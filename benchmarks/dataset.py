@@ -21,7 +21,7 @@ from typing import Any
 
 from sqlalchemy import create_engine
 
-from memctl.stores.sql.schema import create_tables
+from memctl.engines.sql.schema import create_tables
 
 MESSAGES = 100_000
 PER_MEMORY = 100

@@ -14,7 +14,7 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.schema import CreateIndex, CreateTable
 
 from benchmarks import dataset, inputs
-from memctl.stores.sql.schema import METADATA, create_tables
+from memctl.engines.sql.schema import METADATA, create_tables
 from tests.support.servers.postgresql import Postgresql
 from tests.support.servers.redis import Redis
 

@@ -65,13 +65,13 @@ if TYPE_CHECKING:
     from memctl.store import Maintenance as Maintenance
     from memctl.store import OpenMode as OpenMode
     from memctl.store import Store as Store
-    from memctl.stores.edits import Snapshot as Snapshot
-    from memctl.stores.facts import FactEntry as FactEntry
-    from memctl.stores.facts import FactStore as FactStore
-    from memctl.stores.facts import LoadedFact as LoadedFact
-    from memctl.stores.simple import Rejected as Rejected
-    from memctl.stores.simple import SimpleStore as SimpleStore
-    from memctl.stores.simple import VersionChanged as VersionChanged
+    from memctl.storekit.edits import Snapshot as Snapshot
+    from memctl.storekit.facts import FactEntry as FactEntry
+    from memctl.storekit.facts import FactStore as FactStore
+    from memctl.storekit.facts import LoadedFact as LoadedFact
+    from memctl.storekit.simple import Rejected as Rejected
+    from memctl.storekit.simple import SimpleStore as SimpleStore
+    from memctl.storekit.simple import VersionChanged as VersionChanged
     from memctl.summarizer import Summarizer as Summarizer
     from memctl.summarizers.registry import make_summarizer as make_summarizer
 

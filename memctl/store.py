@@ -33,9 +33,9 @@ from memctl.model import (
     WriteResult,
 )
 from memctl.selection import Selection
-from memctl.stores.catalog import catalog
-from memctl.stores.edits import Snapshot, apply_edit, whole_edits
-from memctl.stores.locks import FileLock, stand_in
+from memctl.storekit.catalog import catalog
+from memctl.storekit.edits import Snapshot, apply_edit, whole_edits
+from memctl.storekit.locks import FileLock, stand_in
 
 EDIT_ATTEMPTS = 5
 """The attempts of the default ``Store.edit``, where others change the memory meanwhile."""
@@ -276,7 +276,7 @@ class Store(ABC):
     """One place that holds memories.
 
     A store defines ``open``, ``close``, ``read`` and ``write``.  The rest works through these four;
-    a store overrides it to be faster, or to hold less in memory.  ``memctl.stores.simple`` has a
+    a store overrides it to be faster, or to hold less in memory.  ``memctl.storekit.simple`` has a
     ``SimpleStore`` for places whose memories fit into memory one by one, which asks for less still.
 
     A store is opened as an async context manager::

@@ -35,8 +35,8 @@ from memctl.output.terminal import Output
 from memctl.runs.change import RunOptions
 from memctl.selection import Selection
 from memctl.store import OpenMode, Store
-from memctl.stores.files import recognise, temporary_folder
-from memctl.stores.rotation import LATEST, RotatedFile, Series
+from memctl.storekit.files import recognise, temporary_folder
+from memctl.stores.archive.rotation import LATEST, RotatedFile, Series
 
 if TYPE_CHECKING:
     from memctl.embedder import Embedder

@@ -50,15 +50,15 @@ from memctl.runs.change import refuse_absent_in
 from memctl.runs.copy import CopyRun
 from memctl.selection import Selection
 from memctl.store import LeftOut, Store, refuse_facts
-from memctl.stores.files import (
+from memctl.storekit.files import (
     TEMPORARY_PREFIX,
     put_in_place,
     sync_folder,
     system_errors,
     temporary_folder,
 )
-from memctl.stores.locks import FileLock, lock_owner
-from memctl.stores.rotation import Rotation, Series, parse_rotation
+from memctl.storekit.locks import FileLock, lock_owner
+from memctl.stores.archive.rotation import Rotation, Series, parse_rotation
 from memctl.system import EXHAUSTED
 
 

@@ -35,7 +35,7 @@ from memctl.registry import make_store, title_of
 from memctl.runs.change import refuse_absent_in
 from memctl.selection import Selection
 from memctl.store import Store
-from memctl.stores.rotation import RotatedFile
+from memctl.stores.archive.rotation import RotatedFile
 
 TERMINAL_ROWS = 50
 

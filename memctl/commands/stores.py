@@ -25,7 +25,7 @@ from memctl.registry import SQL_KINDS, kinds, spec_of, store_class
 from memctl.store import OpenMode
 
 if TYPE_CHECKING:
-    from memctl.stores.sql.detect import Proposal
+    from memctl.stores.tables.detect import Proposal
 
 
 class Action(StrEnum):
@@ -117,7 +117,7 @@ async def _proposals(
     """Return the tables that may hold messages, the layouts that are there without mapping, and
     the formats that memctl does not read.
     """
-    from memctl.stores.sql.detect import detect, foreign_tables, own_layouts
+    from memctl.stores.tables.detect import detect, foreign_tables, own_layouts
 
     database = store_class(location.kind).database_class(location, location.label)
     await database.start(OpenMode.READ, _nothing)

@@ -22,7 +22,7 @@ from memctl.ops.report import Progress, SilentProgress
 from memctl.ops.stop import Stop
 from memctl.selection import Selection
 from memctl.store import Store
-from memctl.stores.batching import edit_size, grouped, grouped_async
+from memctl.storekit.batching import edit_size, grouped, grouped_async
 
 SHOWN_MEMORIES = 10
 _STEP = PAGE_BYTES // 2

@@ -44,7 +44,7 @@ from memctl.ops.select import whole_memories
 from memctl.ops.stop import Stop
 from memctl.selection import Selection
 from memctl.store import Store
-from memctl.stores.catalog import IdSet
+from memctl.storekit.catalog import IdSet
 from memctl.wrappers.converted import in_one_dialect, inside, losing, shown_as
 
 

@@ -23,8 +23,8 @@ from memctl.location import Location
 from memctl.ops.report import Progress, SilentProgress
 from memctl.selection import Selection
 from memctl.store import Store
-from memctl.stores.files import temporary_folder
-from memctl.stores.locks import FileLock, lock_owner
+from memctl.storekit.files import temporary_folder
+from memctl.storekit.locks import FileLock, lock_owner
 
 _PAUSE = 0.2
 """Seconds between two looks at an index that another run writes."""

@@ -10,7 +10,7 @@ from zlib import crc32
 from memctl.concurrency import Queue
 from memctl.model import PAGE_BYTES, Page, WriteMode, WriteResult
 from memctl.store import Store
-from memctl.stores.batching import Group, page_size
+from memctl.storekit.batching import Group, page_size
 
 _ROOM = 2 * PAGE_BYTES
 """Bytes of messages that may wait for a writer; a larger page waits alone."""

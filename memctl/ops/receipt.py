@@ -27,7 +27,7 @@ from memctl.errors import BadData, NotFound, UsageError
 from memctl.location import visible
 from memctl.model import MemoryKey
 from memctl.ops.erase import ALWAYS, Subject
-from memctl.stores.files import AtomicFile, system_errors
+from memctl.storekit.files import AtomicFile, system_errors
 
 SCHEMA = "memctl/erase-receipt/1"
 LEAST_ID = 16

@@ -34,7 +34,7 @@ from memctl.ops.compare import Fingerprint, Hasher, Precision, summary_digest
 from memctl.output.conversation import media
 from memctl.output.numbers import count
 from memctl.output.writer import PageWriter
-from memctl.stores.files import AtomicFile, sync_folder, system_errors
+from memctl.storekit.files import AtomicFile, sync_folder, system_errors
 
 _SUSPECT = re.compile(r"<[A-Za-z/!?]|!\[")
 _ACTIVE = frozenset({"html_block", "html_inline", "image"})

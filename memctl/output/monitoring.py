@@ -18,7 +18,7 @@ from memctl import __version__, signals
 from memctl.errors import MemctlError, UsageError
 from memctl.location import visible
 from memctl.output.terminal import Output
-from memctl.stores.files import AtomicFile
+from memctl.storekit.files import AtomicFile
 
 _MODE = 0o644
 """node_exporter is another user; nothing of a message is in it."""

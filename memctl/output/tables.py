@@ -26,7 +26,7 @@ from memctl.ops.inspect import Catalogue, Group, Totals
 from memctl.ops.report import CopyReport
 from memctl.output.numbers import bar, count, duration, local_time, size
 from memctl.output.terminal import WIDE
-from memctl.stores.rotation import LATEST, RotatedFile
+from memctl.stores.archive.rotation import LATEST, RotatedFile
 from memctl.summarizer import Summarizer
 
 GAP = 2

@@ -41,8 +41,8 @@ from memctl.ops.select import whole_memories
 from memctl.ops.stop import Stop
 from memctl.selection import Selection
 from memctl.store import OpenMode, Store
-from memctl.stores.files import temporary_folder
-from memctl.stores.locks import lock_owner
+from memctl.storekit.files import temporary_folder
+from memctl.storekit.locks import lock_owner
 
 _locked: WeakSet[Store] = WeakSet()
 """Stores whose lock is held: it is taken once, and released when they are closed."""

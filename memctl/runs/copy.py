@@ -20,8 +20,8 @@ from memctl.registry import make_store
 from memctl.runs.change import Observer, Unobserved, lock
 from memctl.selection import Selection
 from memctl.store import Features, OpenMode, Store
+from memctl.storekit.locks import FileLock, lock_owner
 from memctl.stores.archive.store import ArchiveStore
-from memctl.stores.locks import FileLock, lock_owner
 from memctl.wrappers.converted import in_one_dialect
 from memctl.wrappers.embedded import embedded
 

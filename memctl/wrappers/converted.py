@@ -30,9 +30,9 @@ from memctl.model import (
 )
 from memctl.selection import Selection
 from memctl.store import EDIT_ATTEMPTS, DamagedMemory, Features, Matches, Store
-from memctl.stores.batching import Group, PageBuilder, Small, page_size
-from memctl.stores.catalog import catalog
-from memctl.stores.edits import Snapshot, apply_edit, is_same_text, whole_edits
+from memctl.storekit.batching import Group, PageBuilder, Small, page_size
+from memctl.storekit.catalog import catalog
+from memctl.storekit.edits import Snapshot, apply_edit, is_same_text, whole_edits
 from memctl.wrappers.wrapper import StoreWrapper
 
 T = TypeVar("T")

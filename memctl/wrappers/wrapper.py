@@ -19,7 +19,7 @@ from memctl.model import (
 )
 from memctl.selection import Selection
 from memctl.store import Features, Maintenance, Matches, OpenMode, Store
-from memctl.stores.edits import Snapshot
+from memctl.storekit.edits import Snapshot
 
 
 class StoreWrapper(Store):

@@ -361,7 +361,7 @@ def test_erase_beside_another_run(run: Run, filled: str) -> None:
 
 KILLED = """
 import os, signal, sys
-from memctl.stores.sql import erase
+from memctl.stores.agentscope1.sql import erase
 from memctl.__main__ import main
 original, left = erase.SqlEraser._erase, [2]
 async def _erase(self, connection, key):

@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack, contextmanager
 import pytest
 
 from memctl.model import MemoryKey
-from memctl.stores.sql import edit as editing
+from memctl.stores.agentscope1.sql import edit as editing
 from memctl.testing import Place, samples
 from memctl.testing.samples import sample
 from tests.support.backends import sql_database

@@ -17,7 +17,7 @@ from subprocess import CompletedProcess
 import pytest
 
 from memctl.model import MemoryKey
-from memctl.stores.locks import FileLock
+from memctl.storekit.locks import FileLock
 from memctl.testing import samples
 from tests.support.cli import Run, fill
 from tests.support.other_user import (

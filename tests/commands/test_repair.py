@@ -15,8 +15,8 @@ import redis
 
 from memctl.errors import Unavailable
 from memctl.model import MemoryKey, StoredMessage
-from memctl.stores.sql.edit import SqlEditor
-from memctl.stores.sql.maintenance import SqlMaintenance
+from memctl.stores.agentscope1.sql.edit import SqlEditor
+from memctl.stores.agentscope1.sql.maintenance import SqlMaintenance
 from tests.support import histories
 from tests.support.cli import Run, fails, fill, report
 from tests.support.histories import ASK, REPLY, call, entries, recent, result, said

@@ -9,8 +9,8 @@ import pytest
 
 from memctl.commands import export as exporting
 from memctl.errors import UsageError
-from memctl.stores import rotation
-from memctl.stores.rotation import Series, parse_rotation
+from memctl.stores.archive import rotation
+from memctl.stores.archive.rotation import Series, parse_rotation
 from tests.support.cli import Run, fails, report
 
 NOON = datetime(2026, 11, 21, 12)

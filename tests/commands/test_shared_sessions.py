@@ -9,8 +9,8 @@ import pytest
 
 from memctl.model import MemoryKey
 from memctl.registry import make_store, parse
-from memctl.stores.sql.dialect import COLUMNS
-from memctl.stores.sql.write import BATCH_MESSAGES
+from memctl.stores.agentscope1.sql.dialect import COLUMNS
+from memctl.stores.agentscope1.sql.write import BATCH_MESSAGES
 from memctl.testing import samples
 from tests.support.backends import SQL_PLACES, sql_database
 from tests.support.cli import Run, report

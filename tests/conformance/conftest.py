@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pytest
 from _pytest.mark import ParameterSet
 
-from memctl.stores.redis import lock
+from memctl.engines.redis import lock
 from memctl.testing import Backend
 from tests.support.backends import BACKENDS, FURTHER, LEASE
 from tests.support.servers.pool import Servers

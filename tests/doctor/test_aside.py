@@ -17,14 +17,14 @@ import redis
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from memctl.engines.redis.pipeline import Pipeline
 from memctl.errors import Unavailable
 from memctl.model import MemoryKey, StoredMessage
 from memctl.ops.doctor.findings import KINDS, RepairMethod
 from memctl.registry import make_store, parse
 from memctl.store import OpenMode
-from memctl.stores.redis import maintenance
-from memctl.stores.redis.pipeline import Pipeline
-from memctl.stores.state.folder import SessionFolderStore
+from memctl.stores.agentscope1.redis import maintenance
+from memctl.stores.states.folder import SessionFolderStore
 from memctl.testing.samples import entry
 from tests.stores.test_redis_repair import FAULTS, many_without_payload
 from tests.stores.test_redis_repair import damaged as damaged_payloads

@@ -14,7 +14,7 @@ from memctl.model import Memory, MemoryKey, Page, StoredMessage
 from memctl.registry import make_store, parse
 from memctl.selection import Selection
 from memctl.store import OpenMode
-from memctl.stores.agentscope2 import Comparison, new_session
+from memctl.stores.agentscope2.session import Comparison, new_session
 from tests.support.backends import SQL_PLACES
 from tests.support.servers.pool import Servers
 

@@ -15,8 +15,8 @@ from memctl.errors import Busy, UsageError
 from memctl.inference.settings import Settings
 from memctl.registry import make_store, parse
 from memctl.store import OpenMode
-from memctl.stores.files import AtomicFile
-from memctl.stores.locks import FileLock
+from memctl.storekit.files import AtomicFile
+from memctl.storekit.locks import FileLock
 from memctl.summarizers.registry import make_summarizer
 from memctl.testing import samples
 from memctl.testing.drive import read, write_all

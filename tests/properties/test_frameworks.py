@@ -27,8 +27,8 @@ from memctl.dialects.rows import ROLE_CONTENT, RowDialect, utc
 from memctl.dialects.view import Dialect
 from memctl.model import StoredMessage
 from memctl.ops.compare import Precision, content
-from memctl.stores.sql.agno_runs import Regrouping, Run, is_hidden, with_copies, without_copies
-from memctl.stores.sql.agno_runs import entries as entries_of
+from memctl.stores.agno.runs import Regrouping, Run, is_hidden, with_copies, without_copies
+from memctl.stores.agno.runs import entries as entries_of
 from tests.properties.strategies import any_text, names, times, values
 from tests.properties.test_conversion import MEMORY, block_1, call_ids, convert, entries_1, plain
 

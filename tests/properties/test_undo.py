@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from sqlalchemy import text as sql
 
 from memctl.model import MemoryKey, StoredMessage
-from memctl.stores.sql.agentscope2 import AGENT_COLUMNS, MESSAGE_COLUMNS, SESSION_COLUMNS
+from memctl.stores.agentscope2.sql import AGENT_COLUMNS, MESSAGE_COLUMNS, SESSION_COLUMNS
 from memctl.testing import Place
 from memctl.testing.samples import sample
 from tests.support.backends import (

@@ -23,7 +23,7 @@ from memctl.model import (
 from memctl.registry import make_store, parse
 from memctl.selection import Selection
 from memctl.store import OpenMode, Store
-from memctl.stores.state.file import StateFileStore
+from memctl.stores.states.file import StateFileStore
 from tests.support.places import edited
 
 ALL = Selection()

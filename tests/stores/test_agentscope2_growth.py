@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from memctl.dialects.agentscope1 import AGENTSCOPE1
+from memctl.engines.sql.database import Database
 from memctl.model import Memory, MemoryKey, StoredMessage
 from memctl.store import Store
-from memctl.stores.sql.agentscope2 import IDS, WHOLE_LOG, Agentscope2Database
-from memctl.stores.sql.database import Database
+from memctl.stores.agentscope2.sql import IDS, WHOLE_LOG, Agentscope2Database
 from memctl.testing import Place
 from memctl.testing.drive import write
 from memctl.testing.samples import Sample

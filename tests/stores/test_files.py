@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from memctl.errors import MemctlError, NotFound, Unavailable
-from memctl.stores.files import AtomicFile, system_errors
+from memctl.storekit.files import AtomicFile, system_errors
 
 
 def test_file_appears_when_it_is_whole(tmp_path: Path) -> None:

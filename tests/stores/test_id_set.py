@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from memctl.stores.catalog import IdSet
+from memctl.storekit.catalog import IdSet
 
 
 @pytest.mark.parametrize("count", [0, 3, 65_536, 65_537, 200_000])

@@ -429,8 +429,8 @@ def test_without_its_extra(
     run: Any, only_sqlite: Checkpoints, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     only_sqlite.say("kyoto", "Hi")
-    for name in ("langgraph", "checkpoints"):
-        monkeypatch.delitem(sys.modules, f"memctl.stores.sql.{name}", raising=False)
+    for name in ("store", "checkpoints"):
+        monkeypatch.delitem(sys.modules, f"memctl.stores.langgraph.{name}", raising=False)
     monkeypatch.setitem(sys.modules, "ormsgpack", None)
     wanted = "pip install 'agentscope-memctl[langgraph]'"
     fails(run("inspect", only_sqlite.url), 2, "needs the driver 'ormsgpack'", wanted)

@@ -13,14 +13,14 @@ from typing import Any
 import pymysql
 import pytest
 
+from memctl.engines.redis import lock
+from memctl.engines.sql.mysql import MysqlLock
+from memctl.engines.sql.postgresql import PostgresqlLock
 from memctl.errors import Busy, Unavailable
 from memctl.registry import make_store, parse
 from memctl.store import OpenMode, Store
-from memctl.stores import locks
-from memctl.stores.locks import FileLock
-from memctl.stores.redis import lock
-from memctl.stores.sql.mysql import MysqlLock
-from memctl.stores.sql.postgresql import PostgresqlLock
+from memctl.storekit import locks
+from memctl.storekit.locks import FileLock
 from memctl.testing.lock_holder import lock_elsewhere
 from tests.support.servers.pool import Servers
 

@@ -15,13 +15,14 @@ from typing import Any
 import pytest
 import redis
 
+from memctl.engines.redis import pipeline
 from memctl.errors import Failure, Lost, Unavailable
 from memctl.model import Edit, Memory, MemoryKey, Page, StoredMessage, WriteResult
 from memctl.selection import Selection
-from memctl.stores.redis import pipeline, snapshot
-from memctl.stores.redis.edit import ChangeApplier
-from memctl.stores.redis.store import RedisMemoryStore
-from memctl.stores.redis.write import Writer
+from memctl.stores.agentscope1.redis import snapshot
+from memctl.stores.agentscope1.redis.edit import ChangeApplier
+from memctl.stores.agentscope1.redis.store import RedisMemoryStore
+from memctl.stores.agentscope1.redis.write import Writer
 from tests.support.redis_memories import (
     ALL,
     BASE,

@@ -8,10 +8,15 @@ from typing import Any
 import pytest
 import redis
 
+from memctl.engines.redis.pipeline import Pipeline
 from memctl.model import Finding, MemoryKey, WriteMode, WriteResult
 from memctl.selection import Selection
-from memctl.stores.redis.keys import canonical_mark, is_indexed, mark_aliases, with_aliases
-from memctl.stores.redis.pipeline import Pipeline
+from memctl.stores.agentscope1.redis.keys import (
+    canonical_mark,
+    is_indexed,
+    mark_aliases,
+    with_aliases,
+)
 from tests.support.redis_memories import (
     ALL,
     BASE,
@@ -268,7 +273,7 @@ async def test_edit_notices_an_alias_that_comes_meanwhile(
     async with store_of(redis_url) as store:
         await read(store)
         commit = committing_after(client)
-        monkeypatch.setattr("memctl.stores.redis.pipeline.Pipeline.commit", commit)
+        monkeypatch.setattr("memctl.engines.redis.pipeline.Pipeline.commit", commit)
         result = await edit(store, gone("m1"))
     assert result.failure is not None
     assert result.failure.message == "the message 'm1' is marked 'hint'"

@@ -11,7 +11,7 @@ import redis
 from memctl.model import Finding, MemoryKey
 from memctl.selection import Selection
 from memctl.store import Record
-from memctl.stores.redis.maintenance import REPAIRS
+from memctl.stores.agentscope1.redis.maintenance import REPAIRS
 from tests.support.redis_memories import (
     ALL,
     BASE,

@@ -18,11 +18,11 @@ import pytest
 import redis
 from redis import exceptions
 
+from memctl.engines.redis.pipeline import Pipeline, in_thread
+from memctl.engines.redis.server import OPTIONS, RedisServer, translate_error
 from memctl.errors import Lost, NotFound, Unavailable, UsageError
 from memctl.registry import parse
-from memctl.stores.redis.pipeline import Pipeline, in_thread
-from memctl.stores.redis.server import OPTIONS, RedisServer, translate_error
-from memctl.stores.redis.store import RedisMemoryStore
+from memctl.stores.agentscope1.redis.store import RedisMemoryStore
 from tests.support.processes import start, wait_until
 from tests.support.redis_memories import (
     BASE,

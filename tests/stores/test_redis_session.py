@@ -15,7 +15,7 @@ from memctl.model import Memory, MemoryKey, Page, StoredMessage, WriteMode, Writ
 from memctl.registry import parse
 from memctl.selection import Selection
 from memctl.store import OpenMode
-from memctl.stores.state.redis import RedisSessionStore
+from memctl.stores.states.redis import RedisSessionStore
 
 ALL = Selection()
 KEY = MemoryKey("u", "s")

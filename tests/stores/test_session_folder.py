@@ -17,8 +17,8 @@ from memctl.model import Memory, MemoryKey, Page, StoredMessage, WriteResult
 from memctl.registry import parse
 from memctl.selection import Selection
 from memctl.store import OpenMode
-from memctl.stores.state.files import split_stem, stem_of, stems
-from memctl.stores.state.folder import SessionFolderStore
+from memctl.stores.states.files import split_stem, stem_of, stems
+from memctl.stores.states.folder import SessionFolderStore
 
 ALL = Selection()
 KEY = MemoryKey("u", "s")

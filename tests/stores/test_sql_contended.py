@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from memctl.model import MemoryKey, StoredMessage, WriteResult
 from memctl.registry import make_store, parse
 from memctl.store import OpenMode, Store
-from memctl.stores.sql import edit as editing
+from memctl.stores.agentscope1.sql import edit as editing
 from memctl.testing import samples
 from memctl.testing.drive import assert_changed, edit, edits, gone, put, read, write_all
 from memctl.testing.samples import sample

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from memctl.model import Change, MemoryKey, StoredMessage
 from memctl.registry import make_store, parse
 from memctl.store import OpenMode, Store
-from memctl.stores.sql.positions import InsertRun, PositionAllocator
+from memctl.stores.agentscope1.sql.positions import InsertRun, PositionAllocator
 from memctl.testing import samples
 from memctl.testing.drive import (
     assert_changed,

@@ -11,11 +11,11 @@ import asyncpg
 import pymysql
 import pytest
 
+from memctl.engines.sql import mysql, postgresql, sqlite_driver
+from memctl.engines.sql.database import Contended
 from memctl.errors import Lost, MemctlError, Unavailable
 from memctl.registry import make_store, parse
 from memctl.store import OpenMode
-from memctl.stores.sql import mysql, postgresql, sqlite_driver
-from memctl.stores.sql.database import Contended
 from memctl.testing import samples
 from memctl.testing.drive import write, write_all
 from memctl.testing.samples import sample

@@ -14,7 +14,7 @@ from memctl.ops.doctor.check import Limits, check
 from memctl.registry import make_store, parse
 from memctl.selection import Selection
 from memctl.store import OpenMode, Record, Store
-from memctl.stores.sql.maintenance import REPAIRS
+from memctl.stores.agentscope1.sql.maintenance import REPAIRS
 from memctl.testing import samples
 from memctl.testing.drive import read, write_all
 from tests.stores.test_sql_findings import ALICE, ALL, BOB, Database, database, fill, messages

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from memctl.engines.sql import sqlite
+from memctl.engines.sql.sqlite_driver import Call, open_driver
+from memctl.engines.sql.sqlite_files import SnapshotCopy
 from memctl.model import MemoryKey
 from memctl.registry import make_store, parse
 from memctl.selection import Selection
 from memctl.store import OpenMode, Store
-from memctl.stores.sql import sqlite
-from memctl.stores.sql.sqlite_driver import Call, open_driver
-from memctl.stores.sql.sqlite_files import SnapshotCopy
 from memctl.testing import samples
 from memctl.testing.drive import write_all
 from memctl.testing.samples import sample

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from memctl import json_stream
 from memctl.model import PAGE_ENTRIES, Change, Edit, Memory, MemoryKey, WriteResult
-from memctl.stores.files import AtomicFile
+from memctl.storekit.files import AtomicFile
 from tests.stores.states import (
     KEY,
     PAIRS,
@@ -105,8 +105,8 @@ def test_state_edit_any_messages_are_edited(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(json_stream, "WINDOW", window)
         patch.setattr(json_stream, "LARGE", large)
-        patch.setattr("memctl.stores.state.rewrite.WINDOW", window)
-        patch.setattr("memctl.stores.state.content.LARGE", large)
+        patch.setattr("memctl.stores.states.rewrite.WINDOW", window)
+        patch.setattr("memctl.stores.states.content.LARGE", large)
         [result] = asyncio.run(edit_file(path, *paged(edit_of(changes), page)))
         assert result.failure is None
         found = load(path)

@@ -49,8 +49,8 @@ def test_state_any_messages_are_read(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(json_stream, "WINDOW", window)
         patch.setattr(json_stream, "LARGE", large)
-        patch.setattr("memctl.stores.state.content.LARGE", large)
-        patch.setattr("memctl.stores.state.store.PAGE_BYTES", page)
+        patch.setattr("memctl.stores.states.content.LARGE", large)
+        patch.setattr("memctl.stores.states.store.PAGE_BYTES", page)
         summary, entries = asyncio.run(only(path))
     assert summary == "s"
     found = [[json.loads(entry.message.decode()), list(entry.marks)] for entry in entries]

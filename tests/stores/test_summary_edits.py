@@ -23,7 +23,7 @@ from memctl.model import (
 from memctl.registry import make_store, parse
 from memctl.selection import Selection
 from memctl.store import OpenMode, Store
-from memctl.stores.redis.store import RedisMemoryStore
+from memctl.stores.agentscope1.redis.store import RedisMemoryStore
 from memctl.wrappers.timeout import Timeout
 from tests.stores.archives import entries, entry
 from tests.support.places import edited

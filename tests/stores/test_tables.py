@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from sqlalchemy.ext.asyncio import create_async_engine
 
+from memctl.engines.sql import sqlite
 from memctl.model import MemoryKey
 from memctl.registry import make_store, parse
 from memctl.selection import Selection
-from memctl.stores.sql import sqlite
 from memctl.testing import samples
 from tests.support.cli import contents, fails, fill, report
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import tablestore
 
+from memctl.engines.tablestore import service
 from memctl.model import MemoryKey
 from memctl.registry import parse
-from memctl.stores.tablestore import service
 from memctl.testing import samples
 from tests.support.cli import Run, contents, fails, fill, report
 from tests.support.servers.pool import Servers

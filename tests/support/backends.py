@@ -15,11 +15,11 @@ from uuid import NAMESPACE_OID, uuid5
 import chromadb
 
 from memctl import testing
+from memctl.engines.sql.database import Database
 from memctl.model import MemoryKey
 from memctl.store import Store
-from memctl.stores.sql.agentscope2 import Agentscope2Store
-from memctl.stores.sql.database import Database
-from memctl.stores.sql.store import SqlStore
+from memctl.stores.agentscope1.sql.store import SqlStore
+from memctl.stores.agentscope2.sql import Agentscope2Store
 from memctl.testing import Backend, Place, Style, samples
 from memctl.wrappers.wrapper import StoreWrapper
 from tests.support.servers.pool import Servers

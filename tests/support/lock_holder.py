@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from memctl.stores.redis import lock
+from memctl.engines.redis import lock
 from memctl.testing.lock_holder import hold
 from tests.support.backends import LEASE
 

@@ -28,8 +28,8 @@ from memctl.ops.doctor.check import Limits, check
 from memctl.registry import parse
 from memctl.selection import Selection
 from memctl.store import Record
-from memctl.stores.batching import gather
-from memctl.stores.redis.store import RedisMemoryStore
+from memctl.storekit.batching import gather
+from memctl.stores.agentscope1.redis.store import RedisMemoryStore
 
 ALL = Selection()
 KEY = MemoryKey("u", "s")
@@ -98,7 +98,7 @@ async def write(
 
 def staging() -> AbstractContextManager[object]:
     """Let memories of several pages be staged, however small they are."""
-    return patch("memctl.stores.redis.store.gather", partial(gather, messages=1))
+    return patch("memctl.stores.agentscope1.redis.store.gather", partial(gather, messages=1))
 
 
 def marks(found: list[StoredMessage]) -> dict[str, tuple[str, ...]]:

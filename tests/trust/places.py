@@ -14,7 +14,7 @@ from memctl.errors import NotFound, Uninitialised
 from memctl.model import MemoryKey
 from memctl.registry import make_store, parse, store_class
 from memctl.store import Features, OpenMode
-from memctl.stores.sql.agentscope2_tables import METADATA
+from memctl.stores.agentscope2.tables import METADATA
 from memctl.testing import drive
 from memctl.testing.samples import Sample
 from tests.support.servers.pool import Servers

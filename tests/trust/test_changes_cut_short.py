@@ -23,7 +23,7 @@ import redis
 from typer.testing import Result
 
 from memctl.model import MemoryKey
-from memctl.stores.redis.edit import Editor
+from memctl.stores.agentscope1.redis.edit import Editor
 from memctl.testing import Place, samples
 from memctl.testing.samples import Style, entry
 from tests.support.backends import new_place, place_at
@@ -143,7 +143,7 @@ def test_change_redis_ends_the_connections(
 
     with monkeypatch.context() as patched:
         patched.setattr(Editor, "_attempt", cut)
-        patched.setattr("memctl.stores.redis.edit._TOGETHER", 1)
+        patched.setattr("memctl.stores.agentscope1.redis.edit._TOGETHER", 1)
         name, done = partly(run, place, before)
     assert len(done) == 2
     finishes_and_goes_back(run, place, before, name)

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from typer.testing import Result
 
-from memctl.stores.files import temporary_folder
+from memctl.storekit.files import temporary_folder
 from memctl.testing import samples
 from tests.support.cli import fill, report
 from tests.support.servers.pool import Servers

@@ -17,8 +17,8 @@ from memctl.model import Change, MemoryKey, Page
 from memctl.registry import parse
 from memctl.selection import Selection
 from memctl.store import OpenMode
-from memctl.stores.redis.edit import Editor
-from memctl.stores.redis.store import RedisMemoryStore
+from memctl.stores.agentscope1.redis.edit import Editor
+from memctl.stores.agentscope1.redis.store import RedisMemoryStore
 from tests.support.agentscope import PYTHON, AgentScope
 from tests.support.servers.pool import Servers, start
 from tests.trust.operator import Operator

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memctl import jsonio
-from memctl.stores.agentscope2 import (
+from memctl.stores.agentscope2.session import (
     Comparison,
     InContext,
     NotASession,

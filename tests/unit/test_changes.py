@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memctl.model import Change, StoredMessage
-from memctl.stores.edits import ChangeMatcher, Drop, Keep, Mark, Put
+from memctl.storekit.edits import ChangeMatcher, Drop, Keep, Mark, Put
 
 MARKS = st.lists(st.sampled_from(["hint", "compressed", "a"]), max_size=3, unique=True).map(tuple)
 SIZES = st.integers(1, 5)

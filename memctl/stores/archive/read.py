@@ -26,6 +26,7 @@ from memctl.model import (
     StoredMessage,
 )
 from memctl.selection import Selection
+from memctl.storekit.batching import PageBuilder
 from memctl.stores.archive.compression import DAMAGE, SNIFFED, decompressed
 from memctl.stores.archive.format import (
     LARGEST_RECORD,
@@ -43,7 +44,6 @@ from memctl.stores.archive.format import (
     read_header,
     read_memory,
 )
-from memctl.stores.batching import PageBuilder
 
 _BLOCK = 256 * 1024
 """Larger ones go back to the system when they are done with, and cost more than they spare."""

@@ -29,6 +29,9 @@ from memctl.model import (
 )
 from memctl.selection import Selection
 from memctl.store import Features, OpenMode, Store
+from memctl.storekit.batching import edit_size, grouped, grouped_async, page_size
+from memctl.storekit.catalog import IdSet, count
+from memctl.storekit.files import AtomicFile, recognise, system_errors
 from memctl.stores.archive.compression import SNIFFED, Sink, compressed, extension_of
 from memctl.stores.archive.format import ArchiveWriter, Line, entries, outlines
 from memctl.stores.archive.read import ArchiveContents, MemorySections, headers, read_pages, verify
@@ -39,9 +42,6 @@ from memctl.stores.archive.write import (
     NewArchive,
     copy_without,
 )
-from memctl.stores.batching import edit_size, grouped, grouped_async, page_size
-from memctl.stores.catalog import IdSet, count
-from memctl.stores.files import AtomicFile, recognise, system_errors
 
 T = TypeVar("T")
 

@@ -23,6 +23,8 @@ from memctl.model import (
     WriteMode,
     WriteResult,
 )
+from memctl.storekit.edits import ChangeMatcher, Drop, Keep, Mark, Put, Step, is_same_text
+from memctl.storekit.files import system_errors
 from memctl.stores.archive.format import (
     MESSAGE,
     ArchiveWriter,
@@ -36,8 +38,6 @@ from memctl.stores.archive.format import (
     with_marks,
 )
 from memctl.stores.archive.read import ArchiveContents, MemorySections, uncut
-from memctl.stores.edits import ChangeMatcher, Drop, Keep, Mark, Put, Step, is_same_text
-from memctl.stores.files import system_errors
 
 _PIECE = 1024 * 1024
 _MADE = "made"

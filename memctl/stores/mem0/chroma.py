@@ -14,6 +14,7 @@ from memctl import jsonio
 from memctl.errors import BadData, MemctlError, Unavailable, UsageError
 from memctl.location import same_file, visible
 from memctl.store import OpenMode
+from memctl.storekit.simple import Rejected
 from memctl.stores.mem0.config import Mem0Config
 from memctl.stores.mem0.vectors import (
     Record,
@@ -23,7 +24,6 @@ from memctl.stores.mem0.vectors import (
     check_vectors,
     not_there,
 )
-from memctl.stores.simple import Rejected
 
 _SOME = 500
 _OPENING = Lock()

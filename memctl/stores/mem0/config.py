@@ -15,7 +15,7 @@ from memctl import jsonio, system
 from memctl.errors import BadData, UsageError
 from memctl.location import visible
 from memctl.model import Embedding
-from memctl.stores.files import system_errors
+from memctl.storekit.files import system_errors
 
 PROVIDERS = ("qdrant", "faiss", "chroma", "pgvector")
 """The vector stores that memctl opens."""

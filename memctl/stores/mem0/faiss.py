@@ -27,8 +27,8 @@ from memctl.errors import BadData, Busy, Lost
 from memctl.json_stream import Cursor
 from memctl.location import same_file, visible
 from memctl.store import OpenMode
-from memctl.stores.facts import decoded, encoded
-from memctl.stores.files import TEMPORARY_PREFIX, AtomicFile, sync_folder, system_errors
+from memctl.storekit.facts import decoded, encoded
+from memctl.storekit.files import TEMPORARY_PREFIX, AtomicFile, sync_folder, system_errors
 from memctl.stores.mem0.config import Mem0Config
 from memctl.stores.mem0.vectors import (
     Record,

@@ -19,7 +19,7 @@ from memctl import jsonio
 from memctl.errors import BadData, Unavailable
 from memctl.location import visible
 from memctl.model import MemoryKey
-from memctl.stores.files import system_errors
+from memctl.storekit.files import system_errors
 from memctl.stores.mem0.vectors import Turns
 
 _BUSY_SECONDS = 30.0

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from memctl.model import MemoryKey
-from memctl.stores.facts import decoded, encoded
+from memctl.storekit.facts import decoded, encoded
 from memctl.stores.mem0.vectors import Record
 
 LINKED = "linked_memory_ids"

@@ -14,6 +14,7 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 import asyncpg
 
 from memctl import jsonio
+from memctl.engines.sql.pooler import PooledConnection, is_pooled, pooler_error
 from memctl.errors import (
     BadData,
     Busy,
@@ -24,7 +25,8 @@ from memctl.errors import (
 )
 from memctl.location import visible
 from memctl.store import OpenMode
-from memctl.stores.locks import busy
+from memctl.storekit.locks import busy
+from memctl.storekit.simple import Rejected
 from memctl.stores.mem0.config import Mem0Config
 from memctl.stores.mem0.vectors import (
     Record,
@@ -36,8 +38,6 @@ from memctl.stores.mem0.vectors import (
     not_there,
     values,
 )
-from memctl.stores.pooler import PooledConnection, is_pooled, pooler_error
-from memctl.stores.simple import Rejected
 
 _CONNECT_SECONDS = 15
 _SOME = 500

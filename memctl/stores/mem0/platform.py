@@ -26,8 +26,8 @@ from memctl.location import Location, visible
 from memctl.model import MemoryKey, ServiceHit, StoredMessage
 from memctl.selection import Selection
 from memctl.store import Features, OpenMode, searched_text
-from memctl.stores.facts import FactEntry, FactStore, LoadedFact
-from memctl.stores.simple import Rejected
+from memctl.storekit.facts import FactEntry, FactStore, LoadedFact
+from memctl.storekit.simple import Rejected
 
 NOTE = "memctl"
 """The name in the metadata under which memctl keeps what the Platform has no field for."""

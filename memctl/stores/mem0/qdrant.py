@@ -26,7 +26,7 @@ from memctl import jsonio, system
 from memctl.errors import BadData, Busy, Unavailable, UsageError
 from memctl.location import same_file, visible
 from memctl.store import OpenMode
-from memctl.stores.files import AtomicFile, system_errors
+from memctl.storekit.files import AtomicFile, system_errors
 from memctl.stores.mem0.config import Mem0Config
 from memctl.stores.mem0.history import transaction
 from memctl.stores.mem0.vectors import (

@@ -33,14 +33,14 @@ from memctl.model import (
 from memctl.selection import Selection
 from memctl.store import Features, Maintenance, Note, OpenMode
 from memctl.store import Record as Repair
-from memctl.stores.facts import FactEntry, FactStore, LoadedFact
-from memctl.stores.locks import FileLock, stand_in
+from memctl.storekit.facts import FactEntry, FactStore, LoadedFact
+from memctl.storekit.locks import FileLock, stand_in
+from memctl.storekit.simple import Rejected
 from memctl.stores.mem0.config import Mem0Config, read
 from memctl.stores.mem0.history import History, Row, is_row
 from memctl.stores.mem0.links import LINKED, Links, linked, scope_of
 from memctl.stores.mem0.pgvector import PgvectorTables
 from memctl.stores.mem0.vectors import Record, VectorStore
-from memctl.stores.simple import Rejected
 
 _SCOPE = ("user_id", "run_id", "agent_id")
 """The fields of a payload that name its scope, in the order of ``MemoryKey``."""

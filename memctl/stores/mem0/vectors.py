@@ -15,8 +15,8 @@ from memctl.concurrency import in_thread
 from memctl.errors import BadData, NotFound
 from memctl.location import visible
 from memctl.store import OpenMode
+from memctl.storekit.simple import Rejected
 from memctl.stores.mem0.config import Mem0Config
-from memctl.stores.simple import Rejected
 
 T = TypeVar("T")
 

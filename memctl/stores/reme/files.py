@@ -22,12 +22,12 @@ from memctl.location import Location, same_file, visible
 from memctl.model import Embedding, MemoryKey, StoredMessage
 from memctl.selection import Selection
 from memctl.store import OpenMode
-from memctl.stores.facts import FactEntry, FactStore, LoadedFact
-from memctl.stores.files import system_errors
-from memctl.stores.folder import Folder
+from memctl.storekit.facts import FactEntry, FactStore, LoadedFact
+from memctl.storekit.files import system_errors
+from memctl.storekit.folder import Folder
+from memctl.storekit.simple import Rejected
 from memctl.stores.reme.layouts import collections, vectors_folder
 from memctl.stores.reme.nodes import WHEN, BadNode, Nodes3
-from memctl.stores.simple import Rejected
 
 SUFFIX = ".json"
 DEFAULT = "reme"

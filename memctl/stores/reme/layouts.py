@@ -10,7 +10,7 @@ from pathlib import Path
 from memctl import system
 from memctl.errors import UsageError
 from memctl.location import visible
-from memctl.stores.files import system_errors
+from memctl.storekit.files import system_errors
 
 VAULT, FILES, LINES = "vault", "0.3", "0.2"
 """The values of ``?layout=``: ReMe 0.4's vault, and the vector stores of 0.3 and 0.2."""

@@ -39,11 +39,11 @@ from memctl.model import (
 from memctl.selection import Selection
 from memctl.spool import ItemSpool
 from memctl.store import Maintenance, OpenMode
-from memctl.stores.facts import FactEntry, FactStore, LoadedFact
-from memctl.stores.files import AtomicFile, sync_folder, system_errors
-from memctl.stores.folder import Folder
+from memctl.storekit.facts import FactEntry, FactStore, LoadedFact
+from memctl.storekit.files import AtomicFile, sync_folder, system_errors
+from memctl.storekit.folder import Folder
+from memctl.storekit.simple import Rejected
 from memctl.stores.reme.nodes import WHEN, BadNode, Nodes2
-from memctl.stores.simple import Rejected
 
 SUFFIX = ".jsonl"
 _LOOKED_AT = 50

@@ -24,7 +24,7 @@ import orjson
 from memctl import jsonio
 from memctl.dialects.fact import FIELDS, build, decode_vector, encode_vector
 from memctl.model import MemoryKey, StoredMessage
-from memctl.stores.simple import Rejected
+from memctl.storekit.simple import Rejected
 
 Json = dict[str, Any]
 _NUMBERS = re.compile(rb'"vector":\s*(\[[^\[\]{}"\\]*\])')

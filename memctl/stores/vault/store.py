@@ -29,9 +29,9 @@ from memctl.location import Location, visible
 from memctl.model import MemoryKey, StoredMessage
 from memctl.selection import Selection
 from memctl.store import Maintenance, OpenMode
-from memctl.stores.facts import FactEntry, FactStore, LoadedFact
-from memctl.stores.folder import Folder, FoundFile
-from memctl.stores.simple import Rejected
+from memctl.storekit.facts import FactEntry, FactStore, LoadedFact
+from memctl.storekit.folder import Folder, FoundFile
+from memctl.storekit.simple import Rejected
 from memctl.stores.vault import markdown
 from memctl.stores.vault.check import VaultMaintenance
 

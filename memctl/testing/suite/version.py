@@ -8,8 +8,8 @@ import pytest
 
 from memctl.model import Memory, MemoryKey, WriteMode
 from memctl.store import Store
-from memctl.stores.edits import Snapshot
-from memctl.stores.simple import SimpleStore
+from memctl.storekit.edits import Snapshot
+from memctl.storekit.simple import SimpleStore
 from memctl.testing import samples
 from memctl.testing.backend import Place
 from memctl.testing.drive import (

@@ -15,7 +15,7 @@ import typer
 
 import memctl
 from memctl import Features, Memory, MemoryKey, OpenMode, Snapshot, StoredMessage, StoreSpec
-from memctl.stores.files import AtomicFile, system_errors
+from memctl.storekit.files import AtomicFile, system_errors
 
 
 class LinesStore(memctl.SimpleStore):

@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlsplit
 
 import memctl
 from memctl import Embedding, FactEntry, LoadedFact, MemoryKey, OpenMode, StoredMessage, StoreSpec
-from memctl.stores.files import AtomicFile, system_errors
+from memctl.storekit.files import AtomicFile, system_errors
 
 DIMENSIONS = 8
 

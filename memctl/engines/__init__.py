@@ -1,0 +1,1 @@
+"""Technology that stores use; it knows no layout."""

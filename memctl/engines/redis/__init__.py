@@ -1,0 +1,1 @@
+"""Redis: servers, pipelines, locks, memories that are written whole."""

@@ -1,0 +1,431 @@
+"""Setting aside the damaged messages of memories that are read whole, and putting them back.
+
+A message is an item of a list of Redis, or of an array in a JSON text.  What is watched is planned,
+noted and then changed in one transaction; where an agent was faster, all that begins anew.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import (
+    AsyncGenerator,
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from contextlib import aclosing
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from memctl import jsonio
+from memctl.engines.redis.pipeline import WRONG_TYPE, Command, Pipeline, in_thread
+from memctl.errors import BadData, Lost, UsageError
+from memctl.model import Finding, MemoryKey
+from memctl.selection import Selection
+from memctl.store import Maintenance, Note, Record
+from memctl.storekit import quarantine
+from memctl.storekit.quarantine import ItemScan
+from memctl.storekit.simple import Rejected
+from memctl.stores.agentscope1.redis.snapshot import ABSENT
+
+if TYPE_CHECKING:
+    from memctl.engines.redis.whole import MemoryPlace, WholeMemoryStore
+
+REPAIRS = frozenset({quarantine.CODE})
+
+_TRIES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class MessageArray:
+    """The messages of a memory in one value: a list, or an array at a path of a JSON text."""
+
+    key: bytes
+    field: bytes | None = None
+    """The field of a hash that holds the text."""
+    path: tuple[str, ...] | None = None
+    """None for a list."""
+    newest_first: bool = False
+    """New messages come before the others of the list."""
+
+
+class _Noted(NamedTuple):
+    """What was taken out of an array, as records have it: its number is that in the memory."""
+
+    array: int
+    sound: int
+    texts: list[str]
+    """The items of a list; or one text that was cut out of another."""
+    items: int
+    expires: int | None
+
+
+@dataclass(slots=True)
+class _Plan:
+    """The commands that change a memory, what is noted of them, and how much they change."""
+
+    commands: list[Command]
+    record: Record
+    count: int = 0
+
+
+class WholeMaintenance(Maintenance):
+    """The repair of memories that are read whole: what is damaged of them is set aside.
+
+    A value that is no JSON stays: nobody can tell where a message ends there.
+    """
+
+    store: WholeMemoryStore
+
+    async def repair(self, code: str, where: Selection, note: Note) -> int:
+        repairs = self.store.features.repairs
+        if code not in repairs:
+            raise UsageError(f"{code} cannot be repaired here", f"known: {sorted(repairs)}")
+        count = 0
+        async with self.store.server.pipeline() as pipeline:
+            places = await in_thread(pipeline, partial(self.store.places, pipeline, where))
+            for place in places:
+                if not where.has_key(place.memory):
+                    continue
+                is_damaged = partial(_is_damaged, self.store, pipeline, place)
+                if not await in_thread(pipeline, is_damaged):
+                    continue
+                if code == quarantine.WRONG_KEY:
+                    plan = partial(_taking_keys, pipeline, self.store.types(place))
+                else:
+                    plan = partial(_changing, pipeline, self.store.arrays(place), None)
+                count += await _change(pipeline, code, place.memory, plan, note)
+        return count
+
+    async def revert(self, records: AsyncGenerator[Record], note: Note) -> int:
+        undone = 0
+        async with self.store.server.pipeline() as pipeline, aclosing(records):
+            async for record in records:
+                key = MemoryKey(record["user"], record["session"], record["part"])
+                plan = partial(_reverting, pipeline, record)
+                undone += await _change(pipeline, record["code"], key, plan, note)
+        return undone
+
+
+def damage_of(
+    store: WholeMemoryStore, pipeline: Pipeline, place: MemoryPlace, error: BadData
+) -> list[Finding]:
+    """Return the findings of a memory that is damaged: what can be set aside, or else all of it."""
+    found: list[Finding] = []
+    names: list[str] = []
+    count = 0
+    for array in store.arrays(place):
+        if (scan := _Value(pipeline, array).scan()) is not None:
+            names += (f"{_name(array)}[{cut.index}]" for cut in scan.cuts)
+            count += scan.items
+    if count:
+        found.append(quarantine.finding(place.memory, count, names, error.message))
+    if wrong := _of_wrong_type(pipeline, store.types(place)):
+        keys = tuple(map(quarantine.to_text, wrong))
+        found.append(Finding(quarantine.WRONG_KEY, place.memory, len(wrong), keys))
+    return found or [Finding(store.damage_code, place.memory, detail=error.message)]
+
+
+def _is_damaged(store: WholeMemoryStore, pipeline: Pipeline, place: MemoryPlace) -> bool:
+    try:
+        store.fetch(pipeline, place)
+    except Rejected:
+        return False
+    except BadData:
+        return True
+    return False
+
+
+async def _change(
+    pipeline: Pipeline, code: str, key: MemoryKey, make: Callable[[], _Plan], note: Note
+) -> int:
+    """Note and carry out a plan, which is made anew where others were faster; return its count.
+
+    Raises:
+        Lost: others change the memory all the time.
+        Unavailable: the server refuses a command.
+    """
+    for _ in range(_TRIES):
+        plan = await in_thread(pipeline, make)
+        if not plan.commands:
+            await in_thread(pipeline, partial(pipeline.execute, [(b"UNWATCH",)]))
+            return 0
+        await note(quarantine.record_of(key, code, part=key.part, **plan.record))
+        if await in_thread(pipeline, partial(pipeline.commit, plan.commands)):
+            return plan.count
+    raise Lost(
+        f"an agent keeps changing {key}", "run again for the rest; what was repaired is complete"
+    )
+
+
+def _reverting(pipeline: Pipeline, record: Record) -> _Plan:
+    """Watch what a record is about, and return what undoes it, or does it again."""
+    if "types" in record:
+        types = {quarantine.to_bytes(key): kind.encode() for key, kind in record["types"].items()}
+        if "values" in record:
+            return _putting_keys(pipeline, types, record["values"])
+        return _taking_keys(pipeline, types)
+    noted = record.get("cuts")
+    cuts = None if noted is None else [_Noted(*one) for one in noted]
+    return _changing(pipeline, [_array(one) for one in record["arrays"]], cuts)
+
+
+# Keys of another type
+
+
+def _of_wrong_type(pipeline: Pipeline, types: Mapping[bytes, bytes]) -> list[bytes]:
+    """Return the keys of another type, but for those that may be the record of another session."""
+    kinds = pipeline.execute((b"TYPE", key) for key in types)
+    pairs = zip(types.items(), kinds, strict=True)
+    wrong = [(key, kind) for (key, right), kind in pairs if kind not in (right, b"none")]
+    return [key for key, kind in wrong if kind != b"string" or not holds_object(pipeline, key)]
+
+
+def holds_object(pipeline: Pipeline, key: bytes) -> bool:
+    """Return whether a key holds a JSON object."""
+    [text] = pipeline.execute([(b"GET", key)], tolerate=WRONG_TYPE)
+    return isinstance(text, bytes) and quarantine.is_object(text)
+
+
+def _described_types(types: Mapping[bytes, bytes]) -> Record:
+    return {quarantine.to_text(key): kind.decode() for key, kind in types.items()}
+
+
+def _taking_keys(pipeline: Pipeline, types: Mapping[bytes, bytes]) -> _Plan:
+    """Watch keys, and return the plan that takes away those of another type."""
+    pipeline.execute([(b"WATCH", *types)] if types else [])
+    keys, values = [], []
+    for key in _of_wrong_type(pipeline, types):
+        dump, ttl = pipeline.execute([(b"DUMP", key), (b"PTTL", key)])
+        if dump is not None and ttl != ABSENT:  # else it has expired meanwhile
+            keys.append(key)
+            values.append([quarantine.to_text(key), dump.hex(), _deadline(ttl)])
+    record = {"types": _described_types(types), "values": values}
+    return _Plan([(b"UNLINK", *keys)] if keys else [], record, len(keys))
+
+
+def _putting_keys(
+    pipeline: Pipeline, types: Mapping[bytes, bytes], values: Sequence[tuple[str, str, int | None]]
+) -> _Plan:
+    """Watch keys, and return the plan that restores those that are not there and still live."""
+    pipeline.execute([(b"WATCH", *types)])
+    plan = _Plan([], {"types": _described_types(types)})
+    for name, dump, expires in values:
+        key = quarantine.to_bytes(name)
+        [exists] = pipeline.execute([(b"EXISTS", key)])
+        if exists or (expires is not None and expires <= _now()):
+            continue
+        plan.commands.append((b"RESTORE", key, b"0", bytes.fromhex(dump)))
+        if expires is not None:
+            plan.commands.append((b"PEXPIREAT", key, b"%d" % expires))
+        plan.count += 1
+    return plan
+
+
+def _now() -> int:
+    return round(time.time() * 1000)
+
+
+def _deadline(ttl: int) -> int | None:
+    """Return when a PTTL is over, in milliseconds since 1970; None for never."""
+    return _now() + ttl if ttl >= 0 else None
+
+
+# Messages
+
+
+def _changing(
+    pipeline: Pipeline, arrays: Sequence[MessageArray], cuts: Sequence[_Noted] | None
+) -> _Plan:
+    """Watch the values, and return the plan that puts back the cuts, or takes out the damage.
+
+    What is noted of the first says that the damage is to be taken out again.
+    """
+    pipeline.execute([(b"WATCH", *{array.key for array in arrays})])
+    plan = _Plan([], {"arrays": [_described(one) for one in arrays]})
+    if cuts is None:
+        plan.record["cuts"] = []
+    for number, array in enumerate(arrays):
+        value = _Value(pipeline, array)
+        if cuts is None:
+            value.take_out(number, plan)
+        else:
+            value.put_back([cut for cut in cuts if cut.array == number], plan)
+    return plan
+
+
+class _Value:
+    """The value of an array, as it is at this moment."""
+
+    def __init__(self, pipeline: Pipeline, array: MessageArray) -> None:
+        self._array = array
+        if array.path is None:
+            get: Command = (b"LRANGE", array.key, b"0", b"-1")
+        elif array.field is None:
+            get = (b"GET", array.key)
+        else:
+            get = (b"HGET", array.key, array.field)
+        found, ttl = pipeline.execute([get, (b"PTTL", array.key)], tolerate=WRONG_TYPE)
+        self._expires = _deadline(ttl)
+        self._items: list[bytes] | None = found if isinstance(found, list) else None
+        self._text: bytes | None = found if isinstance(found, bytes) else None
+        self._opening = 0
+        if self._items is not None and array.newest_first:
+            self._items.reverse()
+
+    def scan(self, wanted: Collection[int] = ()) -> ItemScan | None:
+        """Return the items; None where there is no such array."""
+        if self._items is not None:
+            scan = ItemScan(wanted)
+            for at, item in enumerate(self._items):
+                scan.take(at, at + 1, is_sound=quarantine.is_object(item))
+            return scan.finish()
+        if self._text is None or self._array.path is None:
+            return None
+        try:
+            found = quarantine.scan_text(self._text, self._array.path, wanted)
+        except ValueError:  # no JSON at all
+            return None
+        if found is None:
+            return None
+        self._opening, scan = found
+        try:
+            jsonio.loads(self._spliced((cut.start, cut.end, b"") for cut in scan.cuts))
+        except ValueError:  # not without them, either
+            return None
+        return scan
+
+    # Taking out
+
+    def take_out(self, number: int, plan: _Plan) -> None:
+        """Plan to take out what is damaged."""
+        scan = self.scan()
+        if scan is None or not scan.cuts:
+            return
+        for cut in scan.cuts:
+            texts = [quarantine.to_text(one) for one in self._of(cut.start, cut.end)]
+            plan.record["cuts"].append(_Noted(number, cut.sound, texts, cut.items, self._expires))
+        spans = [(cut.start, cut.end) for cut in scan.cuts]
+        if self._text is not None:
+            plan.commands.append(self._setting((start, end, b"") for start, end in spans))
+        else:
+            plan.commands += self._removing(spans)
+        plan.count += scan.items
+
+    def _of(self, start: int, end: int) -> list[bytes]:
+        """Return the items of a list between two places, or what a text has there."""
+        if self._items is not None:
+            return self._items[start:end]
+        return [(self._text or b"")[start:end]]
+
+    def _spliced(self, splices: Iterable[tuple[int, int, bytes]]) -> bytes:
+        """Return the text with these changes, which are in order."""
+        text = self._text or b""
+        pieces: list[bytes] = []
+        at = 0
+        for start, end, new in splices:
+            pieces += (text[at:start], new)
+            at = end
+        return b"".join([*pieces, text[at:]])
+
+    def _setting(self, splices: Iterable[tuple[int, int, bytes]]) -> Command:
+        """Return the command that sets the text with these changes."""
+        text = self._spliced(splices)
+        if self._array.field is None:
+            return (b"SET", self._array.key, text, b"KEEPTTL")
+        return (b"HSET", self._array.key, self._array.field, text)
+
+    def _removing(self, spans: Sequence[tuple[int, int]]) -> Iterator[Command]:
+        """Yield the commands that remove items of a list."""
+        key, token = self._array.key, secrets.token_bytes(16)
+        for start, end in spans:
+            for at in range(start, end):
+                yield (b"LSET", key, self._index(at), token)
+        yield (b"LREM", key, b"0", token)
+
+    def _index(self, at: int) -> bytes:
+        """Return the index in Redis of a place in the order of time, whatever comes behind it."""
+        return b"%d" % (-1 - at if self._array.newest_first else at)
+
+    # Putting back
+
+    def put_back(self, cuts: Sequence[_Noted], plan: _Plan) -> None:
+        """Plan to put back what was taken out, but for what is there."""
+        if self._array.path is not None and self._text is None:
+            return  # the memory is gone
+        if self._array.path is None and self._items is None:
+            return  # somebody has put another kind of value there
+        scan = self.scan({cut.sound for cut in cuts})
+        if scan is None:
+            return
+        there = [(cut.sound, self._of(cut.start, cut.end)) for cut in scan.cuts]
+        back = []
+        for cut in cuts:
+            texts = [quarantine.to_bytes(text) for text in cut.texts]
+            if not any(sound == cut.sound and self._has(some, texts) for sound, some in there):
+                back.append((cut, texts))
+        if not back:
+            return
+        plan.count += sum(cut.items for cut, _ in back)
+        if self._text is not None:
+            some = [(cut.sound, texts[0]) for cut, texts in back]
+            places = scan.insertions(some, self._opening)
+            plan.commands.append(self._setting((at, at, text) for at, text in places))
+            return
+        by_place: dict[int, list[bytes]] = {}
+        for cut, texts in back:
+            by_place.setdefault(scan.place(cut.sound, 0), []).extend(texts)
+        for at, texts in sorted(by_place.items(), reverse=True):
+            plan.commands += self._inserting(at, texts)
+        expires = back[0][0].expires
+        if not self._items and expires is not None:
+            plan.commands.append((b"PEXPIREAT", self._array.key, b"%d" % expires))
+
+    def _has(self, some: list[bytes], texts: list[bytes]) -> bool:
+        """Return whether what is there has the texts in it."""
+        if self._items is None:
+            return quarantine.bare(texts[0]) in some[0]
+        return any(some[at : at + len(texts)] == texts for at in range(len(some)))
+
+    def _inserting(self, at: int, texts: list[bytes]) -> Iterator[Command]:
+        """Yield the commands that put items into a list at a place in the order of time."""
+        key, items, newest_first = self._array.key, self._items or [], self._array.newest_first
+        if at == len(items):
+            yield (b"LPUSH" if newest_first else b"RPUSH", key, *texts)
+            return
+        token = secrets.token_bytes(16)  # stands for the item at that place meanwhile
+        yield (b"LSET", key, self._index(at), token)
+        for text in texts:
+            yield (b"LINSERT", key, b"AFTER" if newest_first else b"BEFORE", token, text)
+        yield (b"LSET", key, self._index(at + len(texts)), items[at])
+
+
+def _described(array: MessageArray) -> Record:
+    """Return an array as records have it."""
+    return {
+        "key": quarantine.to_text(array.key),
+        "field": None if array.field is None else quarantine.to_text(array.field),
+        "path": array.path,
+        "newest_first": array.newest_first,
+    }
+
+
+def _array(record: Record) -> MessageArray:
+    key, field, path = quarantine.to_bytes(record["key"]), record["field"], record["path"]
+    return MessageArray(
+        key,
+        None if field is None else quarantine.to_bytes(field),
+        None if path is None else tuple(path),
+        record["newest_first"],
+    )
+
+
+def _name(array: MessageArray) -> str:
+    names = [quarantine.to_text(array.key)]
+    names += [] if array.field is None else [quarantine.to_text(array.field)]
+    return ".".join([*names, *(array.path or ())])

@@ -1,0 +1,244 @@
+"""Messages that other frameworks keep in Redis, in a list for each session.
+
+Sources: ``chat_message_histories/redis.py`` of langchain-community 0.4.2, which pushes the newest
+message to the front, and ``extensions/memory/redis_session.py`` of openai-agents 0.24, which has a
+hash and a counter besides.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar
+
+from memctl import jsonio
+from memctl.dialects.langchain import LANGCHAIN
+from memctl.dialects.openai_agents import OpenAIAgents
+from memctl.dialects.rows import EXTRA, METADATA, TIME, RowDialect
+from memctl.dialects.view import NOTES
+from memctl.engines.redis.arrays import REPAIRS, MessageArray
+from memctl.engines.redis.pipeline import WRONG_TYPE, Command, Pipeline, scan
+from memctl.engines.redis.text import decode, encode, encode_or_none, escape
+from memctl.engines.redis.whole import Held, MemoryPlace, WholeMemoryStore
+from memctl.errors import BadData
+from memctl.location import Location, visible
+from memctl.model import Memory, MemoryKey, StoredMessage
+from memctl.selection import Selection
+from memctl.store import Features, OpenMode
+from memctl.storekit.edits import Snapshot
+from memctl.storekit.simple import Rejected, not_owned
+
+_TOGETHER = 1000
+"""The values that one command pushes."""
+
+
+class ListStore(WholeMemoryStore):
+    """A list of JSON texts for each session; its users are not named.
+
+    ``?prefix=`` is the beginning of the keys, as the framework takes it; ``?owner=`` is the user of
+    all.
+    """
+
+    features = Features(
+        marks=frozenset(),
+        ttl=True,
+        duplicate_ids=True,
+        session_owners=True,
+        parallel=True,
+        repairs=REPAIRS,
+    )
+    rows: ClassVar[RowDialect]
+    start: ClassVar[str]
+    """The beginning of the keys, where the framework is told no other."""
+    end: ClassVar[bytes] = b""
+    """The end of the key of a list."""
+    newest_first: ClassVar[bool] = False
+    spaces: ClassVar[bool] = True
+    """True where the framework writes JSON with spaces."""
+
+    def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
+        super().__init__(location, mode)
+        self.dialect = self.rows
+        self._start = encode(self.server.prefix or self.start)
+        self._owner = location.options.get("owner", "")
+
+    # Names
+
+    def place_of(self, key: MemoryKey) -> MemoryPlace:
+        session = encode_or_none(key.session)
+        if key.user != self._owner:
+            raise Rejected("bad-name", not_owned("the keys", self._owner, key.user))
+        if session is None or key.part:
+            raise Rejected("bad-name", "the keys name a session in UTF-8, and no part")
+        return MemoryPlace(self._start + session + self.end, key, asked=True)
+
+    def places(self, pipeline: Pipeline, where: Selection) -> list[MemoryPlace]:
+        if where.keys is not None:
+            found = self.named(key for key in where.keys if where.has_key(key))
+        else:
+            pattern = escape(self._start) + b"*" + escape(self.end)
+            found = [
+                MemoryPlace(key, MemoryKey(self._owner, self._session(key)))
+                for key in set(scan(pipeline, pattern, b"list"))
+            ]
+        return sorted(found, key=lambda place: place.order)
+
+    def _session(self, key: bytes) -> str:
+        return decode(key.removeprefix(self._start).removesuffix(self.end))
+
+    def watched(self, place: MemoryPlace) -> Sequence[bytes]:
+        return (place.key,)
+
+    def arrays(self, place: MemoryPlace) -> Sequence[MessageArray]:
+        return (MessageArray(place.key, newest_first=self.newest_first),)
+
+    # Values
+
+    def fetch(self, pipeline: Pipeline, place: MemoryPlace) -> Held | None:
+        values, ttl = pipeline.execute(
+            [(b"LRANGE", place.key, b"0", b"-1"), (b"PTTL", place.key)], tolerate=WRONG_TYPE
+        )
+        if not isinstance(values, list) or not values:
+            return None
+        if self.newest_first:
+            values.reverse()
+        messages = [self._message(place, at, text) for at, text in enumerate(values)]
+        digest = hashlib.sha256(b"\0".join(values)).hexdigest()
+        expires = ttl / 1000 if ttl >= 0 else None
+        return Held(Memory(place.memory, ttl=expires, version=digest), messages)
+
+    def _message(self, place: MemoryPlace, at: int, text: bytes) -> StoredMessage:
+        try:
+            content = jsonio.loads(text)
+        except ValueError as error:
+            raise BadData(f"{_name(place)} holds no JSON at index {at}: {error}") from error
+        if not isinstance(content, dict):
+            raise BadData(f"{_name(place)} holds no JSON object at index {at}")
+        value = self.rows.unpack(content)
+        odd = b"NaN" in text or b"Infinity" in text
+        message = jsonio.dumps(value) if odd else jsonio.compact(value)
+        return StoredMessage(self.rows.message_id(value), message)
+
+    def _value(self, entry: StoredMessage) -> bytes:
+        """Return the text of a message as the framework stores it.
+
+        Raises:
+            Rejected: the list has no place for some of it.
+        """
+        value = jsonio.loads(entry.message)
+        kept = {NOTES} if self.rows.note_key else set()
+        fields = [EXTRA] if self.rows.notes_time else [TIME, EXTRA]
+        lost = [name for name in fields if value.get(name)]
+        lost += [name for name in value.get(METADATA) or () if name not in kept]
+        if entry.marks or lost:
+            what = "marks" if entry.marks else repr(lost[0])
+            text = f"the list has no place for {what}, which the message {entry.id!r} has"
+            raise Rejected("refused", text)
+        packed: Any = self.rows.pack(value)
+        separators = None if self.spaces else (",", ":")
+        return json.dumps(packed, separators=separators).encode()
+
+    def replacing(
+        self,
+        pipeline: Pipeline,  # noqa: ARG002 - what was read is enough
+        place: MemoryPlace,
+        old: Held | None,
+        new: Snapshot,
+        before: str = "",  # noqa: ARG002 - nothing is lost
+    ) -> list[Command]:
+        if not new.messages:
+            return self._unlinking(place)
+        there = len(old.messages) if old else 0
+        goes_on = old is not None and new.messages[:there] == old.messages
+        values = [self._value(entry) for entry in new.messages[there if goes_on else 0 :]]
+        commands: list[Command] = [] if goes_on or not old else [(b"UNLINK", place.key)]
+        push = b"LPUSH" if self.newest_first else b"RPUSH"
+        commands += [
+            (push, place.key, *values[start : start + _TOGETHER])
+            for start in range(0, len(values), _TOGETHER)
+        ]
+        commands += self._naming(place)
+        ttl = self.server.ttl_of(new.memory.ttl)
+        if ttl is None and old is not None and not goes_on:
+            ttl = self.server.ttl_of(old.memory.ttl)
+        if ttl is not None:
+            commands += [(b"PEXPIRE", key, b"%d" % ttl) for key in self._keys(place)]
+        return commands
+
+    def _keys(self, place: MemoryPlace) -> list[bytes]:
+        """Return all keys of a session."""
+        return [place.key]
+
+    def _naming(self, place: MemoryPlace) -> list[Command]:  # noqa: ARG002 - of most none
+        """Return the commands that keep what names a session."""
+        return []
+
+    def _unlinking(self, place: MemoryPlace) -> list[Command]:
+        return [(b"UNLINK", *self._keys(place))]
+
+    def removing(
+        self,
+        pipeline: Pipeline,  # noqa: ARG002
+        place: MemoryPlace,
+        old: Held,  # noqa: ARG002
+        before: str,  # noqa: ARG002
+    ) -> list[Command]:
+        return self._unlinking(place)
+
+    def erasing(
+        self,
+        pipeline: Pipeline,  # noqa: ARG002
+        place: MemoryPlace,
+        owner: MemoryKey,  # noqa: ARG002
+        old: Held | None,  # noqa: ARG002
+    ) -> list[Command]:
+        return self._unlinking(place)
+
+    def users(self, pipeline: Pipeline) -> Iterator[str]:  # noqa: ARG002 - none are named
+        return iter(())
+
+    def forgetting(self, pipeline: Pipeline, user: str) -> list[Command]:  # noqa: ARG002
+        return []
+
+
+def _name(place: MemoryPlace) -> str:
+    return f"the list {visible(decode(place.key))}"
+
+
+class LangChainListStore(ListStore):
+    """The lists of LangChain's ``RedisChatMessageHistory``."""
+
+    kind = "redis-langchain"
+    lock_name = "langchain"
+    dialect = rows = LANGCHAIN
+    start = "message_store:"
+    newest_first = True
+
+
+class OpenAIAgentsListStore(ListStore):
+    """The lists of the OpenAI Agents SDK's ``RedisSession``, each with a hash and a counter."""
+
+    kind = "redis-openai-agents"
+    lock_name = "openai-agents"
+    dialect = rows = OpenAIAgents()
+    start = "agents:session"
+    end = b":messages"
+    spaces = False
+
+    def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
+        super().__init__(location, mode)
+        self._start += b":"
+
+    def _keys(self, place: MemoryPlace) -> list[bytes]:
+        session = place.key.removesuffix(self.end)
+        return [place.key, session, session + b":counter"]
+
+    def _naming(self, place: MemoryPlace) -> list[Command]:
+        session, now = place.key.removesuffix(self.end), b"%d" % int(time.time())
+        name = encode(place.memory.session)
+        return [
+            (b"HSET", session, b"session_id", name, b"updated_at", now),
+            (b"HSETNX", session, b"created_at", now),
+        ]

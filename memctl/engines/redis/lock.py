@@ -1,0 +1,82 @@
+"""The lock of a store in Redis: a key that expires unless the run that set it extends it."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+from memctl.engines.redis.pipeline import Command, Pipeline, in_thread
+from memctl.engines.redis.text import encode
+from memctl.errors import MemctlError
+from memctl.storekit.locks import ServerLock
+
+if TYPE_CHECKING:
+    from memctl.engines.redis.server import RedisServer
+
+T = TypeVar("T")
+
+LEASE_SECONDS = 30.0
+"""Seconds after which the lock of a run that was killed ends."""
+
+
+class RedisLock(ServerLock):
+    """``{prefix}memctl:lock:{kind}``, a string: a random word, a space, and the owner's text.
+
+    No pattern of AgentScope's, and none of memctl's, finds a key of this name.  Only commands are
+    used that writing uses too, so that it needs no more of an ACL than writing does.
+    """
+
+    def __init__(self, server: RedisServer, kind: str, warnings: list[str]) -> None:
+        """Take ``kind``, which differs between stores that may share a prefix."""
+        super().__init__(server.label, warnings)
+        self.period = LEASE_SECONDS / 3
+        self.hint = (
+            "wait for it to end, or stop it; "
+            f"the lock of a run that was killed ends by itself within {LEASE_SECONDS:.0f} seconds"
+        )
+        self._server = server
+        self._key = encode(f"{server.prefix}memctl:lock:{kind}")
+        self._lease = b"%d" % round(LEASE_SECONDS * 1000)
+        self._word = secrets.token_hex(16)
+
+    @property
+    def _value(self) -> bytes:
+        return f"{self._word} {self.owner}".encode(errors="replace")
+
+    async def attempt(self) -> str | None:
+        return await self._run(self._attempt)
+
+    async def stay(self) -> bool:
+        await asyncio.sleep(self.period)
+        return await self._run(partial(self._if_ours, (b"PEXPIRE", self._key, self._lease)))
+
+    async def let_go(self) -> None:
+        with suppress(MemctlError):  # what cannot be removed expires by itself
+            await self._run(partial(self._if_ours, (b"UNLINK", self._key)))
+
+    async def _run(self, call: Callable[[Pipeline], T]) -> T:
+        async with self._server.pipeline() as pipeline:
+            return await in_thread(pipeline, partial(call, pipeline))
+
+    def _attempt(self, pipeline: Pipeline) -> str | None:
+        _, held = pipeline.execute([(b"WATCH", self._key), (b"GET", self._key)])
+        other = (held or b"").decode(errors="replace").partition(" ")[2]
+        if held is not None and other != self.owner:
+            pipeline.execute([(b"UNWATCH",)])
+            return other
+        put = (b"SET", self._key, self._value, b"PX", self._lease)
+        *_, done = pipeline.execute([(b"MULTI",), put, (b"EXEC",)])
+        return None if done is not None else ""
+
+    def _if_ours(self, command: Command, pipeline: Pipeline) -> bool:
+        """Run the command if the key is ours; return whether it was run."""
+        _, held = pipeline.execute([(b"WATCH", self._key), (b"GET", self._key)])
+        if held != self._value:
+            pipeline.execute([(b"UNWATCH",)])
+            return False
+        *_, done = pipeline.execute([(b"MULTI",), command, (b"EXEC",)])
+        return done is not None

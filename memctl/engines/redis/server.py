@@ -1,0 +1,418 @@
+"""A Redis server: its URL, its connections, and its errors in memctl's words."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import socket
+import threading
+from collections.abc import AsyncGenerator, Callable, Mapping
+from concurrent.futures import Future
+from contextlib import asynccontextmanager, suppress
+from typing import Any, TypeVar
+from urllib.parse import parse_qs, urlsplit
+
+import redis
+from redis import exceptions
+
+from memctl import system
+from memctl.engines.redis.lock import RedisLock
+from memctl.engines.redis.pipeline import Pipeline, driver_socket, error_code, in_thread
+from memctl.errors import Lost, MemctlError, NotFound, Unavailable, UsageError
+from memctl.location import Location
+
+T = TypeVar("T")
+
+_OLDEST = (6, 2)
+
+
+class RedisServer:
+    """A Redis database, as a location names it.
+
+    ``prefix`` and ``ttl`` are the options of the location, ``ttl`` in milliseconds.
+    """
+
+    def __init__(self, location: Location, environ: Mapping[str, str] = os.environ) -> None:
+        """Read the location; connect to nothing.
+
+        Raises:
+            UsageError: the URL or an option is wrong.
+        """
+        self.label = location.label
+        self.prefix = location.options.get("prefix", "")
+        self.ttl = parse_ttl(location.options.get("ttl"))
+        self._pool, self._reply_seconds = make_pool(location, environ.get("REDISCLI_AUTH"))
+        self._run_id: str | None = None
+        self._lock: RedisLock | None = None
+
+    async def open(self) -> None:
+        """Connect and log in.
+
+        Raises:
+            Unavailable: the server cannot be reached, refuses the login or is too old; or it is a
+                node of a Redis Cluster, or a Sentinel.
+            NotFound: the server has no database of this number.
+            UsageError: the URL has a host, or the value of an option, that is not valid.
+        """
+        async with self.pipeline() as pipeline:
+            info = await in_thread(pipeline, lambda: _info(pipeline))
+        self._run_id = info.get("run_id")
+        text = info.get("redis_version", "")
+        version = tuple(int(part) for part in re.findall(r"\d+", text)[:2])
+        if version and version < _OLDEST:
+            raise Unavailable(f"{self.label} is Redis {text}", "memctl needs Redis 6.2 or later")
+        if (mode := info.get("redis_mode")) in _OTHER_MODES:
+            what, hint = _OTHER_MODES[mode]
+            raise Unavailable(f"{self.label} {what}", hint)
+
+    async def lock(self, kind: str, owner: str, warnings: list[str]) -> None:
+        """Lock the stores of a kind until ``close``; see ``Store.lock``."""
+        self._lock = RedisLock(self, kind, warnings)
+        await self._lock.take(owner)
+
+    async def close(self) -> None:
+        """Release the lock, and close every connection."""
+        try:
+            if self._lock is not None:
+                await self._lock.release()
+        finally:
+            await asyncio.to_thread(self._pool.disconnect)
+
+    @property
+    def db(self) -> int:
+        """The number of the database."""
+        return int(self._pool.connection_kwargs.get("db") or 0)
+
+    def ttl_of(self, seconds: float | None) -> int | None:
+        """Return the TTL to set in milliseconds; None to leave the expiry as it is."""
+        if self.ttl is not None or seconds is None:
+            return self.ttl
+        return max(1, round(seconds * 1000))
+
+    def identity(self) -> str:
+        """Return a text that two locations of one database and prefix share."""
+        options = self._pool.connection_kwargs
+        address = options.get("path") or f"{options.get('host')}:{options.get('port', 6379)}"
+        return f"{self._run_id or address}/{options.get('db', 0)}/{self.prefix}"
+
+    @asynccontextmanager
+    async def pipeline(self) -> AsyncGenerator[Pipeline]:
+        """Provide a connection for one operation; after an error it is closed, not used again."""
+        pipeline = Pipeline(self)
+        try:
+            await _in_daemon_thread(pipeline.connect)
+            yield pipeline
+        except BaseException:
+            pipeline.abort()
+            raise
+        finally:
+            pipeline.release()
+
+    def acquire(self) -> Any:
+        """Return a connection of redis-py; ``release`` it."""
+        connection: Any = self._pool.get_connection()
+        link = driver_socket(connection)
+        if link is None:
+            raise exceptions.ConnectionError("Connection closed by server.")
+        link.settimeout(self._reply_seconds)
+        return connection
+
+    def release(self, connection: Any) -> None:
+        """Take a connection back."""
+        self._pool.release(connection)
+
+    def translate(self, error: exceptions.RedisError) -> MemctlError:
+        """Return the memctl error for an error of redis-py, or for an error reply."""
+        return translate_error(error, self.label)
+
+
+def _info(pipeline: Pipeline) -> dict[str, str]:
+    """Return what INFO reports; the mode and the version alone where the ACL forbids it."""
+    [reply] = pipeline.execute([(b"INFO", b"server")], tolerate="NOPERM")
+    if isinstance(reply, exceptions.ResponseError):
+        [hello] = pipeline.execute([(b"HELLO",)], tolerate="ERR")  # no ACL forbids it
+        if isinstance(hello, exceptions.ResponseError):
+            return {}
+        told = dict(zip(hello[::2], hello[1::2], strict=True))
+        names = {b"mode": "redis_mode", b"version": "redis_version"}
+        return {name: told[key].decode() for key, name in names.items() if key in told}
+    lines = reply.decode(errors="replace").splitlines()
+    return dict(line.split(":", 1) for line in lines if ":" in line)
+
+
+# URLs
+
+_CONNECT_SECONDS = 10.0
+_OWN = "prefix, ttl, state, layout"
+# Those of redis-py that a text can set; what else it takes are Python objects.
+_ANY = frozenset(
+    {
+        "client_name",
+        "db",
+        "decode_responses",
+        "encoding",
+        "encoding_errors",
+        "health_check_interval",
+        "max_connections",
+        "password",
+        "protocol",
+        "retry_on_timeout",
+        "socket_connect_timeout",
+        "socket_timeout",
+        "username",
+    }
+)
+_TCP = frozenset({"socket_keepalive"})
+_TLS = frozenset(
+    {
+        "ssl_ca_certs",
+        "ssl_ca_data",
+        "ssl_ca_path",
+        "ssl_cert_reqs",
+        "ssl_certfile",
+        "ssl_check_hostname",
+        "ssl_ciphers",
+        "ssl_exclude_verify_flags",
+        "ssl_include_verify_flags",
+        "ssl_keyfile",
+        "ssl_min_version",
+        "ssl_password",
+        "ssl_validate_ocsp",
+        "ssl_validate_ocsp_stapled",
+    }
+)
+OPTIONS = {"redis": _ANY | _TCP, "rediss": _ANY | _TCP | _TLS, "unix": _ANY}
+"""The options of redis-py that a URL may have, by scheme."""
+
+
+def make_pool(
+    location: Location, password: str | None
+) -> tuple[redis.ConnectionPool, float | None]:
+    """Return the connection pool of a location, and its time limit for replies in seconds.
+
+    redis-py's limit for connecting ends before the handshake of TLS and the login, and its limit
+    for replies is one for all of them, but a large reply may take its time.  So connections come
+    with the limit of connecting for replies too, and ``RedisServer.acquire`` sets the other.
+    ``password`` is for a URL without one.
+
+    Raises:
+        UsageError: the URL is wrong.
+    """
+    scheme, colon, rest = location.url.partition(":")
+    names = scheme.lower().split("+")
+    scheme = "unix" if "unix" in names else names[0]
+    if scheme == "unix":
+        if not system.UNIX_SOCKETS:
+            raise UsageError(
+                f"{location.label} is a Unix socket, which this system does not support",
+                "name the server: redis://HOST",
+            )
+        rest = "//" + rest.removeprefix("//")
+    try:
+        number = urlsplit(scheme + colon + rest).path.strip("/")
+        if scheme != "unix" and number and not number.isdigit():
+            raise ValueError("the path is not the number of a database")
+        pool = redis.ConnectionPool.from_url(
+            scheme + colon + rest,
+            socket_connect_timeout=_CONNECT_SECONDS,
+            socket_timeout=None,
+        )
+    except (ValueError, TypeError):
+        # What they say may hold a piece of a password that was not quoted.
+        raise UsageError(
+            f"{location.label} is not a Redis URL",
+            "write redis://[USER:PASSWORD@]HOST[:PORT][/NUMBER] or unix:///SOCKET?db=NUMBER",
+        ) from None
+    _check_options(location, scheme)
+    options = pool.connection_kwargs
+    reply_seconds = options["socket_timeout"]
+    options["socket_timeout"] = options["socket_connect_timeout"]
+    options["redis_connect_func"] = _log_in
+    options["protocol"] = 2  # no server speaks up by itself there
+    options["decode_responses"] = False
+    if password and not options.get("password"):
+        options["password"] = password
+    try:
+        pool.make_connection()  # connects to nothing, but looks at some of the options
+    except (ValueError, TypeError, exceptions.RedisError) as error:
+        raise UsageError(
+            f"{location.label} has an option that Redis connections do not accept", str(error)
+        ) from error
+    return pool, reply_seconds
+
+
+def _check_options(location: Location, scheme: str) -> None:
+    """Refuse options that such a URL cannot have.
+
+    Raises:
+        UsageError: an option is unknown, or needs another scheme.
+    """
+    given = parse_qs(urlsplit(location.url).query, keep_blank_values=True)
+    known = OPTIONS[scheme]
+    for name in given:
+        if name in _TLS - known:
+            raise UsageError(f"{location.label}: the option {name} is for TLS", "write rediss://")
+        if name not in known:
+            raise UsageError(
+                f"{location.label} has an unknown option {name!r}",
+                f"known: {_OWN}, and those of redis-py: {', '.join(sorted(known))}",
+            )
+
+
+def parse_ttl(seconds: str | None) -> int | None:
+    """Return the option ``ttl`` of a location in milliseconds.
+
+    Raises:
+        UsageError: it is not a number of seconds.
+    """
+    if seconds is None:
+        return None
+    try:
+        found = round(float(seconds) * 1000)
+    except (ValueError, OverflowError):
+        found = 0
+    if found <= 0:
+        raise UsageError(f"ttl={seconds!r} is not a number of seconds", "such as ttl=86400")
+    return found
+
+
+# Connecting
+
+
+def _log_in(connection: Any) -> None:
+    """Log in as redis-py does on a new connection, and PING; its ``redis_connect_func``.
+
+    The PING is there because redis-py itself waits for a reply only where it has something to set.
+
+    Raises:
+        RedisError: the server refuses the login, or does not answer in time.
+    """
+    connection.on_connect()
+    connection.send_command("PING", check_health=False)
+    with suppress(exceptions.NoPermissionError):  # an answer, too
+        connection.read_response()
+
+
+async def _in_daemon_thread(call: Callable[[], T]) -> T:
+    """Return the result of a call, run in a thread that neither cancellation nor exit waits for.
+
+    For what cannot be interrupted: looking up a host, connecting, the handshake of TLS.  A
+    cancelled call runs to its end, and must release by itself what it got.
+    """
+    done: Future[T] = Future()
+    done.set_running_or_notify_cancel()  # now no cancellation takes it from the thread
+
+    def run() -> None:
+        try:
+            found = call()
+        except BaseException as error:  # noqa: BLE001 - whoever waits gets it, of any kind
+            done.set_exception(error)
+        else:
+            done.set_result(found)
+
+    threading.Thread(target=run, name="memctl-redis-connect", daemon=True).start()
+    return await asyncio.wrap_future(done)
+
+
+# Errors
+
+_REFUSED_WRITE = {
+    "OOM": "give the server more memory (maxmemory), or free some",
+    "MISCONF": "see the log of the server: it cannot save its data to disk",
+    "NOREPLICAS": "wait for its replicas, or lower min-replicas-to-write",
+}
+_FOR_NOW = {
+    "LOADING": "wait until the server has loaded its data",
+    "MASTERDOWN": "use the address of the primary, or wait: this replica has lost it",
+    "READONLY": "use the address of the primary: this is a replica",
+    "BUSY": "wait until the running script has ended",
+    "TRYAGAIN": "wait until the slots of the cluster have moved",
+}
+"""Error replies that another try may not get: after a failover, after a while."""
+_NO_DATABASE = ("DB index", "value is out of range, value must")
+"""Texts by which Redis refuses a database number: too large as configured, or for an int."""
+_CLUSTER = ("MOVED", "ASK", "CROSSSLOT", "CLUSTERDOWN")
+_OTHER_MODES = {
+    "cluster": (
+        "is a node of a Redis Cluster, which has only some of the keys",
+        "use a single server; to read a cluster, load the dump.rdb of each node into a server "
+        "without cluster-enabled",
+    ),
+    "sentinel": (
+        "is a Redis Sentinel, which has no memories",
+        "use the address of the primary: SENTINEL get-master-addr-by-name NAME tells",
+    ),
+}
+"""The names of servers that are refused, and the hint of each, by ``redis_mode``."""
+_LOGIN = ("NOAUTH", "WRONGPASS")
+_LOGIN_ERRORS = (exceptions.AuthenticationError, exceptions.AuthorizationError)
+
+
+def translate_error(error: exceptions.RedisError, label: str) -> MemctlError:
+    """Return the memctl error for an error of redis-py, or for an error reply."""
+    text = _first_line(error)
+    word = error_code(error)
+    if word in _REFUSED_WRITE:
+        return Unavailable(f"redis refuses writes: {text} ({label})", _REFUSED_WRITE[word])
+    if word == "READONLY":
+        return Lost(f"redis refuses writes: {text} ({label})", _FOR_NOW[word])
+    if word in _FOR_NOW:
+        return Lost(f"{label} cannot answer now: {text}", _FOR_NOW[word])
+    if word in _CLUSTER:
+        what, hint = _OTHER_MODES["cluster"]
+        return Unavailable(f"{label} {what}", hint)
+    if any(words in text for words in _NO_DATABASE):
+        return NotFound(
+            f"{label} does not exist: {text}",
+            "use a database number of 0 to 15 (/NUMBER or db=NUMBER), unless the server's "
+            "'databases' differs",
+        )
+    if word in _LOGIN or isinstance(error, _LOGIN_ERRORS):
+        return Unavailable(
+            f"{label} refuses the login: {text}",
+            "check the password in the URL, the alias or REDISCLI_AUTH",
+        )
+    match error:
+        case _ if word == "NOPERM":
+            return Unavailable(
+                f"{label} forbids a command: {text}",
+                "allow this user memctl's commands and the keys of the prefix in the ACL; reading "
+                "needs MULTI and EXEC too",
+            )
+        case exceptions.InvalidResponse():
+            return Unavailable(f"{label} is not a Redis server", "check the URL")
+        case exceptions.ConnectionError() | exceptions.TimeoutError():
+            kind = Unavailable if _is_lasting(error, text) else Lost
+            return kind(f"cannot reach {label}: {text}", _connection_hint(text))
+        case _:
+            return Unavailable(
+                f"{label} refuses a command: {text}", "check that it is Redis 6.2 or later"
+            )
+
+
+def _is_lasting(error: exceptions.RedisError, text: str) -> bool:
+    """Return whether another try would fail alike: the host does not exist, or TLS fails."""
+    cause = error.__context__
+    if isinstance(cause, socket.gaierror):
+        return cause.errno != socket.EAI_AGAIN
+    return "SSL" in text or "certificate" in text.lower()
+
+
+def _first_line(error: exceptions.RedisError) -> str:
+    """Return the first line of an error's text, without its full stop."""
+    lines = str(error).strip().splitlines()
+    return lines[0].rstrip(".") if lines else type(error).__name__
+
+
+def _connection_hint(text: str) -> str:
+    if text.startswith("Timeout"):
+        return (
+            "check that it is Redis, with TLS for rediss:// and without for redis://; "
+            "if it is slow, raise socket_connect_timeout"
+        )
+    if "SSL" in text or "certificate" in text.lower():
+        return "check that the server uses TLS; add ssl_ca_certs=FILE for its authority"
+    if "closed by server" in text:
+        return "use rediss:// if the server expects TLS"
+    return "check that the server is running, and host, port or socket"

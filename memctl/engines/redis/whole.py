@@ -1,0 +1,396 @@
+"""A store of Redis that holds one memory in RAM at a time, and replaces it in one transaction.
+
+For layouts whose memories are read and written as a whole by their own library, too.  A subclass
+names the keys, takes their values apart and puts them together.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import ClassVar, TypeVar
+
+from memctl.engines.redis.arrays import MessageArray, WholeMaintenance, damage_of
+from memctl.engines.redis.pipeline import Command, Pipeline, in_thread
+from memctl.engines.redis.server import RedisServer
+from memctl.errors import BadData, Failure
+from memctl.layouts.redis import other_keys, require_layout
+from memctl.location import Location
+from memctl.model import (
+    Edit,
+    Memory,
+    MemoryKey,
+    Page,
+    StoredMessage,
+    WriteMode,
+    WriteResult,
+)
+from memctl.selection import Selection
+from memctl.store import EDIT_ATTEMPTS, Maintenance, OpenMode, Store
+from memctl.storekit.catalog import IdSet
+from memctl.storekit.edits import Snapshot, apply_edit, whole_edits
+from memctl.storekit.simple import MADE, Rejected
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPlace:
+    """Where a memory is: its first key, and its name."""
+
+    key: bytes
+    memory: MemoryKey
+    field: bytes | None = None
+    """The field of the hash that holds it, where it is one."""
+    asked: bool = False
+    """The memory was asked for by its name; else that is what the key tells of it."""
+
+    @property
+    def order(self) -> tuple[bytes, bytes]:
+        """Return what puts places into a stable order."""
+        return self.key, self.field or b""
+
+
+@dataclass(frozen=True, slots=True)
+class Held(Snapshot):
+    """A memory that was read, and what its store keeps to write it again."""
+
+    kept: object = None
+
+
+class WholeMemoryStore(Store):
+    """The parts that such stores share: reading, writing and editing by ``WATCH`` and ``MULTI``.
+
+    ``Memory.ttl`` None leaves an expiry as it is, at the moment of writing.
+    """
+
+    lock_name: ClassVar[str]
+    damage_code: ClassVar[str] = "damaged-state"
+
+    def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
+        super().__init__(location, mode)
+        self.server = RedisServer(location)
+
+    # What a layout has to say; called in a thread
+
+    @abstractmethod
+    def places(self, pipeline: Pipeline, where: Selection) -> list[MemoryPlace]:
+        """Return where the memories may be that are selected, sorted; some may turn out not to be.
+
+        Those of ``where.keys`` need not exist.
+        """
+
+    @abstractmethod
+    def place_of(self, key: MemoryKey) -> MemoryPlace:
+        """Return where a memory is or will be.
+
+        Raises:
+            Rejected: it cannot have that name.
+        """
+
+    @abstractmethod
+    def watched(self, place: MemoryPlace) -> Sequence[bytes]:
+        """Return the keys that make up the memory of a place."""
+
+    @abstractmethod
+    def arrays(self, place: MemoryPlace) -> Sequence[MessageArray]:
+        """Return where the messages of a place are, each an object in an array."""
+
+    def types(self, place: MemoryPlace) -> Mapping[bytes, bytes]:  # noqa: ARG002 - of most alone
+        """Return the types of the keys of a place that nothing else has such names for."""
+        return {}
+
+    @abstractmethod
+    def fetch(self, pipeline: Pipeline, place: MemoryPlace) -> Held | None:
+        """Return the memory of a place, with its ``Memory.version``; None where there is none.
+
+        Raises:
+            BadData: it is damaged.
+            Rejected: it was asked for, and another memory is there.
+        """
+
+    @abstractmethod
+    def replacing(
+        self,
+        pipeline: Pipeline,
+        place: MemoryPlace,
+        old: Held | None,
+        new: Snapshot,
+        before: str = "",
+    ) -> list[Command]:
+        """Return the commands that put a memory in the place of another one.
+
+        ``before`` is that of the edit.
+
+        Raises:
+            Rejected: the layout does not take it.
+        """
+
+    @abstractmethod
+    def removing(
+        self, pipeline: Pipeline, place: MemoryPlace, old: Held, before: str
+    ) -> list[Command]:
+        """Return the commands that remove a memory that is empty, and what was made with it."""
+
+    @abstractmethod
+    def erasing(
+        self, pipeline: Pipeline, place: MemoryPlace, owner: MemoryKey, old: Held | None
+    ) -> list[Command]:
+        """Return the commands that remove a memory and what names it, also one that is damaged."""
+
+    @abstractmethod
+    def users(self, pipeline: Pipeline) -> Iterator[str]:
+        """Yield the users of whom there may be what ``forgetting`` removes."""
+
+    @abstractmethod
+    def forgetting(self, pipeline: Pipeline, user: str) -> list[Command]:
+        """Return the commands that remove what else there is of a user without memories."""
+
+    def before(self, pipeline: Pipeline, memory: Memory) -> str:  # noqa: ARG002 - most need neither
+        """Return ``WriteResult.before`` of a memory that is about to be made."""
+        return MADE
+
+    def fitted(self, edit: Edit, there: Snapshot) -> Edit:  # noqa: ARG002 - most fit as they are
+        """Return an edit as it fits a memory that is about to be changed."""
+        return edit
+
+    def lost(self, old: Held, new: Memory) -> str:  # noqa: ARG002 - most lose nothing
+        """Return ``WriteResult.before`` of a memory that is about to be changed."""
+        return ""
+
+    def named(self, keys: Iterable[MemoryKey]) -> list[MemoryPlace]:
+        """Return the places of memories that are named, but for names that no memory can have."""
+        found = []
+        for key in keys:
+            with suppress(Rejected):
+                found.append(self.place_of(key))
+        return found
+
+    # The place
+
+    async def open(self, mode: OpenMode) -> None:
+        self.mode = mode
+        await self.server.open()
+        await require_layout(self.server, self.location, mode)
+
+    async def close(self) -> None:
+        await self.server.close()
+
+    async def other_contents(self) -> str:
+        return await other_keys(self.server)
+
+    async def lock(self, owner: str) -> None:
+        await self.server.lock(self.lock_name, owner, self.warnings)
+
+    async def identity(self) -> str:
+        return f"{self.kind}:{self.server.identity()}"
+
+    # Reading
+
+    def read(self, where: Selection) -> AsyncGenerator[Page]:
+        return where.apply(self._pages(where), self.dialect)
+
+    async def _pages(self, where: Selection) -> AsyncGenerator[Page]:
+        async with self.server.pipeline() as pipeline:
+            places = await in_thread(pipeline, partial(self.places, pipeline, where))
+            for place in places:
+                found = await self._fetch_or_note(pipeline, place, where)
+                if found is None or not where.has_key(found.memory.key):
+                    continue
+                self.left_out.others = True
+                async with aclosing(found.pages()) as pages:
+                    async for page in pages:
+                        yield page
+
+    async def _fetch_or_note(
+        self, pipeline: Pipeline, place: MemoryPlace, where: Selection
+    ) -> Held | None:
+        """Return the memory; None where there is none, or where its damage is noted."""
+        try:
+            return await in_thread(pipeline, partial(self.fetch, pipeline, place))
+        except Rejected:
+            return None
+        except BadData as error:
+            key = place.memory
+            if where.has_key(key):
+                if self.skips_damage:
+                    find = partial(damage_of, self, pipeline, place, error)
+                    self.damage += await in_thread(pipeline, find)
+                else:
+                    self.left_out.failures[key] = Failure("damaged", error.message)
+            return None
+
+    # Writing
+
+    async def write(
+        self, pages: AsyncGenerator[Page], mode: WriteMode = WriteMode.ADD
+    ) -> AsyncGenerator[WriteResult]:
+        messages: list[StoredMessage] = []
+        first: Page | None = None
+        async with self.server.pipeline() as pipeline:
+            async for page in pages:
+                first = first or page
+                messages += page.messages
+                if page.last:
+                    call = partial(self._write, pipeline, first, messages, mode)
+                    yield await in_thread(pipeline, partial(_result, pipeline, first.memory, call))
+                    first, messages = None, []
+
+    def _write(
+        self, pipeline: Pipeline, first: Page, messages: list[StoredMessage], mode: WriteMode
+    ) -> WriteResult:
+        memory = first.memory
+        place = self.place_of(memory.key)
+        before = ""
+        for _ in range(EDIT_ATTEMPTS):
+            old = self._watch(pipeline, place)
+            there = old or Snapshot(Memory(memory.key), [])
+            failure = self._misfit(there, first, messages, mode)
+            if failure is not None:
+                pipeline.execute([(b"UNWATCH",)])
+                return WriteResult(memory.key, failure=failure)
+            whole = [*there.messages, *messages] if mode is WriteMode.ADD else messages
+            new = self.merged(there, memory, mode)
+            before = self.lost(old, new) if old else self.before(pipeline, new)
+            if pipeline.commit(self.replacing(pipeline, place, old, Snapshot(new, whole))):
+                gone = len(there.messages) if mode is WriteMode.REPLACE else 0
+                return WriteResult(memory.key, len(messages), gone, before=before)
+        return WriteResult(memory.key, failure=_BUSY)
+
+    def _misfit(
+        self, there: Snapshot, first: Page, messages: list[StoredMessage], mode: WriteMode
+    ) -> Failure | None:
+        wanted = first.memory.version
+        if mode is WriteMode.REPLACE:
+            return _BUSY if wanted not in (None, there.memory.version) else self._repeated(messages)
+        if len(there.messages) != first.offset:
+            text = f"there are {len(there.messages)} messages, not {first.offset}"
+            return Failure("changed", text)
+        return self._repeated([*there.messages, *messages])
+
+    def _repeated(self, messages: list[StoredMessage]) -> Failure | None:
+        if self.features.duplicate_ids:
+            return None
+        ids = IdSet()
+        ids.add(message.id for message in messages)
+        return Failure("repeated-id", "a message id occurs twice") if ids.duplicates else None
+
+    def merged(self, there: Snapshot, wanted: Memory, mode: WriteMode) -> Memory:
+        """Return what the memory has besides messages after it was written."""
+        summary = there.memory.summary if wanted.summary is None else wanted.summary
+        stays = there.memory.version is not None and mode is WriteMode.ADD
+        extra = there.memory.extra if stays else wanted.extra
+        return replace(wanted, summary=summary, extra=extra)
+
+    # Changing
+
+    async def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
+        async with self.server.pipeline() as pipeline, aclosing(whole_edits(edits)) as wholes:
+            async for edit in wholes:
+                if not self.features.summaries:
+                    edit = replace(edit, memory=replace(edit.memory, summary=None), summary=None)
+                call = partial(self._edit_whole, pipeline, edit)
+                yield await in_thread(pipeline, partial(_result, pipeline, edit.memory, call))
+
+    def _edit_whole(self, pipeline: Pipeline, edit: Edit) -> WriteResult:
+        nothing = Snapshot(Memory(edit.memory.key), exists=False)
+        try:
+            place = self.place_of(edit.memory.key)
+        except Rejected:
+            changed, result = apply_edit(edit, nothing)
+            if changed is None:  # there is none of that name to be changed
+                return result
+            raise
+        for _ in range(EDIT_ATTEMPTS):
+            old = self._watch(pipeline, place)
+            there = old or nothing
+            changed, result = apply_edit(
+                self.fitted(edit, there), there
+            )  # ``replacing`` sees to the extra
+            if changed is None:
+                pipeline.execute([(b"UNWATCH",)])
+                return result
+            # What is there keeps its expiry, as it is at that moment.
+            memory = replace(changed.memory, ttl=None if old else edit.memory.ttl)
+            before = self.lost(old, memory) if old else self.before(pipeline, memory)
+            is_made = edit.before.startswith(MADE)
+            if old and is_made and not (changed.messages or memory.summary):
+                commands = self.removing(pipeline, place, old, edit.before)
+            else:
+                new = Snapshot(memory, changed.messages)
+                commands = self.replacing(pipeline, place, old, new, edit.before)
+            if pipeline.commit(commands):
+                return replace(result, before=before)
+        return WriteResult(edit.memory.key, failure=_BUSY)
+
+    def maintenance(self) -> Maintenance:
+        return WholeMaintenance(self)
+
+    # Erasing
+
+    async def names(self, where: Selection) -> AsyncGenerator[MemoryKey]:
+        async with aclosing(super().names(where)) as names:
+            async for key in names:
+                yield key
+        async with self.server.pipeline() as pipeline:
+            for user in await in_thread(pipeline, lambda: list(self.users(pipeline))):
+                if where.has_key(MemoryKey(user, "")):
+                    yield MemoryKey(user, "")
+
+    async def erase(self, where: Selection) -> AsyncGenerator[WriteResult]:
+        async with self.server.pipeline() as pipeline:
+            places = await in_thread(pipeline, partial(self.places, pipeline, where))
+            for place in places:
+                call = partial(self._erase_place, pipeline, place, where)
+                result = await in_thread(pipeline, call)
+                if result is not None:
+                    yield result
+            if not where.sessions:
+                async with aclosing(self.headers(where)) as memories:
+                    left = {memory.key.user async for memory in memories}
+                for user in sorted(where.users - left):
+                    forget = partial(self.forgetting, pipeline, user)
+                    commands = await in_thread(pipeline, forget)
+                    await in_thread(pipeline, partial(pipeline.execute, commands))
+
+    def _erase_place(
+        self, pipeline: Pipeline, place: MemoryPlace, where: Selection
+    ) -> WriteResult | None:
+        for _ in range(EDIT_ATTEMPTS):
+            old, is_damaged = None, False
+            try:
+                old = self._watch(pipeline, place)
+            except Rejected:
+                pass  # it is something else
+            except BadData:
+                is_damaged = True
+            owner = old.memory.key if old else place.memory
+            if not (old or is_damaged) or not where.has_key(owner):
+                pipeline.execute([(b"UNWATCH",)])
+                return None
+            if pipeline.commit(self.erasing(pipeline, place, owner, old)):
+                return WriteResult(owner, deleted=len(old.messages) if old else 0)
+        return WriteResult(place.memory, failure=_BUSY)
+
+    def _watch(self, pipeline: Pipeline, place: MemoryPlace) -> Held | None:
+        """Return the memory, which nobody can change from now on without failing the commit."""
+        pipeline.execute([(b"WATCH", *self.watched(place))])
+        return self.fetch(pipeline, place)
+
+
+_BUSY = Failure("changed", "another program has changed it meanwhile")
+
+
+def _result(pipeline: Pipeline, memory: Memory, call: Callable[[], WriteResult]) -> WriteResult:
+    """Return the result of a call, or of what it raised because of the memory alone."""
+    try:
+        return call()
+    except Rejected as rejected:
+        failure = rejected.failure
+    except BadData as error:
+        failure = Failure("refused", error.message)
+    pipeline.execute([(b"UNWATCH",)])
+    return WriteResult(memory.key, failure=failure)

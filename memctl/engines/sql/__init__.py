@@ -1,0 +1,1 @@
+"""SQL databases: connections, transactions, errors, run locks, columns."""

@@ -1,0 +1,644 @@
+"""The database that a SQL store uses: connections, transactions, errors, and statements.
+
+Each kind (``sqlite``, ``postgresql``, ``mysql``) has a ``Database`` that knows its driver and a
+``Dialect`` that knows its SQL.
+
+Source: ``memory/_working_memory/_sqlalchemy_memory.py`` of agentscope 1.0.21.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Collection,
+    Coroutine,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
+
+from sqlalchemy import Connection, text
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from memctl.concurrency import cut_short
+from memctl.engines.sql.schema import METADATA, create_tables, examine_schema, other_columns
+from memctl.errors import BadData, Failure, Lost, MemctlError, Uninitialised
+from memctl.location import Location, visible
+from memctl.model import PAGE_ENTRIES, MemoryKey
+from memctl.selection import Selection
+from memctl.store import OpenMode
+from memctl.stores.agentscope1.sql.dialect import Condition, Dialect
+from memctl.stores.agentscope1.sql.huge_messages import MAX_HUGE, HugeMessages, describe
+
+if TYPE_CHECKING:
+    from memctl.engines.sql.locks import ConnectionLock
+
+T = TypeVar("T")
+
+CREATE_ATTEMPTS = 5
+CREATE_PAUSE = 0.2
+"""Seconds until the slower of two runs that create tables at once looks for them again."""
+
+NAMED_TABLES = 10
+"""The tables of somebody else that an error names at most."""
+
+GRANT = "grant the login SELECT to read the tables, and INSERT, UPDATE, DELETE to change them"
+FETCH_ROWS = 256
+"""Rows that are fetched from a driver at a time: together at most 16 MiB."""
+
+
+class Extent(NamedTuple):
+    """The size of a memory: how many messages it holds, and its highest index."""
+
+    messages: int
+    last_index: int
+
+
+class RejectedValue(BadData):
+    """The database understood the statement, but does not take one of its values."""
+
+    def __init__(self, message: str, failure_code: str) -> None:
+        super().__init__(message)
+        self.failure = Failure(failure_code, message)
+
+
+class Contended(Lost):
+    """Others hold rows that are needed, or the database ended this transaction for theirs."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, "other writers changed the same rows")
+        self.failure = Failure("held", message)
+
+
+class Database(ABC):
+    """A database with AgentScope's tables: a row a message, in order of ``index`` in a session."""
+
+    dialect_class: ClassVar[type[Dialect]]
+    driver_errors: ClassVar[tuple[type[Exception], ...]] = ()
+    """Exceptions of the driver that can bypass SQLAlchemy."""
+    lock_class: ClassVar[type[ConnectionLock]]
+    """The lock of a run that the server keeps."""
+    batch_changes: ClassVar[int] = 10_000
+    """Number of changes of small memories that share a transaction."""
+
+    identity_sql: ClassVar[str]
+    """A statement that gives the kind with a colon, and what tells one database from others."""
+
+    _engine: AsyncEngine
+
+    def __init__(self, location: Location, label: str) -> None:
+        """Take the place and its name in messages; nothing is connected yet."""
+        self.location = location
+        self.label = label
+        self.mode = OpenMode.READ
+        self.details: list[str] = []
+        """See ``Store.details``."""
+        self.dialect = self.dialect_class()
+        self.damaged: dict[MemoryKey, Failure] = {}
+        """The memories that are known to be damaged, and why."""
+        self.doubts = 0
+        """The number of rows that were read, with all damage passed over, and may be damaged."""
+        self.proved: Selection | None = None
+        """The last selection that was read so without any doubt."""
+        self._searched = self._examined = True
+        """True where the rows of AgentScope 1.x's tables need not be looked through, first."""
+        self._keyless: list[str] = []
+        """The tables without their primary key."""
+        self.new_users: set[str] = set()
+        self.new_sessions: set[str] = set()
+        """The users and the sessions of which this run has made the row."""
+        self._lock: ConnectionLock | None = None
+
+    @property
+    def _caught(self) -> tuple[type[Exception], ...]:
+        return (SQLAlchemyError, OSError, *self.driver_errors)
+
+    # Specific to a database
+
+    @abstractmethod
+    def make_engine(self) -> AsyncEngine:
+        """Return an engine for the location; nothing is connected yet.
+
+        Raises:
+            NotFound, UsageError: as ``Store.__aenter__``.
+        """
+
+    async def identity(self) -> str:
+        """Return a text that only the same database has; see ``Store.identity``."""
+        with self.errors():
+            async with self._engine.connect() as connection:
+                kind, *parts = map(str, (await connection.exec_driver_sql(self.identity_sql)).one())
+                return kind + "/".join(parts)
+
+    @abstractmethod
+    def translate(self, error: BaseException) -> MemctlError | None:
+        """Return the error of a driver as memctl's; None where the database rejected a value."""
+
+    @abstractmethod
+    def is_duplicate_key(self, error: BaseException) -> bool:
+        """Return whether a row was rejected because its key exists already."""
+
+    @abstractmethod
+    async def begin_read(self, connection: AsyncConnection) -> None:
+        """Start a read-only transaction that sees one moment."""
+
+    @abstractmethod
+    async def begin_write(self, connection: AsyncConnection) -> None:
+        """Start a transaction."""
+
+    @abstractmethod
+    def rows(
+        self,
+        connection: AsyncConnection,
+        sql: str,
+        values: Mapping[str, Any],
+        size: int = FETCH_ROWS,
+    ) -> AsyncGenerator[Sequence[Any]]:
+        """Yield the result in partitions of ``size`` rows, from the driver itself."""
+
+    @abstractmethod
+    async def insert(
+        self, connection: AsyncConnection, table: str, columns: Sequence[str], rows: list[Any]
+    ) -> None:
+        """Insert rows in bulk, the message as UTF-8 bytes."""
+
+    async def insert_rows(
+        self, connection: AsyncConnection, table: str, columns: Sequence[str], rows: list[Any]
+    ) -> None:
+        """Insert rows into any table, in order."""
+        quote = self.dialect.quote
+        names = ", ".join(quote + name.replace(quote, quote * 2) + quote for name in columns)
+        places = ", ".join(self.dialect.place(number) for number in range(1, len(columns) + 1))
+        into = quote + table.replace(quote, quote * 2) + quote
+        await connection.exec_driver_sql(f"INSERT INTO {into} ({names}) VALUES ({places})", rows)
+
+    async def execute_alone(self, connection: AsyncConnection, sql: str) -> None:
+        """Run a statement outside of transactions, on a connection of ``connect_autocommit``."""
+        await connection.execute(text(sql))
+
+    async def take_turn(  # noqa: B027 - SQLite has one writer at a time
+        self, connection: AsyncConnection, table: str
+    ) -> None:
+        """Wait until no other memctl writes to a table, and keep others waiting until ``close``."""
+
+    async def advance_serial(  # noqa: B027 - most databases do so themselves
+        self, connection: AsyncConnection, table: str, column: str
+    ) -> None:
+        """Have the database make larger keys than those that were inserted."""
+
+    @abstractmethod
+    async def insert_missing(
+        self, connection: AsyncConnection, table: str, columns: Sequence[str], rows: list[Any]
+    ) -> int:
+        """Insert the rows whose primary key does not exist yet; return how many."""
+
+    @abstractmethod
+    async def for_rows(
+        self, connection: AsyncConnection, sql: str, row_ids: Sequence[str]
+    ) -> Sequence[Any]:
+        """Run a statement for the rows with these ids; return its rows, if it has any.
+
+        The statement is made with ``Dialect.keyed_rows`` or ``Dialect.delete_keyed``.  Within a
+        transaction, statements for the same ids stage them once.
+        """
+
+    async def select_rows(
+        self, connection: AsyncConnection, sql: str, row_ids: Sequence[str]
+    ) -> Sequence[Any]:
+        """Run a SELECT that ends in ``Dialect.in_row_ids``; no right to write is needed."""
+        return await self.for_rows(connection, sql, row_ids)
+
+    # Opening and closing
+
+    async def open(self, mode: OpenMode) -> None:
+        """Connect, and create the tables if the mode says so; raises as ``Store.open``."""
+        await self.start(mode, self.prepare)
+
+    async def start(self, mode: OpenMode, prepare: Callable[[], Awaitable[None]]) -> None:
+        """Connect, and prepare the tables; where that fails nothing stays open.
+
+        Raises:
+            MemctlError: as ``Store.open``.
+        """
+        self.mode = mode
+        self._engine = self.make_engine()
+        with self.errors():
+            try:
+                await prepare()
+            except BaseException:
+                await self.close()
+                raise
+
+    async def run(self, work: Callable[[Connection], T]) -> T:
+        """Return what ``work`` finds out on a connection."""
+        with self.errors():
+            async with self._engine.connect() as connection:
+                return await connection.run_sync(work)
+
+    async def prepare(self) -> None:
+        """Look at AgentScope 1.x's tables, and create them if the mode says so.
+
+        Raises:
+            MemctlError: as ``Store.open``.
+        """
+        typed, keys = self.dialect.typed, self.mode.writes
+        schema = await self.run(partial(examine_schema, typed=typed, keys=keys))
+        missing = schema.missing
+        if missing and not self.mode.creates:
+            others = ", ".join(visible(shown_name(name)) for name in schema.others[:NAMED_TABLES])
+            raise Uninitialised(
+                f"{self.label} holds no AgentScope memory: it has no table {missing[0]!r}",
+                "check the database: AgentScope's tables are users, session, "
+                f"message, message_mark{f'; it has {others}' if others else ''}",
+            )
+        self._keyless = schema.keyless
+        if missing:
+            self.require_keys()  # before anything is created
+            await self.create(create_tables)
+        self._searched = self._examined = False
+        if self.dialect.typed:
+            self.dialect.expect_nulls(schema.nullable)
+
+    async def create(self, work: Callable[[Connection], None]) -> None:
+        """Create what is missing, while another run may be doing the same.
+
+        All of it or nothing is created, but in MySQL, where each table is a transaction.
+        """
+        for left in reversed(range(CREATE_ATTEMPTS)):
+            try:
+                async with self._engine.connect() as connection:
+                    await self.begin_write(connection)
+                    await connection.run_sync(work)
+                    await connection.commit()
+                return
+            except self._caught:
+                if not left or cut_short():
+                    raise
+            await asyncio.sleep(CREATE_PAUSE)
+
+    async def close(self) -> None:
+        """Release the lock and all connections."""
+        try:
+            if self._lock is not None:
+                await self._lock.release()
+        finally:
+            await self._engine.dispose()
+
+    async def lock(self, owner: str, warnings: list[str]) -> None:
+        """Keep other runs from writing until ``close``; see ``Store.lock``.
+
+        ``warnings`` are those of the store.
+        """
+        self._lock = self.lock_class(self, warnings)
+        await self._lock.take(owner)
+
+    @contextmanager
+    def errors(self) -> Iterator[None]:
+        """Turn what a driver raises into memctl's errors.
+
+        Raises:
+            RejectedValue: a value was not taken; anything else may go on.
+            Contended: others were in the way.
+            MemctlError: the store failed.
+            CancelledError: the task is being cancelled, which the driver took for an error.
+        """
+        try:
+            yield
+        except self._caught as error:
+            if cut_short():
+                raise asyncio.CancelledError from error
+            cause = error.orig if isinstance(error, DBAPIError) and error.orig else error
+            found = self.translate(cause)
+            if found is None:
+                code = "repeated-id" if self.is_duplicate_key(cause) else "refused"
+                raise RejectedValue(f"{self.label}: {first_line(cause)}", code) from error
+            raise found from error
+
+    # Connections and transactions
+
+    @asynccontextmanager
+    async def snapshot(self, *, find_huge: bool = True) -> AsyncGenerator[AsyncConnection]:
+        """Open a connection in a read-only transaction; ``find_huge`` where messages are parsed."""
+        with self.errors():
+            async with self._engine.connect() as connection:
+                await self.begin_read(connection)
+                try:
+                    await self.find_unsound(connection)
+                    if find_huge and not self._searched:
+                        await self._find_huge(connection)
+                    yield connection
+                finally:
+                    await connection.rollback()
+
+    async def find_unsound(self, connection: AsyncConnection) -> None:
+        """Find the rows whose columns have other types than declared; the memories are damaged."""
+        if not self._examined and self.dialect.may_be_unsound:
+            self.damaged |= await self.describe_unsound(connection)
+        self._examined = True
+
+    def forget_soundness(self) -> None:
+        """Have the next connection find such rows again."""
+        self._examined = False
+
+    async def describe_unsound(self, connection: AsyncConnection) -> dict[MemoryKey, Failure]:
+        """Return the memories of which rows are not sound, where the database lets that be."""
+        damaged: dict[MemoryKey, Failure] = {}
+        for sql in self.dialect.unsound_rows():
+            for user, session, fault in await self.fetch_all(connection, sql, {}):
+                damaged[MemoryKey(user, session)] = damage(fault)
+            self.dialect.has_unsound = bool(damaged)  # the next statement sees the others
+        return damaged
+
+    def require_keys(self) -> None:
+        """Check that rows are known by their keys, before any changes.
+
+        Raises:
+            BadData: a table has no primary key: what is deleted there could not be restored.
+        """
+        if self._keyless:
+            name = self._keyless[0]
+            key = ", ".join(METADATA.tables[name].primary_key.columns.keys())
+            raise BadData(
+                f"the table {name!r} of {self.label} has no primary key, so changes could not be "
+                "undone",
+                f"delete rows without a key or with a duplicate one, then add it: {name} ({key})",
+            )
+
+    async def find_other_values(self, table: str, known: Collection[str], where: Condition) -> str:
+        """Return a column of a table, besides the known ones, that has a value; empty if none has.
+
+        ``where`` is a condition on its rows, as ``m``.
+        """
+        quote = self.dialect.quote
+        columns = await self.run(partial(other_columns, table, known))
+        if not columns:
+            return ""
+        async with self.snapshot(find_huge=False) as connection:
+            for name in columns:
+                column = quote + name.replace(quote, quote * 2).replace(":", "\\:") + quote
+                sql = (
+                    f"SELECT 1 FROM {table} m WHERE {where.sql} AND m.{column} IS NOT NULL LIMIT 1"
+                )
+                if await self.fetch_all(connection, sql, where.values):
+                    return f"the column {visible(name)!r} of the table {table!r}"
+        return ""
+
+    def has_strangers(self, session: str) -> bool:
+        """Return whether a session without a row has damaged messages, whose user is not known.
+
+        With a row they would be those of its owner.
+        """
+        return MemoryKey("", session) in self.damaged
+
+    def is_damaged(self, key: MemoryKey) -> bool:
+        """Return whether a memory is known to be damaged, as one is whose name is no text."""
+        if key not in self.damaged and not (is_text(key.user) and is_text(key.session)):
+            self.damaged[key] = damage("its name is not valid UTF-8")
+        return key in self.damaged
+
+    async def _find_huge(self, connection: AsyncConnection) -> None:
+        result = await connection.execute(
+            text(f"SELECT m.id FROM message m WHERE {self.dialect.is_huge()}")
+        )
+        ids = [row[0] for row in result]
+        if len(ids) <= MAX_HUGE:
+            found = {
+                row_id: describe(await self.fetch_message(connection, row_id)) for row_id in ids
+            }
+            self.dialect.huge = HugeMessages(found)
+        self._searched = True
+
+    @asynccontextmanager
+    async def second_connection(
+        self, connection: AsyncConnection
+    ) -> AsyncGenerator[AsyncConnection]:
+        """Give a connection for statements while a result of ``connection`` is being read."""
+        yield connection
+
+    @asynccontextmanager
+    async def connect(self) -> AsyncGenerator[AsyncConnection]:
+        """Open a connection for transactions that follow one another: connecting takes time.
+
+        Raises:
+            BadData: as ``require_keys``.
+        """
+        self.require_keys()
+        with self.errors():
+            connection = await self._engine.connect()
+        try:
+            if not self._examined:
+                async with self.read_transaction(connection):
+                    await self.find_unsound(connection)
+            yield connection
+        finally:
+            with suppress(*self._caught):  # it ends with the process
+                await connection.close()
+
+    async def connect_autocommit(self) -> AsyncConnection:
+        """Return a connection outside of transactions, which the caller closes."""
+        return await self._engine.execution_options(isolation_level="AUTOCOMMIT").connect()
+
+    @asynccontextmanager
+    async def transaction(self, connection: AsyncConnection) -> AsyncGenerator[None]:
+        """Run a write transaction, rolled back unless it ends well."""
+        with self.errors():
+            try:
+                await self.begin_write(connection)
+                yield
+                await self.insert_staged(connection)
+                await connection.commit()
+            except BaseException:
+                with suppress(*self._caught):  # it broke before, and that error counts
+                    await connection.rollback()
+                raise
+
+    async def insert_staged(  # noqa: B027 - most databases stage none
+        self, connection: AsyncConnection
+    ) -> None:
+        """Insert the large rows that ``insert`` staged, at the end of a transaction."""
+
+    @asynccontextmanager
+    async def read_transaction(self, connection: AsyncConnection) -> AsyncGenerator[None]:
+        """Run statements in a transaction that need not see one moment."""
+        with self.errors():
+            await connection.exec_driver_sql("SELECT 1")
+            yield
+            await connection.rollback()
+
+    async def prepare_erasing(  # noqa: B027 - most databases need nothing
+        self, connection: AsyncConnection
+    ) -> None:
+        """Have the database overwrite what is deleted on the connection, where it can."""
+
+    async def finish_erasing(  # noqa: B027 - most databases need nothing
+        self, connection: AsyncConnection
+    ) -> None:
+        """Remove what was deleted from the logs of the database, where that does not wait."""
+
+    # Statements
+
+    def compile(self, sql: str, values: Mapping[str, Any]) -> tuple[str, Sequence[Any]]:
+        """Return a statement and its values as the driver takes them."""
+        statement, bound = self.dialect.bind(sql, values)
+        compiled = statement.compile(dialect=self._engine.dialect)
+        state = compiled.construct_expanded_state(bound)
+        return state.statement, state.positional_parameters
+
+    def compile_json_many(
+        self, sql: str, texts: Sequence[bytes], values: Sequence[Mapping[str, Any]]
+    ) -> tuple[str, list[list[Any]]]:
+        """Return the statement of ``execute_json_many`` and its values as the driver takes them."""
+        compiled = text(sql).compile(dialect=self._engine.dialect)
+        names = compiled.positiontup or []
+        stored = [
+            {**one, "json": self.dialect.stored_json(json)}
+            for json, one in zip(texts, values, strict=True)
+        ]
+        return str(compiled), [[one[name] for name in names] for one in stored]
+
+    async def fetch_message(self, connection: AsyncConnection, row_id: str) -> bytes:
+        """Return the text of one large message, empty where it was deleted meanwhile."""
+        sql = text(f"SELECT {self.dialect.payload} FROM message m WHERE m.id = :id")
+        payload = (await connection.execute(sql, {"id": row_id})).scalar()
+        if isinstance(payload, str):
+            return payload.encode("utf-8", "surrogatepass")
+        return payload or b""
+
+    async def execute_json(
+        self, connection: AsyncConnection, sql: str, value: bytes, values: Mapping[str, Any]
+    ) -> None:
+        """Run a statement with ``value`` at ``Dialect.json_place``."""
+        stored = {**values, "json": self.dialect.stored_json(value)}
+        await self.execute(connection, sql, stored)
+
+    async def execute_json_many(
+        self,
+        connection: AsyncConnection,
+        sql: str,
+        texts: Sequence[bytes],
+        values: Sequence[Mapping[str, Any]],
+    ) -> None:
+        """Run a statement with each of these values, and with each text as ``execute_json``."""
+        for json, one in zip(texts, values, strict=True):
+            await self.execute_json(connection, sql, json, one)
+
+    async def execute(
+        self, connection: AsyncConnection, sql: str, values: Mapping[str, Any]
+    ) -> Sequence[Any]:
+        """Run a statement that may wait for others; return its rows.
+
+        No rows of another statement are being read on the connection.
+        """
+        return await self.fetch_all(connection, sql, values)
+
+    async def fetch_all(
+        self, connection: AsyncConnection, sql: str, values: Mapping[str, Any]
+    ) -> Sequence[Any]:
+        """Return all rows of a statement with a limit of its own, which is over then."""
+        async with aclosing(self.rows(connection, sql, values)) as partitions:
+            return [row async for rows in partitions for row in rows]
+
+    def read_ordered(
+        self, connection: AsyncConnection, where: Condition
+    ) -> AsyncGenerator[Sequence[Any]]:
+        """Yield the rows of ``Dialect.select_ordered``, in partitions."""
+        return self.rows(connection, self.dialect.select_ordered(where.sql), where.values)
+
+    def read_matching(
+        self, connection: AsyncConnection, memories: Condition, messages: Condition
+    ) -> AsyncGenerator[Sequence[Any]]:
+        """Yield the rows of ``Dialect.select_matching``: ``messages`` of ``memories``."""
+        sql = self.dialect.select_matching(memories.sql, messages)
+        return self.rows(connection, sql, {**memories.values, **messages.values})
+
+    def read_unordered(
+        self, connection: AsyncConnection, where: Condition
+    ) -> AsyncGenerator[Sequence[Any]]:
+        """Yield the rows of ``Dialect.select_unordered``, which need not be of one moment."""
+        sql = self.dialect.select_unordered(where.sql)
+        return self.rows(connection, sql, where.values, PAGE_ENTRIES)
+
+    async def sessions(self, connection: AsyncConnection) -> AsyncGenerator[MemoryKey]:
+        """Yield the memories that have a session row, with messages or without."""
+        statement = f"SELECT s.user_id, s.id FROM {self.dialect.session_table} s"
+        async with aclosing(self.rows(connection, statement, {})) as partitions:
+            async for rows in partitions:
+                for user, session in rows:
+                    yield MemoryKey(user, session)
+
+    async def extents(
+        self, connection: AsyncConnection, values: dict[str, list[str]]
+    ) -> dict[MemoryKey, Extent]:
+        """Return the extents of all memories with messages, or of the list ``sessions``."""
+        dialect = self.dialect
+        condition = "m.session_id IN :sessions" if values else "1 = 1"
+        sql = (
+            f"SELECT user_id, session_id, COUNT(*), MAX(position) FROM ("
+            f"SELECT {dialect.user} AS user_id, m.session_id AS session_id, "
+            f"{dialect.index} AS position "
+            f"FROM {dialect.source()} WHERE {condition} {dialect.subquery_barrier}) AS found "
+            f"GROUP BY {dialect.exact('user_id')}, {dialect.exact('session_id')}"
+        )
+        async with aclosing(self.rows(connection, sql, values)) as partitions:
+            return {
+                MemoryKey(user, session): Extent(count, last)
+                async for rows in partitions
+                for user, session, count, last in rows
+            }
+
+
+async def prefetch(
+    fetch: Callable[[], Coroutine[Any, Any, Sequence[Any]]],
+) -> AsyncGenerator[Sequence[Any]]:
+    """Yield what ``fetch`` returns until it is empty, one call ahead of the consumer.
+
+    ``fetch`` is cancelled when the stream is closed before its end.
+    """
+    coming = asyncio.create_task(fetch())
+    try:
+        while rows := await coming:
+            coming = asyncio.create_task(fetch())
+            # The statement is sent now, not when the consumer of these rows waits for the next.
+            await asyncio.sleep(0)
+            yield rows
+            del rows
+    finally:
+        if not coming.done():
+            coming.cancel()
+            await asyncio.wait([coming])
+        if not coming.cancelled():
+            coming.exception()  # nobody waits for it any more
+
+
+def damage(reason: str) -> Failure:
+    """Return why a damaged memory is left as it is."""
+    return Failure("damaged", reason)
+
+
+def shown_name(value: Any) -> str:
+    """Return the value of a column of names as a text, to show it; SQLite takes any value."""
+    return value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)
+
+
+def is_text(name: str) -> bool:
+    """Return whether a name is valid UTF-8 in the database."""
+    if name.isascii():
+        return True
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's text, for messages of one line."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

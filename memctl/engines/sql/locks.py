@@ -1,0 +1,357 @@
+"""Locks on sessions and rows that change, and the lock of a run on a database server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from abc import abstractmethod
+from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from memctl.engines.sql.database import Database
+from memctl.errors import Failure, MemctlError
+from memctl.model import Memory, MemoryKey
+from memctl.storekit.locks import ServerLock
+
+PAGE_ROWS = 1000
+ANSWER_SECONDS = 15
+
+
+# Sessions and rows, until a transaction ends.  ``lock`` is the SQL that locks, empty where the
+# database locks as a whole.
+
+
+UNOWNED, UNLISTED = "unowned", "unlisted"
+"""The notes that a session with messages, a user with sessions, has no row: an undo that needs one
+takes it away again."""
+_OWNER = "owner"
+"""The note of another user, the owner of a new session, whose row is new, too."""
+
+
+STRANGERS = Failure("damaged", "its session has no row, and messages of an unknown user")
+"""The failure of a memory whose session must not get a row; see ``Database.has_strangers``."""
+
+
+class LockedSessions(NamedTuple):
+    """The sessions that hold or may hold something, and the rows that were created for others.
+
+    ``sessions`` and ``users`` were created now or before: whichever memory of one is undone last
+    takes its row away.  ``owners`` are the users, new as well, whom these sessions belong to.
+    ``unowned`` are sessions with messages, ``unlisted`` users with sessions, that had no row.
+    ``taken`` are memories without messages whose sessions belong to others, ``guests`` all whose
+    do.
+    """
+
+    known: set[str]
+    sessions: set[str]
+    users: set[str]
+    owners: Mapping[str, str]
+    unowned: set[str]
+    unlisted: set[str]
+    guests: Collection[MemoryKey]
+    taken: Collection[MemoryKey]
+
+    def before(self, key: MemoryKey) -> str:
+        """Return what was not there, for ``WriteResult.before``."""
+        made = {
+            "session": key.session in self.sessions,
+            "user": key.user in self.users,
+            UNOWNED: key.session in self.unowned,
+            UNLISTED: key.user in self.unlisted,
+        }
+        notes: dict[str, str | None] = {name: None for name in made if made[name]}
+        owner = self.owners.get(key.session, key.user)
+        if "session" in notes and owner != key.user:
+            notes[_OWNER] = owner
+        return json.dumps(notes) if notes else ""
+
+
+def session_owners(memories: Iterable[Memory]) -> dict[str, str]:
+    """Return the owners of the sessions that belong to other users."""
+    return {one.key.session: one.owner for one in memories if one.owner is not None}
+
+
+async def lock_sessions(
+    database: Database,
+    connection: AsyncConnection,
+    keys: Sequence[MemoryKey],
+    lock: str,
+    *,
+    owners_only: bool = False,
+    guests: Collection[str] = (),
+    filled: Collection[str] | None = None,
+    empty: Collection[MemoryKey] = (),
+    given: Mapping[str, str] | None = None,
+) -> LockedSessions:
+    """Lock the sessions, creating those that are missing, and the users.
+
+    Of ``empty`` memories, which have no messages, there is nothing but the row of the session: it
+    must be theirs.  ``given`` are the owners of sessions that belong to other users.
+
+    A session that is created here is empty, unless its row was lost.  Into one that existed, an
+    agent or another run may have written up to now; from now on they wait.  With ``owners_only`` no
+    other users are created than the owners of new sessions, and ``guests``.  ``filled`` are the
+    sessions with messages, if they are known.
+    """
+    owners = dict(given or {})
+    for key in [*(key for key in keys if key in empty), *keys]:
+        owners.setdefault(key.session, key.user)
+    existing = f"SELECT t.id, t.user_id FROM {database.dialect.keyed_rows('session', 'id')}"
+    existing += f" ORDER BY t.id {lock}"
+    found = dict(await database.for_rows(connection, existing, sorted(owners)))
+    known = set(found)
+    new = sorted((name, user) for name, user in owners.items() if name not in known)
+    users = {user for _, user in new}.union(guests)
+    if not owners_only:
+        users.update(key.user for key in keys)
+    if users:
+        sql = f"SELECT t.id FROM {database.dialect.keyed_rows('users', 'id')}"
+        users -= {row[0] for row in await database.for_rows(connection, sql, sorted(users))}
+    unlisted: set[str] = set()
+    if users:
+        sql = "SELECT DISTINCT s.user_id FROM session s WHERE s.user_id IN :users"
+        listed = await database.fetch_all(connection, sql, {"users": sorted(users)})
+        unlisted = users.intersection(name for (name,) in listed)
+        rows = [(user,) for user in sorted(users)]
+        await database.insert_missing(connection, "users", ["id"], rows)
+        database.new_users |= users
+    sessions = {name for name, _ in new}
+    if new:
+        created = await database.insert_missing(connection, "session", ["id", "user_id"], new)
+        if created < len(new):
+            known |= sessions
+            sessions = set()
+            found = dict(await database.for_rows(connection, existing, sorted(owners)))
+    if sessions and filled is None:
+        sql = "SELECT DISTINCT m.session_id FROM message m WHERE m.session_id IN :sessions"
+        values = {"sessions": sorted(sessions)}
+        filled = {name for (name,) in await database.fetch_all(connection, sql, values)}
+    unowned = sessions.intersection(filled or ())
+    owners |= found
+    users = database.new_users.intersection(key.user for key in keys)
+    database.new_sessions |= sessions
+    sessions = database.new_sessions.intersection(owners)
+    new_owners = {name: owners[name] for name in sessions if owners[name] in database.new_users}
+    guest = {key for key in keys if owners[key.session] != key.user}
+    taken = guest.intersection(empty)
+    return LockedSessions(
+        known | unowned, sessions, users, new_owners, unowned, unlisted, guest, taken
+    )
+
+
+async def remove_empty(
+    database: Database, connection: AsyncConnection, key: MemoryKey, made: Mapping[str, Any]
+) -> set[str]:
+    """Delete the session and the users of a memory, of what was ``made``, if nothing is left.
+
+    The row of a session that had messages without it goes in any case, and so does a user's.
+    Returns what was deleted, of ``session`` and ``user``.
+    """
+    deleted = set()
+    dialect = database.dialect
+    for name, table, column, child, value, needless in (
+        ("session", "session", "session_id", "message", key.session, UNOWNED),
+        ("user", "users", "user_id", "session", key.user, UNLISTED),
+        (_OWNER, "users", "user_id", "session", made.get(_OWNER), None),
+    ):
+        if name in made:
+            same = f"{dialect.exact('id')} = {dialect.exact(':name')}"
+            inner = f"{dialect.exact(f'c.{column}')} = {dialect.exact(':name')}"
+            sql = f"DELETE FROM {table} WHERE {same}"
+            if needless not in made:
+                sql += f" AND NOT EXISTS (SELECT 1 FROM {child} c WHERE {inner})"
+            if (await connection.execute(*dialect.bind(sql, {"name": value}))).rowcount:
+                deleted.add(name)
+    return deleted
+
+
+async def lock_rows(
+    database: Database,
+    connection: AsyncConnection,
+    row_ids: list[str],
+    lock: str,
+    table: str = "message",
+    column: str = "id",
+) -> None:
+    """Lock rows of a table by the first column of their key."""
+    await database.for_rows(
+        connection,
+        _counted(f"SELECT 1 FROM {database.dialect.keyed_rows(table, column)} {lock}"),
+        row_ids,
+    )
+
+
+class MessageRow(NamedTuple):
+    """The memory that a row belongs to, its position, and if its session has a row."""
+
+    session: str
+    user: str
+    position: int
+    owned: bool = True
+
+
+async def lock_messages(
+    database: Database, connection: AsyncConnection, row_ids: list[str], lock: str
+) -> dict[str, MessageRow]:
+    """Lock messages by their row ids; return those that exist.
+
+    Few messages are parsed: of most the row id tells the user, see ``Dialect.is_plain_id``.
+    """
+    dialect = database.dialect
+    # What a subquery reads is not locked.
+    owner = "(SELECT s.user_id FROM session s WHERE s.id = t.session_id)"
+    columns = f"t.id, t.session_id, {owner}, t.{dialect.index_column}"
+    sql = f"SELECT {columns} FROM {dialect.keyed_rows('message', 'id')} {lock}"
+    rows: dict[str, MessageRow] = {}
+    rest: list[str] = []
+    for row_id, session, user, position in await database.for_rows(connection, sql, row_ids):
+        if isinstance(user, str) and is_plain_id(row_id, user, session):
+            rows[row_id] = MessageRow(session, user, position)
+        else:
+            rest.append(row_id)
+    if rest:
+        sql = (
+            f"SELECT m.id, m.session_id, {dialect.user}, {dialect.index}, s.id IS NOT NULL "
+            f"FROM {dialect.source()} WHERE m.id {dialect.in_row_ids}"
+        )
+        for row_id, *row in await database.select_rows(connection, sql, rest):
+            rows[row_id] = MessageRow(*row)
+    return rows
+
+
+def is_plain_id(row_id: str, owner: str, session: str) -> bool:
+    """Return whether a row id splits in one way only; see ``Dialect.is_plain_id``."""
+    between = f"-{session}-"
+    return (
+        row_id.startswith(owner)
+        and row_id.find(between) == len(owner)
+        and row_id.find(between, len(owner) + 1) < 0
+    )
+
+
+async def lock_session_content(
+    database: Database, connection: AsyncConnection, session: str, lock: str
+) -> None:
+    """Lock all messages of a session and their marks."""
+    condition, values = "m.session_id IN :sessions", {"sessions": [session]}
+    if database.dialect.locks_scanned_rows:
+        async for row_ids in row_pages(database, connection, condition, values):
+            await lock_rows(database, connection, row_ids, lock)
+            await lock_rows(database, connection, row_ids, lock, "message_mark", "msg_id")
+        return
+    rows = f"SELECT m.id FROM message m WHERE {condition}"
+    for sql in f"SELECT 1 FROM message_mark WHERE msg_id IN ({rows})", rows:
+        await lock_selected(database, connection, sql, values, lock)
+
+
+async def lock_selected(
+    database: Database, connection: AsyncConnection, sql: str, values: Mapping[str, Any], lock: str
+) -> None:
+    """Lock the rows of a SELECT, which stay in the database."""
+    await connection.execute(*database.dialect.bind(_counted(f"{sql} {lock}"), values))
+
+
+def _counted(sql: str) -> str:
+    return f"SELECT COUNT(*) FROM ({sql}) AS locked"
+
+
+async def row_pages(
+    database: Database, connection: AsyncConnection, condition: str, values: Mapping[str, Any]
+) -> AsyncGenerator[list[str]]:
+    """Yield the ids of the rows ``m`` for which the condition holds, in pages; none is locked."""
+    more = ""
+    bound = dict(values)
+    while True:
+        sql = f"SELECT m.id FROM message m WHERE {condition} {more} ORDER BY m.id LIMIT {PAGE_ROWS}"
+        found = await connection.execute(*database.dialect.bind(sql, bound))
+        row_ids = [row_id for (row_id,) in found]
+        if not row_ids:
+            return
+        yield row_ids
+        more = "AND m.id > :last"
+        bound["last"] = row_ids[-1]
+
+
+# The lock of a run
+
+
+class ConnectionLock(ServerLock):
+    """A lock that belongs to a connection of its own, and ends with it."""
+
+    def __init__(self, database: Database, warnings: list[str]) -> None:
+        super().__init__(database.label, warnings)
+        self._database = database
+        self._connection: AsyncConnection | None = None
+
+    async def attempt(self) -> str | None:
+        await self._drop()
+        with self._database.errors():
+            self._connection = await self._database.connect_autocommit()
+            try:
+                if await self.acquire():
+                    return None
+                other = await self.find_owner()
+            except BaseException:
+                await self._drop()
+                raise
+        await self._drop()
+        return other
+
+    async def stay(self) -> bool:
+        if self._connection is None:
+            await asyncio.sleep(self.period)
+            return False
+        try:
+            with self._database.errors():
+                await self.wait()
+        except MemctlError:  # the lock has gone with the connection
+            await self._drop()
+            return False
+        return True
+
+    async def let_go(self) -> None:
+        if self._connection is None:
+            return
+        try:
+            # The server frees it in any case; told to, it does so before the next run tries.
+            with suppress(MemctlError), self._database.errors():
+                async with asyncio.timeout(ANSWER_SECONDS):
+                    await self.free()
+        finally:
+            await self._drop()
+
+    @property
+    def _connected(self) -> AsyncConnection:
+        assert self._connection is not None
+        return self._connection
+
+    async def ask(self, sql: str, **values: Any) -> Any:
+        """Return the first row of an answer on the lock's connection, None where there is none."""
+        async with asyncio.timeout(self.period + ANSWER_SECONDS):
+            return (await self._connected.execute(text(sql), values)).first()
+
+    async def _drop(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with suppress(MemctlError), self._database.errors():  # it broke before
+                await connection.close()
+
+    @abstractmethod
+    async def acquire(self) -> bool:
+        """Try to acquire the lock; return whether it is ours now."""
+
+    @abstractmethod
+    async def find_owner(self) -> str:
+        """Return the text of the run that holds the lock, empty where there is none."""
+
+    @abstractmethod
+    async def wait(self) -> None:
+        """Wait for a period; raise what the driver raises when the connection is lost."""
+
+    @abstractmethod
+    async def free(self) -> None:
+        """Free the lock."""

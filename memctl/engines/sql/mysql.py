@@ -1,0 +1,534 @@
+"""AgentScope's SQL memory in MySQL and MariaDB."""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import os
+import re
+import ssl
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import timedelta
+from hashlib import sha256
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+import aiomysql
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+from sqlalchemy.pool import NullPool
+
+from memctl.engines.sql.database import (
+    FETCH_ROWS,
+    GRANT,
+    Contended,
+    Database,
+    RejectedValue,
+    first_line,
+)
+from memctl.engines.sql.locks import ANSWER_SECONDS, ConnectionLock
+from memctl.errors import BadData, Lost, MemctlError, NotFound, Unavailable, UsageError
+from memctl.stores.agentscope1.sql.dialect import Dialect
+from memctl.stores.agentscope1.sql.huge_messages import CHUNK_BYTES
+from memctl.stores.agentscope1.sql.store import SqlStore
+from memctl.stores.agentscope2.sql import Agentscope2Store
+from memctl.stores.agno.store import AgnoStore
+from memctl.stores.tables.store import TableStore
+
+CONNECT_TIMEOUT = 15
+"""Seconds until an attempt to connect is given up."""
+
+_STAGED_KEYS = "memctl_keys"
+"""The temporary table of the row ids that statements name, and the key of those in it."""
+MAX_ROW_IDS = 1000
+"""The row ids in one statement that may not stage them: it must fit into a packet."""
+
+_SSL_MODES = ("disable", "prefer", "require", "verify-ca", "verify-full")
+
+# Values that the server rejects: too long, not valid JSON, wrong encoding, a key twice,
+# a packet beyond max_allowed_packet.
+_REJECTED = frozenset({1048, 1062, 1153, 1264, 1366, 1406, 1452, 3140, 3141, 3144, 4025, 22032})
+_DUPLICATE_KEY = 1062
+_DENIED = frozenset({1045, 1698})
+_NO_RIGHT = 1044
+_NO_TABLE_RIGHT = 1142
+_READ_ONLY = frozenset({1227, 1290, 1792, 1836})
+_FULL = frozenset({1021, 1114})
+_UNKNOWN_DATABASE = 1049
+_FOREIGN_TABLE = frozenset({1054, 1146})
+_BUSY = {
+    1040: "the server has no free connection",
+    1203: "this login has too many connections",
+}
+_CONTENDED = frozenset({1205, 1213, 3572})
+_TRANSIENT = (aiomysql.OperationalError, aiomysql.InterfaceError, OSError, RuntimeError)
+"""Errors that another try may not meet, where no code above applies: no connection, a shutdown."""
+
+
+_WAIT_SECONDS = 60
+"""After how long MySQL ends a connection that says nothing."""
+_PAUSES = (0.01, 0.05, 0.2)
+_HOLDER = re.compile(r"/\* memctl: (.*?) \*/")
+
+
+class MysqlLock(ConnectionLock):
+    """A named lock, for the database.
+
+    The one text that a login may see of its other connections is the statement that they run.  So
+    the connection that holds the lock sleeps on the server, statement after statement, and each
+    says whose it is.  Other logins, and those who come while the run is stopped, get the number of
+    the connection.  ``wait_timeout`` ends the connection of a machine that is gone.
+    """
+
+    period = 2.0
+    """Also how long the server takes to see that the run has ended: it looks when it wakes."""
+    _number: int | None = None
+
+    async def acquire(self) -> bool:
+        self._number = None
+        await self._run(f"SET SESSION wait_timeout = {_WAIT_SECONDS}")
+        name = await self._lock_name()
+        number, done = await self.ask("SELECT CONNECTION_ID(), GET_LOCK(:name, 0)", name=name)
+        if done:
+            self._number = number
+        return bool(done)
+
+    async def find_owner(self) -> str:
+        name = await self._lock_name()
+        number = None
+        for pause in _PAUSES:
+            [number] = await self.ask("SELECT IS_USED_LOCK(:name)", name=name)
+            if number is None:
+                return ""
+            row = await self.ask(
+                "SELECT INFO FROM information_schema.PROCESSLIST WHERE ID = :id", id=number
+            )
+            found = _HOLDER.search(str(row[0])) if row else None
+            if found and found[1] == self.owner:
+                await self._run(f"KILL CONNECTION {number}")
+                return ""
+            if found:
+                return found[1]
+            await asyncio.sleep(pause)  # it may be between two statements
+        return f"connection {number} of the server"
+
+    async def wait(self) -> None:
+        await self._run(f"SELECT SLEEP({self.period}) /* memctl: {self.owner} */")
+
+    async def free(self) -> None:
+        """End the connection, which may be asleep, and wait until the lock is free."""
+        number, self._number = self._number, None
+        await self._drop()
+        self._connection = await self._database.connect_autocommit()
+        name = await self._lock_name()
+        [owner] = await self.ask("SELECT IS_USED_LOCK(:name)", name=name)
+        if number is not None and owner == number:
+            await self._run(f"KILL CONNECTION {number}")
+            await self.ask("SELECT GET_LOCK(:name, :seconds)", name=name, seconds=ANSWER_SECONDS)
+            await self.ask("SELECT RELEASE_LOCK(:name)", name=name)
+
+    async def _run(self, sql: str) -> None:
+        assert self._connection is not None
+        async with asyncio.timeout(self.period + ANSWER_SECONDS):
+            await self._connection.exec_driver_sql(sql)
+
+    async def _lock_name(self) -> str:
+        """Return a name of at most 64 characters, whose case does not count."""
+        [database] = await self.ask("SELECT DATABASE()")
+        return f"memctl {sha256(str(database).encode()).hexdigest()[:32]}"
+
+
+class MysqlDialect(Dialect):
+    """The SQL of MySQL and MariaDB."""
+
+    quote = "`"
+    text_type = "CHAR"
+
+    def place(self, number: int) -> str:  # noqa: ARG002
+        return "%s"
+
+    time_step = timedelta(seconds=1)
+    mark_array = "JSON_ARRAYAGG(k.mark)"
+    row_lock = "FOR UPDATE"
+    no_wait = "NOWAIT"
+    locks_scanned_rows = True
+    # InnoDB reads a message to find its size, and these functions need little besides it.
+    scans_for_huge = False
+    proves_json = False  # in MariaDB the column is a text, and its check takes "\\1" and 1e
+    shifts_key = "(KEY (session_id, low))"
+    big_integer = "SIGNED"
+
+    def field(self, name: str) -> str:
+        value = f"JSON_EXTRACT(m.msg, '$.{name}')"
+        return f"CASE WHEN JSON_TYPE({value}) = 'STRING' THEN JSON_UNQUOTE({value}) END"
+
+    def exact(self, text: str) -> str:
+        # Collations take texts for the same that differ in case, accents or spaces at the end.
+        return f"CAST({text} AS BINARY)"
+
+    def is_plain_id(self) -> str:
+        row_id, owner = self.exact("m.id"), self.exact("s.user_id")
+        between = self.exact("CONCAT('-', m.session_id, '-')")
+        return (
+            f"LOCATE({between}, {row_id}) = LENGTH({owner}) + 1 "
+            f"AND LEFT({row_id}, LENGTH({owner})) = {owner} "
+            f"AND LOCATE({between}, {row_id}, LENGTH({owner}) + 2) = 0"
+        )
+
+    def message_id(self) -> str:
+        return "SUBSTRING(m.id, CHAR_LENGTH(s.user_id) + CHAR_LENGTH(m.session_id) + 3)"
+
+    def parsed_user(self) -> str:
+        end = f"CONCAT('-', m.session_id, '-', {self.field('id')})"
+        return (
+            f"CASE WHEN RIGHT(m.id, CHAR_LENGTH({end})) = {end} "
+            f"THEN LEFT(m.id, CHAR_LENGTH(m.id) - CHAR_LENGTH({end})) END"
+        )
+
+    def marks(self, more: str = "") -> tuple[str, str]:  # noqa: ARG002 - nothing is joined
+        # MariaDB cannot index what it groups: ids are longer than the keys of its temporary tables,
+        # and it would compare every message with every mark.
+        return f"(SELECT {self.mark_array} FROM message_mark k WHERE k.msg_id = m.id)", ""
+
+    def keyed_rows(self, table: str, column: str) -> str:
+        # Of a small table the server would read all, whatever index it is told to use, and wait for
+        # rows that others hold.
+        return (
+            f"{_STAGED_KEYS} n STRAIGHT_JOIN {table} t FORCE INDEX (PRIMARY) ON t.{column} = n.id"
+        )
+
+    def delete_keyed(self, table: str, column: str) -> str:
+        return f"DELETE t FROM {self.keyed_rows(table, column)}"
+
+    def no_object(self) -> str:
+        # What is not valid here may be for Python: NaN.
+        return "IF(JSON_VALID(msg), JSON_TYPE(msg) <> 'OBJECT', 1)"
+
+    def as_bytes(self, text: str) -> str:
+        return f"CAST(CONVERT({text} USING utf8mb4) AS BINARY)"
+
+    def insert_free(self, insert: str, column: str) -> str:
+        return f"{insert} ON DUPLICATE KEY UPDATE {column} = {column}"
+
+    def message_size(self) -> str:
+        return self.json_size("m.msg")
+
+    def json_size(self, column: str) -> str:
+        return f"LENGTH({column})"
+
+    def stored_json(self, value: bytes) -> Any:
+        return value.decode()
+
+    def drop_temporary(self, table: str) -> str:
+        return f"DROP TEMPORARY TABLE IF EXISTS {table}"
+
+    def update_index(self, table: str, old: str, new: str) -> str:
+        return (
+            f"UPDATE message m JOIN {table} t ON t.id = m.id "
+            f"SET {self.index} = t.{new} WHERE {self.index} = t.{old}"
+        )
+
+    def drop_session_index(self, name: str) -> str:
+        return f"DROP INDEX {name} ON message"
+
+
+class MysqlDatabase(Database):
+    """A MySQL or MariaDB database."""
+
+    dialect_class = MysqlDialect
+    lock_class = MysqlLock
+    driver_errors = (aiomysql.Error, UnicodeEncodeError, RuntimeError)
+    # The pages of the messages are needed several times, and InnoDB's buffers are small by default.
+    batch_changes = 2_000
+
+    identity_sql = "SELECT 'mysql:', @@hostname, @@port, @@datadir, DATABASE()"
+
+    _packet = 0
+
+    def make_engine(self) -> AsyncEngine:
+        settings = connect_settings(self.location.url)
+
+        async def connect() -> aiomysql.Connection:
+            # The driver's own limit ends when somebody has accepted the connection.
+            async with asyncio.timeout(CONNECT_TIMEOUT):
+                return await aiomysql.connect(
+                    charset="utf8mb4",
+                    # Names differ by case, and values are taken as they are or refused.
+                    init_command="SET SESSION "
+                    "sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', "
+                    "collation_connection = 'utf8mb4_bin'",
+                    **settings,
+                )
+
+        return create_async_engine("mysql+aiomysql://", async_creator=connect, poolclass=NullPool)
+
+    def translate(self, error: BaseException) -> MemctlError | None:
+        code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
+        reason = str(error.args[1]) if len(error.args) > 1 else first_line(error)
+        message = f"{self.label}: {reason}"
+        if code in _REJECTED or isinstance(error, UnicodeEncodeError):
+            return None
+        if code in _DENIED:
+            return Unavailable(message, "check user and password")
+        if code == _NO_RIGHT:
+            return Unavailable(
+                message, "grant it rights on the database; changes need CREATE TEMPORARY TABLES too"
+            )
+        if code == _NO_TABLE_RIGHT:
+            return Unavailable(message, GRANT)
+        if code in _READ_ONLY:
+            return Unavailable(message, "use a server and login that accept writes")
+        if code in _FULL:
+            return Unavailable(message, "free disk space on the server")
+        if code == _UNKNOWN_DATABASE:
+            return NotFound(message, "create the database first")
+        if code in _FOREIGN_TABLE:
+            return BadData(message, "check that these are AgentScope's tables")
+        if code in _CONTENDED:
+            return Contended(message)
+        if code in _BUSY:
+            return Lost(message, _BUSY[code])
+        if isinstance(error, TimeoutError):
+            message = f"{self.label}: no answer in {CONNECT_TIMEOUT} seconds"
+        if isinstance(error, _TRANSIENT):
+            return Lost(message, "check that the server is running, and host and port")
+        return Unavailable(message)
+
+    def is_duplicate_key(self, error: BaseException) -> bool:
+        return bool(error.args) and error.args[0] == _DUPLICATE_KEY
+
+    @asynccontextmanager
+    async def second_connection(
+        self,
+        connection: AsyncConnection,  # noqa: ARG002 - busy with its result
+    ) -> AsyncGenerator[AsyncConnection]:
+        async with self._engine.connect() as other:
+            await self.begin_read(other)
+            yield other
+
+    async def begin_read(self, connection: AsyncConnection) -> None:
+        await connection.exec_driver_sql("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
+
+    async def begin_write(self, connection: AsyncConnection) -> None:
+        connection.info.pop(_STAGED_KEYS, None)  # a rollback empties the table
+        # Without gap locks: two runs that create sessions side by side would deadlock on them.
+        await connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
+        await connection.exec_driver_sql("START TRANSACTION")
+
+    async def rows(
+        self,
+        connection: AsyncConnection,
+        sql: str,
+        values: Mapping[str, Any],
+        size: int = FETCH_ROWS,
+    ) -> AsyncGenerator[Sequence[Any]]:
+        statement, bound = self.compile(sql, values)
+        driver = (await connection.get_raw_connection()).driver_connection
+        assert isinstance(driver, aiomysql.Connection)
+        cursor = await driver.cursor(aiomysql.SSCursor)
+        try:
+            await cursor.execute(statement, tuple(bound))
+            while rows := await cursor.fetchmany(size):
+                yield rows
+        finally:
+            if not driver.closed:  # as it is when a read was cancelled
+                await cursor.close()
+
+    async def fetch_message(self, connection: AsyncConnection, row_id: str) -> bytes:
+        # In pieces: the driver would collect a large value three times.
+        piece = text(
+            f"SELECT SUBSTRING(CAST(msg AS BINARY), :at, {CHUNK_BYTES}) FROM message WHERE id = :id"
+        )
+        pieces = []
+        at = 1
+        while found := (await connection.execute(piece, {"at": at, "id": row_id})).scalar():
+            pieces.append(found)
+            at += len(found)
+        return b"".join(pieces)
+
+    async def take_turn(self, connection: AsyncConnection, table: str) -> None:
+        name = "memctl-" + sha256(table.encode()).hexdigest()[:40]
+        async with self.transaction(connection):
+            await self.fetch_all(connection, "SELECT GET_LOCK(:name, -1)", {"name": name})
+
+    async def for_rows(
+        self, connection: AsyncConnection, sql: str, row_ids: Sequence[str]
+    ) -> Sequence[Any]:
+        await self._stage_keys(connection, tuple(row_ids))
+        result = await connection.exec_driver_sql(sql)
+        return result.all() if result.returns_rows else []
+
+    async def _stage_keys(self, connection: AsyncConnection, row_ids: tuple[str, ...]) -> None:
+        """Put the row ids into the temporary table, unless it holds them already."""
+        if connection.info.get(_STAGED_KEYS) == row_ids:
+            return
+        connection.info.pop(_STAGED_KEYS, None)
+        # Its type is that of sessions' ids: to read ``message`` before it is written to would block
+        # the creation of an index on it, and be blocked by that.
+        await connection.exec_driver_sql(
+            f"CREATE TEMPORARY TABLE IF NOT EXISTS {_STAGED_KEYS} "
+            "AS SELECT id FROM session WHERE 1 = 0"
+        )
+        await connection.exec_driver_sql(f"DELETE FROM {_STAGED_KEYS}")
+        rows = [(row_id,) for row_id in row_ids]
+        await connection.exec_driver_sql(_insert_sql("INSERT", _STAGED_KEYS, ["id"]), rows)
+        connection.info[_STAGED_KEYS] = row_ids
+
+    async def select_rows(
+        self, connection: AsyncConnection, sql: str, row_ids: Sequence[str]
+    ) -> Sequence[Any]:
+        found: list[Any] = []
+        for start in range(0, len(row_ids), MAX_ROW_IDS):
+            values = {"rows": list(row_ids[start : start + MAX_ROW_IDS])}
+            result = await connection.execute(*self.dialect.bind(sql, values))
+            found += result.all()
+        return found
+
+    async def insert(
+        self, connection: AsyncConnection, table: str, columns: Sequence[str], rows: list[Any]
+    ) -> None:
+        at = next((at for at, name in enumerate(columns) if name in ("msg", "payload")), None)
+        if at is not None:
+            limit = await self._piece_limit(connection)
+            for row in [row for row in rows if len(row[at]) > limit]:
+                async with self._put_together(connection, row[at]) as text:
+                    sql = _insert_sql("INSERT", table, columns, {at: text})
+                    await connection.exec_driver_sql(sql, (*row[:at], *row[at + 1 :]))
+            rows = [
+                (*row[:at], row[at].decode(), *row[at + 1 :])
+                for row in rows
+                if len(row[at]) <= limit
+            ]
+        if rows:
+            await connection.exec_driver_sql(_insert_sql("INSERT", table, columns), rows)
+
+    async def execute_json(
+        self, connection: AsyncConnection, sql: str, value: bytes, values: Mapping[str, Any]
+    ) -> None:
+        if len(value) <= await self._piece_limit(connection):
+            await super().execute_json(connection, sql, value, values)
+            return
+        async with self._put_together(connection, value) as text:
+            await self.execute(connection, sql.replace(":json", text), values)
+
+    async def _piece_limit(self, connection: AsyncConnection) -> int:
+        """Return the bytes of text that a statement can hold: escaped, it may be twice as long."""
+        if not self._packet:
+            result = await connection.exec_driver_sql("SELECT @@max_allowed_packet")
+            self._packet = int(result.scalar_one())
+        return min(CHUNK_BYTES, self._packet // 4)
+
+    @asynccontextmanager
+    async def _put_together(self, connection: AsyncConnection, text: bytes) -> AsyncGenerator[str]:
+        """Put a text together on the server, and give its name there: a statement holds little."""
+        if len(text) > self._packet:
+            raise RejectedValue(
+                f"{self.label}: a text of {len(text)} bytes exceeds the server's "
+                f"max_allowed_packet of {self._packet}",
+                "refused",
+            )
+        run = connection.exec_driver_sql
+        await run("SET @memctl_text = ''")
+        decoder = codecs.getincrementaldecoder("utf-8")()
+        size = await self._piece_limit(connection)
+        for start in range(0, len(text), size):
+            piece = decoder.decode(text[start : start + size])
+            await run("SET @memctl_text = CONCAT(@memctl_text, %s)", (piece,))
+        yield "@memctl_text"
+        await run("SET @memctl_text = NULL")
+
+    async def insert_missing(
+        self, connection: AsyncConnection, table: str, columns: Sequence[str], rows: list[Any]
+    ) -> int:
+        sql = _insert_sql("INSERT", table, columns) + " ON DUPLICATE KEY UPDATE id = id"
+        return (await connection.exec_driver_sql(sql, rows)).rowcount
+
+
+class MysqlTableStore(TableStore):
+    """A table of somebody else in MySQL or MariaDB."""
+
+    kind = "mysql-table"
+    database_class = MysqlDatabase
+
+
+class MysqlAgnoStore(AgnoStore):
+    """The sessions of Agno in MySQL or MariaDB."""
+
+    kind = "mysql-agno"
+    database_class = MysqlDatabase
+
+
+class MysqlAgentscope2Store(Agentscope2Store):
+    """AgentScope 2.x sessions in MySQL or MariaDB."""
+
+    kind = "mysql-agentscope2"
+    features = replace(Agentscope2Store.features, parallel=True)
+    database_class = MysqlDatabase
+
+
+class MysqlStore(SqlStore):
+    """A MySQL or MariaDB database."""
+
+    kind = "mysql"
+    features = replace(SqlStore.features, parallel=True)
+    database_class = MysqlDatabase
+
+
+def connect_settings(url: str) -> dict[str, Any]:
+    """Return the settings of aiomysql from a URL with libpq's conventions.
+
+    ``?host=/path`` is a Unix socket, ``?sslmode=`` means what it means to libpq, and the password
+    may come from ``MYSQL_PWD``.
+
+    Raises:
+        UsageError: no database is named, or an option is unknown.
+    """
+    parts = urlsplit(url)
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    host = options.pop("host", "") or parts.hostname or "127.0.0.1"
+    socket = options.pop("unix_socket", "") or (host if host.startswith("/") else "")
+    database = options.pop("dbname", "") or unquote(parts.path.removeprefix("/"))
+    if not database:
+        raise UsageError("the URL names no database", "write mysql://user@host/database")
+    password = unquote(parts.password or "") or options.pop("password", "")
+    settings: dict[str, Any] = {
+        "user": unquote(parts.username or "") or options.pop("user", "") or os.environ.get("USER"),
+        "password": password or os.environ.get("MYSQL_PWD", ""),
+        "db": database,
+    }
+    if socket:
+        settings["unix_socket"] = socket
+    else:
+        settings |= {"host": host, "port": parts.port or int(options.pop("port", "3306"))}
+    context = _tls(options.pop("sslmode", "prefer"), options.pop("sslrootcert", None))
+    if context and not socket:
+        settings["ssl"] = context
+    options.pop("charset", None)
+    if options:
+        raise UsageError(
+            f"MySQL takes no option {next(iter(options))!r}",
+            "known: host, port, user, password, dbname, unix_socket, sslmode, sslrootcert",
+        )
+    return settings
+
+
+def _tls(mode: str, root: str | None) -> ssl.SSLContext | None:
+    if mode not in _SSL_MODES:
+        raise UsageError(f"sslmode={mode} is unknown", f"known: {', '.join(_SSL_MODES)}")
+    if mode in ("disable", "prefer"):
+        return None
+    context = ssl.create_default_context(cafile=root)
+    context.check_hostname = mode == "verify-full"
+    if mode == "require":
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def _insert_sql(
+    verb: str, table: str, columns: Sequence[str], values: Mapping[int, str] | None = None
+) -> str:
+    names = ", ".join(f"`{column}`" for column in columns)
+    places = ", ".join((values or {}).get(at, "%s") for at in range(len(columns)))
+    return f"{verb} INTO {table} ({names}) VALUES ({places})"

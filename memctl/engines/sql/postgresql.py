@@ -1,0 +1,605 @@
+"""AgentScope's SQL memory in PostgreSQL."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager, suppress
+from dataclasses import replace
+from hashlib import sha256
+from typing import Any
+from urllib.parse import urlsplit
+
+import asyncpg
+from sqlalchemy import event, text
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+from sqlalchemy.pool import NullPool
+
+from memctl.dialects.agentscope import ROLE
+from memctl.dialects.agentscope1 import TIMESTAMP
+from memctl.engines.sql.database import (
+    FETCH_ROWS,
+    GRANT,
+    Contended,
+    Database,
+    RejectedValue,
+    first_line,
+    prefetch,
+)
+from memctl.engines.sql.locks import ConnectionLock
+from memctl.engines.sql.pooler import PooledConnection, is_pooled, pooler_error
+from memctl.errors import BadData, Lost, MemctlError, NotFound, Unavailable, UsageError
+from memctl.location import Location
+from memctl.stores.agentscope1.sql.dialect import SMALL_BYTES, Condition, Dialect
+from memctl.stores.agentscope1.sql.huge_messages import CHUNK_BYTES, HUGE_BYTES
+from memctl.stores.agentscope1.sql.store import SqlStore
+from memctl.stores.agentscope2.sql import Agentscope2Store
+from memctl.stores.agno.store import AgnoStore
+from memctl.stores.tables.store import TableStore
+
+CONNECT_TIMEOUT = 15
+"""Seconds until an attempt to connect is given up."""
+
+WORK_KILOBYTES = 32 * 1024
+"""Memory that the server may use to sort and to join what is read."""
+
+UNIQUE_VIOLATION = "23505"
+UNKNOWN_SETTING = "42704"
+_GONE = "check that the server is running, and host and port"
+_CONTENDED = ("40", "55P03")
+_TRANSIENT = {
+    "08": _GONE,  # no connection
+    "25P03": "the server ends transactions that are idle for long",
+    "25P04": "the server ends transactions that take long",
+    "53300": "the server has no free connection",
+    "57014": "the server or an administrator cancelled the statement",
+    "57P01": _GONE,  # shut down by an administrator
+    "57P02": _GONE,  # crashed
+    "57P03": _GONE,  # starting, or recovering
+    "57P05": "the server ends sessions that are idle",
+}
+"""Prefixes of the states that another try may not meet, each with a hint."""
+
+_BROKEN = ("connection is closed", "cannot switch to state")
+"""The driver's own complaints about a connection that was cut, which have no state."""
+
+# Escapes that JSON may hold and PostgreSQL's json operators refuse, anywhere in the text: NUL, and
+# surrogates without a partner.
+_UNREADABLE = r"\\u(0000|[dD][89abAB]..(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB]..\\u)[dD][c-fC-F]..)"
+
+
+_NO_JIT = "jit"
+"""The setting for compiling statements, which costs more than it saves here."""
+_SPACE = 0x6D656D63
+"""The upper half of memctl's advisory locks in PostgreSQL: ``memc`` in ASCII."""
+_NAME_BYTES = 63
+"""The longest ``application_name`` that PostgreSQL keeps."""
+
+
+class PostgresqlLock(ConnectionLock):
+    """An advisory lock of the session or, behind a pooler, of an open transaction.
+
+    It is for the schema that the tables are in.
+
+    The owner's text is the ``application_name`` of its connection, which every login may see.
+    """
+
+    _database: PostgresqlDatabase
+
+    async def acquire(self) -> bool:
+        if self._is_local:
+            await self._database.execute_alone(self._connected, "BEGIN")
+        # Keep-alives end the session of a machine that is gone within a minute.
+        settings = {
+            "application_name": self._signature,
+            "tcp_keepalives_idle": "30",
+            "tcp_keepalives_interval": "10",
+            "tcp_keepalives_count": "3",
+        }
+        for name, value in settings.items():
+            await self.ask(
+                "SELECT set_config(:name, :value, :local)",
+                name=name,
+                value=value,
+                local=self._is_local,
+            )
+        # Settings of newer servers among them, which end idle sessions and long transactions.
+        await self.ask(
+            "SELECT count(set_config(name, '0', :local)) FROM pg_settings WHERE name IN "
+            "('idle_session_timeout', 'idle_in_transaction_session_timeout', "
+            "'transaction_timeout')",
+            local=self._is_local,
+        )
+        lock = "pg_try_advisory_xact_lock" if self._is_local else "pg_try_advisory_lock"
+        [done] = await self.ask(
+            f"SELECT {lock}(({_SPACE}::bigint << 32) | oid::bigint) "
+            "FROM pg_namespace WHERE nspname = current_schema()"
+        )
+        return bool(done)
+
+    async def ask(self, sql: str, **values: Any) -> Any:
+        row = await super().ask(sql, **values)
+        if self._is_local:
+            # The server ends a statement when the next one comes.  Until then it would keep what
+            # the statement sees, and have VACUUM and CREATE INDEX CONCURRENTLY wait.
+            await self._database.execute_alone(self._connected, "SELECT 1")
+        return row
+
+    @property
+    def _is_local(self) -> bool:
+        """True behind a pooler: there the lock belongs to a transaction, which stays open."""
+        return self._database.is_pooled
+
+    @property
+    def _signature(self) -> str:
+        return f"memctl {self.owner}"[:_NAME_BYTES]
+
+    async def find_owner(self) -> str:
+        row = await self.ask(
+            "SELECT a.application_name, a.pid "
+            "FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid "
+            "JOIN pg_database d ON d.oid = l.database AND d.datname = current_database() "
+            "JOIN pg_namespace n ON n.oid = l.objid AND n.nspname = current_schema() "
+            f"WHERE l.locktype = 'advisory' AND l.classid = {_SPACE} AND l.objsubid = 1 "
+            "AND l.granted"
+        )
+        if row and row[0] == self._signature:
+            await self.ask("SELECT pg_terminate_backend(:pid)", pid=row[1])
+            return ""
+        return str(row[0]).removeprefix("memctl ") if row else ""
+
+    async def wait(self) -> None:
+        await asyncio.sleep(self.period)
+        await self.ask("SELECT 1")
+
+    async def free(self) -> None:
+        if self._is_local:
+            await self._database.execute_alone(self._connected, "ROLLBACK")
+        else:
+            await self.ask("SELECT pg_advisory_unlock_all()")
+
+
+class PostgresqlDialect(Dialect):
+    """The SQL of PostgreSQL."""
+
+    mark_array = "CAST(json_agg(k.mark) AS TEXT)"
+    row_lock = "FOR UPDATE"
+    no_wait = "NOWAIT"
+    in_row_ids = "= ANY(CAST(:rows AS varchar[]))"
+    # It would sort all messages with their texts, and leave out most of them afterwards.
+    materialize_hint = "OFFSET 0"
+    temporary_end = "ON COMMIT DROP"
+    stub_cast = "CAST(CAST({} AS TEXT) AS json)"
+    # An index whose creation was interrupted stays, and is not used.
+    unusable_indexes = (
+        "SELECT c.relname FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid "
+        "WHERE NOT i.indisvalid"
+    )
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lenient = False
+
+    def place(self, number: int) -> str:
+        return f"${number}"
+
+    def field(self, name: str) -> str:
+        return f"CASE WHEN json_typeof(j.msg -> '{name}') = 'string' THEN j.msg ->> '{name}' END"
+
+    def source(self, rows: str = "") -> str:
+        # Only a text that has such an escape pays for being cleaned.
+        return (
+            super().source(rows) + " CROSS JOIN LATERAL (SELECT CASE "
+            "WHEN strpos(t.msg, '\\u0000') = 0 AND strpos(t.msg, '\\ud') = 0 "
+            "AND strpos(t.msg, '\\uD') = 0 THEN m.msg "
+            f"ELSE CAST(regexp_replace(t.msg, '{_UNREADABLE}', '\\u0001', 'g') AS json) END AS msg "
+            "FROM (SELECT CAST(m.msg AS TEXT) AS msg) t) j"
+        )
+
+    def fields_join(self) -> str:
+        # All fields at once: each access to a message parses it.
+        sound = "CASE WHEN json_typeof(j.msg) = 'object' THEN j.msg ELSE '{}' END"
+        message = sound if self._lenient else "m.msg"
+        record = f'{ROLE} json, "{TIMESTAMP}" json'
+        return f"CROSS JOIN LATERAL json_to_record({message}) AS f({record})"
+
+    def short_field(self, name: str) -> str:
+        return f"CASE WHEN json_typeof(f.{name}) = 'string' THEN f.{name} #>> '{{}}' END"
+
+    def enable_lenient_json(self) -> bool:
+        was, self._lenient = self._lenient, True
+        return not was
+
+    def is_huge(self) -> str:
+        # Texts that are stored small, compressed or not, need not be unpacked to be ruled out.
+        return f"pg_column_size(m.msg) > {SMALL_BYTES} AND {super().is_huge()}"
+
+    def match_sql(self, messages: Condition) -> tuple[str, str]:
+        # A join is computed before rows are sorted; a subquery would be computed afterwards, and
+        # all messages would be sorted with their texts.
+        if "marks" not in messages.values:
+            return super().match_sql(messages)
+        tests = [self.has_id] if "ids" in messages.values else []
+        tests.append("COALESCE(k.named, FALSE)")
+        return " AND ".join(tests), "bool_or(k.mark IN :marks) AS named"
+
+    def sortable(self, text: str) -> str:
+        return f'({text}) COLLATE "C"'
+
+    def is_plain_id(self) -> str:
+        between = "'-' || m.session_id || '-'"
+        return (
+            f"strpos(m.id, {between}) = length(s.user_id) + 1 "
+            "AND left(m.id, length(s.user_id)) = s.user_id "
+            f"AND strpos(substr(m.id, length(s.user_id) + 2), {between}) = 0"
+        )
+
+    def message_id(self) -> str:
+        return "substr(m.id, length(s.user_id) + length(m.session_id) + 3)"
+
+    def parsed_user(self) -> str:
+        end = f"'-' || m.session_id || '-' || ({self.field('id')})"
+        return (
+            f"CASE WHEN right(m.id, length({end})) = {end} "
+            f"THEN left(m.id, length(m.id) - length({end})) END"
+        )
+
+    def no_object(self) -> str:
+        return "json_typeof(msg) <> 'object'"
+
+    def as_bytes(self, text: str) -> str:
+        return f"convert_to(CAST({text} AS TEXT), 'UTF8')"
+
+    def given(self, column: str, place: str) -> str:
+        types = {"msg": "json", "index": "bigint"}
+        return f"CAST(CAST({place} AS TEXT) AS {types.get(column, 'TEXT')})"
+
+    def message_size(self) -> str:
+        return self.json_size("m.msg")
+
+    def json_size(self, column: str) -> str:
+        return f"octet_length(CAST({column} AS TEXT))"
+
+    def temporary(self, table: str) -> str:
+        return f"pg_temp.{table}"
+
+    def create_session_index(self, name: str) -> Sequence[str]:
+        # Outside of a transaction and without a lock: agents need not wait.  An attempt that was
+        # interrupted leaves an index that is of no use.
+        create = f"CREATE INDEX CONCURRENTLY {name} ON message (session_id)"
+        return [self.drop_session_index(name), create]
+
+    def drop_session_index(self, name: str) -> str:
+        return f"DROP INDEX CONCURRENTLY IF EXISTS {name}"
+
+
+class PostgresqlDatabase(Database):
+    """A PostgreSQL database, addressed as libpq would (service, passfile and environment too)."""
+
+    dialect_class = PostgresqlDialect
+    lock_class = PostgresqlLock
+    driver_errors = (
+        *(asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError),
+        UnicodeEncodeError,
+    )
+    identity_sql = (
+        "SELECT 'postgresql:', pg_postmaster_start_time()::text, oid, current_schema() "
+        "FROM pg_database WHERE datname = current_database()"
+    )
+
+    def __init__(self, location: Location, label: str) -> None:
+        super().__init__(location, label)
+        self._turn = asyncio.Lock()
+        """The driver does one thing at a time, and rows are prefetched."""
+        self._pooled: bool | None = None
+        """True if a pooler answers; None before the first connection."""
+        self._turns: dict[AsyncConnection, AsyncConnection] = {}
+        """For each writing connection, the connection that holds its turn; see ``take_turn``."""
+
+    @property
+    def is_pooled(self) -> bool:
+        """True if a pooler answers; known once a connection was made."""
+        return bool(self._pooled)
+
+    def make_engine(self) -> AsyncEngine:
+        parts = urlsplit(self.location.url)
+        dsn = parts._replace(scheme="postgresql").geturl()
+
+        async def connect() -> asyncpg.Connection:
+            try:
+                if self._pooled is None:
+                    return await self._connect_first(dsn)
+                return await _connected(dsn, pooled=self._pooled)
+            except asyncpg.ClientConfigurationError as error:
+                raise UsageError(
+                    f"{self.label}: {first_line(error)}", "write the URL as for psql"
+                ) from error
+            except ValueError:
+                # Its text may hold a part of the password.
+                raise UsageError(
+                    f"{self.label} is not a valid PostgreSQL URL", "write the URL as for psql"
+                ) from None
+
+        # A pooler forgets what the adapter has prepared.
+        settings = {"async_creator_fn": connect, "prepared_statement_cache_size": 0}
+        engine = create_async_engine(
+            "postgresql+asyncpg://", connect_args=settings, poolclass=NullPool
+        )
+        event.listen(engine.sync_engine, "connect", _pass_json_through)
+        return engine
+
+    async def _connect_first(self, dsn: str) -> asyncpg.Connection:
+        """Connect as to a pooler, and find out whether a pooler answers."""
+        connection = await _connected(dsn, pooled=True)
+        try:
+            self._pooled = await is_pooled(connection)
+            if not self._pooled:
+                await connection.execute(f"SET {_NO_JIT} = off")
+        except BaseException:
+            connection.terminate()
+            raise
+        return connection
+
+    def translate(self, error: BaseException) -> MemctlError | None:
+        message = f"{self.label}: {first_line(error)}"
+        state = getattr(error, "sqlstate", None) or ""
+        if (found := pooler_error(message)) is not None:
+            return found
+        if state.startswith(_CONTENDED):
+            return Contended(message)
+        for beginning, hint in _TRANSIENT.items():
+            if state.startswith(beginning):
+                return Lost(message, hint)
+        if any(words in message for words in _BROKEN):
+            return Lost(message, _GONE)
+        match state[:2]:
+            case "22" | "23" | "54":
+                return None
+            case "28":
+                return Unavailable(message, "check user, password and pg_hba.conf")
+            case "3D":
+                return NotFound(message, "create the database first")
+            case "25" if state == "25006":
+                return Unavailable(message, "use a server and login that accept writes")
+            case "42" if state == "42501":
+                return Unavailable(message, GRANT)
+            case "42" if state == UNKNOWN_SETTING:
+                return UsageError(message, "check the option in the URL")
+            case "42":
+                return BadData(message, "check that these are AgentScope's tables")
+            case "53":
+                return Unavailable(message, "free disk space, memory or connections on the server")
+        if isinstance(error, asyncpg.DataError | UnicodeEncodeError):
+            return None
+        if isinstance(error, TimeoutError):
+            return Lost(f"{self.label}: no answer in {CONNECT_TIMEOUT} seconds", _GONE)
+        if isinstance(error, OSError) and "SSL" in message:
+            return Unavailable(message, "use sslmode=prefer or disable for a server without TLS")
+        if isinstance(error, OSError):
+            return Lost(message, _GONE)
+        return Unavailable(message)
+
+    def is_duplicate_key(self, error: BaseException) -> bool:
+        return getattr(error, "sqlstate", None) == UNIQUE_VIOLATION
+
+    async def begin_read(self, connection: AsyncConnection) -> None:
+        await connection.execution_options(
+            isolation_level="REPEATABLE READ", postgresql_readonly=True
+        )
+        # Millions of rows are sorted and joined, for which the usual 4 MB are little.
+        await connection.exec_driver_sql(
+            f"SELECT set_config('work_mem', '{WORK_KILOBYTES}', true) FROM pg_settings "
+            f"WHERE name = 'work_mem' AND setting::bigint < {WORK_KILOBYTES}"
+        )
+        if self.is_pooled:
+            await connection.exec_driver_sql(f"SET LOCAL {_NO_JIT} = off")
+
+    async def begin_write(self, connection: AsyncConnection) -> None:
+        first = f"SET LOCAL {_NO_JIT} = off" if self.is_pooled else "SELECT 1"
+        await connection.exec_driver_sql(first)
+
+    async def execute_alone(self, connection: AsyncConnection, sql: str) -> None:
+        # In one step, not in two between which a pooler may choose another session.
+        await (await _driver(connection)).execute(sql)
+
+    @asynccontextmanager
+    async def connect(self) -> AsyncGenerator[AsyncConnection]:
+        async with super().connect() as connection:
+            try:
+                yield connection
+            finally:
+                if (turn := self._turns.pop(connection, None)) is not None:
+                    with suppress(*self._caught):  # it ends with the process
+                        await turn.close()
+
+    async def rows(
+        self,
+        connection: AsyncConnection,
+        sql: str,
+        values: Mapping[str, Any],
+        size: int = FETCH_ROWS,
+    ) -> AsyncGenerator[Sequence[Any]]:
+        statement, bound = self.compile(sql, values)
+        async with self._turn:
+            cursor = await (await _driver(connection)).cursor(statement, *bound)
+
+        async def fetch() -> Sequence[Any]:
+            async with self._turn:
+                found: Sequence[Any] = await cursor.fetch(size)
+                return found
+
+        async with aclosing(prefetch(fetch)) as partitions:
+            async for rows in partitions:
+                yield rows
+
+    async def fetch_message(self, connection: AsyncConnection, row_id: str) -> bytes:
+        # In pieces: the driver would collect a large value twice.
+        sql = (
+            "WITH whole AS MATERIALIZED (SELECT convert_to(CAST(msg AS TEXT), 'UTF8') AS text "
+            "FROM message WHERE id = $1) "
+            f"SELECT substring(text FROM at FOR {CHUNK_BYTES}) FROM whole, "
+            f"generate_series(1, octet_length(text), {CHUNK_BYTES}) AS at ORDER BY at"
+        )
+        async with self._turn:
+            cursor = (await _driver(connection)).cursor(sql, row_id, prefetch=1)
+            return b"".join([piece async for (piece,) in cursor])
+
+    async def fetch_all(
+        self, connection: AsyncConnection, sql: str, values: Mapping[str, Any]
+    ) -> Sequence[Any]:
+        statement, bound = self.compile(sql, values)
+        async with self._turn:
+            driver = await _driver(connection)
+            found: Sequence[Any] = await driver.fetch(statement, *bound)
+            # The server ends a statement when the next one comes.  One that did not reached the end
+            # of its table holds buffers until then, and a cursor opened now would read less ahead.
+            await driver.execute("SELECT 1")
+        return found
+
+    async def execute(
+        self, connection: AsyncConnection, sql: str, values: Mapping[str, Any]
+    ) -> Sequence[Any]:
+        # Without ``_turn``: other connections must go on while this one waits.
+        statement, bound = self.compile(sql, values)
+        found: Sequence[Any] = await (await _driver(connection)).fetch(statement, *bound)
+        return found
+
+    async def for_rows(
+        self, connection: AsyncConnection, sql: str, row_ids: Sequence[str]
+    ) -> Sequence[Any]:
+        statement, bound = self.compile(sql, {"rows": tuple(row_ids)})
+        found: Sequence[Any] = await (await _driver(connection)).fetch(statement, *bound)
+        return found
+
+    async def insert(
+        self, connection: AsyncConnection, table: str, columns: Sequence[str], rows: list[Any]
+    ) -> None:
+        driver = await _driver(connection)
+        if "msg" in columns and any(len(row[1]) > HUGE_BYTES for row in rows):
+            await driver.copy_to_table(
+                table, columns=columns, source=_copy_format(rows), format="binary"
+            )
+        else:
+            await driver.copy_records_to_table(table, columns=columns, records=rows)
+
+    async def insert_rows(
+        self, connection: AsyncConnection, table: str, columns: Sequence[str], rows: list[Any]
+    ) -> None:
+        driver = await _driver(connection)
+        try:
+            await driver.copy_records_to_table(table, columns=columns, records=rows)
+        except (TypeError, ValueError) as error:  # of a type that the column does not take
+            text = f"{self.label}: a value does not fit its column: {first_line(error)}"
+            raise RejectedValue(text, "refused") from error
+
+    async def take_turn(self, connection: AsyncConnection, table: str) -> None:
+        number = int.from_bytes(sha256(table.encode()).digest()[:4], signed=True)
+        values = {"space": _SPACE, "number": number}
+        if not self.is_pooled:
+            async with self.transaction(connection):
+                await self.fetch_all(connection, "SELECT pg_advisory_lock(:space, :number)", values)
+            return
+        # In the open transaction of another connection, until this one is closed.
+        with self.errors():
+            turn = self._turns[connection] = await self._engine.connect()
+            sql = "SELECT pg_advisory_xact_lock(:space, :number)"
+            await turn.execute(text(sql), values)
+
+    async def advance_serial(self, connection: AsyncConnection, table: str, column: str) -> None:
+        sequence = "pg_get_serial_sequence(:table, :column)"
+        sql = (
+            f'SELECT setval({sequence}, GREATEST((SELECT MAX("{column}") FROM {table}), '
+            f"nextval({sequence}))) WHERE {sequence} IS NOT NULL"
+        )
+        await self.fetch_all(connection, sql, {"table": table, "column": column})
+
+    async def execute_json_many(
+        self,
+        connection: AsyncConnection,
+        sql: str,
+        texts: Sequence[bytes],
+        values: Sequence[Mapping[str, Any]],
+    ) -> None:
+        statement, bound = self.compile_json_many(sql, texts, values)
+        await (await _driver(connection)).executemany(statement, bound)
+
+    async def insert_missing(
+        self, connection: AsyncConnection, table: str, columns: Sequence[str], rows: list[Any]
+    ) -> int:
+        driver = await _driver(connection)
+        names = ", ".join(columns)
+        values = ", ".join(f"${number}::varchar[]" for number in range(1, len(columns) + 1))
+        status = await driver.execute(
+            f"INSERT INTO {table} ({names}) SELECT * FROM unnest({values}) ON CONFLICT DO NOTHING",
+            *(list(column) for column in zip(*rows, strict=True)),
+        )
+        return int(status.rpartition(" ")[2])
+
+
+class PostgresqlTableStore(TableStore):
+    """A table of somebody else in PostgreSQL."""
+
+    kind = "postgresql-table"
+    database_class = PostgresqlDatabase
+
+
+class PostgresqlAgnoStore(AgnoStore):
+    """The sessions of Agno in PostgreSQL."""
+
+    kind = "postgresql-agno"
+    nulls_first = False
+    database_class = PostgresqlDatabase
+
+
+class PostgresqlAgentscope2Store(Agentscope2Store):
+    """AgentScope 2.x sessions in PostgreSQL."""
+
+    kind = "postgresql-agentscope2"
+    features = replace(Agentscope2Store.features, parallel=True)
+    database_class = PostgresqlDatabase
+
+
+class PostgresqlStore(SqlStore):
+    """A PostgreSQL database."""
+
+    kind = "postgresql"
+    features = replace(SqlStore.features, parallel=True)
+    database_class = PostgresqlDatabase
+
+
+async def _connected(dsn: str, *, pooled: bool) -> asyncpg.Connection:
+    """Return a new connection; poolers refuse settings that they do not know."""
+    settings = {"application_name": "memctl"} | ({} if pooled else {_NO_JIT: "off"})
+    kind = PooledConnection if pooled else asyncpg.Connection
+    return await asyncpg.connect(
+        dsn, timeout=CONNECT_TIMEOUT, server_settings=settings, connection_class=kind
+    )
+
+
+async def _driver(connection: AsyncConnection) -> Any:
+    """Return asyncpg's own connection, within SQLAlchemy's transaction."""
+    return (await connection.get_raw_connection()).driver_connection
+
+
+async def _copy_format(rows: list[Any]) -> AsyncGenerator[bytes]:
+    """Yield rows of ``message`` in the binary format of COPY, in pieces of a bounded size."""
+    yield b"PGCOPY\n\xff\r\n\0" + struct.pack("!ii", 0, 0)
+    for row_id, message, session, index in rows:
+        name, owner = row_id.encode(), session.encode()
+        yield struct.pack("!hi", 4, len(name)) + name + struct.pack("!i", len(message))
+        for start in range(0, len(message), CHUNK_BYTES):
+            yield message[start : start + CHUNK_BYTES]
+        yield struct.pack("!i", len(owner)) + owner + struct.pack("!iq", 8, index)
+    yield struct.pack("!h", -1)
+
+
+def _pass_json_through(connection: Any, _record: Any) -> None:
+    """Set the driver to pass JSON as UTF-8 bytes, neither parsed nor decoded."""
+
+    async def set_codec(driver: Any) -> None:
+        await driver.set_type_codec(
+            "json", schema="pg_catalog", encoder=bytes, decoder=bytes, format="binary"
+        )
+
+    connection.run_async(set_codec)

@@ -1,0 +1,217 @@
+"""SQLite files on disk: copies of them that are read, and the journals of killed programs."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from contextlib import ExitStack, closing, suppress
+from pathlib import Path
+from urllib.parse import quote
+
+from memctl.engines.sql.sqlite_driver import Call, Connection, open_driver
+from memctl.errors import Lost, Unavailable
+from memctl.location import same_file
+from memctl.storekit.files import temporary_folder
+
+MAX_WAIT = 4.0
+"""Seconds for which writers may have to wait, the copying included."""
+LARGE_BYTES = 500_000_000
+"""A larger file is copied before all of it is read: it is sorted first, and that takes long."""
+COPIED_PER_SECOND = 500_000_000
+"""Bytes; slow disks copy less, and fast ones more."""
+
+_BACKUP_PAGES = 10_000
+"""Pages that are copied at a time."""
+_COPIED_BYTES = 4 * 1024 * 1024
+_COPY_ATTEMPTS = 3
+_ENDS = "", "-wal", "-journal"
+"""The ends of the names of a database and of what belongs to it: its log, or its journal."""
+_HEADER_BYTES, _WRITE_VERSION, _WAL = 20, 18, b"\2\2"
+"""The bytes of the header that have the versions for writing and reading, and what both are in WAL
+mode: https://sqlite.org/fileformat2.html"""
+_NEEDS_WRITING = "SQLITE_CANTOPEN", "SQLITE_READONLY"
+"""The errors of SQLite where it would have to write to read."""
+
+
+class SnapshotCopy:
+    """The copy of a file that is being read, made when that takes too long.
+
+    Outside of WAL mode, a reader keeps others from writing, and AgentScope's writes give up after
+    the five seconds that Python's ``sqlite3`` waits.  The copy is made within the transaction that
+    reads, and holds what that transaction sees.
+    """
+
+    def __init__(self) -> None:
+        self._folder = ExitStack()
+        self._driver: Connection | None = None
+        self._due = 0.0
+
+    async def watch(self, driver: Connection, size: int) -> None:
+        """Watch a transaction that begins now and may last, on a file of ``size`` bytes.
+
+        In WAL mode it keeps nobody from writing, and is not watched.
+        """
+        self._driver = None
+        async with driver.execute("PRAGMA journal_mode") as cursor:
+            if await cursor.fetchone() != ("wal",):
+                self._driver = driver
+                limit = max(MAX_WAIT / 4, MAX_WAIT - size / COPIED_PER_SECOND)
+                self._due = time.monotonic() + limit
+
+    @property
+    def is_watching(self) -> bool:
+        """True while the transaction keeps others from writing."""
+        return self._driver is not None
+
+    @property
+    def is_due(self) -> bool:
+        """True when the transaction has lasted too long."""
+        return self._driver is not None and time.monotonic() > self._due
+
+    async def make(self) -> Path | None:
+        """Copy the file, readable by this user alone; return None where there is no room for it."""
+        driver, self._driver = self._driver, None
+        assert driver is not None
+        with suppress(sqlite3.OperationalError, OSError):
+            path = self._folder.enter_context(temporary_folder()) / "copy.db"
+            target = sqlite3.connect(path, check_same_thread=False)
+            try:
+                # Nobody needs it after a crash, so nobody waits for the disk.
+                target.execute("PRAGMA synchronous = OFF")
+                target.execute("PRAGMA journal_mode = OFF")
+                await driver.backup(target, pages=_BACKUP_PAGES, progress=driver.check)
+            finally:
+                target.close()
+            return path
+        self.remove()
+        return None
+
+    def remove(self) -> None:
+        """Remove the copy, if there is one."""
+        self._folder.close()
+
+
+class PrivateCopy:
+    """The copy of a database that may be read, but not by SQLite, which would have to write.
+
+    In WAL mode SQLite makes the files of the log, in the folder of the database.  A transaction
+    that was cut short is rolled back first.
+    """
+
+    def __init__(self, path: Path, label: str) -> None:
+        self._source = path
+        self._label = label
+        self._folder = ExitStack()
+        self.path: Path | None = None
+        """The copy, once it was made."""
+
+    def is_needed(self, error: sqlite3.Error) -> bool:
+        """Return whether a copy can be read where SQLite ended with this error."""
+        if not error.sqlite_errorname.startswith(_NEEDS_WRITING):
+            return False
+        try:
+            with open(self._source, "rb") as file:
+                in_wal_mode = file.read(_HEADER_BYTES)[_WRITE_VERSION:] == _WAL
+        except OSError:  # for whatever reason, SQLite told it
+            return False
+        return in_wal_mode or _journal(self._source).exists()
+
+    def make(self, call: Call) -> Path:
+        """Copy the file and its log or journal, readable by this user alone.
+
+        Raises:
+            Lost: another program writes to the file all the time.
+            Unavailable: the system refuses.
+            sqlite3.OperationalError: the call was cancelled.
+        """
+        try:
+            copy = self._folder.enter_context(temporary_folder()) / "copy.db"
+            for _ in range(_COPY_ATTEMPTS):
+                before = self._stamps()
+                for end in before:
+                    _copy_file(Path(f"{same_file(self._source)}{end}"), Path(f"{copy}{end}"), call)
+                if before == self._stamps():
+                    self.path = copy
+                    return copy
+                for end in _ENDS:
+                    Path(f"{copy}{end}").unlink(missing_ok=True)
+        except OSError as error:
+            self.remove()
+            raise Unavailable(
+                f"{self._label} can only be read through a private copy, which fails: "
+                f"{error.strerror}",
+                "set TMPDIR to a folder with enough space, or make the folder of the database "
+                "writable",
+            ) from error
+        raise Lost(
+            f"{self._label} changes while it is copied",
+            "make its folder writable, so that it need not be copied, or try again",
+        )
+
+    def _stamps(self) -> dict[str, tuple[int, int]]:
+        """Return sizes and times of the files that there are, by the ends of their names."""
+        found = {}
+        for end in _ENDS:
+            with suppress(FileNotFoundError):
+                about = os.stat(f"{same_file(self._source)}{end}")
+                found[end] = about.st_size, about.st_mtime_ns
+        return found
+
+    def remove(self) -> None:
+        """Remove the copy, if there is one."""
+        self.path = None
+        self._folder.close()
+
+
+def _copy_file(source: Path, target: Path, call: Call) -> None:
+    """Copy a file, unless the call is cancelled.
+
+    Raises:
+        OSError: the system refuses.
+        sqlite3.OperationalError: the call was cancelled.
+    """
+    with open(source, "rb") as file, open(target, "wb") as copy:
+        while piece := file.read(_COPIED_BYTES):
+            if call.cancelled:
+                raise sqlite3.OperationalError("interrupted")
+            copy.write(piece)
+
+
+HINT = "a program was killed while it wrote to it: make the file and its folder writable"
+
+
+def recover(path: Path, call: Call) -> None:
+    """Roll back what was left half done, as the next AgentScope would.
+
+    Until then SQLite refuses a connection that may only read: SQLITE_READONLY_ROLLBACK.
+
+    Raises:
+        sqlite3.Error: the file is not a database, or this login may not write it.
+    """
+    if not _journal(path).exists():
+        return
+    uri = f"file:{quote(os.fsencode(path.absolute()))}?mode=rw"
+    with closing(open_driver(uri, call)) as driver:
+        driver.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchall()
+
+
+def remove_journal(driver: sqlite3.Connection, path: Path) -> None:
+    """Have SQLite remove the journal of a run that was killed after its last transaction.
+
+    It is over and harms nobody, and the next transaction of anybody would remove it; but a run
+    that finds everything done makes none.  One that is in use stays.
+
+    Raises:
+        sqlite3.Error: the file is not a database.
+    """
+    if not _journal(path).exists():
+        return
+    [mode] = driver.execute("PRAGMA journal_mode").fetchone()
+    if mode == "delete":  # to come back to this mode from another is what removes it
+        driver.execute("PRAGMA journal_mode = PERSIST")
+        driver.execute("PRAGMA journal_mode = DELETE")
+
+
+def _journal(path: Path) -> Path:
+    return Path(f"{same_file(path)}-journal")

@@ -1,0 +1,1 @@
+"""The layouts that a server or a database holds."""

@@ -1,0 +1,194 @@
+"""The layouts that the keys of a Redis database tell of."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
+
+from redis.exceptions import ResponseError
+
+from memctl.engines.redis.pipeline import Pipeline, in_thread
+from memctl.engines.redis.server import RedisServer
+from memctl.engines.redis.text import decode, encode, escape
+from memctl.errors import BadData, Uninitialised
+from memctl.foreign import ForeignFormat, of_key
+from memctl.location import Location, visible
+from memctl.store import OpenMode
+
+_ENOUGH = 50_000
+"""Keys after which no more are looked at, where some of them are known."""
+_COUNT = b"2000"
+_EXAMPLES = 3
+_DATABASES = 5
+_PROBED = 20
+
+_PATTERNS = {
+    "session": re.compile(rb"user_id:.*:session:.*:state", re.DOTALL),
+    "memory": re.compile(rb"user_id:.*:session:", re.DOTALL),
+    "agentscope2": re.compile(rb"user:.*:(session:|agents?\b)", re.DOTALL),
+    "langchain": re.compile(rb"message_store:"),
+    "openai-agents": re.compile(rb"agents:session:.*:messages", re.DOTALL),
+    "runtime": re.compile(rb"session:.*?:|user_memory:", re.DOTALL),
+    "runtime-state": re.compile(rb"user_state:.*?:", re.DOTALL),
+}
+"""The beginnings of keys, by layout; the first that matches counts."""
+_OWN = b"memctl:"
+_PREFIXED = re.compile(rb"(.+?)user_id:.*:session:", re.DOTALL)
+_KEYSPACE = re.compile(r"^db(\d+):keys=(\d+)", re.MULTILINE)
+_AGENTSCOPE2 = b"agentscope:"
+
+
+@dataclass(slots=True)
+class Keyspace:
+    """The layouts of the keys under a prefix, and some keys that memctl does not know.
+
+    ``foreign`` is the format of a key that memctl recognizes and does not read.
+    """
+
+    layouts: set[str] = field(default_factory=set)
+    unknown: list[bytes] = field(default_factory=list)
+    foreign: ForeignFormat | None = None
+
+    def refusal(self, label: str) -> BadData:
+        """Return the error of a database whose keys are of no layout: it names what is there."""
+        if self.foreign is not None:
+            return self.foreign.refusal(label)
+        names = [visible(decode(key)) for key in self.unknown]
+        prefix = visible(decode(prefix_of(self.unknown)))
+        return BadData(
+            f"{label} holds keys that memctl does not know: {', '.join(names)}",
+            f"use ?prefix={prefix} to read the keys with this prefix"
+            if prefix
+            else "check the database number and ?prefix=",
+        )
+
+
+async def require_layout(server: RedisServer, location: Location, mode: OpenMode) -> None:
+    """Refuse to read a layout that a URL names, where nothing is of it, and something of another.
+
+    What is restored, or written to, need not be there.
+
+    Raises:
+        Uninitialised: the URL names a layout that is not there.
+        Unavailable: see ``Pipeline.stream``.
+    """
+    wanted = location.options.get("layout")
+    if wanted is None or mode not in (OpenMode.READ, OpenMode.CHANGE):
+        return
+    prefix = encode(location.options.get("prefix", ""))
+    async with server.pipeline() as pipeline:
+        found = await in_thread(pipeline, partial(look_at_keys, pipeline, prefix, wanted))
+    if not found.layouts or wanted in found.layouts:
+        return
+    names = sorted(found.layouts)
+    raise Uninitialised(
+        f"{location.label} holds no data of the layout {wanted}, but of {', '.join(names)}",
+        f"choose it with ?layout={names[0]}",
+    )
+
+
+def prefix_of(keys: list[bytes]) -> bytes:
+    """Return what comes before the name of a memory in the first of the keys that has one."""
+    return next((found[1] for key in keys if (found := _PREFIXED.match(key))), b"")
+
+
+async def other_keys(server: RedisServer) -> str:
+    """Return a line on keys without the prefix of the server, or in other databases, if any are.
+
+    Raises:
+        Unavailable: see ``Pipeline.stream``.
+    """
+    async with server.pipeline() as pipeline:
+        return await in_thread(pipeline, partial(_other_keys, pipeline, server))
+
+
+def _other_keys(pipeline: Pipeline, server: RedisServer) -> str:
+    if server.prefix:
+        keys = islice(_keys(pipeline, b""), _ENOUGH)
+        others = islice((key for key in keys if not key.startswith(_OWN)), _EXAMPLES)
+        if names := [visible(decode(key)) for key in others]:
+            return (
+                f"{server.label} has no key with the prefix {visible(server.prefix)!r}, "
+                f"but others, such as {', '.join(names)}"
+            )
+    [reply] = pipeline.execute([(b"INFO", b"keyspace")], tolerate="NOPERM")
+    if isinstance(reply, ResponseError):
+        return ""
+    found = _KEYSPACE.findall(reply.decode(errors="replace"))
+    counts = [f"{number} ({int(keys):,})" for number, keys in found if int(number) != server.db]
+    if not counts:
+        return ""
+    more = f" and {len(counts) - _DATABASES} more" if len(counts) > _DATABASES else ""
+    return (
+        f"database {server.db} has no memory; other databases of the server have keys: "
+        f"{', '.join(counts[:_DATABASES])}{more}"
+    )
+
+
+def look_at_keys(pipeline: Pipeline, prefix: bytes, wanted: str | None = None) -> Keyspace:
+    """Return the layouts of the keys under a prefix.
+
+    The keys are scanned once, and no further than is needed to know some of many, or that there may
+    be some of the layout that is ``wanted``, which then is the only one.
+
+    Raises:
+        Unavailable: see ``Pipeline.stream``.
+    """
+    found = Keyspace()
+    doubtful: dict[bytes, str] = {}
+    for seen, key in enumerate(_keys(pipeline, prefix), 1):
+        layout = _layout(key.removeprefix(prefix), prefix)
+        if wanted is not None and layout == wanted:
+            return Keyspace({wanted})
+        if layout in ("runtime", "runtime-state"):
+            if len(doubtful) < _PROBED:
+                doubtful[key] = layout
+        elif layout is not None:
+            found.layouts.add(layout)
+        elif found.foreign is None and (named := of_key(key.removeprefix(prefix))):
+            found.foreign = named
+            found.unknown.append(key)
+        elif len(found.unknown) < _EXAMPLES and not key.removeprefix(prefix).startswith(_OWN):
+            found.unknown.append(key)
+        if wanted is None and seen >= _ENOUGH and (found.layouts or doubtful):
+            break
+    for key, layout in doubtful.items():
+        if _is_runtime(pipeline, key, key.removeprefix(prefix).startswith(b"session:")):
+            found.layouts.add(layout)
+        elif len(found.unknown) < _EXAMPLES:
+            found.unknown.append(key)
+    return found
+
+
+def _keys(pipeline: Pipeline, prefix: bytes) -> Iterator[bytes]:
+    cursor = b"0"
+    while True:
+        command = (b"SCAN", cursor, b"MATCH", escape(prefix) + b"*", b"COUNT", _COUNT)
+        [(cursor, keys)] = pipeline.execute([command])
+        yield from keys
+        if cursor == b"0":
+            return
+
+
+def _layout(name: bytes, prefix: bytes) -> str | None:
+    """Return the layout of a key without its prefix; None where none has such keys."""
+    if of_key(name):
+        return None
+    if not prefix:  # that of AgentScope 2.x is its own
+        if name.startswith(_AGENTSCOPE2):
+            return "agentscope2"
+        if name.startswith(b"user:"):
+            return None
+    return next((one for one, pattern in _PATTERNS.items() if pattern.match(name)), None)
+
+
+def _is_runtime(pipeline: Pipeline, key: bytes, is_history: bool) -> bool:
+    """Return whether a key is one of agentscope-runtime: others have such names, too."""
+    if not is_history:
+        [kind] = pipeline.execute([(b"TYPE", key)])
+        return bool(kind == b"hash")
+    [start] = pipeline.execute([(b"GETRANGE", key, b"0", b"4095")], tolerate="WRONGTYPE")
+    return not isinstance(start, ResponseError) and b'"user_id"' in start and b'"id"' in start

@@ -1,0 +1,119 @@
+"""The tables that AgentScope and agentscope-runtime make in an instance, and what they tell.
+
+The names are the defaults of TablestoreMemory and TablestoreSession (AgentScope 1.0.21) and of the
+services of agentscope-runtime 0.2 and 1.0.5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import aclosing
+
+from memctl.engines.tablestore.service import TableSchema, TablestoreInstance
+from memctl.errors import BadData, NotFound, UsageError
+from memctl.location import Location, visible
+from memctl.store import OpenMode
+
+TABLES = {
+    "memory": ("agentscope_memory",),
+    "session": ("agentscope_session",),
+    "runtime": (
+        "agentscope_runtime_session",
+        "agentscope_runtime_message",
+        "agentscope_runtime_memory",
+    ),
+}
+"""The tables of each layout."""
+_KEYS: dict[tuple[str, ...], str] = {
+    ("document_id", "tenant_id"): "memory",
+    ("user_id", "session_id"): "session",
+}
+"""The layouts of tables whose names an application has chosen, by their primary keys."""
+
+
+def table_of(location: Location, layout: str) -> str:
+    """Return the table of a layout that has one: that of ``?table=``, else the usual one."""
+    return location.options.get("table", TABLES[layout][0])
+
+
+async def open_tables(
+    instance: TablestoreInstance,
+    location: Location,
+    mode: OpenMode,
+    layout: str,
+    schemas: Sequence[TableSchema],
+) -> str | None:
+    """Make the tables of a layout, or see that there are any; return the layout that is there.
+
+    That is None where it is this one.  A URL that names no layout gets the one whose tables are
+    there: memories where states stand next to them.
+
+    Raises:
+        NotFound: there is no table of this layout, nor of another one that could be meant.
+        UsageError: there are several layouts, and the URL has to name one.
+        BadData: the table of ``?table=`` has another primary key.
+        Unavailable: see ``TablestoreInstance.tables``.
+    """
+    tables = await instance.tables()
+    own = [schema for schema in schemas if schema.name in tables]
+    if "table" in location.options and own:
+        return await _layout_by_key(instance, location, layout)
+    if mode.creates:
+        for schema in schemas:
+            if schema.name not in tables:
+                await instance.create(schema)
+        return None
+    if "layout" in location.options or "table" in location.options:
+        if own:
+            return None
+        raise _missing(location, [schema.name for schema in schemas], tables)
+    found = {name for name, usual in TABLES.items() if not tables.isdisjoint(usual)}
+    if layout in found:
+        found.discard("session")
+    if len(found) > 1:
+        found = {name for name in found if await _has_rows(instance, name, tables)} or {layout}
+    if len(found) > 1:
+        names = sorted(found)
+        raise UsageError(
+            f"{location.label} holds data of several layouts: {', '.join(names)}",
+            f"choose one with ?layout={names[0]}",
+        )
+    if not found:
+        raise _missing(location, TABLES[layout], tables)
+    [only] = found
+    return None if only == layout else only
+
+
+async def _layout_by_key(
+    instance: TablestoreInstance, location: Location, layout: str
+) -> str | None:
+    """Return the layout of the table that a URL names, None where it is the one asked for."""
+    name = location.options["table"]
+    key = await instance.key_of(name)
+    found = _KEYS.get(key)
+    if found == layout:
+        return None
+    if found is None or "layout" in location.options:
+        raise BadData(
+            f"the table {visible(name)} has the primary key {', '.join(map(visible, key))}, which "
+            f"is not that of the layout {layout}",
+            "name a table that AgentScope made, and its layout",
+        )
+    return found
+
+
+async def _has_rows(instance: TablestoreInstance, layout: str, tables: frozenset[str]) -> bool:
+    for name in tables.intersection(TABLES[layout]):
+        key = await instance.key_of(name)
+        async with aclosing(instance.scan(name, key, key[:1], limit=1)) as pages:
+            async for _ in pages:
+                return True
+    return False
+
+
+def _missing(location: Location, names: Sequence[str], tables: frozenset[str]) -> NotFound:
+    others = ", ".join(sorted(map(visible, tables))[:5])
+    return NotFound(
+        f"{location.label} has no table {' or '.join(map(visible, names))}",
+        f"its tables: {others}; name one with ?table=" if others else "it has no tables at all",
+    )

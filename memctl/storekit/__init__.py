@@ -1,0 +1,1 @@
+"""What any kind of store may use, plugins too."""

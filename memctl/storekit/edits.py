@@ -1,0 +1,453 @@
+"""Edits applied to the messages of a memory.  No I/O.
+
+``ChangeMatcher`` does it while the messages stream past, ``apply_edit`` to a ``Snapshot``: a
+memory that is held whole.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter, deque
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence, Set
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import NamedTuple
+
+from memctl import jsonio
+from memctl.dialects.agentscope1 import AGENTSCOPE1
+from memctl.dialects.view import Dialect
+from memctl.errors import Failure
+from memctl.model import (
+    PAGE_ENTRIES,
+    Change,
+    Edit,
+    Memory,
+    Page,
+    StoredMessage,
+    WriteResult,
+)
+from memctl.storekit.batching import BATCH_BYTES, Group, paginate
+
+_SOME = 1 << 16
+
+Marks = tuple[str, ...]
+TextTest = Callable[[int, bytes], bool]
+"""Returns whether the message of an index has this text."""
+
+
+class Keep(NamedTuple):
+    """Messages that stay as they are: those from ``start``, before ``stop``."""
+
+    start: int
+    stop: int
+
+
+class Drop(NamedTuple):
+    """A message that goes."""
+
+    at: int
+
+
+class Mark(NamedTuple):
+    """A message that stays, with these marks."""
+
+    at: int
+    marks: Marks
+    shape: str = ""
+
+
+class Put(NamedTuple):
+    """A message that comes here."""
+
+    entry: StoredMessage
+
+
+Step = Keep | Drop | Mark | Put
+
+
+class ChangeMatcher:
+    """A matcher of the changes of an edit to the messages of a memory, in one pass over both.
+
+    A change waits for the next message with its id and its old marks, whatever their order, and
+    with its text, if it is to go: no other is deleted than the one that was written down.  One that
+    puts a message in waits until the message ``after`` is the last that stays.  Ids may
+    repeat: a change is for the message that it fits and that is nearest to the place which it
+    names; without one for the first that it fits, behind that of the change before it.
+
+    ``give`` takes the changes as they come, ``apply`` the ids and marks of the messages; more
+    changes are needed where it is ``hungry``.  When all messages have passed, ``failure`` tells
+    whether each change found its place: if not, the memory must be left alone.
+    """
+
+    def __init__(self, twins: Set[str] = frozenset()) -> None:
+        """``twins`` are ids that may be there although messages with them are put in."""
+        self.written = 0
+        self.deleted = 0
+        self._allowed = twins
+        self._passed = self._left = 0
+        """The numbers of messages that were settled, and of those that then stand before the next.
+        """
+        self._dropped = array("q")
+        self._names: list[str] = []
+        """The ids of the messages that go, as long as they are few."""
+        self._waiting: deque[Change] = deque()
+        self._complete = False
+        self._last_kept: str | None = None
+        # As hashes: the ids of a million messages would take 70 MB, these 8.
+        self._kept = array("q")
+        self._put = array("q")
+
+    @property
+    def hungry(self) -> bool:
+        """Return whether there are changes to come, and none in hand."""
+        return not (self._waiting or self._complete)
+
+    def give(self, changes: Iterable[Change], *, last: bool) -> None:
+        """Take the next changes of the memory; ``last`` says that no more will come."""
+        self._waiting.extend(changes)
+        self._complete = last
+
+    def next_to_go(self, id: str) -> bytes:
+        """Return the text of the next message with this id that is to go, if it is in hand."""
+        gone = (one.message for one in self._waiting if one.id == id and one.new is None)
+        return next(gone, b"")
+
+    def apply(
+        self,
+        ids: Sequence[str],
+        marks: Sequence[Marks],
+        start: int = 0,
+        *,
+        has_text: TextTest = lambda at, text: True,  # noqa: ARG005
+    ) -> tuple[list[Step], int]:
+        """Return the steps for the next messages, from ``start`` on, and how many are settled then.
+
+        All of them are, unless it is hungry.  Without messages it is the end of the memory that
+        comes next.  ``has_text`` compares their texts, see ``is_same_text``.
+        """
+        steps: list[Step] = []
+        at = start
+        while self._waiting:
+            change = self._waiting[0]
+            found = self._place(change, ids, marks, at, has_text)
+            if found is None:
+                self._keep(steps, ids, at, len(ids))
+                return steps, len(ids)
+            self._waiting.popleft()
+            self._keep(steps, ids, at, found)
+            at = found
+            if change.old is None:
+                steps.append(self._put_in(change))
+            else:
+                steps.append(self._changed(change, at, marks[at]))
+                at += 1
+        if self._complete:
+            self._keep(steps, ids, at, len(ids))
+            at = len(ids)
+        return steps, at
+
+    def failure(self) -> Failure | None:
+        """Return the reason why the changes do not fit, after all messages have passed."""
+        if self._waiting:
+            return Failure("changed", _misfit(self._waiting[0]))
+        if len(self._dropped) > _SOME and self._shared():
+            return Failure("repeated-id", "messages to keep share an id with messages to delete")
+        for start in range(0, len(self._put), _SOME):
+            if not set(self._put[start : start + _SOME]).isdisjoint(self._kept):
+                return Failure("changed", "a message to insert already exists")
+        return None
+
+    def gone(self) -> Callable[[str], bool]:
+        """Return whether all messages with an id went, as a function of the id."""
+        dropped = set(self._dropped)
+        stay = dropped.intersection(self._kept) if dropped else dropped
+        return lambda id: hash(id) in dropped and hash(id) not in stay
+
+    def twins(self) -> dict[str, int]:
+        """Return the ids of messages that went and that others still have, and how many."""
+        shared = Counter(self._shared())
+        return {id: shared[hash(id)] for id in self._names if hash(id) in shared}
+
+    def _shared(self) -> list[int]:
+        found: list[int] = []
+        for start in range(0, len(self._dropped), _SOME):
+            gone = set(self._dropped[start : start + _SOME])
+            if not gone.isdisjoint(self._kept):
+                found += [each for each in self._kept if each in gone]
+        return found
+
+    def _place(
+        self,
+        change: Change,
+        ids: Sequence[str],
+        marks: Sequence[Marks],
+        start: int,
+        has_text: TextTest,
+    ) -> int | None:
+        """Return the index of the message that changes, or of the one to put it before."""
+        expected = self._expected(change, start)
+        puts = change.old is None
+        if expected is not None and ids and expected >= len(ids) + puts:
+            return None  # it is still to come
+        nearest = start if puts and change.after == self._last_kept else None
+        name = change.after if puts else change.id
+        if name is None or (nearest is not None and expected in (None, nearest)):
+            return nearest
+        stop = len(ids)
+        at = _find(ids, name, start, stop)
+        while at is not None:
+            if puts or _fits(change, marks[at], partial(has_text, at)):
+                found = at + puts
+                if expected is None:
+                    return found
+                if nearest is None or abs(found - expected) < abs(nearest - expected):
+                    nearest = found
+                stop = min(stop, expected + abs(nearest - expected))
+            at = _find(ids, name, at + 1, stop)
+        return nearest
+
+    def _expected(self, change: Change, start: int) -> int | None:
+        """Return the index that a change names, as one of the messages at hand."""
+        if change.to is not None:
+            return start + change.to - self._left
+        return None if change.at is None else start + change.at - self._passed
+
+    def _keep(self, steps: list[Step], ids: Sequence[str], start: int, stop: int) -> None:
+        if start < stop:
+            self._passed += stop - start
+            self._left += stop - start
+            steps.append(Keep(start, stop))
+            self._kept.extend(map(hash, ids[start:stop]))
+            self._last_kept = ids[stop - 1]
+
+    def _changed(self, change: Change, at: int, marks: Marks) -> Drop | Mark:
+        self._passed += 1
+        if change.new is None:
+            self.deleted += 1
+            self._dropped.append(hash(change.id))
+            if len(self._names) <= _SOME:
+                self._names.append(change.id)
+            return Drop(at)
+        self.written += 1
+        self._left += 1
+        self._kept.append(hash(change.id))
+        self._last_kept = change.id
+        new = _in_order(marks, change)
+        return Mark(at, new, change.shape if new == change.new else "")
+
+    def _put_in(self, change: Change) -> Put:
+        self.written += 1
+        self._left += 1
+        if change.id not in self._allowed:
+            self._put.append(hash(change.id))
+        marks = tuple(dict.fromkeys(change.new or ()))
+        return Put(StoredMessage(change.id, change.message, marks, change.position, change.shape))
+
+
+def _find(ids: Sequence[str], id: str, start: int, stop: int) -> int | None:
+    try:
+        return ids.index(id, start, stop)
+    except ValueError:
+        return None
+
+
+def _fits(change: Change, marks: Marks, has_text: Callable[[bytes], bool]) -> bool:
+    """Return whether a message with the id of a change is the one that is to change."""
+    text = change.message if change.new is None else b""
+    return _same(marks, change.old or ()) and (not text or has_text(text))
+
+
+def is_same_text(text: bytes, other: bytes) -> bool:
+    """Return whether two messages are the same, as text or by value."""
+    if text == other:
+        return True
+    try:
+        return jsonio.canonical(text) == jsonio.canonical(other)
+    except ValueError:  # nested too deep to tell
+        return False
+
+
+def _same(marks: Marks, others: Marks) -> bool:
+    return marks == others or set(marks) == set(others)
+
+
+def _in_order(marks: Marks, change: Change) -> Marks:
+    """The new marks; where the old ones had come into another order, those that stay keep it."""
+    new = tuple(dict.fromkeys(change.new or ()))
+    if marks == change.old:
+        return new
+    staying = [mark for mark in marks if mark in new]
+    return (*staying, *(mark for mark in new if mark not in marks))
+
+
+def _misfit(change: Change) -> str:
+    if change.old is None:
+        where = "at the beginning" if change.after is None else f"after {change.after!r}"
+        return f"no place {where} to insert {change.id!r}"
+    marks = f"the marks {', '.join(map(repr, change.old))}" if change.old else "no marks"
+    return f"there is no message {change.id!r} with {marks} where it was"
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A memory held whole: what it has besides messages, and its messages in order.
+
+    ::
+
+        Snapshot(Memory(key, version=digest), messages)
+    """
+
+    memory: Memory
+    messages: list[StoredMessage] = field(default_factory=list)
+    exists: bool = True
+    """False for a memory that is not in the store, whose rest is empty."""
+
+    async def pages(self) -> AsyncGenerator[Page]:
+        """Yield the memory as pages."""
+        for page in paginate(self.memory, self.messages, empty=True):
+            yield page
+
+
+@dataclass(frozen=True, slots=True)
+class LargeEdit:
+    """A memory of many changes: its edit without them, and the changes.
+
+    ``pieces`` must be consumed to the end.
+    """
+
+    edit: Edit
+    pieces: AsyncGenerator[list[Change]]
+
+
+async def batch_edits(
+    edits: AsyncGenerator[Edit],
+    *,
+    large: int = PAGE_ENTRIES,
+    together: int = PAGE_ENTRIES,
+    most: int = PAGE_ENTRIES,
+) -> AsyncGenerator[list[Edit] | LargeEdit]:
+    """Yield lists of whole edits of small memories, and large memories one by one.
+
+    A memory is large with more than ``large`` changes, or ``BATCH_BYTES`` of messages.  The others
+    share a list up to ``together`` changes, as many bytes, and ``most`` memories.  An edit is
+    released before it is handed on: one message may be most of the memory in use.
+    """
+    batch: Group[Edit] = Group(BATCH_BYTES, together, most)
+    pending = _PendingEdits(large)
+    async for edit in edits:
+        pending.add(edit)
+        first = replace(edit, changes=[], last=False)
+        del edit
+        await pending.fill(edits)
+        size, count = pending.size, pending.count + 1
+        too_many = batch.size + size > BATCH_BYTES or batch.count + count > together
+        if batch.items and (pending.full or too_many):
+            yield batch.take()
+        if pending.full:
+            yield LargeEdit(first, _pieces(pending, edits))
+        elif batch.add(replace(first, changes=pending.take(), last=True), size, count):
+            yield batch.take()
+    if batch.items:
+        yield batch.take()
+
+
+async def _pieces(
+    pending: _PendingEdits, rest: AsyncGenerator[Edit]
+) -> AsyncGenerator[list[Change]]:
+    """Yield the changes of a large memory, so many that a step is worth its while."""
+    while True:
+        last = pending.last
+        yield pending.take()
+        if last:
+            return
+        pending.add(await anext(rest))
+        await pending.fill(rest)
+
+
+class _PendingEdits:
+    """Edits of one memory that follow one another."""
+
+    def __init__(self, large: int) -> None:
+        self.size = self.count = 0
+        self.last = False
+        self._large = large
+        self._changes: list[Change] = []
+
+    def add(self, edit: Edit) -> None:
+        self.last = edit.last
+        self.size += sum([len(change.message) for change in edit.changes])
+        self.count += len(edit.changes)
+        self._changes += edit.changes
+
+    async def fill(self, edits: AsyncGenerator[Edit]) -> None:
+        """Take more, up to the end of the memory or until it is enough for a step."""
+        while not (self.last or self.full):
+            self.add(await anext(edits))
+
+    @property
+    def full(self) -> bool:
+        """Return whether these are enough for a step."""
+        return self.size > BATCH_BYTES or self.count > self._large
+
+    def take(self) -> list[Change]:
+        """Return the changes, and hold them no more."""
+        changes = self._changes
+        self._changes, self.size, self.count = [], 0, 0
+        return changes
+
+
+async def whole_edits(edits: AsyncGenerator[Edit]) -> AsyncGenerator[Edit]:
+    """Yield one Edit for each memory, whatever the number of parts it comes in."""
+    parts: list[Edit] = []
+    async for edit in edits:
+        parts.append(edit)
+        if edit.last:
+            changes = [change for part in parts for change in part.changes]
+            yield replace(parts[0], changes=changes, last=True)
+            parts = []
+
+
+def apply_edit(
+    edit: Edit, there: Snapshot, dialect: Dialect = AGENTSCOPE1
+) -> tuple[Snapshot | None, WriteResult]:
+    """Return the memory as the edit leaves it, and the counts; None where it does not fit.
+
+    ``dialect`` is that of the messages.  The snapshot has the version of the one that it was made
+    from.
+    """
+    key = edit.memory.key
+    summary = there.memory.summary
+    if edit.summary is not None and edit.summary != (summary or ""):
+        return None, WriteResult(key, failure=Failure("changed", "the summary differs"))
+    matcher = ChangeMatcher(edit.twins)
+    matcher.give(edit.changes, last=True)
+    ids, marks = [one.id for one in there.messages], [one.marks for one in there.messages]
+    steps, at = matcher.apply(
+        ids, marks, has_text=lambda at, text: is_same_text(there.messages[at].message, text)
+    )
+    steps += matcher.apply([], [])[0] if at == len(ids) else []
+    failure = matcher.failure()
+    if failure is not None:
+        return None, WriteResult(key, failure=failure)
+    memory = replace(edit.memory, version=there.memory.version)
+    if there.exists:
+        memory = replace(
+            there.memory,
+            summary=summary if edit.memory.summary is None else edit.memory.summary,
+            extra=dialect.without(there.memory.extra, matcher.gone()),
+        )
+    result = WriteResult(key, matcher.written, matcher.deleted, twins=matcher.twins())
+    return Snapshot(memory, list(_carried_out(steps, there.messages))), result
+
+
+def _carried_out(steps: list[Step], messages: list[StoredMessage]) -> Iterator[StoredMessage]:
+    for step in steps:
+        match step:
+            case Keep(start, stop):
+                yield from messages[start:stop]
+            case Mark(at, marks, shape):
+                yield messages[at]._replace(marks=marks, shape=shape)
+            case Put(entry):
+                yield entry
+            case Drop():
+                pass

@@ -1,0 +1,283 @@
+"""A store in four short methods, for places whose memories fit into memory one by one.
+
+Right for documents, vaults and small tables.  Whatever ``Store`` asks for beyond that works through
+``keys``, ``load`` and ``save``.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import replace
+
+from memctl.errors import BadData, Failure
+from memctl.json_stream import TAIL, TrailingData
+from memctl.model import (
+    Edit,
+    Finding,
+    Memory,
+    MemoryKey,
+    Page,
+    StoredMessage,
+    WriteMode,
+    WriteResult,
+)
+from memctl.selection import Selection
+from memctl.store import EDIT_ATTEMPTS, NAME_STAYS, NO_VERSION, OpenMode, Store
+from memctl.storekit.catalog import IdSet
+from memctl.storekit.edits import Snapshot, apply_edit
+
+MADE = "made"
+"""``WriteResult.before`` of a memory that was not there."""
+
+
+class VersionChanged(Exception):
+    """The stored memory is not the version that ``SimpleStore.save`` was to replace."""
+
+
+class Rejected(Exception):
+    """The store does not take a memory: its key (``bad-name``), or a value (``refused``)."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.failure = Failure(code, message)
+
+
+def not_owned(what: str, owner: str, user: str) -> str:
+    """Return why a memory of a user has no place among what names no users.
+
+    ``owner`` is the user of all, as ``?owner=`` of the URL has it.
+    """
+    whose = f"are all of {owner!r}" if owner else "name no user"
+    hint = f"; add ?owner={user} to the URL of the target, and copy with --user {user}"
+    return f"{what} {whose}, not {user!r}{hint if user else ''}"
+
+
+class SimpleStore(Store):
+    """A store that holds one memory in RAM at a time.
+
+    A store for a folder with a JSON file a session::
+
+        class NotesStore(SimpleStore):
+            kind = "notes"
+            features = Features(empty=True)
+
+            async def connect(self, mode: OpenMode) -> None:
+                if mode.creates:
+                    self.location.path.mkdir(exist_ok=True)
+
+            async def disconnect(self) -> None: ...
+
+            async def keys(self) -> AsyncGenerator[MemoryKey]:
+                for file in sorted(self.location.path.glob("*.json")):
+                    yield MemoryKey("", file.stem)
+
+            async def load(self, key: MemoryKey) -> Snapshot | None: ...
+
+            async def save(
+                self, key: MemoryKey, snapshot: Snapshot, expect: str | None
+            ) -> None: ...
+
+    ``load`` sets ``Memory.version``, such as a digest of the file or a counter of the row.
+    ``save`` compares it with what is stored at that moment, and replaces the memory whole or not
+    at all.  That comparison is what keeps the messages that an agent adds meanwhile.
+    """
+
+    @abstractmethod
+    async def connect(self, mode: OpenMode) -> None:
+        """Connect; see ``Store.open``."""
+
+    @abstractmethod
+    async def disconnect(self) -> None:
+        """Release what ``connect`` holds, whatever happened before."""
+
+    @abstractmethod
+    def keys(self) -> AsyncGenerator[MemoryKey]:
+        """Yield the keys of the memories that there are, in a stable order.
+
+        Raises:
+            Unavailable: the store went away.
+        """
+
+    @abstractmethod
+    async def load(self, key: MemoryKey) -> Snapshot | None:
+        """Return a memory, with its ``Memory.version``; None where there is none.
+
+        Raises:
+            Unavailable: the store went away.
+            BadData: the memory is damaged.
+        """
+
+    @abstractmethod
+    async def save(self, key: MemoryKey, snapshot: Snapshot, expect: str | None) -> None:
+        """Store a memory whole or not at all, if the version that is stored is ``expect``.
+
+        ``expect`` is None where the memory must not be there.  The memory is durable on return.
+
+        Raises:
+            VersionChanged: another version is stored.
+            Rejected: the store does not take the key or a value.
+            Unavailable: the store went away; the memory is as it was.
+        """
+
+    async def remove(self, key: MemoryKey, expect: str | None) -> None:
+        """Remove a memory with its name, if the version that is stored is ``expect``.
+
+        This default saves it empty: right where nothing is kept of an empty memory.
+
+        Raises:
+            VersionChanged, Rejected, Unavailable: as ``save``.
+        """
+        await self.save(key, Snapshot(Memory(key, summary=""), []), expect)
+
+    def forgo(self, there: Snapshot, left: Snapshot) -> tuple[Snapshot, str]:  # noqa: ARG002
+        """Return a memory that lost messages without what the place repeats of them, and what.
+
+        That is ``WriteResult.before``, for ``regain``.  Of most places it is nothing.
+        """
+        return left, ""
+
+    def regain(self, left: Snapshot, before: str) -> Snapshot:  # noqa: ARG002
+        """Return a memory that got messages back with what ``forgo`` took with them."""
+        return left
+
+    async def open(self, mode: OpenMode) -> None:
+        self.mode = mode
+        await self.connect(mode)
+
+    async def close(self) -> None:
+        await self.disconnect()
+
+    def read(self, where: Selection) -> AsyncGenerator[Page]:
+        return where.apply(self._pages(where), self.dialect)
+
+    async def _pages(self, where: Selection) -> AsyncGenerator[Page]:
+        async with aclosing(self.keys()) as keys:
+            async for key in keys:
+                snapshot = await self._load_or_note(key) if where.has_key(key) else None
+                if snapshot is None or not (snapshot.messages or self.features.empty):
+                    continue
+                self.left_out.others = True
+                async with aclosing(snapshot.pages()) as pages:
+                    async for page in pages:
+                        yield page
+
+    async def _load_or_note(self, key: MemoryKey) -> Snapshot | None:
+        """Return a memory; None where there is none, or where its damage is noted."""
+        try:
+            return await self.load(key)
+        except BadData as error:
+            if self.skips_damage:
+                code = TAIL if isinstance(error, TrailingData) else "damaged-state"
+                self.damage.append(Finding(code, key, detail=error.message))
+            else:
+                self.left_out.failures[key] = Failure("damaged", error.message)
+            return None
+
+    async def write(
+        self, pages: AsyncGenerator[Page], mode: WriteMode = WriteMode.ADD
+    ) -> AsyncGenerator[WriteResult]:
+        messages: list[StoredMessage] = []
+        first: Page | None = None
+        async for page in pages:
+            first = first or page
+            messages += page.messages
+            if page.last:
+                yield await self._write(first, messages, mode)
+                first, messages = None, []
+
+    async def _write(
+        self, first: Page, messages: list[StoredMessage], mode: WriteMode
+    ) -> WriteResult:
+        key, wanted = first.memory.key, first.memory
+        if key.part and not self.features.parts:
+            text = f"the store holds one memory a session, not a part like {key.part!r}"
+            return WriteResult(key, failure=Failure("bad-name", text))
+        try:
+            there = await self.load(key) or Snapshot(Memory(key), exists=False)
+            version = there.memory.version
+            if mode is WriteMode.ADD and len(there.messages) != first.offset:
+                text = f"there are {len(there.messages)} messages, not {first.offset}"
+                return WriteResult(key, failure=Failure("changed", text))
+            if mode is WriteMode.REPLACE and wanted.version not in (None, version):
+                raise VersionChanged
+            whole = [*there.messages, *messages] if mode is WriteMode.ADD else messages
+            if not self.features.duplicate_ids and (failure := _duplicates(whole)):
+                return WriteResult(key, failure=failure)
+            memory = replace(
+                wanted,
+                summary=there.memory.summary if wanted.summary is None else wanted.summary,
+                ttl=there.memory.ttl if wanted.ttl is None else wanted.ttl,
+                extra=there.memory.extra if mode is WriteMode.ADD and version else wanted.extra,
+            )
+            await self.save(key, Snapshot(memory, whole), version)
+        except VersionChanged:
+            return WriteResult(key, failure=_CHANGED)
+        except Rejected as rejected:
+            return WriteResult(key, failure=rejected.failure)
+        except BadData as error:
+            return WriteResult(key, failure=Failure("damaged", error.message))
+        gone = len(there.messages) if mode is WriteMode.REPLACE else 0
+        return WriteResult(key, len(messages), gone, before="" if there.exists else MADE)
+
+    async def _edit(self, edit: Edit) -> WriteResult:
+        key = edit.memory.key
+        if not self.features.summaries:
+            edit = replace(edit, memory=replace(edit.memory, summary=None), summary=None)
+        for _ in range(EDIT_ATTEMPTS):
+            try:
+                there = await self.load(key) or Snapshot(Memory(key), exists=False)
+                if there.exists and there.memory.version is None:
+                    return WriteResult(key, failure=NO_VERSION)
+                changed, result = apply_edit(edit, there, self.dialect)
+                if changed is None:
+                    return result
+                version = there.memory.version
+                if edit.before == MADE and not (changed.messages or changed.memory.summary):
+                    await self.remove(key, version)
+                    return result
+                left, before = self.forgo(there, changed) if result.deleted else (changed, "")
+                await self.save(key, self.regain(left, edit.before), version)
+            except VersionChanged:
+                continue
+            except Rejected as rejected:
+                return WriteResult(key, failure=rejected.failure)
+            except BadData as error:
+                return WriteResult(key, failure=Failure("damaged", error.message))
+            return replace(result, before=before if there.exists else MADE)
+        return WriteResult(key, failure=_CHANGED)
+
+    async def names(self, where: Selection) -> AsyncGenerator[MemoryKey]:
+        async with aclosing(self.keys()) as keys:
+            async for key in keys:
+                if where.has_key(key):
+                    yield key
+
+    async def _erase(self, key: MemoryKey) -> WriteResult:
+        for _ in range(EDIT_ATTEMPTS):
+            try:
+                there = await self.load(key)
+                if there is None:
+                    return WriteResult(key)
+                await self.remove(key, there.memory.version)
+                left = await self.load(key)
+            except VersionChanged:
+                continue
+            except Rejected as rejected:
+                return WriteResult(key, failure=rejected.failure)
+            except BadData as error:
+                return WriteResult(key, failure=Failure("damaged", error.message))
+            if left is not None and (left.messages or self.features.empty):
+                return WriteResult(key, failure=NAME_STAYS)
+            return WriteResult(key, deleted=len(there.messages))
+        return WriteResult(key, failure=_CHANGED)
+
+
+_CHANGED = Failure("changed", "another program has changed it meanwhile")
+
+
+def _duplicates(messages: list[StoredMessage]) -> Failure | None:
+    ids = IdSet()
+    ids.add(message.id for message in messages)
+    return Failure("repeated-id", "a message id occurs twice") if ids.duplicates else None

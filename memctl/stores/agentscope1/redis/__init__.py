@@ -1,0 +1,1 @@
+"""AgentScope 1.x: RedisMemory."""

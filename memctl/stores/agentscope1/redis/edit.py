@@ -1,0 +1,809 @@
+"""Changing AgentScope's Redis memory: every memory in one transaction.
+
+The lists of a memory are watched, listed, and changed in MULTI/EXEC, which Redis refuses if another
+client changed them since.  Watching the lists is enough: RedisMemory puts and removes no payload
+without changing the list of ids in the same transaction, and notes every mark in ``marks_index``
+when it makes its list.
+
+A list is never made anew where some of it stays: it keeps its expiry, and is at no time empty.  The
+list of a mark gets ids at their position in the list of messages, so that what is restored under a
+mark stands where it stood (RedisMemory gives messages by mark in the order of the mark's list, and
+appends to it): an id follows the message before it that the list has.  Where a mark has several
+lists, an id in any of them has the mark.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from functools import partial
+from itertools import chain, islice
+from typing import NamedTuple
+
+from memctl.engines.redis.pipeline import WRONG_TYPE, Command, PackedCommands, Pipeline
+from memctl.engines.redis.text import decode, encode
+from memctl.model import Change, Memory, WriteResult
+from memctl.storekit.catalog import IdSet
+from memctl.stores.agentscope1.redis.before import (
+    KEPT_EXPIRIES,
+    KEPT_IDS,
+    LeftKey,
+    MemoryBefore,
+    expiry_command,
+    other_expiries,
+)
+from memctl.stores.agentscope1.redis.keys import (
+    MARK,
+    MARKS_INDEX,
+    MESSAGES,
+    PAYLOAD,
+    Keys,
+    canonical_mark,
+    count_payloads,
+    mark_aliases,
+)
+from memctl.stores.agentscope1.redis.scan import MemoryRef
+from memctl.stores.agentscope1.redis.snapshot import (
+    IdChunks,
+    IdList,
+    MemorySnapshot,
+    SnapshotReader,
+    length_of,
+)
+from memctl.stores.agentscope1.redis.write import (
+    InlinePayloads,
+    MemoryRefused,
+    Payloads,
+    Staging,
+    attempt_together,
+    check_size,
+    left_over,
+    lone_surrogate,
+    mark_name,
+    payload,
+)
+
+MarkSet = frozenset[bytes]
+Insertion = tuple[bytes | None, bytes]
+"""The id that another is to follow, None for the beginning, and that other."""
+
+_TOGETHER = 50_000
+"""So many ids of several memories are listed together."""
+_FEW_REMOVALS = 8
+"""So many ids are removed from a list one by one; Redis searches all of it for each."""
+
+
+class Editor:
+    """One ``edit``, in a thread."""
+
+    def __init__(self, pipeline: Pipeline, marks: dict[bytes, tuple[bytes, ...]]) -> None:
+        """Take the names of the mark lists that were found, by base; they may be in no index."""
+        self._pipeline = pipeline
+        self._snapshots = SnapshotReader(pipeline, marks)
+
+    def edit(self, memories: Sequence[MemoryChanges]) -> Iterator[WriteResult]:
+        """Change the memories; small ones share a transaction, unless another client is faster.
+
+        Raises:
+            Unavailable: see ``Pipeline.stream``; what was changed before has its WriteResult.
+        """
+        for some in self._split(memories):
+            yield from attempt_together(self._attempt, some)
+
+    def _split(self, memories: Sequence[MemoryChanges]) -> Iterator[list[MemoryChanges]]:
+        """Yield the memories in order, those together that are small together."""
+        lengths = self._pipeline.execute(
+            [(b"LLEN", one.base + MESSAGES) for one in memories], tolerate=WRONG_TYPE
+        )
+        some: list[MemoryChanges] = []
+        ids = 0
+        for one, length in zip(memories, map(length_of, lengths), strict=True):
+            if some and ids + length > _TOGETHER:
+                yield some
+                some, ids = [], 0
+            some.append(one)
+            ids += length
+        yield some
+
+    def _attempt(self, memories: Sequence[MemoryChanges]) -> list[WriteResult] | None:
+        """Return what became of the memories; None if another client changed one of them."""
+        results = []
+        good: list[ChangeApplier] = []
+        with ExitStack() as files:
+            for one, state in zip(memories, self._watch(memories, files), strict=True):
+                try:
+                    applier = self._applier(one, state)
+                    good.append(applier)
+                    counts = one.written, one.deleted
+                    results.append(WriteResult(one.key, *counts, before=applier.before()))
+                except MemoryRefused as refusal:
+                    results.append(WriteResult(one.key, failure=refusal.failure))
+            if not good:
+                self._pipeline.execute([(b"UNWATCH",)])
+            elif not self._pipeline.commit(chain.from_iterable(each.commands() for each in good)):
+                return None
+        for each in good:
+            each.changes.published = True
+        return results
+
+    def _watch(self, memories: Sequence[MemoryChanges], files: ExitStack) -> list[WatchedState]:
+        """Watch the memories, and return what they hold; ``files`` closes that."""
+        snapshots = self._snapshots.watch(
+            [MemoryRef(one.base, one.key) for one in memories],
+            [[*one.marked, *one.unmarked, *one.before.names] for one in memories],
+        )
+        for snapshot in snapshots:
+            files.callback(snapshot.close)
+        counts = self._pipeline.stream(
+            count_payloads(one.base, ids) for one in memories for ids in one.ids()
+        )
+        return [
+            WatchedState(snapshot, sum(islice(counts, sum(1 for _ in one.ids()))))
+            for one, snapshot in zip(memories, snapshots, strict=True)
+        ]
+
+    def _applier(self, one: MemoryChanges, state: WatchedState) -> ChangeApplier:
+        """Return what applies the changes; raise MemoryRefused if they cannot be applied."""
+        if state.snapshot.wrong is not None:
+            text = f"one of its keys holds another kind of value ({state.snapshot.wrong})"
+            raise MemoryRefused("refused", text)
+        applier = ChangeApplier(one, state)
+        applier.check()
+        applier.expiries = self._expiries(one, state.snapshot)
+        applier.left = self._left_over(one, state.snapshot)
+        if not min(self._pipeline.stream(one.payloads.prepare(applier.ttl)), default=1):
+            raise MemoryRefused("changed", "staged messages expired or were evicted")
+        return applier
+
+    def _left_over(self, one: MemoryChanges, snapshot: MemorySnapshot) -> dict[bytes, LeftKey]:
+        """Return what is left over of an earlier memory, in keys that are to be written."""
+        if not one.new:
+            return {}
+        lists: list[bytes] = []
+        if not snapshot.exists:
+            lists += [MARK + name for name, its in snapshot.marks.items() if its.count]
+            lists += [MARKS_INDEX] * bool(snapshot.index)
+        listed = snapshot.messages.ids
+        payloads = (
+            [PAYLOAD + id for _, id in chunk.insertions if id not in listed]
+            for chunk in one.chunks()
+        )
+        return left_over(self._pipeline, one.base, chain([lists], payloads))
+
+    def _expiries(self, one: MemoryChanges, snapshot: MemorySnapshot) -> dict[bytes, int]:
+        """Return the PTTL of keys that may go and expire at another time than their memory.
+
+        By what follows the base; -1 where they do not expire.
+        """
+        if not snapshot.exists or not (one.deleted or one.unmarked):
+            return {}
+        lists = [MARK + name for name, its in snapshot.marks.items() if its.count]
+        payloads = ([PAYLOAD + id for id in ids] for ids in one.going())
+        found: dict[bytes, int] = {}
+        for names in chain([[MARKS_INDEX, *lists]], payloads):
+            ttls = self._pipeline.execute((b"PTTL", one.base + name) for name in names)
+            passed = (time.monotonic() - snapshot.taken) * 1000
+            expected = max(0, snapshot.ttl - passed) if snapshot.ttl >= 0 else snapshot.ttl
+            found |= other_expiries(names, ttls, expected)
+            if len(found) > KEPT_EXPIRIES:
+                return {}
+        return found
+
+
+class WatchedState(NamedTuple):
+    """The state of a memory while its lists are watched."""
+
+    snapshot: MemorySnapshot
+    present: int
+    """The number of messages that the changes presume and that have a payload."""
+
+
+class ChangeApplier:
+    """A memory as it is, and its changes."""
+
+    def __init__(self, changes: MemoryChanges, state: WatchedState) -> None:
+        self.changes = changes
+        self.expiries: dict[bytes, int] = {}
+        """The PTTL of keys that may go, where it is not that of the memory."""
+        self.left: dict[bytes, LeftKey] = {}
+        """The keys that were left over of an earlier memory."""
+        self._state = state
+        self._snapshot = state.snapshot
+        self._messages = self._snapshot.messages
+        self._base = changes.base
+        self._anew = not self._snapshot.exists
+        self._indexed = frozenset() if self._anew else self._snapshot.index
+        self._marks = self._snapshot.marks
+        if self._anew:  # marks that are left over of a memory of the past are not its own
+            self._marks = {name: IdList(its.key, ()) for name, its in self._marks.items()}
+        self._by_mark: dict[bytes, list[IdList]] = {}
+        for name, its in self._marks.items():
+            self._by_mark.setdefault(canonical_mark(name), []).append(its)
+
+    @property
+    def ttl(self) -> int | None:
+        """The TTL of what is inserted, in milliseconds."""
+        if self._anew:
+            return self.changes.ttl
+        if self._snapshot.ttl < 0:
+            return None
+        passed = time.monotonic() - self._snapshot.taken
+        return max(1, round(self._snapshot.ttl - passed * 1000))
+
+    # Conflicts
+
+    def check(self) -> None:
+        """Raise MemoryRefused if anything differs from what the changes presume."""
+        changes = self.changes
+        for chunk in changes.chunks():
+            for group in chunk.groups:
+                self._check_group(group)
+        if self._state.present < changes.presumed:
+            raise MemoryRefused("changed", "the payload of a message is gone")
+        if changes.put.duplicates != changes.texts.duplicates:
+            raise MemoryRefused("repeated-id", "two messages to insert have the same id")
+        self._check_repeats()
+        if changes.new:
+            id = first_unplaced(self._left(), changes.insertions())
+            if id is not None:
+                text = f"the message before {decode(id)!r} does not exist"
+                raise MemoryRefused("changed", text)
+
+    def _check_group(self, group: ChangeGroup) -> None:
+        listed = self._messages.ids
+        if group.old is None:
+            gone = self.changes.gone  # one that goes may come back as another
+            there = (id for id in group.ids if id in listed and id not in gone)
+            _refuse(there, "already exists")
+            return
+        _refuse((id for id in group.ids if id not in listed), "does not exist")
+        for mark in group.old.difference(self._by_mark):
+            _refuse(iter(group.ids), f"is not marked {decode(mark)!r}")
+        for mark, lists in self._by_mark.items():
+            filled = [its.ids for its in lists if its.count]
+            if mark in group.old:
+                missing = (id for id in group.ids if not any(id in ids for ids in filled))
+                _refuse(missing, f"is not marked {decode(mark)!r}")
+                continue
+            for ids in filled:
+                _refuse(filter(ids.__contains__, group.ids), f"is marked {decode(mark)!r}")
+
+    def _check_repeats(self) -> None:
+        """Refuse an id that is listed twice: it names two messages, and one cannot go alone."""
+        if self.changes.deleted and (self._messages.ids.duplicates or self.changes.gone.duplicates):
+            left = sum(map(len, self._left()))
+            if self._messages.count - left != self.changes.deleted:
+                raise MemoryRefused("repeated-id", "an id to delete occurs less often")
+
+    # Results
+
+    def _left(self) -> IdChunks:
+        chunks = self._messages.chunks()
+        gone = self.changes.gone.__contains__
+        return remove_ids(chunks, gone) if self.changes.deleted else chunks
+
+    def _ids(self) -> IdChunks:
+        """Yield the ids of the messages."""
+        if not self.changes.new:
+            return self._left()
+        found = insert_ids(self._left(), self.changes.insertions())
+        if self.changes.before.messages:  # ids that repeat, of which places cannot tell the order
+            ids = list(chain.from_iterable(found))
+            then = self.changes.before.messages
+            return iter([then if sorted(ids) == sorted(then) else ids])
+        return found
+
+    def _is_dropped(self, name: bytes) -> Callable[[bytes], bool]:
+        """Return whether an id is to go from a list of a mark.
+
+        A list may have kept an id from a message of the past that had the id of a new one.
+        """
+        unmarked = self.changes.unmarked.get(name, ())
+        if not self.changes.new:
+            return unmarked.__contains__
+        put, marked = self.changes.put, self.changes.marked.get(name, ())
+        return lambda id: id in unmarked or (id in put and id not in marked)
+
+    def _marked(self, name: bytes) -> IdChunks:
+        """Yield the ids of a list of a mark that some messages get."""
+        left = remove_ids(self._marks[name].chunks(), self._is_dropped(name))
+        return insert_ids(left, self._mark_insertions(name))
+
+    def _mark_insertions(self, name: bytes) -> Iterator[Insertion]:
+        before, added = self._marks[name].ids, self.changes.marked[name]
+        is_dropped = self._is_dropped(name)
+        repeats = self._messages.ids.duplicates or self.changes.put.duplicates
+        seen: set[bytes] | None = set() if repeats else None
+        after: bytes | None = None
+        for id in chain.from_iterable(self._ids()):
+            if id in before and not is_dropped(id):
+                after = id
+            elif id in added and (seen is None or id not in seen):
+                yield after, id
+                if seen is not None:
+                    seen.add(id)
+
+    def commands(self) -> Iterator[Command | PackedCommands]:
+        """Yield commands that change the memory; all are to run at one moment, or none."""
+        changes = self.changes
+        before = changes.before
+        if self._only_restores and (self._anew or (before.index is None and not before.left)):
+            return
+        if self._anew:
+            yield from self._clear()
+        yield from changes.payload_commands()
+        if changes.new:
+            yield from rewrite_commands(self._messages, self._ids)
+        elif changes.deleted:
+            yield from removal_commands(self._messages, changes.gone.__contains__)
+        elif self._lacks_ids:
+            yield from rewrite_commands(self._messages, partial(iter, [before.messages]))
+        restored = self._restored()
+        for name, its in self._marks.items():
+            if name in restored:
+                yield from rewrite_commands(its, partial(iter, [restored[name]]))
+            elif name in changes.marked:
+                yield from rewrite_commands(its, partial(self._marked, name))
+            elif changes.new or name in changes.unmarked:
+                yield from removal_commands(its, self._is_dropped(name))
+        yield from self._index_marks()
+        yield from self._expire(restored)
+        for name, key in self._left_again().items():
+            yield key.restoring(self._base + name)
+
+    @property
+    def _only_restores(self) -> bool:
+        """Return whether no message changes: what was there before may be restored."""
+        return not (self.changes.written or self.changes.deleted)
+
+    @property
+    def _lacks_ids(self) -> bool:
+        """Return whether the list of messages had ids that no message has, besides those it has."""
+        now, then = self._messages, self.changes.before.messages
+        if not self._only_restores or now.count >= len(then):
+            return False
+        return list(now) == [id for id in then if id in now.ids]
+
+    # What undo could not tell
+
+    def before(self) -> str:
+        """Return what the reverse of the changes would not restore; see ``WriteResult.before``.
+
+        Nothing of long lists: they are too much to keep.
+        """
+        found = self._lists_before()
+        found.expiries.update(self.expiries)
+        found.left.update(self.left)
+        return found.dump()
+
+    def _lists_before(self) -> MemoryBefore:
+        changes = self.changes
+        names = self._marks if self._goes else changes.unmarked.keys() | changes.marked.keys()
+        if changes.marked and not self._indexed:
+            names = self._marks  # a new index names all
+        names = {name for name in names if name in self._marks}
+        then = changes.before.index
+        renamed = frozenset() if then is None else then ^ self._indexed
+        repeats = bool(changes.deleted and self._messages.ids.duplicates)
+        count = sum(self._marks[name].count for name in names) + repeats * self._messages.count
+        if self._anew or count > KEPT_IDS:
+            return MemoryBefore()
+        lists: dict[bytes, list[bytes] | None] = {}
+        for mark in sorted({canonical_mark(name) for name in names}):
+            held = {name: list(self._marks[name]) for name in mark_aliases(mark) if name in names}
+            usual = self._in_order(set(chain.from_iterable(held.values())))
+            if any(ids != usual for ids in held.values()):
+                for name, ids in held.items():
+                    lists[name] = None if ids == usual else ids
+        indexed = {name for name in self._marks if self._marks[name].count}
+        touched = names or renamed or changes.deleted
+        if not (lists or repeats) and (not touched or indexed == self._indexed):
+            return MemoryBefore()
+        messages = [*self._messages] if repeats else []
+        return MemoryBefore(lists, self._indexed, sorted(names | renamed), messages)
+
+    @property
+    def _goes(self) -> bool:
+        """Return whether the memory ends, with all that it has."""
+        return not self.changes.new and not any(self._left())
+
+    def _in_order(self, marked: set[bytes]) -> list[bytes]:
+        """Return the ids in the order of the messages, as the lists of a mark should be."""
+        if not marked:
+            return []
+        return list(dict.fromkeys(id for id in self._messages if id in marked))
+
+    def _restored(self) -> dict[bytes, list[bytes]]:
+        """Return the lists that are to be what they were, as far as they still can."""
+        lists = self.changes.before.lists
+        if not lists:
+            return {}
+        named = {id for ids in lists.values() for id in ids or ()}
+        named.update(chain.from_iterable(self._now(name) for name in lists if name in self._marks))
+        final = named.intersection(chain.from_iterable(self._ids()))
+        found: dict[bytes, list[bytes]] = {}
+        for mark in {canonical_mark(name) for name in lists}:
+            now = {name: self._now(name) for name in mark_aliases(mark) if name in self._marks}
+            then = {name: lists.get(name) or its for name, its in now.items()}
+            then |= {name: [] for name in now if lists.get(name) == []}
+            marked = [
+                final.intersection(chain.from_iterable(each.values())) for each in (now, then)
+            ]
+            if marked[0] == marked[1]:
+                found |= then
+        return found
+
+    def _left_again(self) -> dict[bytes, LeftKey]:
+        """Return the keys to restore that were left over of an earlier memory.
+
+        Beside messages, these are payloads that none of them has.
+        """
+        left = self.changes.before.left
+        if not left or self._goes:
+            return left
+        listed = {PAYLOAD + id for id in chain.from_iterable(self._ids()) if PAYLOAD + id in left}
+        payloads = (name for name in left if name.startswith(PAYLOAD))
+        return {name: left[name] for name in payloads if name not in listed}
+
+    def _now(self, name: bytes) -> list[bytes]:
+        """Return a list of a mark as the changes alone would make it."""
+        if name in self.changes.marked:
+            return list(chain.from_iterable(self._marked(name)))
+        drops = self._is_dropped(name)
+        return list(chain.from_iterable(remove_ids(self._marks[name].chunks(), drops)))
+
+    def _clear(self) -> Iterator[Command]:
+        """Delete what is left over of a memory that expired or was deleted."""
+        lists = [its.key for its in self._snapshot.marks.values() if its.count]
+        if lists or self._snapshot.index:
+            yield (b"UNLINK", self._base + MARKS_INDEX, *lists)
+
+    def _index_marks(self) -> Iterator[Command]:
+        """Add new marks to the index, and remove those that no message has any more.
+
+        A new index names all marks, for RedisMemory knows no others then.
+        """
+        key = self._base + MARKS_INDEX
+        lists = self.changes.before
+        if lists.index is not None:
+            names = lists.index | {
+                name
+                for name in self._indexed
+                if canonical_mark(name) not in set(map(canonical_mark, lists.names))
+            }
+            if added := names - self._indexed:
+                yield (b"SADD", key, *sorted(added))
+            if gone := self._indexed - names:
+                yield (b"SREM", key, *sorted(gone))
+            return
+        new = self.changes.marked.keys() - self._indexed
+        if new and not self._indexed:
+            new = {name for name in self._marks if not self._is_empty(name)}
+        if new:
+            yield (b"SADD", key, *sorted(new))
+        touched = self._marks if self.changes.new else self.changes.unmarked
+        ended = [
+            name
+            for name in sorted(self._indexed.intersection(touched))
+            # Agents name only the canonical one.
+            if all(map(self._is_empty, mark_aliases(canonical_mark(name))))
+        ]
+        if ended:
+            yield (b"SREM", key, *ended)
+
+    def _is_empty(self, name: bytes) -> bool:
+        """Return whether no id is left on a list of a mark."""
+        if name in self.changes.marked:
+            return False
+        return not any(remove_ids(self._marks[name].chunks(), self._is_dropped(name)))
+
+    def _expire(self, restored: Iterable[bytes]) -> Iterator[Command]:
+        """Let new keys expire with the others, or as they did before they went.
+
+        A key that was there keeps its expiry.
+        """
+        ttl, own = self.ttl, self.changes.before.expiries
+        names = [
+            MARK + name
+            for name in self.changes.marked.keys() | restored
+            if not self._marks[name].count
+        ]
+        if (self.changes.marked or self.changes.before.index) and not self._indexed:
+            names.append(MARKS_INDEX)
+        if self._anew:
+            names.append(MESSAGES)
+        for name in names:
+            if (its := own.get(name, -1 if ttl is None else ttl)) >= 0:
+                yield (b"PEXPIRE", self._base + name, b"%d" % its)
+        if self._only_restores:
+            yield from (expiry_command(self._base + name, its) for name, its in own.items())
+        if not own:
+            return
+        for _, id in self.changes.insertions():
+            then = own.get(PAYLOAD + id)
+            if then is not None:
+                yield expiry_command(self._base + PAYLOAD + id, then)
+
+
+def _refuse(ids: Iterator[bytes], reason: str) -> None:
+    """Raise MemoryRefused if there is an id."""
+    for id in ids:
+        raise MemoryRefused("changed", f"the message {decode(id)!r} {reason}")
+
+
+# Changes on their way
+
+
+class ChangeGroup(NamedTuple):
+    """Messages with the same old and new marks; None stands for a message that is not there."""
+
+    old: MarkSet | None
+    new: MarkSet | None
+    ids: list[bytes]
+
+
+class ChangeChunk(NamedTuple):
+    """Some changes, grouped, and the positions of the messages to insert, in order."""
+
+    groups: list[ChangeGroup]
+    insertions: list[Insertion]
+
+
+class MemoryChanges(ABC):
+    """The changes of one memory."""
+
+    payloads: Payloads
+    """The payloads of the messages to insert."""
+
+    def __init__(self, base: bytes, memory: Memory, ttl: int | None, before: str) -> None:
+        """Take the TTL in milliseconds for a memory that is made anew, and ``Edit.before``."""
+        self.base = base
+        self.before = MemoryBefore.load(before)
+        self.key = memory.key
+        self.ttl = ttl
+        self.published = False
+        self.written = self.deleted = self.new = self.presumed = 0
+        """The numbers of messages changed or inserted, deleted, inserted, and presumed to exist."""
+        self.put = IdSet()
+        self.texts = IdSet()
+        """The ids that are put in, each with its message."""
+        self.gone = IdSet()
+        self.marked: dict[bytes, IdSet] = {}
+        """The ids that get a mark, by alias."""
+        self.unmarked: dict[bytes, IdSet] = {}
+        """The ids that lose a mark, by alias."""
+
+    @abstractmethod
+    def chunks(self) -> Iterator[ChangeChunk]:
+        """Yield the changes in order, some at a time.  Use one such iterator at a time."""
+
+    def insertions(self) -> Iterator[Insertion]:
+        """Yield the positions of the messages to insert, in order."""
+        for chunk in self.chunks():
+            yield from chunk.insertions
+
+    def ids(self) -> Iterator[list[bytes]]:
+        """Yield the ids of messages that are presumed to exist, some at a time."""
+        for chunk in self.chunks():
+            for group in chunk.groups:
+                if group.old is not None:
+                    yield group.ids
+
+    def going(self) -> Iterator[list[bytes]]:
+        """Yield the ids of messages that go, some at a time."""
+        for chunk in self.chunks() if self.deleted else ():
+            for group in chunk.groups:
+                if group.new is None:
+                    yield group.ids
+
+    def payload_commands(self) -> Iterator[Command | PackedCommands]:
+        """Yield commands that delete payloads, and store others."""
+        prefix = self.base + PAYLOAD
+        for ids in self.going():
+            yield (b"UNLINK", *(prefix + id for id in ids))
+        if self.new:
+            names = ([prefix + id for _, id in chunk.insertions] for chunk in self.chunks())
+            yield from self.payloads.put(names)
+
+    def _group(self, changes: list[Change]) -> ChangeChunk:
+        """Return some changes, grouped, and count them.
+
+        Raises:
+            MemoryRefused: Redis cannot hold what they make.
+        """
+        grouped: dict[tuple[tuple[str, ...] | None, tuple[str, ...] | None], list[str]] = {}
+        for change in changes:
+            grouped.setdefault((change.old, change.new), []).append(change.id)
+        try:
+            groups = [
+                ChangeGroup(_mark_set(old, encode), _mark_set(new, mark_name), [*map(encode, ids)])
+                for (old, new), ids in grouped.items()
+            ]
+            insertions = [
+                (None if change.after is None else encode(change.after), encode(change.id))
+                for change in changes
+                if change.old is None
+            ]
+        except UnicodeEncodeError as error:
+            raise lone_surrogate(error) from error
+        for change in changes if insertions else ():
+            check_size(change.id, change.message)
+            if change.old is None:
+                self.texts.add((f"{change.id} {hash(change.message)}",))
+        for group in groups:
+            self._count(group)
+        return ChangeChunk(groups, insertions)
+
+    def _count(self, group: ChangeGroup) -> None:
+        old, new, ids = group
+        if old is None:
+            self.put.add(ids)
+            self.new += len(ids)
+        else:
+            self.presumed += len(ids)
+        if new is None:
+            self.gone.add(ids)
+            self.deleted += len(ids)
+        else:
+            self.written += len(ids)
+        before, after = old or frozenset(), new or frozenset()
+        for mark in after - before:
+            _ids_with(self.marked, mark).add(ids)
+        for mark in before - after:
+            _ids_with(self.unmarked, mark).add(ids)
+
+
+class InlineChanges(MemoryChanges):
+    """Changes that go with the transaction."""
+
+    def __init__(
+        self,
+        base: bytes,
+        memory: Memory,
+        ttl: int | None,
+        changes: list[Change],
+        before: str,
+    ) -> None:
+        """Raise MemoryRefused if Redis cannot hold what they make."""
+        super().__init__(base, memory, ttl, before)
+        self._chunk = self._group(changes)
+        self.payloads = InlinePayloads(_payloads(changes))
+
+    def chunks(self) -> Iterator[ChangeChunk]:
+        yield self._chunk
+
+
+class StagedChanges(MemoryChanges, Staging[ChangeChunk]):
+    """Changes in a local file; the messages to insert are staged on the server."""
+
+    def __init__(
+        self, keys: Keys, base: bytes, memory: Memory, ttl: int | None, before: str
+    ) -> None:
+        MemoryChanges.__init__(self, base, memory, ttl, before)
+        Staging.__init__(self, keys)
+
+    def add(self, pipeline: Pipeline, changes: list[Change]) -> None:
+        """Stage some changes; see ``Staging.stage``.
+
+        Raises:
+            MemoryRefused: Redis cannot hold what they make.
+        """
+        self.stage(pipeline, self._group(changes), _payloads(changes))
+
+    def chunks(self) -> Iterator[ChangeChunk]:
+        return iter(self.staged)
+
+
+def _payloads(changes: list[Change]) -> list[bytes]:
+    """Return the payloads of the messages to insert."""
+    return [payload(one.message, one.shape) for one in changes if one.old is None]
+
+
+def _mark_set(names: tuple[str, ...] | None, as_bytes: Callable[[str], bytes]) -> MarkSet | None:
+    return None if names is None else frozenset(map(as_bytes, names))
+
+
+def _ids_with(lists: dict[bytes, IdSet], mark: bytes) -> IdSet:
+    """Return the ids with a mark, the same for each of its aliases."""
+    if mark not in lists:
+        lists.update(dict.fromkeys(mark_aliases(mark), IdSet()))
+    return lists[mark]
+
+
+# Lists
+
+
+def remove_ids(chunks: IdChunks, drops: Callable[[bytes], bool]) -> IdChunks:
+    """Yield the ids but for some."""
+    for chunk in chunks:
+        yield [id for id in chunk if not drops(id)]
+
+
+def insert_ids(chunks: IdChunks, insertions: Iterator[Insertion]) -> IdChunks:
+    """Yield the ids with others inserted, those of one position in order.
+
+    ``insertions`` come in the order of the list; from the first on that does not, they go to the
+    end.
+    """
+    insertion = next(insertions, None)
+    beginning = []
+    while insertion is not None and insertion[0] is None:
+        beginning.append(insertion[1])
+        insertion = next(insertions, None)
+    yield beginning
+    for chunk in chunks:
+        if insertion is None:
+            yield chunk
+            continue
+        found = []
+        for id in chunk:
+            found.append(id)
+            while insertion is not None and insertion[0] == id:
+                found.append(insertion[1])
+                insertion = next(insertions, None)
+        yield found
+    if insertion is not None:
+        rest = chain((insertion[1],), (id for _, id in insertions))
+        yield from iter(lambda: list(islice(rest, 1000)), [])
+
+
+def first_unplaced(chunks: IdChunks, insertions: Iterator[Insertion]) -> bytes | None:
+    """Return the first id that ``insert_ids`` would put at the end for want of its position."""
+    insertion = next(insertions, None)
+    while insertion is not None and insertion[0] is None:
+        insertion = next(insertions, None)
+    for chunk in chunks:
+        if insertion is None:
+            return None
+        for id in chunk:
+            while insertion is not None and insertion[0] == id:
+                insertion = next(insertions, None)
+    return None if insertion is None else insertion[1]
+
+
+def rewrite_commands(old: IdList, new: Callable[[], IdChunks]) -> Iterator[Command]:
+    """Yield commands that turn a list into another; only what differs is written."""
+    same = _common_length(old, new())
+    if same == old.count:
+        yield from _push_commands(old.key, new(), same)
+    elif same:
+        yield (b"LTRIM", old.key, b"0", b"%d" % (same - 1))
+        yield from _push_commands(old.key, new(), same)
+    elif any(new()):
+        yield from _push_commands(old.key, new(), 0)
+        yield (b"LTRIM", old.key, b"%d" % old.count, b"-1")
+    else:
+        yield (b"UNLINK", old.key)
+
+
+def removal_commands(old: IdList, drops: Callable[[bytes], bool]) -> Iterator[Command]:
+    """Yield commands that remove some ids from a list."""
+    found = (id for id in old if drops(id))
+    some = list(islice(found, _FEW_REMOVALS + 1))
+    if len(some) > _FEW_REMOVALS:
+        yield from rewrite_commands(old, lambda: remove_ids(old.chunks(), drops))
+        return
+    for id in dict.fromkeys(some):
+        yield (b"LREM", old.key, b"0", id)
+
+
+def _push_commands(key: bytes, chunks: IdChunks, skipped: int) -> Iterator[Command]:
+    for chunk in chunks:
+        if skipped < len(chunk):
+            yield (b"RPUSH", key, *chunk[skipped:])
+        skipped = max(0, skipped - len(chunk))
+
+
+def _common_length(old: IdList, new: IdChunks) -> int:
+    """Return how many ids at the beginning of both are the same."""
+    count = 0
+    fresh = chain.from_iterable(new)
+    for chunk in old.chunks():
+        its = list(islice(fresh, len(chunk)))
+        if its != chunk:
+            pairs = zip(chunk, its, strict=False)
+            return count + next((n for n, (a, b) in enumerate(pairs) if a != b), len(its))
+        count += len(chunk)
+    return count

@@ -1,0 +1,129 @@
+"""Erasing memories of RedisMemory: every key of a session, also those that no list names any more.
+
+A key is found by its name.  Names escape nothing, so that ``...:b:msg:x:msg:1`` may be the message
+``x:msg:1`` of the session ``b``, or ``1`` of ``b:msg:x``: it is of the memory whose list has the
+id, else of the memory with the longest name; where neither is there, of the shortest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from memctl.engines.redis.pipeline import WRONG_TYPE, Pipeline, scan
+from memctl.model import MemoryKey, WriteResult
+from memctl.selection import Selection
+from memctl.spool import ItemSpool
+from memctl.stores.agentscope1.redis.keys import MARK, MARKS_INDEX, MESSAGES, PAYLOAD, STATE, Keys
+from memctl.stores.agentscope1.redis.scan import Catalogue, with_payload
+
+_ENDS = (MESSAGES, MARKS_INDEX, STATE)
+_SCANNED = b"1000"
+
+
+class OwnedKey(NamedTuple):
+    """A key of a session."""
+
+    base: bytes
+    memory: MemoryKey
+    key: bytes
+
+
+@dataclass(slots=True)
+class _Session:
+    """The keys of a session but those of its messages, and the number of these."""
+
+    memory: MemoryKey
+    keys: set[bytes] = field(default_factory=set)
+    payloads: int = 0
+
+
+def owned_keys(
+    pipeline: Pipeline, names: Keys, catalogue: Catalogue, where: Selection
+) -> Iterator[list[OwnedKey]]:
+    """Yield the keys of the selected sessions, some at a time; one may come twice.
+
+    Raises:
+        Unavailable: see ``Pipeline.stream``.
+    """
+    pattern = names.pattern(where, b":*")
+    lists = [key for key in scan(pipeline, pattern, b"list") if key.endswith(MESSAGES)]
+    bases = {key.removesuffix(MESSAGES) for key in lists}
+    unclear = {base for base in bases if MARK in base}
+    bases = bases - unclear | with_payload(pipeline, sorted(unclear))
+    cursor = b"0"
+    while True:
+        command = (b"SCAN", cursor, b"MATCH", pattern, b"COUNT", _SCANNED)
+        [(cursor, keys)] = pipeline.execute([command])
+        owned: list[OwnedKey] = []
+        for key in keys:
+            base = _base_of(pipeline, key, bases)
+            memory = None if base is None else catalogue.name(base, where)
+            if base is not None and memory is not None:
+                owned.append(OwnedKey(base, memory, key))
+        yield owned
+        if cursor == b"0":
+            return
+
+
+def erase_keys(
+    pipeline: Pipeline, names: Keys, catalogue: Catalogue, where: Selection
+) -> list[WriteResult]:
+    """Remove all keys of the selected sessions.
+
+    The lists of a session go at one moment, and with them its memory; then the messages, which no
+    agent reads any more.  What is left where a run ends in between is found by its name again.
+
+    Raises:
+        Unavailable: see ``Pipeline.stream``.
+    """
+    sessions: dict[bytes, _Session] = {}
+    results: list[WriteResult] = []
+    with closing(ItemSpool[list[bytes]]()) as payloads:  # there may be a million
+        for some in owned_keys(pipeline, names, catalogue, where):
+            page: list[bytes] = []
+            for base, memory, key in some:
+                session = sessions.setdefault(base, _Session(memory))
+                if key.startswith(base + PAYLOAD):
+                    session.payloads += 1
+                    page.append(key)
+                else:
+                    session.keys.add(key)
+            if page:
+                payloads.add(page)
+        for base, session in sorted(sessions.items(), key=lambda item: item[0]):
+            count = (b"LLEN", base + MESSAGES)
+            going = (b"UNLINK", base + MESSAGES, *sorted(session.keys))
+            listed, _ = pipeline.atomic([count, going], tolerate=WRONG_TYPE)
+            messages = min(listed, session.payloads) if isinstance(listed, int) else 0
+            results.append(WriteResult(session.memory, deleted=messages))
+        pipeline.execute((b"UNLINK", *page) for page in payloads)
+    return results
+
+
+def _splits(key: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Yield what may be the base of a key, and the id of a message after it."""
+    for end in _ENDS:
+        if key.endswith(end):
+            yield key.removesuffix(end), b""
+    for part in PAYLOAD, MARK:
+        at = key.rfind(part)
+        while at >= 0:
+            yield key[:at], key[at + len(part) :] if part is PAYLOAD else b""
+            at = key.rfind(part, 0, at + len(part) - 1)
+
+
+def _base_of(pipeline: Pipeline, key: bytes, bases: set[bytes]) -> bytes | None:
+    """Return the base of a key, by those of the memories; None where it is another's."""
+    splits = sorted(_splits(key), key=lambda split: len(split[0]), reverse=True)
+    if len(splits) > 1:
+        for base, id in splits:
+            if id:
+                find = (b"LPOS", base + MESSAGES, id)
+                [at] = pipeline.execute([find], tolerate=WRONG_TYPE)
+                if isinstance(at, int):
+                    return base
+    known = [base for base, _ in splits if base in bases]
+    return next(iter(known or [base for base, _ in reversed(splits)]), None)

@@ -1,0 +1,974 @@
+"""Checking and repairing the keys of memories in Redis.
+
+Checking takes a snapshot of each memory.  Then the payloads are scanned once, and those that no
+list names are looked up again: an agent may have added them meanwhile.
+
+Repairing watches the lists of a memory while the repair is planned and noted, and changes them in
+MULTI/EXEC: RedisMemory adds and removes no payload without changing its list, so whatever an agent
+does meanwhile makes Redis refuse, and the repair is planned again.
+
+Source: ``memory/_working_memory/_redis_memory.py`` of agentscope 1.0.21.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+from contextlib import ExitStack, aclosing, closing
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from redis.exceptions import ResponseError
+
+from memctl.engines.redis.pipeline import (
+    WRONG_TYPE,
+    Command,
+    Pacer,
+    Pipeline,
+    in_thread,
+    items_in_thread,
+    scan,
+)
+from memctl.engines.redis.text import decode, encode
+from memctl.errors import Lost, UsageError
+from memctl.model import PAGE_BYTES, Finding, MemoryKey
+from memctl.selection import Selection
+from memctl.store import Maintenance, Note, Record
+from memctl.storekit.catalog import IdSet
+from memctl.stores.agentscope1.redis.edit import insert_ids, removal_commands, rewrite_commands
+from memctl.stores.agentscope1.redis.keys import (
+    MARK,
+    MARKS_INDEX,
+    MESSAGES,
+    PAYLOAD,
+    STATE,
+    Keys,
+    canonical_mark,
+    is_indexed,
+    mark_aliases,
+    of_other_aliases,
+)
+from memctl.stores.agentscope1.redis.read import Reader, as_message
+from memctl.stores.agentscope1.redis.scan import LISTS, Catalogue, MemoryRef
+from memctl.stores.agentscope1.redis.snapshot import (
+    ABSENT,
+    IdList,
+    MemorySnapshot,
+    SnapshotReader,
+    length_of,
+    list_pages,
+    watch_list,
+)
+
+if TYPE_CHECKING:
+    from memctl.stores.agentscope1.redis.store import RedisMemoryStore
+
+T = TypeVar("T")
+
+REPAIRS = frozenset(
+    {
+        "id-without-payload",
+        "payload-without-id",
+        "payload-not-json",
+        "orphan-mark",
+        "expires-early",
+        "never-expires",
+        "marks-index-missing",
+        "marks-index-stale",
+        "wrong-key-type",
+    }
+)
+
+_APART = 5000
+"""Keys whose TTLs differ by less, in milliseconds, were given them at once."""
+_EXAMPLES = 3
+_KEYS = 10_000
+_SUSPECTS = 1000
+"""So many payloads of a memory are looked up again: more were not added within a moment."""
+_STRAYS = 20_000
+"""Payloads that are deleted in one transaction."""
+_TRIES = 20
+"""Attempts to plan the repair of a memory that an agent keeps changing."""
+_NOTED = 1000
+"""Keys that one record names."""
+_PUSHED = 1000
+"""The ids that one command pushes, about."""
+_LISTED = 20_000
+"""Ids of a list that one record names: to restore them, all of the list is read."""
+
+
+class RedisMaintenance(Maintenance):
+    """Findings and repairs of the keys of ``RedisMemory``."""
+
+    store: RedisMemoryStore
+
+    async def check(self, where: Selection) -> AsyncGenerator[Finding]:
+        async with aclosing(super().check(where)) as damage:
+            async for finding in damage:
+                yield finding
+        catalogue = self.store.catalogue
+        async with self.store.server.pipeline() as pipeline:
+            make = partial(Checker, pipeline, self.store.keys, catalogue, where)
+            async for finding in items_in_thread(pipeline, lambda: make().findings()):
+                yield finding
+
+    async def repair(self, code: str, where: Selection, note: Note) -> int:
+        async with self.store.server.pipeline() as pipeline:
+            repairer = Repairer(pipeline, self.store.keys, self.store.catalogue)
+            return await repairer.repair(code, where, note)
+
+    async def revert(self, records: AsyncGenerator[Record], note: Note) -> int:
+        async with self.store.server.pipeline() as pipeline:
+            repairer = Repairer(pipeline, self.store.keys, self.store.catalogue)
+            return await repairer.revert(records, note)
+
+
+# Checking
+
+
+class Checker:
+    """One check of some memories, in a thread."""
+
+    def __init__(
+        self, pipeline: Pipeline, keys: Keys, catalogue: Catalogue, where: Selection
+    ) -> None:
+        """Find the selected memories.
+
+        Raises:
+            Unavailable: see ``Pipeline.stream``.
+        """
+        self._pipeline = pipeline
+        self._keys = keys
+        self._where = where
+        self._memories = catalogue.memories(pipeline, where)
+        self.marks = catalogue.marks(pipeline, where)
+        """The names of the mark lists that were found, by base."""
+        self._listed = IdSet()
+        """The keys of all payloads that a list names."""
+        self.gaps: list[MemoryKey] = []
+        """The memories that list an id without payload, or did a moment ago."""
+        self.wrong: dict[MemoryKey, list[bytes]] = {}
+        """The keys of memories that hold another type of value than RedisMemory's."""
+
+    def damaged(self) -> list[MemoryKey]:
+        """Return the memories with payloads that are no messages, which only reading shows."""
+        reader = Reader(self._pipeline, self.marks, self._where)
+        for _ in reader.pages(self._memories):
+            pass
+        found = reader.damage()
+        return [one.key for one in found if one.code == "payload-not-json" and one.key is not None]
+
+    def findings(self) -> Iterator[list[Finding]]:
+        """Yield what is found, some at a time."""
+        reader = SnapshotReader(self._pipeline, self.marks)
+        for snapshots in reader.snapshots(self._memories):
+            for snapshot in snapshots:
+                prefix = snapshot.ref.base + PAYLOAD
+                for ids in snapshot.messages.chunks():
+                    self._listed.add(prefix + id for id in ids)
+                found = (_repeats(snapshot), _marks(snapshot), self._expiries(snapshot))
+                yield list(chain.from_iterable(found))
+        yield list(self._orphaned_marks())
+        yield list(self._wrong_types())
+        yield list(self._strays())
+
+    # Lists
+
+    def _orphaned_marks(self) -> Iterator[Finding]:
+        """Yield mark lists whose memory is gone."""
+        bases = {ref.base for ref in self._memories}
+        for base, marks in self.marks.items():
+            if base in bases or (key := self._key(base)) is None:
+                continue
+            lists = [base + MARK + mark for mark in marks]
+            *lengths, kind = self._pipeline.execute(
+                [*((b"LLEN", name) for name in lists), (b"TYPE", base + MESSAGES)],
+                tolerate=WRONG_TYPE,
+            )
+            count = sum(map(length_of, lengths))
+            if count and kind != b"list":
+                count -= self._counted_twice(base, marks)
+                names = list(dict.fromkeys(map(decode, map(canonical_mark, marks))))
+                named = ", ".join(map(repr, names[:_EXAMPLES]))
+                yield Finding("orphan-mark", key, count, (), f"{named}: the memory is gone")
+
+    def _counted_twice(self, base: bytes, names: Iterable[bytes]) -> int:
+        """Return how many ids of a mark stand on the list of another alias, too."""
+        seen: dict[bytes, IdSet] = {}
+        count = 0
+        for name in names:
+            if len(mark_aliases(canonical_mark(name))) == 1:
+                continue
+            before = of_other_aliases(name, seen)
+            its = seen[name] = IdSet()
+            for ids in list_pages(self._pipeline, base + MARK + name):
+                its.add(ids)
+                count += sum(any(id in some for some in before) for id in ids)
+        return count
+
+    # Types
+
+    def _wrong_types(self) -> Iterator[Finding]:
+        """Yield lists and indexes that are of another type; payloads are seen as they are read."""
+        found = scan(self._pipeline, self._keys.pattern(self._where, LISTS))
+        while some := list(islice(found, _KEYS)):
+            some = [key for key in dict.fromkeys(some) if _types_of(key)]
+            kinds = self._pipeline.execute((b"TYPE", key) for key in some)
+            for key, kind in zip(some, kinds, strict=True):
+                if kind in (*_types_of(key), b"none"):
+                    continue
+                memory = self._key(_list_owner(key))
+                if memory is not None and key not in self.wrong.get(memory, ()):
+                    self.wrong.setdefault(memory, []).append(key)
+        for memory, keys in self.wrong.items():
+            base = self._keys.base(memory)
+            names = tuple(decode(key.removeprefix(base + b":")) for key in sorted(keys))
+            yield Finding("wrong-key-type", memory, len(keys), names[:_EXAMPLES])
+
+    # Expiry
+
+    def _expiries(self, snapshot: MemorySnapshot) -> Iterator[Finding]:
+        """Yield keys that expire at another time than the list of messages."""
+        ref = snapshot.ref
+        lists = [its.key for its in snapshot.marks.values() if its.count]
+        if snapshot.index:
+            lists.append(ref.base + MARKS_INDEX)
+        payloads = (ref.base + PAYLOAD + id for id in snapshot.messages)
+        early, never = Sample(), Sample()
+        gap = False
+        for key, ttl in self._ttls(chain(lists, payloads)):
+            gap = gap or ttl == ABSENT
+            if ttl == -1 and snapshot.ttl >= 0:
+                never.add(key.removeprefix(ref.base + b":"))
+            elif ttl >= 0:
+                passed = (time.monotonic() - snapshot.taken) * 1000
+                if snapshot.ttl == -1 or ttl + passed < snapshot.ttl - _APART:
+                    early.add(key.removeprefix(ref.base + b":"))
+        if gap:
+            self.gaps.append(ref.key)
+        yield from early.finding("expires-early", ref.key)
+        yield from never.finding("never-expires", ref.key)
+
+    def _ttls(self, keys: Iterable[bytes]) -> Iterator[tuple[bytes, int]]:
+        source = iter(keys)
+        while some := list(islice(source, _KEYS)):
+            ttls = self._pipeline.execute((b"PTTL", key) for key in some)
+            yield from zip(some, ttls, strict=True)
+
+    # Payloads
+
+    def _strays(self) -> Iterator[Finding]:
+        """Yield payloads that no list names."""
+        found: dict[bytes, tuple[MemoryKey, list[bytes]]] = {}
+        counts: dict[bytes, int] = {}
+        for base, name, key in self.suspects():
+            counts[base] = counts.get(base, 0) + 1
+            _, some = found.setdefault(base, (name, []))
+            if len(some) < _SUSPECTS:
+                some.append(key)
+        for base, (name, keys) in found.items():
+            if counts[base] < _SUSPECTS:
+                keys = list(unlisted(self._pipeline, base, keys))
+                counts[base] = len(keys)
+            if keys:
+                ids = tuple(decode(key[len(base) + len(PAYLOAD) :]) for key in keys[:_EXAMPLES])
+                yield Finding("payload-without-id", name, counts[base], ids)
+
+    def suspects(self) -> Iterator[tuple[bytes, MemoryKey, bytes]]:
+        """Yield payloads that no list named: base, memory and key; some may come twice.
+
+        Call it after ``findings``, which reads the lists.
+        """
+        bases = {ref.base for ref in self._memories}
+        for key in self._scan_payloads():
+            if key not in self._listed:
+                base = _owner(key, bases)
+                memory = self._key(base)
+                if memory is not None:
+                    yield base, memory, key
+
+    def _scan_payloads(self) -> Iterator[bytes]:
+        """Yield keys that look like payloads of selected memories; some may come twice."""
+        pattern = self._keys.pattern(self._where, PAYLOAD + b"*")
+        # The state of a session whose name looks like that is not a payload.
+        found = scan(self._pipeline, pattern, b"string")
+        yield from (key for key in found if not key.endswith(STATE))
+
+    def _key(self, base: bytes) -> MemoryKey | None:
+        """Return the memory of that base, if it is selected."""
+        readings = self._keys.parse_base(base)
+        return next((key for key in readings if self._where.has_key(key)), None)
+
+
+@dataclass(slots=True)
+class Sample:
+    """A count, and a few of the names that were counted."""
+
+    count: int = 0
+    names: list[str] = field(default_factory=list)
+
+    def add(self, name: bytes) -> None:
+        """Count one more."""
+        self.count += 1
+        if len(self.names) < _EXAMPLES:
+            self.names.append(decode(name))
+
+    def finding(self, code: str, key: MemoryKey) -> Iterator[Finding]:
+        """Yield the finding, if there is any."""
+        if self.count:
+            yield Finding(code, key, self.count, tuple(self.names))
+
+
+def unlisted(pipeline: Pipeline, base: bytes, keys: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield those of the payloads that exist and that the memory does not list by now."""
+    listed = IdSet()
+    for ids in list_pages(pipeline, base + MESSAGES):
+        listed.add(base + PAYLOAD + id for id in ids)
+    some = list(dict.fromkeys(keys))
+    found = pipeline.execute((b"EXISTS", key) for key in some)
+    for key, exists in zip(some, found, strict=True):
+        if exists and key not in listed:
+            yield key
+
+
+def _types_of(key: bytes) -> tuple[bytes, ...]:
+    """Return the types of value that a key of that name has; none where any will do."""
+    if PAYLOAD in key or key.endswith(STATE):
+        return ()
+    if key.endswith(MARKS_INDEX):
+        return (b"set", b"list") if MARK in key else (b"set",)
+    return (b"list",) if key.endswith(MESSAGES) or MARK in key else ()
+
+
+def _list_owner(key: bytes) -> bytes:
+    """Return the base of a list or an index, as far as its name tells."""
+    if MARK in key:
+        return key.partition(MARK)[0]
+    return key.removesuffix(MARKS_INDEX).removesuffix(MESSAGES)
+
+
+def _owner(key: bytes, bases: set[bytes]) -> bytes:
+    """Return the base of a payload: the longest of the bases, or what looks like one."""
+    at = key.rfind(PAYLOAD)
+    first = at
+    while at >= 0:
+        if key[:at] in bases:
+            return key[:at]
+        first = at
+        at = key.rfind(PAYLOAD, 0, at + len(PAYLOAD) - 1)
+    return key[:first]
+
+
+def _repeats(snapshot: MemorySnapshot) -> Iterator[Finding]:
+    if repeated := snapshot.messages.ids.duplicates:
+        yield Finding("repeated-id", snapshot.ref.key, repeated)
+
+
+def _marks(snapshot: MemorySnapshot) -> Iterator[Finding]:
+    """Yield marks of messages that do not exist, and marks that the index does not name.
+
+    An id on the lists of two aliases of one mark counts once.
+    """
+    key = snapshot.ref.key
+    orphans, unindexed = Sample(), Sample()
+    seen: dict[bytes, IdSet] = {}
+    for name, listed in snapshot.marks.items():
+        if not listed.count:
+            continue
+        before = of_other_aliases(name, seen)
+        its = seen[name] = IdSet()
+        for id in listed:
+            if id in snapshot.messages.ids:
+                continue
+            its.add((id,))
+            if not any(id in some for some in before):
+                orphans.add(id)
+        if not is_indexed(name, snapshot.index):
+            unindexed.add(name)
+    yield from orphans.finding("orphan-mark", key)
+    code = "marks-index-stale" if snapshot.index else "marks-index-missing"
+    yield from unindexed.finding(code, key)
+
+
+# Repairing
+
+
+class Repairer:
+    """Repair of the memories of one database."""
+
+    def __init__(self, pipeline: Pipeline, keys: Keys, catalogue: Catalogue) -> None:
+        self._pipeline = pipeline
+        self._keys = keys
+        self._catalogue = catalogue
+
+    async def repair(self, code: str, where: Selection, note: Note) -> int:
+        """Repair a finding; see ``Maintenance.repair``."""
+        if code not in REPAIRS:
+            raise UsageError(f"{code} cannot be repaired in Redis", f"known: {sorted(REPAIRS)}")
+        make = partial(Checker, self._pipeline, self._keys, self._catalogue, where)
+        checker = await self._run(make)
+        found = await self._run(partial(_affected, checker, code))
+        if code == "payload-without-id":
+            return await self._delete_strays(checker, note) if found else 0
+        if code == "wrong-key-type":
+            taken = [await self._take(key, checker.wrong[key], note) for key in found]
+            return sum(taken)
+        return sum([await self._repair(code, key, checker, note) for key in found])
+
+    async def _repair(self, code: str, key: MemoryKey, checker: Checker, note: Note) -> int:
+        memory = MemoryRepair(self._pipeline, self._keys, key, checker.marks)
+        if code in ("expires-early", "never-expires"):
+            return await self._repair_expiries(memory, code, note)
+        for _ in range(_TRIES):
+            with ExitStack() as files:
+                plan = await self._run(partial(memory.plan, code, files))
+                records = plan.records()
+                while record := await self._run(partial(next, records, None)):
+                    await note(record)
+                if await self._run(partial(self._pipeline.commit, plan.commands())):
+                    return plan.count
+        raise _busy(key)
+
+    async def _take(self, key: MemoryKey, names: list[bytes], note: Note) -> int:
+        """Remove keys that hold another type of value, whatever it is."""
+        memory = MemoryRepair(self._pipeline, self._keys, key, {})
+        for _ in range(_TRIES):
+            reversal = Reversal()
+            await self._run(partial(memory.dump, names, reversal))
+            for record in reversal.records:
+                await note(record)
+            if await self._run(partial(self._pipeline.commit, reversal.commands)):
+                return reversal.count
+        raise _busy(key)
+
+    async def _delete_strays(self, checker: Checker, note: Note) -> int:
+        """Delete the payloads that no list names, many in a transaction."""
+        count = 0
+        suspects = checker.suspects()
+        while some := await self._run(lambda: list(islice(suspects, _STRAYS))):
+            by_memory: dict[bytes, tuple[MemoryKey, list[bytes]]] = {}
+            for base, key, payload in some:
+                by_memory.setdefault(base, (key, []))[1].append(payload)
+            for key, payloads in by_memory.values():
+                memory = MemoryRepair(self._pipeline, self._keys, key, {})
+                count += await self._delete(memory, payloads, note)
+        return count
+
+    async def _delete(self, memory: MemoryRepair, some: list[bytes], note: Note) -> int:
+        for _ in range(_TRIES):
+            keys = await self._run(partial(memory.strays, some))
+            records = memory.payload_records(keys)
+            while record := await self._run(partial(next, records, None)):
+                await note(record)
+            deletions = ((b"UNLINK", key) for key in keys)
+            if await self._run(partial(self._pipeline.commit, deletions)):
+                return len(keys)
+        raise _busy(memory.key)
+
+    async def _repair_expiries(self, memory: MemoryRepair, code: str, note: Note) -> int:
+        """Give keys another expiry.  An agent that does so meanwhile gives them all the same."""
+        count = 0
+        with ExitStack() as files:
+            changes = memory.expiries(code, files)
+            while some := await self._run(lambda: list(islice(changes, _NOTED))):
+                lives = [[decode(key[len(memory.base) :]), old] for key, old, _ in some]
+                await note(memory.record(code, lives=lives))
+                commands = [_expire_at(key, new) for key, _, new in some]
+                await self._run(partial(self._pipeline.execute, commands))
+                count += len(some)
+        return count
+
+    async def revert(self, records: AsyncGenerator[Record], note: Note) -> int:
+        """Undo repairs; see ``Maintenance.revert``."""
+        undone = 0
+        async with aclosing(records):
+            async for record in records:
+                undone += await self._revert(record, note)
+        return undone
+
+    async def _revert(self, record: Record, note: Note) -> int:
+        key = MemoryKey(record["user"], record["session"])
+        memory = MemoryRepair(self._pipeline, self._keys, key, {})
+        for _ in range(_TRIES):
+            with ExitStack() as files:
+                reversal = await self._run(partial(memory.reversal, record, files))
+                for other in reversal.records:
+                    await note(other)
+                if await self._run(partial(self._pipeline.commit, reversal.commands)):
+                    return reversal.count
+        raise _busy(key)
+
+    async def _run(self, call: Callable[[], T]) -> T:
+        return await in_thread(self._pipeline, call)
+
+
+def _affected(checker: Checker, code: str) -> list[MemoryKey]:
+    """Return the memories that have the finding."""
+    if code == "payload-not-json":
+        return checker.damaged()
+    found = [
+        finding.key
+        for some in checker.findings()
+        for finding in some
+        if finding.code == code and finding.key is not None
+    ]
+    return checker.gaps if code == "id-without-payload" else found
+
+
+class MemoryRepair:
+    """The repair of one memory: planned, noted and reverted, in a thread."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        keys: Keys,
+        key: MemoryKey,
+        marks: dict[bytes, tuple[bytes, ...]],
+    ) -> None:
+        """Take the names of the mark lists that were found, by base."""
+        self.key = key
+        self.base = keys.base(key)
+        self._pipeline = pipeline
+        self._snapshots = SnapshotReader(pipeline, marks)
+
+    def record(self, code: str, **more: Any) -> Record:
+        """Return a record of the memory."""
+        return {"code": code, "user": self.key.user, "session": self.key.session, **more}
+
+    def plan(self, code: str, files: ExitStack) -> RepairPlan:
+        """Watch the lists, and return the plan of their repair; ``files`` closes what it holds."""
+        snapshot = self._watch(files)
+        messages, marks = snapshot.messages, snapshot.marks
+        lists = [messages, *marks.values()]
+        plan = RepairPlan(self, code, dict(self._ends((one.key for one in lists), absent=True)))
+        match code:
+            case "id-without-payload":
+                gone = self._without_payload(messages)
+                plan.count = sum(id in gone for id in messages)
+                for one in lists:
+                    plan.remove(one, gone.__contains__)
+            case "payload-not-json":
+                broken = self._broken(messages)
+                ids = frozenset(broken)
+                plan.count = len(ids)
+                for one in lists if ids else ():
+                    plan.remove(one, ids.__contains__)
+                plan.unlink([self.base + PAYLOAD + id for id in broken])
+            case "orphan-mark":
+                seen: dict[bytes, IdSet] = {}
+                for mark, one in marks.items():
+                    before = of_other_aliases(mark, seen)
+                    seen[mark] = one.ids
+                    repeated = [
+                        any(id in ids for ids in before) for id in one if id not in messages.ids
+                    ]
+                    plan.count += repeated.count(False)
+                    if repeated:
+                        plan.remove(one, lambda id: id not in messages.ids)
+            case _:
+                filled = [mark for mark, one in marks.items() if one.count]
+                plan.index([mark for mark in filled if not is_indexed(mark, snapshot.index)])
+        return plan
+
+    def _watch(self, files: ExitStack) -> MemorySnapshot:
+        [snapshot] = self._snapshots.watch([MemoryRef(self.base, self.key)])
+        files.callback(snapshot.close)
+        return snapshot
+
+    def _without_payload(self, messages: IdList) -> IdSet:
+        """Return the ids whose payload does not exist."""
+        gone = IdSet()
+        for ids in messages.chunks():
+            found = self._pipeline.execute((b"EXISTS", self.base + PAYLOAD + id) for id in ids)
+            gone.add(id for id, exists in zip(ids, found, strict=True) if not exists)
+        return gone
+
+    def _broken(self, messages: IdList) -> list[bytes]:
+        """Return the ids whose payload is no message, which is watched from now on."""
+        broken: dict[bytes, None] = {}
+        pacer = Pacer()
+        for ids in messages.chunks():
+            at = 0
+            for values in self._pipeline.values([self.base + PAYLOAD + id for id in ids], pacer):
+                for id, value in zip(ids[at : at + len(values)], values, strict=True):
+                    if value is not None and as_message(value) is None:
+                        broken[id] = None
+                at += len(values)
+        if broken:
+            self._pipeline.execute([(b"WATCH", *(self.base + PAYLOAD + id for id in broken))])
+        return list(broken)
+
+    # Payloads
+
+    def strays(self, some: list[bytes]) -> list[bytes]:
+        """Return those of the payloads that the list, watched from now on, does not name."""
+        self._pipeline.execute([(b"WATCH", self.base + MESSAGES)])
+        return list(unlisted(self._pipeline, self.base, some))
+
+    def payload_records(self, keys: Iterable[bytes]) -> Iterator[Record]:
+        """Yield records of payloads, about a page each.
+
+        A payload that is no string is there as Redis dumps it.
+        """
+        some: list[list[Any]] = []
+        size = 0
+        for key in keys:
+            commands = [(b"GET", key), (b"PTTL", key)]
+            value, ttl = self._pipeline.execute(commands, tolerate=WRONG_TYPE)
+            dumped = isinstance(value, ResponseError)
+            if dumped:
+                [value] = self._pipeline.execute([(b"DUMP", key)])
+            if value is None or ttl == ABSENT:  # it has expired meanwhile
+                continue
+            id = decode(key[len(self.base) + len(PAYLOAD) :])
+            some.append([id, {"dump": value.hex()} if dumped else decode(value), _deadline(ttl)])
+            size += len(value)
+            if size >= PAGE_BYTES or len(some) >= _NOTED:
+                yield self.record("payload-without-id", payloads=some)
+                some, size = [], 0
+        if some:
+            yield self.record("payload-without-id", payloads=some)
+
+    # Keys of another type
+
+    def dump(self, keys: Iterable[bytes], found: Reversal) -> None:
+        """Watch keys, and plan to remove them, as far as their types are wrong by now."""
+        keys = list(keys)
+        self._pipeline.execute([(b"WATCH", *keys)])
+        kinds = self._pipeline.execute((b"TYPE", key) for key in keys)
+        keys = [
+            key
+            for key, kind in zip(keys, kinds, strict=True)
+            if kind not in (*_types_of(key), b"none")
+        ]
+        dumps = dict(zip(keys, self._pipeline.execute((b"DUMP", key) for key in keys), strict=True))
+        ends = dict(self._ends(keys))
+        keys = [key for key in keys if dumps[key] is not None and key in ends]  # others expired
+        values = [[decode(key[len(self.base) :]), dumps[key].hex(), ends[key]] for key in keys]
+        if values:
+            found.records.append(self.record("wrong-key-type", values=values))
+            found.commands.append((b"UNLINK", *keys))
+        found.count = len(values)
+
+    def _restore_values(self, values: list[list[Any]], found: Reversal) -> None:
+        """Restore keys that do not exist and have not expired."""
+        keys = [self.base + encode(name) for name, _, _ in values]
+        self._pipeline.execute([(b"WATCH", *keys)])
+        exist = self._pipeline.execute((b"EXISTS", key) for key in keys)
+        again = []
+        for (name, dump, expires), key, exists in zip(values, keys, exist, strict=True):
+            if exists or (expires is not None and expires <= _now()):
+                continue
+            again.append(name)
+            found.commands.append((b"RESTORE", key, b"0", bytes.fromhex(dump)))
+            if expires is not None:
+                found.commands.append(_expire_at(key, expires))
+        found.count = len(again)
+        if again:
+            found.records.append(self.record("wrong-key-type", again=again))
+
+    # Expiry
+
+    def expiries(
+        self, code: str, files: ExitStack
+    ) -> Iterator[tuple[bytes, int | None, int | None]]:
+        """Yield the keys that are to expire at another time, and both times, old and new.
+
+        Times are milliseconds since 1970; None is never.
+        """
+        snapshot = self._watch(files)
+        self._pipeline.execute([(b"UNWATCH",)])
+
+        def ends() -> Iterator[tuple[bytes, int | None]]:
+            lists = [MARKS_INDEX, *(MARK + mark for mark in snapshot.marks)]
+            payloads = (PAYLOAD + id for id in snapshot.messages)
+            names = chain([MESSAGES], lists, payloads)
+            return self._ends(self.base + name for name in names)
+
+        longest: int | None = None
+        own: int | None = None
+        for key, end in ends():
+            longest = end if longest is None else max(longest, end or longest)
+            own = end if key == self.base + MESSAGES else own
+        for key, end in ends():
+            if code == "never-expires":
+                if end is None and own is not None:
+                    yield key, end, own
+            elif end is not None and own is None:
+                yield key, end, None
+            elif end is not None and longest is not None and end < longest - _APART:
+                yield key, end, longest
+
+    def _ends(
+        self, keys: Iterable[bytes], *, absent: bool = False
+    ) -> Iterator[tuple[bytes, int | None]]:
+        """Yield when each key expires, of those that exist, or of all."""
+        source = iter(keys)
+        while some := list(islice(source, 10 * _NOTED)):
+            ttls = self._pipeline.execute((b"PTTL", key) for key in some)
+            for key, ttl in zip(some, ttls, strict=True):
+                if absent or ttl != ABSENT:
+                    yield key, _deadline(ttl)
+
+    # Undo
+
+    def reversal(self, record: Record, files: ExitStack) -> Reversal:
+        """Watch what a record is about, and return its reversal; ``files`` closes what it holds."""
+        found = Reversal()
+        match record:
+            case {"lives": lives}:
+                self._restore_expiries(lives, found)
+            case {"payloads": payloads}:
+                self._restore_payloads(payloads, found)
+            case {"put": ids}:
+                self._take_payloads(ids, found)
+            case {"values": values}:
+                self._restore_values(values, found)
+            case {"again": names}:
+                self.dump([self.base + encode(name) for name in names], found)
+            case {"marks": marks}:
+                self._change_index(marks, record, found)
+            case _:
+                key = self.base + encode(record["list"])
+                listed = files.enter_context(closing(watch_list(self._pipeline, key)))
+                if "ids" in record:
+                    self._restore_ids(record, listed, found)
+                else:
+                    self._take_ids(record, listed, found)
+        return found
+
+    def _restore_expiries(self, lives: list[list[Any]], found: Reversal) -> None:
+        """Give keys the expiry that they had, if that is still to come."""
+        coming = {
+            self.base + encode(name): end for name, end in lives if end is None or end > _now()
+        }
+        now = [[decode(key[len(self.base) :]), end] for key, end in self._ends(coming)]
+        found.records.append(self.record("expires-early", lives=now))
+        found.commands += [_expire_at(key, end) for key, end in coming.items()]
+        found.count = len(coming)
+
+    def _restore_payloads(self, payloads: list[list[Any]], found: Reversal) -> None:
+        """Restore payloads that do not exist and have not expired."""
+        keys = [self.base + PAYLOAD + encode(id) for id, _, _ in payloads]
+        self._pipeline.execute([(b"WATCH", *keys)])
+        exist = self._pipeline.execute((b"EXISTS", key) for key in keys)
+        put = []
+        for (id, value, expires), key, exists in zip(payloads, keys, exist, strict=True):
+            if exists or (expires is not None and expires <= _now()):
+                continue
+            put.append(id)
+            if isinstance(value, dict):
+                dump = bytes.fromhex(value["dump"])
+                found.commands.append((b"RESTORE", key, b"0", dump))
+            else:
+                found.commands.append((b"SET", key, encode(value)))
+            if expires is not None:
+                found.commands.append(_expire_at(key, expires))
+        found.count = len(put)
+        if put:
+            found.records.append(self.record("payload-without-id", put=put))
+
+    def _take_payloads(self, ids: list[str], found: Reversal) -> None:
+        """Delete the payloads again that no list names."""
+        keys = [self.base + PAYLOAD + encode(id) for id in ids]
+        self._pipeline.execute([(b"WATCH", self.base + MESSAGES, *keys)])
+        keys = list(unlisted(self._pipeline, self.base, keys))
+        found.records += self.payload_records(keys)
+        found.commands += [(b"UNLINK", key) for key in keys]
+        found.count = len(keys)
+
+    def _change_index(self, marks: list[str], record: Record, found: Reversal) -> None:
+        """Take marks from the index, or add them again where the record says how it expired."""
+        key = self.base + MARKS_INDEX
+        _, named = self._pipeline.execute([(b"WATCH", key), (b"SMEMBERS", key)])
+        adds = "index" in record
+        names = [mark for mark in map(encode, marks) if (mark in named) != adds]
+        [(_, end)] = self._ends([key], absent=True)
+        found.count = len(names)
+        if not names:
+            return
+        texts = [decode(mark) for mark in names]
+        if adds:
+            found.records.append(self.record("marks-index-missing", marks=texts))
+            found.commands.append((b"SADD", key, *names))
+            if not named and record["index"] is not None:
+                found.commands.append(_expire_at(key, record["index"]))
+        else:
+            found.records.append(self.record("marks-index-missing", marks=texts, index=end))
+            found.commands.append((b"SREM", key, *names))
+
+    def _restore_ids(self, record: Record, listed: IdList, found: Reversal) -> None:
+        """Restore ids of a list, in a list that has changed since those that are not there by now.
+
+        What stays before an id tells its place, unless ids repeat: how many stay before it does.
+        """
+        removed = [_Removed.of(item) for item in record["ids"]]
+        if listed.count == record.get("left") and _fits(listed, removed):
+            inserted = partial(_inserted_at, listed, removed)
+        else:
+            removed = [one for one in removed if one.id not in listed.ids]
+            inserted = partial(_inserted, listed, removed)
+        if not removed:
+            return
+        found.count = len(removed)
+        ids = list(dict.fromkeys(decode(one.id) for one in removed))
+        found.records.append(self.record(record["code"], list=record["list"], take=ids))
+        found.commands += rewrite_commands(listed, inserted)
+        expires = record["expires"]
+        if not listed.count and expires is not None and expires > _now():
+            found.commands.append(_expire_at(listed.key, expires))
+
+    def _take_ids(self, record: Record, listed: IdList, found: Reversal) -> None:
+        """Take ids from a list again."""
+        ids = frozenset(map(encode, record["take"]))
+        [(_, end)] = self._ends([listed.key], absent=True)
+        plan = RepairPlan(self, record["code"], {listed.key: end})
+        plan.remove(listed, ids.__contains__)
+        found.records += plan.records()
+        found.commands += plan.commands()
+        found.count = sum(id in ids for id in listed)
+
+
+@dataclass(slots=True)
+class Reversal:
+    """The commands that undo a record, and the records that undo these."""
+
+    records: list[Record] = field(default_factory=list)
+    commands: list[Command] = field(default_factory=list)
+    count: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Removed:
+    """An id that a repair removed from a list, and its place among those that stayed."""
+
+    id: bytes
+    after: bytes | None
+    """The id before it."""
+    place: int
+    """How many are before it."""
+
+    @classmethod
+    def of(cls, item: list[Any]) -> _Removed:
+        """Read an item of a record; older ones tell no place."""
+        id, after, *place = item
+        return cls(encode(id), None if after is None else encode(after), *(place or [-1]))
+
+
+def _fits(listed: IdList, removed: list[_Removed]) -> bool:
+    """Return whether each is to come after the id that was before it."""
+    due = iter(removed)
+    one = next(due, None)
+    for count, id in enumerate(chain([None], listed)):
+        while one is not None and one.place == count:
+            if one.after != id:
+                return False
+            one = next(due, None)
+    return one is None
+
+
+def _inserted_at(listed: IdList, removed: list[_Removed]) -> Iterator[list[bytes]]:
+    """Yield the ids of a list with those that were removed at their places."""
+    found: list[bytes] = []
+    due = iter(removed)
+    one = next(due, None)
+    for count, id in enumerate(chain([None], listed)):
+        if id is not None:
+            found.append(id)
+        while one is not None and one.place == count:
+            found.append(one.id)
+            one = next(due, None)
+        if len(found) >= _PUSHED:
+            yield found
+            found = []
+    yield found
+
+
+def _inserted(listed: IdList, removed: list[_Removed]) -> Iterator[list[bytes]]:
+    """Yield the ids of a list with those that were removed after those that were before them."""
+    return insert_ids(listed.chunks(), ((one.after, one.id) for one in removed))
+
+
+class RepairPlan:
+    """The repair of the lists of a memory: to be noted, then done."""
+
+    def __init__(self, memory: MemoryRepair, code: str, ends: dict[bytes, int | None]) -> None:
+        """Take when each list expires, by its key."""
+        self.count = 0
+        self._memory = memory
+        self._code = code
+        self._ends = ends
+        self._removals: list[tuple[IdList, Callable[[bytes], bool]]] = []
+        self._marks: list[bytes] = []
+        self._payloads: list[bytes] = []
+
+    def unlink(self, payloads: list[bytes]) -> None:
+        """Delete payloads."""
+        self._payloads = payloads
+
+    def remove(self, listed: IdList, drops: Callable[[bytes], bool]) -> None:
+        """Remove some ids from a list."""
+        self._removals.append((listed, drops))
+
+    def index(self, marks: list[bytes]) -> None:
+        """Add marks to the index."""
+        self._marks = marks
+        self.count += len(marks)
+
+    def records(self) -> Iterator[Record]:
+        """Yield what is to be noted, a part at a time."""
+        for listed, drops in self._removals:
+            name = decode(listed.key[len(self._memory.base) :])
+            removed, left = _removed(listed, drops), listed.count
+            while some := list(islice(removed, _LISTED)):
+                left -= len(some)
+                more: Record = {"left": left, "expires": self._ends[listed.key]}
+                yield self._memory.record(self._code, list=name, ids=some, **more)
+        if self._marks:
+            yield self._memory.record(self._code, marks=[decode(mark) for mark in self._marks])
+        yield from self._memory.payload_records(self._payloads)  # last: put back before their ids
+
+    def commands(self) -> Iterator[Command]:
+        """Yield the commands of the repair."""
+        for listed, drops in self._removals:
+            yield from removal_commands(listed, drops)
+        yield from ((b"UNLINK", key) for key in self._payloads)
+        if self._marks:
+            index = self._memory.base + MARKS_INDEX
+            yield (b"SADD", index, *self._marks)
+            expires = self._ends[self._memory.base + MESSAGES]
+            if expires is not None:
+                yield _expire_at(index, expires)
+
+
+def _removed(listed: IdList, drops: Callable[[bytes], bool]) -> Iterator[list[str | int | None]]:
+    """Yield the ids that are removed: each, the one that stays before it, how many stay before."""
+    kept: str | None = None
+    count = 0
+    for id in listed:
+        if drops(id):
+            yield [decode(id), kept, count]
+        else:
+            kept = decode(id)
+            count += 1
+
+
+def _now() -> int:
+    return round(time.time() * 1000)
+
+
+def _deadline(ttl: int) -> int | None:
+    """Return when a PTTL is over, in milliseconds since 1970; None for never."""
+    return _now() + ttl if ttl >= 0 else None
+
+
+def _expire_at(key: bytes, end: int | None) -> Command:
+    return (b"PERSIST", key) if end is None else (b"PEXPIREAT", key, b"%d" % end)
+
+
+def _busy(key: MemoryKey) -> Lost:
+    return Lost(
+        f"an agent keeps changing {key}", "run again for the rest; what was repaired is complete"
+    )

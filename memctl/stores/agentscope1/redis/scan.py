@@ -1,0 +1,153 @@
+"""The memories of a Redis database, and the marks of each, found by SCAN.
+
+One SCAN finds the lists that hold memories (``:messages``) and those that hold marks (``:mark:``).
+Whether a mark is named in ``marks_index`` does not matter: AgentScope 1.0.15 began the index with
+the first mark that it added itself, so in sessions that are older, the index lacks older marks.
+
+Keys are parsed by these rules:
+
+- A user ends at the first ``:session:``, unless the selection names a user, session or key that
+  another split gives, or this store wrote the memory under another name.
+- A list named ``...:mark:...:messages`` is a memory if it owns a payload, else a mark.
+- A mark list that fits several memories belongs to the one with the longest name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import NamedTuple
+
+from memctl.engines.redis.pipeline import Pipeline, scan
+from memctl.model import MemoryKey
+from memctl.selection import Selection
+from memctl.stores.agentscope1.redis.keys import MARK, MESSAGES, Keys, count_payloads
+
+LISTS = b":m[ae]*"
+"""Suffixes of lists, and few others: payloads begin with ``:msg:``."""
+KEYS = b":m[aes][rsg]*"
+"""Suffixes of all keys of memories: lists, the index of marks, payloads; and few others."""
+_PROBED = 100
+_BATCH = 500
+
+
+class MemoryRef(NamedTuple):
+    """A memory, and the prefix of its keys."""
+
+    base: bytes
+    key: MemoryKey
+
+
+class Catalogue:
+    """The memories and marks of one database, as far as they were scanned."""
+
+    def __init__(self, keys: Keys) -> None:
+        self._keys = keys
+        self._marks: dict[bytes, dict[bytes, tuple[bytes, ...]]] = {}
+        self._claimed: dict[bytes, MemoryKey] = {}
+
+    def memories(self, pipeline: Pipeline, where: Selection) -> list[MemoryRef]:
+        """Return the selected memories, sorted by base; those of ``where.keys`` may not exist.
+
+        Raises:
+            Unavailable: see ``Pipeline.stream``.
+        """
+        if where.keys is not None:
+            return sorted(self._keyed(where))
+        bases = self._scan(pipeline, where)
+        named = ((base, self.name(base, where)) for base in bases)
+        return sorted(MemoryRef(base, key) for base, key in named if key is not None)
+
+    def _keyed(self, where: Selection) -> Iterator[MemoryRef]:
+        for key in where.keys or ():
+            base = self._keys.base_or_none(key)
+            if base is not None and not key.part and where.has_key(key):
+                yield MemoryRef(base, key)
+
+    def name(self, base: bytes, where: Selection) -> MemoryKey | None:
+        """Return the selected memory that a base names; None where it names none."""
+        claimed = self._claimed.get(base)
+        if claimed is not None:
+            return claimed if where.has_key(claimed) else None
+        return next((key for key in self._keys.parse_base(base) if where.has_key(key)), None)
+
+    def claim(self, base: bytes, key: MemoryKey) -> bool:
+        """Note the name of a memory to write; return False if its keys belong to another name."""
+        readings = list(islice(self._keys.parse_base(base), 2))
+        return len(readings) == 1 or self._claimed.setdefault(base, key) == key
+
+    def marks(self, pipeline: Pipeline, where: Selection) -> dict[bytes, tuple[bytes, ...]]:
+        """Return the names of the mark lists by base, of all memories that may be selected.
+
+        Scanned once for each narrowing of users and sessions: a mark that comes later is in
+        ``marks_index``.
+
+        Raises:
+            Unavailable: see ``Pipeline.stream``.
+        """
+        for pattern in (self._pattern(Selection()), self._pattern(where)):
+            if pattern in self._marks:
+                return self._marks[pattern]
+        self._scan(pipeline, where)
+        return self._marks[self._pattern(where)]
+
+    def _pattern(self, where: Selection) -> bytes:
+        return self._keys.pattern(where, LISTS)
+
+    def _scan(self, pipeline: Pipeline, where: Selection) -> set[bytes]:
+        """Return the bases of all memories that match the pattern; keep the marks."""
+        bases: set[bytes] = set()
+        marks: dict[bytes, tuple[bytes, ...]] = {}
+        unclear: set[bytes] = set()
+        known: dict[tuple[bytes, ...], tuple[bytes, ...]] = {}
+
+        def add(base: bytes, mark: bytes) -> None:
+            before = marks.get(base, ())
+            if mark not in before:
+                names = (*before, mark)
+                marks[base] = known.setdefault(names, names)
+
+        for key in scan(pipeline, self._pattern(where), b"list"):
+            count = key.count(MARK)
+            is_memory = key.endswith(MESSAGES)
+            if count == 0 and is_memory:
+                bases.add(key.removesuffix(MESSAGES))
+            elif count == 1 and not is_memory:
+                base, _, mark = key.partition(MARK)
+                add(base, mark)
+            elif count:
+                unclear.add(key)
+        candidates = [key.removesuffix(MESSAGES) for key in unclear if key.endswith(MESSAGES)]
+        memories = with_payload(pipeline, candidates)
+        bases |= memories
+        for key in unclear:
+            if key.removesuffix(MESSAGES) not in memories:
+                owner = _longest_base(key, bases)
+                if owner is not None:
+                    add(owner, key[len(owner) + len(MARK) :])
+        self._marks[self._pattern(where)] = marks
+        return bases
+
+
+def with_payload(pipeline: Pipeline, bases: list[bytes]) -> set[bytes]:
+    """Return the bases under which there is a payload of their list."""
+    memories: set[bytes] = set()
+    for start in range(0, len(bases), _BATCH):
+        some = bases[start : start + _BATCH]
+        lists = pipeline.execute(
+            (b"LRANGE", base + MESSAGES, b"0", b"%d" % _PROBED) for base in some
+        )
+        pairs = [(base, ids) for base, ids in zip(some, lists, strict=True) if ids]
+        counts = pipeline.execute(count_payloads(base, ids) for base, ids in pairs)
+        memories |= {base for (base, _), count in zip(pairs, counts, strict=True) if count}
+    return memories
+
+
+def _longest_base(key: bytes, bases: set[bytes]) -> bytes | None:
+    """Return the longest base to which the key is a mark."""
+    at = key.rfind(MARK)
+    while at >= 0:
+        if key[:at] in bases:
+            return key[:at]
+        at = key.rfind(MARK, 0, at + len(MARK) - 1)
+    return None

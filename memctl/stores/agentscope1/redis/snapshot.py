@@ -1,0 +1,404 @@
+"""Memories of Redis, each as it was at one moment: its lists, their order, marks and expiry.
+
+RedisMemory makes each of its changes in one transaction (its pipelines are MULTI and EXEC), and
+lists a whole memory whenever it adds or reads.  So what one transaction lists is what the agent
+had at that moment, at no more cost to the server than the agent's own.  What is to be changed is
+watched instead, and Redis refuses the change if the lists are no longer what they were.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import chain, islice
+from typing import Any
+
+from redis.exceptions import ResponseError
+
+from memctl.engines.redis.pipeline import WRONG_TYPE, Command, Pipeline
+from memctl.engines.redis.text import decode
+from memctl.errors import Lost
+from memctl.model import Memory
+from memctl.spool import ItemSpool
+from memctl.storekit.catalog import IdSet
+from memctl.stores.agentscope1.redis.keys import (
+    MARK,
+    MARKS_INDEX,
+    MESSAGES,
+    canonical_mark,
+    with_aliases,
+)
+from memctl.stores.agentscope1.redis.scan import MemoryRef
+
+Marks = tuple[str, ...]
+IdChunks = Iterator[list[bytes]]
+
+ABSENT = -2
+"""PTTL of a key that does not exist."""
+
+_TRIES = 20
+_SMALL = 1000
+"""Memories whose lists have fewer ids are listed together with others."""
+_TOGETHER = 4000
+_MEMORIES = 128
+_CHUNK = 10_000
+_PAGE = 1000
+
+
+class IdList:
+    """A list of ids: the first of them in memory, the rest in a temporary file until ``close``."""
+
+    def __init__(self, key: bytes, chunks: Iterable[list[bytes]]) -> None:
+        self.key = key
+        self.count = 0
+        self._first: list[bytes] = []
+        self._rest: ItemSpool[list[bytes]] | None = None
+        for chunk in chunks:
+            if self.count:
+                if self._rest is None:
+                    self._rest = ItemSpool()
+                self._rest.add(chunk)
+            else:
+                self._first = chunk
+            self.count += len(chunk)
+
+    def chunks(self) -> IdChunks:
+        """Yield the ids in order, some at a time.  Several may iterate at once."""
+        if self._first:
+            yield self._first
+        if self._rest is not None:
+            yield from self._rest
+
+    def __iter__(self) -> Iterator[bytes]:
+        return chain.from_iterable(self.chunks())
+
+    @cached_property
+    def ids(self) -> IdSet:
+        """The ids without their order."""
+        found = IdSet()
+        for chunk in self.chunks():
+            found.add(chunk)
+        return found
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._rest is not None:
+            self._rest.close()
+
+
+@dataclass
+class MemorySnapshot:
+    """A memory at one moment."""
+
+    ref: MemoryRef
+    taken: float
+    """The time when it was taken, in seconds of ``time.monotonic``."""
+    ttl: int
+    """PTTL of the list of messages, in milliseconds."""
+    index: frozenset[bytes]
+    """The names in ``marks_index``."""
+    messages: IdList
+    marks: dict[bytes, IdList]
+    """The lists of marks, by alias and sorted by mark; some may be empty."""
+    wrong: ResponseError | None = None
+    """The error reply of a key that holds another kind of value, which counts as empty."""
+    _merged: dict[str, IdSet] = field(default_factory=dict, repr=False)
+
+    @property
+    def exists(self) -> bool:
+        """Return whether there is a memory."""
+        return bool(self.messages.count)
+
+    @property
+    def small(self) -> bool:
+        """Return whether one chunk holds the ids of all messages."""
+        return self.messages.count < _SMALL
+
+    @property
+    def memory(self) -> Memory:
+        """Return what it has besides messages."""
+        return Memory(self.ref.key, ttl=self.ttl / 1000 if self.ttl >= 0 else None)
+
+    @cached_property
+    def marks_of(self) -> Callable[[bytes], Marks | None]:
+        """Return the sorted marks of an id; None or nothing where it has none."""
+        if all(one.count < _SMALL for one in self.marks.values()):
+            found: dict[bytes, Marks] = {}
+            for mark, lists in self._by_mark.items():
+                one = (mark,)
+                for id in dict.fromkeys(chain.from_iterable(lists)):
+                    found[id] = found.get(id, ()) + one
+            return found.get
+        pairs = [(mark, self._ids_with(mark)) for mark in self._by_mark]
+        return lambda id: tuple([mark for mark, ids in pairs if id in ids])
+
+    def has_mark(self, mark: str) -> Callable[[bytes], bool]:
+        """Return a predicate: whether an id has the mark."""
+        return self._ids_with(mark).__contains__
+
+    def _ids_with(self, mark: str) -> IdSet:
+        """Return the ids on the lists of all aliases of a mark."""
+        lists = self._by_mark.get(mark, [])
+        if len(lists) == 1:
+            return lists[0].ids
+        if mark not in self._merged:
+            merged = self._merged[mark] = IdSet()
+            for chunk in chain.from_iterable(one.chunks() for one in lists):
+                merged.add(chunk)
+        return self._merged[mark]
+
+    @cached_property
+    def _by_mark(self) -> dict[str, list[IdList]]:
+        found: dict[str, list[IdList]] = {}
+        for name, one in self.marks.items():
+            if one.count:
+                found.setdefault(decode(canonical_mark(name)), []).append(one)
+        return found
+
+    def close(self) -> None:
+        """Close the files of its lists."""
+        for one in (self.messages, *self.marks.values()):
+            one.close()
+
+
+class SnapshotReader:
+    """A reader of snapshots of memories, to be used in a thread."""
+
+    def __init__(self, pipeline: Pipeline, marks: dict[bytes, tuple[bytes, ...]]) -> None:
+        """Take the names of the mark lists that were found, by base; they may be in no index."""
+        self._pipeline = pipeline
+        self._marks = marks
+        self._more: dict[bytes, set[bytes]] = {}
+
+    def snapshots(self, memories: Iterable[MemoryRef]) -> Iterator[list[MemorySnapshot]]:
+        """Yield the memories in order: small ones together, large ones alone.
+
+        Those that do not exist are among them.  A snapshot is closed when the next are taken.
+
+        Raises:
+            Lost: the connection broke, or a memory gets new marks all the time.
+            Unavailable: the server refuses a command.
+        """
+        source = iter(memories)
+        most = 8
+        while some := list(islice(source, most)):
+            small: list[MemorySnapshot] = []
+            ids = 0
+            for ref, taken in zip(some, self._take_small(some), strict=True):
+                snapshot = self.take(ref) if taken is None else taken
+                ids += _SMALL if taken is None else taken.messages.count
+                if snapshot.small:
+                    small.append(snapshot)
+                    continue
+                with closing(snapshot):
+                    if small:
+                        yield from _closing(small)
+                    small = []
+                    yield [snapshot]
+            if small:
+                yield from _closing(small)
+            most = max(1, min(_MEMORIES, most * 4, _TOGETHER * len(some) // max(ids, 1)))
+
+    def take(self, ref: MemoryRef) -> MemorySnapshot:
+        """Return one memory of any size; the caller closes it.
+
+        Raises:
+            Lost, Unavailable: as ``snapshots``.
+        """
+        for _ in range(_TRIES):
+            names = self._names(ref.base)
+            keys = list_keys(ref.base, names)
+            lengths = self._pipeline.execute([(b"LLEN", key) for key in keys], tolerate=WRONG_TYPE)
+            commands = chain(_header_commands(ref.base), *map(ranges, keys, lengths))
+            replies = self._pipeline.atomic(commands, tolerate=WRONG_TYPE)
+            ttl, index = islice(replies, 2)
+            taken = time.monotonic()
+            lists = _id_lists(keys, lengths, replies)
+            if self._is_complete(ref.base, names, index):
+                wrong = _first_error((index, *lengths))
+                return _snapshot(ref, taken, ttl, index, names, lists, wrong)
+            for one in lists:
+                one.close()
+        raise Lost(f"{ref.key} got new marks while it was read", "try again later")
+
+    def watch(
+        self, memories: Sequence[MemoryRef], marks: Sequence[Iterable[bytes]] = ()
+    ) -> list[MemorySnapshot]:
+        """Return memories whose lists are watched from now on; the caller closes them.
+
+        ``marks`` names for each memory more marks whose lists matter, though they may be empty.
+
+        Raises:
+            Lost: the connection broke.
+            Unavailable: the server refuses a command.
+        """
+        begun = self._pipeline.execute(
+            chain.from_iterable(map(_watch_commands, memories)), tolerate=WRONG_TYPE
+        )
+        taken = time.monotonic()
+        ttls, indexes = begun[1::3], begun[2::3]
+        names = []
+        for number, (ref, index) in enumerate(zip(memories, indexes, strict=True)):
+            self._is_complete(ref.base, (), index)
+            names.append(self._names(ref.base, marks[number] if marks else ()))
+        keys = [list_keys(ref.base, aliases) for ref, aliases in zip(memories, names, strict=True)]
+        lengths = iter(
+            self._pipeline.execute(
+                chain.from_iterable(map(_length_commands, keys)), tolerate=WRONG_TYPE
+            )
+        )
+        sizes = [list(islice(lengths, len(some) + 1))[1:] for some in keys]
+        commands = chain.from_iterable(
+            map(ranges, chain.from_iterable(keys), chain.from_iterable(sizes))
+        )
+        replies = self._pipeline.stream(commands, tolerate=WRONG_TYPE)
+        found = []
+        for ref, ttl, index, aliases, some, its in zip(
+            memories, ttls, indexes, names, keys, sizes, strict=True
+        ):
+            lists = _id_lists(some, its, replies)
+            wrong = _first_error((index, *its))
+            found.append(_snapshot(ref, taken, ttl, index, aliases, lists, wrong))
+        return found
+
+    def _take_small(self, some: Sequence[MemoryRef]) -> Iterator[MemorySnapshot | None]:
+        """Yield a snapshot of each memory; None where more of it has to be listed."""
+        names = [self._names(ref.base) for ref in some]
+        keys = [list_keys(ref.base, aliases) for ref, aliases in zip(some, names, strict=True)]
+        commands = [
+            command
+            for ref, its in zip(some, keys, strict=True)
+            for command in chain(_header_commands(ref.base), map(_head, its))
+        ]
+        replies = iter(list(self._pipeline.atomic(commands, tolerate=WRONG_TYPE)))
+        taken = time.monotonic()
+        for ref, aliases, its in zip(some, names, keys, strict=True):
+            ttl, index, *heads = islice(replies, 2 + len(its))
+            lists = [IdList(key, [ids_of(head)]) for key, head in zip(its, heads, strict=True)]
+            whole = max(one.count for one in lists) < _SMALL
+            if self._is_complete(ref.base, aliases, index) and whole:
+                wrong = _first_error((index, *heads))
+                yield _snapshot(ref, taken, ttl, index, aliases, lists, wrong)
+            else:
+                yield None
+
+    def _names(self, base: bytes, more: Iterable[bytes] = ()) -> list[bytes]:
+        """Return the aliases to list, sorted by their marks."""
+        names = self._more.get(base, set()).union(self._marks.get(base, ()), more)
+        return sorted(with_aliases(names), key=canonical_mark)
+
+    def _is_complete(self, base: bytes, names: Sequence[bytes], index: Any) -> bool:
+        """Return whether the names include all of the index; list those in it from now on."""
+        named = () if isinstance(index, ResponseError) else index
+        new = with_aliases(named).difference(names)
+        if new:
+            self._more.setdefault(base, set()).update(new)
+        return not new
+
+
+def list_keys(base: bytes, names: Iterable[bytes]) -> list[bytes]:
+    """Return the keys of the list of messages, and of those of marks."""
+    return [base + MESSAGES, *(base + MARK + name for name in names)]
+
+
+def ranges(key: bytes, length: Any) -> list[Command]:
+    """Return commands that list all of a list of that LLEN, even if it has grown since."""
+    starts = range(0, max(length_of(length), 1), _CHUNK)
+    ends = [*(start - 1 for start in starts[1:]), -1]
+    return [
+        (b"LRANGE", key, b"%d" % start, b"%d" % end)
+        for start, end in zip(starts, ends, strict=True)
+    ]
+
+
+def watch_list(pipeline: Pipeline, key: bytes) -> IdList:
+    """Return one list, watched from now on; the caller closes it.
+
+    Raises:
+        Lost: the connection broke.
+        Unavailable: the server refuses a command.
+    """
+    _, length = pipeline.execute([(b"WATCH", key), (b"LLEN", key)], tolerate=WRONG_TYPE)
+    return IdList(key, map(ids_of, pipeline.stream(ranges(key, length), tolerate=WRONG_TYPE)))
+
+
+def list_pages(pipeline: Pipeline, key: bytes, start: int = 0) -> IdChunks:
+    """Yield the ids of a list from a position on, a page at a time and not as of one moment.
+
+    There are none if the key is not a list.
+    """
+    while True:
+        command = (b"LRANGE", key, b"%d" % start, b"%d" % (start + _PAGE - 1))
+        [page] = pipeline.execute([command], tolerate=WRONG_TYPE)
+        if isinstance(page, ResponseError) or not page:
+            return
+        yield page
+        if len(page) < _PAGE:
+            return
+        start += _PAGE
+
+
+def ids_of(reply: Any) -> list[bytes]:
+    """Return the ids of a reply to LRANGE; none where the key holds something else."""
+    return [] if isinstance(reply, ResponseError) else reply
+
+
+def length_of(reply: Any) -> int:
+    """Return the length of a reply to LLEN; 0 where the key holds something else."""
+    return 0 if isinstance(reply, ResponseError) else reply
+
+
+def _id_lists(keys: list[bytes], lengths: list[Any], replies: Iterator[Any]) -> list[IdList]:
+    """Return the lists, from the replies to their ``ranges``."""
+    return [
+        IdList(key, map(ids_of, islice(replies, len(ranges(key, length)))))
+        for key, length in zip(keys, lengths, strict=True)
+    ]
+
+
+def _first_error(replies: Iterable[Any]) -> ResponseError | None:
+    return next((reply for reply in replies if isinstance(reply, ResponseError)), None)
+
+
+def _snapshot(
+    ref: MemoryRef,
+    taken: float,
+    ttl: int,
+    index: Any,
+    names: list[bytes],
+    lists: list[IdList],
+    wrong: ResponseError | None,
+) -> MemorySnapshot:
+    messages, *marks = lists
+    named = frozenset[bytes]() if isinstance(index, ResponseError) else frozenset(index)
+    by_alias = dict(zip(names, marks, strict=True))
+    return MemorySnapshot(ref, taken, ttl, named, messages, by_alias, wrong)
+
+
+def _closing(snapshots: list[MemorySnapshot]) -> Iterator[list[MemorySnapshot]]:
+    """Yield the snapshots once, and close them."""
+    try:
+        yield snapshots
+    finally:
+        for one in snapshots:
+            one.close()
+
+
+def _header_commands(base: bytes) -> list[Command]:
+    return [(b"PTTL", base + MESSAGES), (b"SMEMBERS", base + MARKS_INDEX)]
+
+
+def _watch_commands(ref: MemoryRef) -> list[Command]:
+    messages, index = ref.base + MESSAGES, ref.base + MARKS_INDEX
+    return [(b"WATCH", messages, index), *_header_commands(ref.base)]
+
+
+def _length_commands(keys: list[bytes]) -> list[Command]:
+    return [(b"WATCH", *keys), *((b"LLEN", key) for key in keys)]
+
+
+def _head(key: bytes) -> Command:
+    return (b"LRANGE", key, b"0", b"%d" % (_SMALL - 1))

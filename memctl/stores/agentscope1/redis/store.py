@@ -1,0 +1,349 @@
+"""AgentScope's Redis memory (``RedisMemory``).
+
+Source: ``memory/_working_memory/_redis_memory.py`` of agentscope 1.0.21.  ``scan`` has the rules
+for keys that are ambiguous.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
+from contextlib import closing, suppress
+from functools import partial
+from typing import Any, TypeVar
+
+from memctl.engines.redis.pipeline import Pipeline, in_thread, items_in_thread, scan
+from memctl.engines.redis.server import RedisServer
+from memctl.engines.redis.text import decode, encode_or_none
+from memctl.errors import MemctlError, UsageError
+from memctl.layouts.redis import look_at_keys, other_keys, require_layout
+from memctl.location import Location
+from memctl.model import Edit, Memory, MemoryKey, Page, WriteMode, WriteResult
+from memctl.selection import Selection
+from memctl.store import Features, Maintenance, OpenMode, Store
+from memctl.storekit.batching import Large, Small, gather, grouped, page_size
+from memctl.storekit.edits import LargeEdit, batch_edits
+from memctl.stores.agentscope1.redis.edit import Editor, InlineChanges, StagedChanges
+from memctl.stores.agentscope1.redis.erase import erase_keys, owned_keys
+from memctl.stores.agentscope1.redis.keys import MESSAGES, Keys
+from memctl.stores.agentscope1.redis.maintenance import REPAIRS, RedisMaintenance
+from memctl.stores.agentscope1.redis.read import Reader
+from memctl.stores.agentscope1.redis.scan import KEYS, Catalogue, MemoryRef
+from memctl.stores.agentscope1.redis.snapshot import list_pages
+from memctl.stores.agentscope1.redis.write import (
+    BufferedMemory,
+    MemoryRefused,
+    StagedMemory,
+    Writer,
+)
+
+S = TypeVar("S", Small, Edit)
+P = TypeVar("P", BufferedMemory, InlineChanges)
+L = TypeVar("L", StagedMemory, StagedChanges)
+
+_COUNTED = 5000
+"""Memories above this number are not counted: of small ones that would take too long."""
+
+
+class RedisMemoryStore(Store):
+    """The memories of AgentScope's ``RedisMemory``.
+
+    Each is a list of ids, a string for each message, and a list of ids for each mark.
+
+    What is written gets the ``ttl`` of the location in seconds, else ``Memory.ttl``; with neither,
+    an existing memory keeps its own expiry.  Ids without payload are not messages, as for
+    AgentScope; a memory that has only such ids is not listed.  Reading changes no expiry.
+    """
+
+    kind = "redis"
+    features = Features(
+        ttl=True, parallel=True, cheap_outline=True, cheap_positions=True, repairs=REPAIRS
+    )
+
+    def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
+        super().__init__(location, mode)
+        self.server = RedisServer(location)
+        self.keys = Keys(self.server.prefix)
+        self.catalogue = Catalogue(self.keys)
+        self._counted: tuple[Selection, list[MemoryRef]] | None = None
+        """The memories that were found to be counted, for the read that comes next."""
+
+    async def open(self, mode: OpenMode) -> None:
+        self.mode = mode
+        await self.server.open()
+        await require_layout(self.server, self.location, mode)
+
+    async def other_contents(self) -> str:
+        return await other_keys(self.server)
+
+    async def lock(self, owner: str) -> None:
+        await self.server.lock("memory", owner, self.warnings)
+
+    async def close(self) -> None:
+        await self.server.close()
+
+    async def identity(self) -> str:
+        return f"redis:{self.server.identity()}"
+
+    def resolve_names(self, keys: Iterable[MemoryKey]) -> None:
+        """Prefer these of the names that a memory may have."""
+        for key in keys:
+            base = self.keys.base_or_none(key)
+            if base is not None and not key.part:
+                self.catalogue.claim(base, key)
+
+    async def other_layout(self) -> str | None:
+        async with self.server.pipeline() as pipeline:
+            look = partial(look_at_keys, pipeline, self.keys.prefix)
+            found = await in_thread(pipeline, look)
+        others = found.layouts - {"memory"}
+        if "memory" in found.layouts:
+            others.discard("session")  # states and memories stand next to each other
+        if self.mode.creates:
+            others &= {"agentscope2"}  # that alone is written to where nothing else is asked for
+        if others and (len(others) > 1 or "memory" in found.layouts):
+            names = sorted(others | (found.layouts & {"memory"}))
+            raise UsageError(
+                f"{self.label} holds data of several layouts: {', '.join(names)}",
+                f"choose one with ?layout={names[0]}",
+            )
+        if others:
+            return others.pop()
+        if found.unknown and not (found.layouts or self.mode.creates):
+            raise found.refusal(self.label)
+        return None
+
+    # Reading
+
+    def headers(self, where: Selection) -> AsyncGenerator[Memory]:
+        return self._headers(where) if where.whole else super().headers(where)
+
+    async def _headers(self, where: Selection) -> AsyncGenerator[Memory]:
+        async with self.server.pipeline() as pipeline:
+            reader, memories = await in_thread(pipeline, partial(self._reader, pipeline, where))
+            async for memory in items_in_thread(pipeline, partial(reader.headers, memories)):
+                yield memory
+
+    def read(self, where: Selection) -> AsyncGenerator[Page]:
+        return where.apply(self._pages(where))
+
+    def maintenance(self) -> Maintenance:
+        return RedisMaintenance(self)
+
+    def outline(self, where: Selection) -> AsyncGenerator[Page]:
+        """Yield outlines; they count payloads that ``read`` skips as they are not JSON objects."""
+        return self._pages(where, payloads=False)
+
+    async def _pages(self, where: Selection, *, payloads: bool = True) -> AsyncGenerator[Page]:
+        async with self.server.pipeline() as pipeline:
+            find = partial(self._reader, pipeline, where, payloads=payloads)
+            reader, memories = await in_thread(pipeline, find)
+            pages = partial(grouped, reader.pages(memories), page_size)
+            async for page in items_in_thread(pipeline, pages):
+                yield page
+        self.left_out.partly.update(reader.broken)
+        if self.skips_damage:
+            others = [one for one in self.damage if not (one.key and where.has_key(one.key))]
+            self.damage = others + reader.damage()
+        else:
+            self.warnings += [line for line in reader.warnings() if line not in self.warnings]
+
+    def _reader(
+        self, pipeline: Pipeline, where: Selection, *, payloads: bool = True
+    ) -> tuple[Reader, list[MemoryRef]]:
+        counted, self._counted = self._counted, None
+        if counted and counted[0] == where:
+            memories = counted[1]
+        else:
+            memories = self.catalogue.memories(pipeline, where)
+        marks = self.catalogue.marks(pipeline, where) if memories else {}
+        return Reader(pipeline, marks, where, payloads=payloads), memories
+
+    async def is_empty(self) -> bool:
+        if not await super().is_empty():
+            return False
+        pattern = self.keys.pattern(Selection(), KEYS)  # some may be left over of a memory
+        async with self.server.pipeline() as pipeline:
+            return not await in_thread(pipeline, lambda: any(scan(pipeline, pattern)))
+
+    async def count(self, where: Selection) -> tuple[int, int] | None:
+        def work() -> tuple[int, int] | None:
+            memories = self.catalogue.memories(pipeline, where)
+            self._counted = where, memories
+            if len(memories) > _COUNTED:
+                return None
+            lengths = pipeline.execute((b"LLEN", one.base + MESSAGES) for one in memories)
+            return len(memories), sum(lengths)
+
+        if not where.whole:
+            return None
+        async with self.server.pipeline() as pipeline:
+            return await in_thread(pipeline, work)
+
+    async def find_places(self, key: MemoryKey, ids: frozenset[str]) -> frozenset[str]:
+        base = self.keys.base_or_none(key)
+        wanted = {name for name in map(encode_or_none, ids) if name is not None}
+        if base is None:
+            return frozenset()
+
+        def look() -> frozenset[str]:
+            pages = list_pages(pipeline, base + MESSAGES)
+            return frozenset(decode(id) for some in pages for id in wanted.intersection(some))
+
+        async with self.server.pipeline() as pipeline:
+            return await in_thread(pipeline, look)
+
+    # Writing
+
+    async def write(
+        self, pages: AsyncGenerator[Page], mode: WriteMode = WriteMode.ADD
+    ) -> AsyncGenerator[WriteResult]:
+        async with self.server.pipeline() as pipeline, self.server.pipeline() as side:
+            marks = await in_thread(pipeline, partial(self.catalogue.marks, pipeline, Selection()))
+            writer = Writer(pipeline, side, marks, mode)
+            async for batch in gather(pages):
+                if isinstance(batch, Large):
+                    make = partial(self._staged_memory, batch)
+                    parts = (page.messages async for page in batch.pages)
+                    yield await self._large(pipeline, batch.memory, make, parts, writer.write)
+                    continue
+                async for result in self._small(pipeline, batch, self._buffered, writer.write):
+                    yield result
+
+    def _buffered(self, small: Small) -> BufferedMemory:
+        base, ttl = self._target(small.memory)
+        return BufferedMemory(base, small, ttl)
+
+    def _staged_memory(self, large: Large) -> StagedMemory:
+        base, ttl = self._target(large.memory)
+        return StagedMemory(self.keys, base, large, ttl)
+
+    # Changing
+
+    async def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
+        async with self.server.pipeline() as pipeline:
+            marks = await in_thread(pipeline, partial(self.catalogue.marks, pipeline, Selection()))
+            editor = Editor(pipeline, marks)
+            async for batch in batch_edits(edits):
+                if isinstance(batch, LargeEdit):
+                    memory = batch.edit.memory
+                    make = partial(self._staged_changes, memory, batch.edit.before)
+                    yield await self._large(pipeline, memory, make, batch.pieces, editor.edit)
+                    continue
+                async for result in self._small(pipeline, batch, self._inline, editor.edit):
+                    yield result
+
+    def _inline(self, edit: Edit) -> InlineChanges:
+        base, ttl = self._target(edit.memory)
+        return InlineChanges(base, edit.memory, ttl, edit.changes, edit.before)
+
+    def _staged_changes(self, memory: Memory, before: str) -> StagedChanges:
+        base, ttl = self._target(memory)
+        return StagedChanges(self.keys, base, memory, ttl, before)
+
+    # Erasing
+
+    async def names(self, where: Selection) -> AsyncGenerator[MemoryKey]:
+        def look() -> list[MemoryKey]:
+            found = owned_keys(pipeline, self.keys, self.catalogue, where)
+            return list(dict.fromkeys(owned.memory for some in found for owned in some))
+
+        async with self.server.pipeline() as pipeline:
+            for key in await in_thread(pipeline, look):
+                yield key
+
+    async def erase(self, where: Selection) -> AsyncGenerator[WriteResult]:
+        """Remove the keys of sessions, their states (``:state``) among them."""
+        async with self.server.pipeline() as pipeline:
+            work = partial(erase_keys, pipeline, self.keys, self.catalogue, where)
+            for result in await in_thread(pipeline, work):
+                yield result
+
+    # Both
+
+    async def _small(
+        self,
+        pipeline: Pipeline,
+        batch: list[S],
+        make: Callable[[S], P],
+        run: Callable[[Sequence[P]], Iterator[WriteResult]],
+    ) -> AsyncGenerator[WriteResult]:
+        """Carry out small memories together; what was done before an error has its result."""
+        done: list[WriteResult] = []
+        failure: MemctlError | None = None
+        try:
+            await in_thread(pipeline, partial(self._run_small, batch, make, run, done))
+        except MemctlError as error:
+            failure = error
+        for result in done:
+            yield result
+        if failure is not None:
+            raise failure
+
+    def _run_small(
+        self,
+        batch: list[S],
+        make: Callable[[S], P],
+        run: Callable[[Sequence[P]], Iterator[WriteResult]],
+        done: list[WriteResult],
+    ) -> None:
+        good: dict[bytes, P] = {}
+        for small in batch:
+            try:
+                one = make(small)
+            except MemoryRefused as refusal:
+                done.append(WriteResult(small.memory.key, failure=refusal.failure))
+                continue
+            if one.base in good:  # the second must see what the first makes
+                done.extend(run([good.pop(one.base)]))
+            good[one.base] = one
+        if good:
+            done.extend(run(list(good.values())))
+
+    async def _large(
+        self,
+        pipeline: Pipeline,
+        memory: Memory,
+        make: Callable[[], L],
+        parts: AsyncGenerator[Any],
+        run: Callable[[Sequence[L]], Iterator[WriteResult]],
+    ) -> WriteResult:
+        """Stage a memory part by part, then carry it out."""
+        try:
+            with closing(make()) as staged:
+                try:
+                    async for part in parts:
+                        await in_thread(pipeline, partial(staged.add, pipeline, part))
+                    [result] = await in_thread(pipeline, lambda: list(run([staged])))
+                finally:
+                    await self._discard(staged)
+                return result
+        except MemoryRefused as refusal:
+            async for _ in parts:
+                continue  # the memories after it are still to come
+            return WriteResult(memory.key, failure=refusal.failure)
+
+    async def _discard(self, staged: StagedMemory | StagedChanges) -> None:
+        """Remove what is staged of a memory that was not written."""
+        if staged.published:
+            return
+        with suppress(MemctlError):  # what cannot be removed expires by itself
+            async with self.server.pipeline() as pipeline:
+                await in_thread(pipeline, partial(staged.discard, pipeline))
+
+    def _target(self, memory: Memory) -> tuple[bytes, int | None]:
+        """Return the base of a memory and the TTL to set, in milliseconds.
+
+        Raises:
+            MemoryRefused: it cannot have that name.
+        """
+        key = memory.key
+        if key.part:
+            raise MemoryRefused(
+                "bad-name", f"Redis holds one memory a session, not a part like {key.part!r}"
+            )
+        base = self.keys.base_or_none(key)
+        if base is None:
+            raise MemoryRefused("bad-name", f"{key} has half of a surrogate pair in its name")
+        if not self.catalogue.claim(base, key):
+            raise MemoryRefused("bad-name", f"the keys of {key} are those of another memory")
+        return base, self.server.ttl_of(memory.ttl)

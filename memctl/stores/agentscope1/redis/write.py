@@ -1,0 +1,792 @@
+"""Writing AgentScope's Redis memory: every memory in one transaction.
+
+The keys that say what a memory holds are watched, probed, and changed in MULTI/EXEC, which Redis
+refuses if another client changed them since.  A memory that comes in many pages is staged first:
+its payloads go under names that belong to no memory, and the transaction renames them.  (Queued
+commands count against ``client-query-buffer-limit``, 1 GB, so payloads cannot all be queued.)
+"""
+
+from __future__ import annotations
+
+import secrets
+from abc import ABC, abstractmethod
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
+from itertools import chain, islice
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+from redis.exceptions import ResponseError
+
+from memctl import jsonio
+from memctl.engines.redis.pipeline import WRONG_TYPE, Command, PackedCommands, Pipeline
+from memctl.engines.redis.text import decode, encode
+from memctl.errors import Failure
+from memctl.model import LARGEST_MESSAGE, Memory, MemoryKey, StoredMessage, WriteMode, WriteResult
+from memctl.spool import ItemSpool
+from memctl.storekit.batching import Large, Small
+from memctl.storekit.catalog import IdSet
+from memctl.stores.agentscope1.redis.before import (
+    KEPT_BYTES,
+    KEPT_EXPIRIES,
+    KEPT_IDS,
+    LeftKey,
+    MemoryBefore,
+    other_expiries,
+)
+from memctl.stores.agentscope1.redis.keys import (
+    LEASE,
+    MARK,
+    MARKS_INDEX,
+    MESSAGES,
+    PAYLOAD,
+    RAW_SURROGATES,
+    Keys,
+    canonical_mark,
+    count_payloads,
+    mark_aliases,
+    with_aliases,
+)
+from memctl.stores.agentscope1.redis.snapshot import ABSENT, list_pages
+
+T = TypeVar("T")
+
+_TRIES = 10
+_HEAD = 100
+"""So many ids of a list are read along with others; the rest only if there are more."""
+_LARGE_BYTES = 64 * 1024
+_KEYS = 500
+
+
+class MemoryRefused(Exception):
+    """A memory that cannot be written as it is; ``failure`` says why."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.failure = Failure(code, message)
+
+
+class Named(Protocol):
+    """Something with the name of a memory."""
+
+    key: MemoryKey
+
+
+N = TypeVar("N", bound=Named)
+
+
+def attempt_together(
+    attempt: Callable[[Sequence[N]], list[WriteResult] | None], memories: Sequence[N]
+) -> Iterator[WriteResult]:
+    """Yield what became of the memories, which share a transaction unless a client interferes.
+
+    ``attempt`` returns None where that happened: then each is tried on its own, a few times.
+    """
+    done = attempt(memories)
+    if done is not None:
+        yield from done
+        return
+    failure = Failure("changed", "another client keeps changing it")
+    for one in memories:
+        attempts = (attempt([one]) for _ in range(_TRIES))
+        yield from next(filter(None, attempts), [WriteResult(one.key, failure=failure)])
+
+
+class TargetState(NamedTuple):
+    """The target: what is stored under the name of a memory."""
+
+    held: int
+    ttl: int | None
+    ids: list[bytes]
+    """The first ids of those that are held."""
+    known: int
+    """The number of messages to be added that have a payload already."""
+    indexed: frozenset[bytes]
+    """The names in ``marks_index``."""
+    marks: dict[bytes, list[bytes]]
+    """The first ids of each mark list, those that are to come included."""
+
+
+_NOTHING = TargetState(0, None, [], 0, frozenset(), {})
+
+
+class Writer:
+    """One ``write``, in a thread."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        side: Pipeline,
+        marks: dict[bytes, tuple[bytes, ...]],
+        mode: WriteMode,
+    ) -> None:
+        """Take two connections, and the names of the mark lists that were found, by base.
+
+        ``side`` reads while a transaction is under way on ``pipeline``.
+        """
+        self._pipeline = pipeline
+        self._side = side
+        self._marks = marks
+        self._mode = mode
+
+    def write(self, memories: Sequence[PendingMemory]) -> Iterator[WriteResult]:
+        """Write the memories, in one transaction unless another client interferes.
+
+        Raises:
+            Unavailable: see ``Pipeline.stream``.
+        """
+        return attempt_together(self._attempt, memories)
+
+    def _attempt(self, memories: Sequence[PendingMemory]) -> list[WriteResult] | None:
+        """Return what became of the memories; None if another client changed one of them."""
+        results = []
+        good: list[tuple[PendingMemory, TargetState]] = []
+        for one, state in zip(memories, self._probe(memories), strict=True):
+            try:
+                if isinstance(state, MemoryRefused):
+                    raise state
+                self._check(one, state)
+                before = self._before(one, state)
+                if not min(self._pipeline.stream(one.prepare(_ttl(one, state))), default=1):
+                    raise MemoryRefused("changed", "staged messages expired or were evicted")
+            except MemoryRefused as refusal:
+                results.append(WriteResult(one.key, failure=refusal.failure))
+            else:
+                good.append((one, state))
+                deleted = state.held if self._mode is WriteMode.REPLACE else 0
+                results.append(WriteResult(one.key, one.count, deleted, before=before))
+        if not good:
+            self._pipeline.execute([(b"UNWATCH",)])
+        elif not self._commit(good):
+            return None
+        for one, _ in good:
+            one.published = True
+        return results
+
+    # What is there
+
+    def _probe(self, memories: Sequence[PendingMemory]) -> list[TargetState | MemoryRefused]:
+        """Watch the keys of the memories, and return what they hold.
+
+        No snapshot: most targets are empty, and of the others the first ids do.
+        """
+        keys = [key for one in memories for key in self._known_keys(one)]
+        _, present = self._pipeline.execute([(b"WATCH", *keys), (b"EXISTS", *keys)])
+        known = self._known_payloads(memories)
+        if not (present or any(known)):
+            return [_NOTHING] * len(memories)
+        questions = [_probe_commands(one) for one in memories]
+        replies = iter(self._pipeline.execute(chain(*questions), tolerate=WRONG_TYPE))
+        answers = [list(islice(replies, len(some))) for some in questions]
+        names = [
+            self._mark_lists(one, some[0]) for one, some in zip(memories, answers, strict=True)
+        ]
+        lists = iter(
+            self._pipeline.execute(_probe_mark_commands(memories, names), tolerate=WRONG_TYPE)
+        )
+        states: list[TargetState | MemoryRefused] = []
+        for some, marks, payloads in zip(answers, names, known, strict=True):
+            heads = list(islice(lists, len(marks) + 1))[1:] if marks else []
+            wrong = next((r for r in (*some, *heads) if isinstance(r, ResponseError)), None)
+            if wrong is not None:
+                text = f"one of its keys holds another kind of value ({wrong})"
+                states.append(MemoryRefused("refused", text))
+                continue
+            index, held, ttl, ids = some
+            left = max(ttl, 1) if held and ttl >= 0 else None
+            by_mark = dict(zip(marks, heads, strict=True))
+            states.append(TargetState(held, left, ids, payloads, frozenset(index), by_mark))
+        return states
+
+    def _known_payloads(self, memories: Sequence[PendingMemory]) -> list[int]:
+        """Return how many messages of each memory have a payload already."""
+        asked: deque[int] = deque()
+        found = [0] * len(memories)
+
+        def commands() -> Iterator[Command]:
+            for number, one in enumerate(memories):
+                for some in one.id_chunks():
+                    asked.append(number)
+                    yield count_payloads(one.base, some.ids)
+
+        for count in self._pipeline.stream(commands()):
+            found[asked.popleft()] += count
+        return found
+
+    def _known_keys(self, one: PendingMemory) -> Iterator[bytes]:
+        """Yield the keys that may exist, but for payloads and marks that only the index names."""
+        yield one.base + MESSAGES
+        yield one.base + MARKS_INDEX
+        for mark in one.marks.union(self._marks.get(one.base, ())):
+            yield one.base + MARK + mark
+
+    def _mark_lists(self, one: PendingMemory, index: Any) -> list[bytes]:
+        """Return the names of the mark lists that there are, or will be."""
+        names = one.marks.union(self._marks.get(one.base, ()))
+        return sorted(
+            with_aliases(names if isinstance(index, ResponseError) else names.union(index))
+        )
+
+    def _check(self, one: PendingMemory, state: TargetState) -> None:
+        """Raise MemoryRefused if the target is not what the memory is to be added to."""
+        if self._mode is WriteMode.REPLACE:
+            return
+        if state.held != one.offset and self._readable(one.base, state.held) != one.offset:
+            raise MemoryRefused(
+                "changed", f"the target holds {state.held} messages, not {one.offset}"
+            )
+        if one.offset and (state.known or state.held != one.offset):
+            self._check_repeats(one)
+
+    def _readable(self, base: bytes, held: int) -> int:
+        """Return how many messages a reader sees: ids whose payload expired are not messages."""
+        count = 0
+        for ids in list_pages(self._pipeline, base + MESSAGES) if held else ():
+            count += sum(self._pipeline.execute([count_payloads(base, ids)]))
+        return count
+
+    def _check_repeats(self, one: PendingMemory) -> None:
+        listed = IdSet()
+        for ids in list_pages(self._pipeline, one.base + MESSAGES):
+            listed.add(ids)
+        for id in chain.from_iterable(some.ids for some in one.id_chunks()):
+            if id in listed:
+                raise MemoryRefused("repeated-id", f"the message id {decode(id)!r} already exists")
+
+    # What undo could not tell
+
+    def _before(self, one: PendingMemory, state: TargetState) -> str:
+        """Return what the reverse of the write would not restore; see ``WriteResult.before``."""
+        lists: list[bytes] = []
+        replaces = self._mode is WriteMode.REPLACE
+        if not (state.held if replaces else one.offset):  # ids without a message are no memory
+            lists += [MESSAGES] * bool(state.held)
+            lists += [MARK + name for name, ids in state.marks.items() if ids]
+            lists += [MARKS_INDEX] * bool(state.indexed)
+        left = left_over(self._side, one.base, chain([lists], self._unlisted(one, state)))
+        if state.held and replaces:
+            return self._replaced(one.base, state, left)
+        if one.offset and self._unindexed(one, state):
+            return MemoryBefore({}, state.indexed, sorted(state.marks), left=left).dump()
+        return MemoryBefore(left=left).dump()
+
+    def _unindexed(self, one: PendingMemory, state: TargetState) -> set[bytes]:
+        """Return the marks with messages that come into the index with the first new mark.
+
+        A new index names all marks, for RedisMemory knows no others then.
+        """
+        filled = {name for name, ids in state.marks.items() if ids} - state.indexed
+        return filled & one.marks if state.indexed or not one.marks else filled
+
+    def _unlisted(self, one: PendingMemory, state: TargetState) -> Iterator[list[bytes]]:
+        """Yield the names of payloads to be written that no message there has, some at a time."""
+        if not state.known:
+            return
+        listed = IdSet()
+        for ids in self._all_ids(one.base + MESSAGES, state.ids):
+            listed.add(ids)
+        for some in one.id_chunks():
+            yield [PAYLOAD + id for id in some.ids if id not in listed]
+
+    def _replaced(self, base: bytes, state: TargetState, left: dict[bytes, LeftKey]) -> str:
+        """Return what writing the replaced messages again would not restore.
+
+        Nothing of long lists: they are too much to keep.
+        """
+        lists = self._unusual_lists(base, state)
+        expiries, is_whole = self._expiries(base, state)
+        messages: list[bytes] = []
+        if not is_whole and state.held <= KEPT_IDS:
+            messages = list(chain.from_iterable(self._all_ids(base + MESSAGES, state.ids)))
+        indexed = with_aliases(name for name, ids in state.marks.items() if ids)
+        if not (lists or expiries or messages) and indexed == state.indexed:
+            return MemoryBefore(left=left).dump()
+        names = sorted(state.marks)
+        return MemoryBefore(lists, state.indexed, names, messages, expiries, left).dump()
+
+    def _unusual_lists(self, base: bytes, state: TargetState) -> dict[bytes, list[bytes] | None]:
+        """Return the lists of marks that are not in the order of the messages, or lack some."""
+        filled = [name for name, ids in state.marks.items() if ids]
+        keys = [base + MESSAGES, *(base + MARK + name for name in filled)]
+        if sum(self._side.execute((b"LLEN", key) for key in keys)) > KEPT_IDS:
+            return {}
+        found: dict[bytes, list[bytes] | None] = {}
+        messages = list(chain.from_iterable(self._all_ids(base + MESSAGES, state.ids)))
+        for mark in set(map(canonical_mark, filled)):
+            pages = {
+                name: self._all_ids(base + MARK + name, state.marks[name])
+                for name in mark_aliases(mark)
+            }
+            held = {name: list(chain.from_iterable(some)) for name, some in pages.items()}
+            marked = set(chain.from_iterable(held.values()))
+            usual = [id for id in messages if id in marked]
+            if any(ids != usual for ids in held.values()):
+                found |= held
+        return found
+
+    def _expiries(self, base: bytes, state: TargetState) -> tuple[dict[bytes, int], bool]:
+        """Return the PTTL of keys that expire at another time than their memory.
+
+        By what follows the base; -1 where they do not expire.  And return whether each id of the
+        list of messages has one.
+        """
+        lists = [MARK + name for name, ids in state.marks.items() if ids]
+        payloads = (
+            [PAYLOAD + id for id in ids] for ids in self._all_ids(base + MESSAGES, state.ids)
+        )
+        found: dict[bytes, int] = {}
+        is_whole = True
+        for names in chain([[MARKS_INDEX, *lists]], payloads):
+            *ttls, expected = self._pipeline.execute(
+                (b"PTTL", base + name) for name in [*names, MESSAGES]
+            )
+            if len(found) <= KEPT_EXPIRIES:
+                found |= other_expiries(names, ttls, expected)
+            is_whole = is_whole and (names[0] == MARKS_INDEX or ABSENT not in ttls)
+        return ({} if len(found) > KEPT_EXPIRIES else found), is_whole
+
+    # Changing
+
+    def _commit(self, good: Sequence[tuple[PendingMemory, TargetState]]) -> bool:
+        """Make the changes, all or none; return False if another client was faster.
+
+        Raises:
+            Unavailable: the server refuses a command, and so all.
+        """
+        changes = chain.from_iterable(self._changes(one, state) for one, state in good)
+        return self._pipeline.commit(changes)
+
+    def _changes(
+        self, one: PendingMemory, state: TargetState
+    ) -> Iterator[Command | PackedCommands]:
+        fresh = self._mode is WriteMode.REPLACE or not one.offset
+        ttl = _ttl(one, state)
+        yield from self._clear(one, state) if fresh else self._unmark(one, state)
+        yield from one.payload_commands()
+        for listed in one.id_chunks():
+            yield (b"RPUSH", one.base + MESSAGES, *listed.ids)
+            for mark, ids in listed.marked.items():
+                yield (b"RPUSH", one.base + MARK + mark, *ids)
+        if one.marks:
+            names = one.marks if fresh else one.marks | self._unindexed(one, state)
+            yield (b"SADD", one.base + MARKS_INDEX, *sorted(names))
+        if ttl is not None and (one.count or (one.offset and one.ttl is not None)):
+            yield from self._expire(one, state, ttl, fresh=fresh)
+
+    def _clear(self, one: PendingMemory, state: TargetState) -> Iterator[Command]:
+        """Delete the memory, or what is left over of one."""
+        lists = [one.base + MARK + mark for mark, ids in state.marks.items() if ids]
+        if state.held or state.indexed or lists:
+            yield (b"UNLINK", one.base + MESSAGES, one.base + MARKS_INDEX, *lists)
+        for ids in self._all_ids(one.base + MESSAGES, state.ids):
+            yield (b"UNLINK", *(one.base + PAYLOAD + id for id in ids))
+
+    def _unmark(self, one: PendingMemory, state: TargetState) -> Iterator[Command]:
+        """Remove new ids from mark lists that have kept them from a message of the past."""
+        for mark, first in state.marks.items():
+            key = one.base + MARK + mark
+            for ids in self._all_ids(key, first):
+                for id in set(ids):
+                    if id in one.ids:
+                        yield (b"LREM", key, b"0", id)
+
+    def _expire(
+        self, one: PendingMemory, state: TargetState, ttl: int, *, fresh: bool
+    ) -> Iterator[Command]:
+        """Let all keys of the memory expire together, as AgentScope's ``_refresh_session_ttl``.
+
+        With no new expiry, those that exist keep theirs.
+        """
+        keeps = not fresh and one.ttl is None
+        marks = one.marks if fresh or keeps else state.marks
+        keys = [one.base + MARK + mark for mark in marks if not (keeps and state.marks[mark])]
+        if (marks or state.indexed) and not (keeps and state.indexed):
+            keys.append(one.base + MARKS_INDEX)
+        if fresh or one.ttl is not None:
+            keys.append(one.base + MESSAGES)
+        for key in keys:
+            yield (b"PEXPIRE", key, b"%d" % ttl)
+        if not fresh and one.ttl is not None:
+            for ids in self._all_ids(one.base + MESSAGES, state.ids):
+                for id in ids:
+                    yield (b"PEXPIRE", one.base + PAYLOAD + id, b"%d" % ttl)
+
+    def _all_ids(self, key: bytes, first: list[bytes]) -> Iterator[list[bytes]]:
+        """Yield the ids of a list, of which the first are known."""
+        if first:
+            yield first
+        if len(first) == _HEAD:
+            yield from list_pages(self._side, key, _HEAD)
+
+
+def left_over(
+    pipeline: Pipeline, base: bytes, names: Iterable[list[bytes]]
+) -> dict[bytes, LeftKey]:
+    """Return those keys that are there, by what follows the base.
+
+    ``names`` are what follows the base in keys that are to be written and belong to no message:
+    they are left over of an earlier memory.  They come some at a time.
+
+    Raises:
+        MemoryRefused: the keys are too large to be kept for an undo.
+        Unavailable: see ``Pipeline.stream``.
+    """
+    found: dict[bytes, LeftKey] = {}
+    size = 0
+    for some in names:
+        if not (some and sum(pipeline.execute([(b"EXISTS", *(base + name for name in some))]))):
+            continue
+        asked = chain.from_iterable(
+            ((b"PTTL", base + name), (b"DUMP", base + name)) for name in some
+        )
+        replies = iter(pipeline.stream(asked))
+        for name, ttl, dump in zip(some, replies, replies, strict=True):
+            if dump is not None:
+                found[name] = LeftKey(ttl, dump)
+                size += len(dump)
+        if size > KEPT_BYTES:
+            text = "keys of an earlier memory are left over, too large to be kept for an undo"
+            raise MemoryRefused("refused", text)
+    return found
+
+
+def _ttl(one: PendingMemory, state: TargetState) -> int | None:
+    return state.ttl if one.ttl is None else one.ttl
+
+
+def _probe_commands(one: PendingMemory) -> list[Command]:
+    messages = one.base + MESSAGES
+    return [
+        (b"SMEMBERS", one.base + MARKS_INDEX),
+        (b"LLEN", messages),
+        (b"PTTL", messages),
+        (b"LRANGE", messages, b"0", b"%d" % (_HEAD - 1)),
+    ]
+
+
+def _probe_mark_commands(
+    memories: Sequence[PendingMemory], names: Sequence[list[bytes]]
+) -> Iterator[Command]:
+    for one, marks in zip(memories, names, strict=True):
+        keys = [one.base + MARK + mark for mark in marks]
+        if keys:
+            yield (b"WATCH", *keys)
+        for key in keys:
+            yield (b"LRANGE", key, b"0", b"%d" % (_HEAD - 1))
+
+
+# Payloads on their way
+
+
+class Payloads(ABC):
+    """Messages to store under the names of their payloads, in a transaction to come."""
+
+    @abstractmethod
+    def prepare(self, ttl: int | None) -> Iterator[Command]:
+        """Yield commands that give the payloads a TTL in milliseconds, None for no expiry.
+
+        Each replies with 1, or else a payload is lost.
+        """
+
+    @abstractmethod
+    def put(self, names: Iterable[list[bytes]]) -> Iterator[Command | PackedCommands]:
+        """Yield commands that store each payload under its name; names come some at a time."""
+
+
+class InlinePayloads(Payloads):
+    """Few payloads, which go with the transaction."""
+
+    def __init__(self, messages: list[bytes]) -> None:
+        self._messages = messages
+        self._ttl: int | None = None
+
+    def prepare(self, ttl: int | None) -> Iterator[Command]:
+        self._ttl = ttl
+        yield from ()
+
+    def put(self, names: Iterable[list[bytes]]) -> Iterator[Command | PackedCommands]:
+        messages = iter(self._messages)
+        for some in names:
+            texts = list(islice(messages, len(some)))
+            if self._ttl is not None:
+                yield from _set_commands(some, texts, b"%d" % self._ttl)
+            elif some:
+                yield _mset_command(some, texts)
+
+
+class StagedPayloads(Payloads):
+    """Many payloads, staged on the server under names that belong to this object alone.
+
+    The names match no pattern of AgentScope's.
+    """
+
+    def __init__(self, keys: Keys) -> None:
+        self._prefix = keys.prefix + b"memctl:" + secrets.token_hex(8).encode() + b":"
+        self._count = 0
+        self._forever = False
+
+    def add(self, pipeline: Pipeline, messages: list[bytes]) -> None:
+        """Stage some messages.
+
+        Raises:
+            Unavailable: see ``Pipeline.stream``.
+        """
+        first = self._count
+        self._count += len(messages)
+        names = list(map(self._name, range(first, self._count)))
+        deque(pipeline.stream(_set_commands(names, messages, LEASE)), maxlen=0)
+
+    def _name(self, number: int) -> bytes:
+        return self._prefix + b"%d" % number
+
+    def _all_names(self) -> Iterator[bytes]:
+        return map(self._name, range(self._count))
+
+    def prepare(self, ttl: int | None) -> Iterator[Command]:
+        self._forever = ttl is None
+        left = LEASE if ttl is None else b"%d" % ttl
+        for name in self._all_names():
+            yield (b"PEXPIRE", name, left)
+
+    def put(self, names: Iterable[list[bytes]]) -> Iterator[Command]:
+        staged = self._all_names()
+        for some in names:
+            for name in some:
+                yield (b"RENAME", next(staged), name)
+                if self._forever:  # not before: what a killed run has staged must expire
+                    yield (b"PERSIST", name)
+
+    def discard(self, pipeline: Pipeline) -> None:
+        """Remove what is staged.
+
+        Raises:
+            Unavailable: see ``Pipeline.stream``.
+        """
+        names = self._all_names()
+        commands = iter(lambda: (b"UNLINK", *islice(names, _KEYS)), (b"UNLINK",))
+        deque(pipeline.stream(commands), maxlen=0)
+
+
+def _mset_command(names: list[bytes], messages: list[bytes]) -> PackedCommands:
+    """Return one command that sets strings without expiry."""
+    pairs = [
+        b"$%d\r\n%b\r\n$%d\r\n%b\r\n" % (len(name), name, len(text), text)
+        for name, text in zip(names, messages, strict=True)
+    ]
+    head = b"*%d\r\n$4\r\nMSET\r\n" % (1 + 2 * len(names))
+    return PackedCommands(b"".join([head, *pairs]), 1)
+
+
+def _set_commands(
+    names: list[bytes], messages: list[bytes], ttl: bytes
+) -> Iterator[Command | PackedCommands]:
+    """Yield commands that set strings with a TTL in milliseconds."""
+    if max(map(len, messages), default=0) > _LARGE_BYTES:
+        for name, message in zip(names, messages, strict=True):
+            yield (b"SET", name, message, b"PX", ttl)
+        return
+    end = b"$2\r\nPX\r\n$%d\r\n%b\r\n" % (len(ttl), ttl)
+    commands = [
+        b"*5\r\n$3\r\nSET\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n%b"
+        % (len(name), name, len(message), message, end)
+        for name, message in zip(names, messages, strict=True)
+    ]
+    yield PackedCommands(b"".join(commands), len(commands))
+
+
+class Staging(Generic[T]):
+    """A memory in many pages: payloads staged on the server, the rest in a local file."""
+
+    payloads: Payloads
+
+    def __init__(self, keys: Keys) -> None:
+        self.payloads = self._payloads = StagedPayloads(keys)
+        self.staged: ItemSpool[T] = ItemSpool()
+
+    def stage(self, pipeline: Pipeline, item: T, payloads: list[bytes]) -> None:
+        """Stage some payloads, and what is to be known of them.
+
+        Raises:
+            Unavailable: see ``Pipeline.stream``.
+        """
+        self._payloads.add(pipeline, payloads)
+        self.staged.add(item)
+
+    def discard(self, pipeline: Pipeline) -> None:
+        """Remove the payloads.
+
+        Raises:
+            Unavailable: see ``Pipeline.stream``.
+        """
+        self._payloads.discard(pipeline)
+
+    def close(self) -> None:
+        """Remove the file."""
+        self.staged.close()
+
+
+# Memories on their way
+
+
+class PendingIds(NamedTuple):
+    """The ids of some messages, and those with each mark."""
+
+    ids: list[bytes]
+    marked: dict[bytes, list[bytes]]
+    """The ids by alias of their marks."""
+
+
+class PendingMemory(ABC):
+    """A memory to write, or a tail of one."""
+
+    ids: IdSet | set[bytes]
+    marks: set[bytes]
+    """The aliases of the marks."""
+    count: int
+    payloads: Payloads
+
+    def __init__(self, base: bytes, memory: Memory, offset: int, ttl: int | None) -> None:
+        """Take ``ttl`` in milliseconds, None to leave the expiry of the memory as it is."""
+        self.published = False
+        self.base = base
+        self.key = memory.key
+        self.offset = offset
+        self.ttl = ttl
+
+    @abstractmethod
+    def id_chunks(self) -> Iterator[PendingIds]:
+        """Yield the messages in order, some at a time.  Use one such iterator at a time."""
+
+    @abstractmethod
+    def prepare(self, ttl: int | None) -> Iterator[Command]:
+        """Yield commands that give the payloads a TTL in milliseconds, None for no expiry.
+
+        Each replies with 1, or else a payload is lost.
+
+        Raises:
+            MemoryRefused: an id is repeated.
+        """
+
+    def payload_commands(self) -> Iterator[Command | PackedCommands]:
+        """Yield commands that store each payload under its name."""
+        prefix = self.base + PAYLOAD
+        yield from self.payloads.put([prefix + id for id in some.ids] for some in self.id_chunks())
+
+
+class BufferedMemory(PendingMemory):
+    """A memory that came in one page."""
+
+    def __init__(self, base: bytes, small: Small, ttl: int | None) -> None:
+        """Raise MemoryRefused if Redis cannot hold it."""
+        super().__init__(base, small.memory, small.offset, ttl)
+        self._chunk = _pending_ids(small.entries)
+        self.payloads = InlinePayloads([_payload(one) for one in small.entries])
+        self.count = len(small.entries)
+        self.marks = set(self._chunk.marked)
+        self.ids = set(self._chunk.ids)
+        if len(self.ids) < self.count:
+            [(id, _)] = Counter(message.id for message in small.entries).most_common(1)
+            raise MemoryRefused("repeated-id", f"the message id {id!r} occurs twice")
+
+    def id_chunks(self) -> Iterator[PendingIds]:
+        if self.count:
+            yield self._chunk
+
+    def prepare(self, ttl: int | None) -> Iterator[Command]:
+        return self.payloads.prepare(ttl)
+
+
+class StagedMemory(PendingMemory, Staging[PendingIds]):
+    """A memory that came in many pages: payloads on the server, ids and marks in a local file."""
+
+    def __init__(self, keys: Keys, base: bytes, large: Large, ttl: int | None) -> None:
+        PendingMemory.__init__(self, base, large.memory, large.offset, ttl)
+        Staging.__init__(self, keys)
+        self._prepared = False
+        self.ids = self._ids = IdSet()
+        self.marks = set()
+        self.count = 0
+
+    def add(self, pipeline: Pipeline, messages: list[StoredMessage]) -> None:
+        """Stage some messages; see ``Staging.stage``.
+
+        Raises:
+            MemoryRefused: Redis cannot hold one of them.
+        """
+        chunk = _pending_ids(messages)
+        self._ids.add(chunk.ids)
+        self.marks.update(chunk.marked)
+        self.count += len(messages)
+        self.stage(pipeline, chunk, [_payload(one) for one in messages])
+
+    def id_chunks(self) -> Iterator[PendingIds]:
+        return iter(self.staged)
+
+    def prepare(self, ttl: int | None) -> Iterator[Command]:
+        if self._prepared:
+            return
+        self._prepared = True
+        if self._ids.duplicates:
+            raise MemoryRefused("repeated-id", "a message id occurs twice")
+        yield from self.payloads.prepare(ttl)
+
+
+def _payload(message: StoredMessage) -> bytes:
+    return payload(message.message, message.shape)
+
+
+def payload(message: bytes, shape: str) -> bytes:
+    """Return the payload of a message that is to have a shape."""
+    return jsonio.raw_surrogates(message) if shape == RAW_SURROGATES else message
+
+
+def _pending_ids(messages: list[StoredMessage]) -> PendingIds:
+    """Return the ids; raise MemoryRefused if Redis cannot hold one of the messages."""
+    marked: dict[bytes, list[bytes]] = {}
+    try:
+        ids = [message.id.encode("utf-8", "surrogateescape") for message in messages]
+        for id, message in zip(ids, messages, strict=True):
+            for name in _aliases_of(message.marks) if message.marks else ():
+                marked.setdefault(name, []).append(id)
+    except UnicodeEncodeError as error:
+        raise lone_surrogate(error) from error
+    for message in messages:
+        check_size(message.id, message.message)
+    return PendingIds(ids, marked)
+
+
+@lru_cache
+def _aliases_of(marks: tuple[str, ...]) -> tuple[bytes, ...]:
+    """Return the aliases of some marks; raise what ``mark_name`` does."""
+    return tuple(
+        chain.from_iterable(mark_aliases(mark_name(name)) for name in dict.fromkeys(marks))
+    )
+
+
+def mark_name(name: str) -> bytes:
+    """Return the bytes of a mark that a message is to have.
+
+    Raises:
+        MemoryRefused: RedisMemory lists another mark under that name.
+        UnicodeEncodeError: see ``encode``.
+    """
+    mark = encode(name)
+    if canonical_mark(mark) != mark:
+        text = (
+            f"RedisMemory lists the mark {decode(canonical_mark(mark))!r} under the name {name!r}"
+        )
+        raise MemoryRefused("refused", f"{text}: the mark with that name must be renamed first")
+    return mark
+
+
+def check_size(id: str, message: bytes) -> None:
+    """Raise MemoryRefused if Redis cannot hold a message of that size."""
+    if len(message) > LARGEST_MESSAGE:
+        raise MemoryRefused("refused", f"the message {id!r} is larger than the 512 MiB of Redis")
+
+
+def lone_surrogate(error: UnicodeEncodeError) -> MemoryRefused:
+    """Return the refusal of a name that no bytes stand for."""
+    return MemoryRefused(
+        "refused", f"Redis cannot hold {error.object!r}, which has half of a surrogate pair"
+    )

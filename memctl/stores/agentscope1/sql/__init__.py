@@ -1,0 +1,1 @@
+"""AgentScope 1.x: the tables of AsyncSQLAlchemyMemory."""

@@ -1,0 +1,890 @@
+"""Changing memories that exist: many small ones in a transaction, a large one in its own."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import defaultdict
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Mapping,
+    Sequence,
+    Set,
+)
+from contextlib import AsyncExitStack, aclosing
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, TypeVar
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from memctl.engines.sql.database import Contended, Database, RejectedValue
+from memctl.engines.sql.locks import (
+    STRANGERS,
+    UNOWNED,
+    MessageRow,
+    lock_messages,
+    lock_rows,
+    lock_selected,
+    lock_session_content,
+    lock_sessions,
+    remove_empty,
+    row_pages,
+    session_owners,
+)
+from memctl.errors import Failure
+from memctl.model import Change, Edit, MemoryKey, StoredMessage, WriteResult
+from memctl.storekit.edits import LargeEdit, batch_edits
+from memctl.stores.agentscope1.sql.dialect import MAX_PUSHED_VALUES
+from memctl.stores.agentscope1.sql.positions import InsertRun, PositionAllocator, Shift
+from memctl.stores.agentscope1.sql.write import Rows, name_failure, of_shape
+
+T = TypeVar("T")
+
+BATCH_CHANGES = 10_000
+"""A memory with more is large: so much of it is done at once."""
+
+PAUSES = (0.01, 0.03, 0.1, *[0.5] * 100)
+"""Seconds between attempts while others hold a memory: InnoDB too waits for 50 seconds."""
+
+NO_MARKS: frozenset[str] = frozenset()
+
+_GUEST = "guest"
+"""The note that a user had a row, whoever the session belongs to."""
+
+_KEPT_SHIFTS = 1000
+"""More shifts of a memory are too much to keep."""
+
+
+class EditConflict(Exception):
+    """Memories that differ from what their edits say: the transaction ends, others go on."""
+
+    def __init__(self, failures: dict[MemoryKey, Failure]) -> None:
+        super().__init__(f"{len(failures)} memories differ")
+        self.failures = failures
+
+
+class SqlEditor:
+    """One ``edit`` of a store."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._foreign: set[str] = set()
+        """The sessions with messages whose row ids have another form, as far as was looked."""
+        self._looked: Set[str] | None = frozenset()
+        """The sessions that were looked through for these; None for all."""
+
+    async def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
+        """Change memories; see ``Store.edit``."""
+        async with AsyncExitStack() as stack:
+            connection: AsyncConnection | None = None
+            together = self._database.batch_changes
+            batches = batch_edits(edits, large=BATCH_CHANGES, together=together, most=together)
+            async for batch in await stack.enter_async_context(aclosing(batches)):
+                if connection is None:
+                    connection = await stack.enter_async_context(self._database.connect())
+                edited = [batch.edit] if isinstance(batch, LargeEdit) else batch
+                await self._find_foreign(connection, {_key(one).session for one in edited})
+                if isinstance(batch, LargeEdit):
+                    yield await self._edit_large(connection, batch)
+                else:
+                    for result in await self._edit_small(connection, batch):
+                        yield result
+                del batch  # the next one needs its room
+
+    async def _find_foreign(self, connection: AsyncConnection, sessions: set[str]) -> None:
+        """Look for row ids of another form in sessions; in all once these are not the first."""
+        if self._looked is None or sessions <= self._looked:
+            return
+        dialect = self._database.dialect
+        sql = (
+            f"SELECT DISTINCT m.session_id FROM {dialect.source()} "
+            f"WHERE {dialect.is_foreign_id()} = 1"
+        )
+        few = not self._looked and len(sessions) <= MAX_PUSHED_VALUES
+        if few:
+            sql += " AND m.session_id IN :sessions"
+        values = {"sessions": sorted(sessions)} if few else {}
+        async with self._database.read_transaction(connection):
+            rows = await self._database.fetch_all(connection, sql, values)
+        self._foreign |= {row[0] for row in rows}
+        self._looked = sessions if few else None
+
+    async def _edit_small(
+        self, connection: AsyncConnection, batch: list[Edit]
+    ) -> list[WriteResult]:
+        """Change small memories together, without those that cannot be changed."""
+        failures = {key: failure for key in map(_key, batch) if (failure := self._failure(key))}
+        good = [edit for edit in batch if _key(edit) not in failures]
+        try:
+            done = await self._commit_small(connection, good) if good else []
+        except EditConflict as conflict:
+            failures |= conflict.failures
+            done = await self._edit_small(
+                connection, [edit for edit in good if _key(edit) not in failures]
+            )
+        except (RejectedValue, Contended) as error:
+            if len(good) > 1:  # It is one of them, and the database does not tell which.
+                half = len(good) // 2
+                done = await self._edit_small(connection, good[:half])
+                done += await self._edit_small(connection, good[half:])
+            else:
+                failures[_key(good[0])] = error.failure
+                done = []
+        return [*(WriteResult(key, failure=failure) for key, failure in failures.items()), *done]
+
+    def _failure(self, key: MemoryKey) -> Failure | None:
+        """Return why the memory cannot be changed: its name, or that it is damaged."""
+        return name_failure(key) or self._database.damaged.get(key)
+
+    async def _commit_small(
+        self, connection: AsyncConnection, batch: list[Edit]
+    ) -> list[WriteResult]:
+        if len(batch) == 1:
+            return await retry_while_locked(lambda: self._try_small(connection, batch))
+        return await self._try_small(connection, batch)
+
+    async def _try_small(self, connection: AsyncConnection, batch: list[Edit]) -> list[WriteResult]:
+        async with self._database.transaction(connection):
+            transaction = EditTransaction(self._database, connection, self._foreign)
+            for some in _split_by_session(batch):
+                undone = [(_key(edit), edit.before) for edit in some]
+                await transaction.apply(some)
+                for key, before in undone:
+                    await transaction.shift_back(key, before)
+            transaction.finish()
+            for edit in batch:
+                await transaction.remove_made(_key(edit), edit.before)
+        return [
+            WriteResult(_key(edit), *_count(edit.changes), before=transaction.before(_key(edit)))
+            for edit in batch
+        ]
+
+    async def _edit_large(self, connection: AsyncConnection, large: LargeEdit) -> WriteResult:
+        key = _key(large.edit)
+        failure = self._failure(key)
+        if not failure:
+            try:
+                return await self._commit_large(connection, large)
+            except EditConflict as conflict:
+                failure = conflict.failures[key]
+            except (RejectedValue, Contended) as error:
+                failure = error.failure
+        async for _ in large.pieces:
+            pass
+        return WriteResult(key, failure=failure)
+
+    async def _commit_large(self, connection: AsyncConnection, large: LargeEdit) -> WriteResult:
+        written = deleted = 0
+        key = _key(large.edit)
+        transaction = EditTransaction(self._database, connection, self._foreign)
+        async with await retry_while_locked(lambda: self._begin(transaction, key)):
+            async for changes in large.pieces:
+                added, removed = _count(changes)
+                written += added
+                deleted += removed
+                edits = [replace(large.edit, changes=changes)]
+                del changes  # a huge message must be gone before the next step
+                await transaction.apply(edits)
+            transaction.finish()
+            await transaction.shift_back(key, large.edit.before)
+            await transaction.remove_made(key, large.edit.before)
+        return WriteResult(key, written, deleted, before=transaction.before(key))
+
+    async def _begin(self, transaction: EditTransaction, key: MemoryKey) -> AsyncExitStack:
+        """Begin with all of a memory locked: once its pieces are taken, it cannot begin again."""
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(self._database.transaction(transaction.connection))
+            await transaction.lock_session(key.session)
+            return stack.pop_all()
+
+
+async def retry_while_locked(attempt: Callable[[], Awaitable[T]]) -> T:
+    """Retry while others hold what is to be changed, and let them go on in between.
+
+    Raises:
+        Contended: they hold it all the time.
+    """
+    for pause in PAUSES:
+        try:
+            return await attempt()
+        except Contended:
+            await asyncio.sleep(pause)
+    return await attempt()
+
+
+def _key(edit: Edit) -> MemoryKey:
+    return edit.memory.key
+
+
+def _count(changes: list[Change]) -> tuple[int, int]:
+    """Return how many messages are written, and how many deleted."""
+    deleted = sum([change.new is None for change in changes])
+    return len(changes) - deleted, deleted
+
+
+def _split_by_session(batch: list[Edit]) -> list[list[Edit]]:
+    """Return the edits in lists within which no two share a session.
+
+    Shifts of a session are undone in reverse, before others put messages in where they were.
+    """
+    shifted = [edit for edit in batch if '"shifts"' in edit.before]
+    others = [edit for edit in batch if '"shifts"' not in edit.before]
+    lists: list[list[Edit]] = []
+    times: dict[str, int] = {}
+    for edit in [*reversed(shifted), *others]:
+        session = _key(edit).session
+        number = times.get(session, 0)
+        times[session] = number + 1
+        if number == len(lists):
+            lists.append([])
+        lists[number].append(edit)
+    return lists
+
+
+# One transaction
+
+
+class EditTransaction:
+    """One transaction that changes memories, piece by piece: look, compare, delete, mark, insert.
+
+    The rows of messages and marks are locked before they are compared with what the edit says.  An
+    agent that adds a mark needs a lock on the message's row, by the foreign key, and one that
+    removes a mark needs one on the mark's: so what was seen is true until the end.  No mark can
+    come once the messages are locked, so theirs are looked at after them.
+
+    What others hold is not waited for, or two could wait for each other, and the database would
+    have one of them give way: mostly the agent, which has done less.
+    """
+
+    def __init__(
+        self, database: Database, connection: AsyncConnection, foreign: Set[str] = frozenset()
+    ) -> None:
+        """``foreign`` are sessions in which row ids of the usual form do not tell all messages."""
+        self.connection = connection
+        self._foreign = foreign
+        self._database = database
+        self._no_wait = database.dialect.no_wait
+        self._scans: dict[MemoryKey, SessionScan] = {}
+        self._last: dict[MemoryKey, tuple[str | None, int]] = {}
+        """The message that the last insertion follows, and the index of its last message."""
+        self._made: dict[MemoryKey, str] = {}
+        """The rows that did not exist before, by memory."""
+        self._guests: set[MemoryKey] = set()
+        """The memories of which an undo has deleted the row of the user."""
+        self._unowned: set[MemoryKey] = set()
+        """The memories with messages whose session has no row."""
+        self._shifts: dict[MemoryKey, list[list[Shift]]] = {}
+        """The shifts of other rows that made room, step by step."""
+        self._back: dict[MemoryKey, list[list[Shift]]] = {}
+        """The same of those that were shifted back."""
+        self._waiting: dict[str, tuple[MemoryKey, StoredMessage]] = {}
+        """Messages that replace others, by the rows that must be deleted first."""
+
+    async def lock_session(self, session: str) -> None:
+        """Lock all that is in a session, before its memory is changed in many steps.
+
+        Raises:
+            Contended: others hold some of it.
+        """
+        if not self._database.dialect.row_lock:
+            return
+        await lock_session_content(self._database, self.connection, session, self._lock)
+        # Others hold at most what came since, and that they may finish.
+        self._no_wait = ""
+
+    async def apply(self, edits: list[Edit]) -> None:
+        """Apply the edits; of memories that share a session, only one may have insertions.
+
+        Empties the list, so that nothing but its caller holds a huge message when it is inserted.
+
+        Raises:
+            EditConflict: something differs, and the transaction must be rolled back.
+            Contended: others hold some of it, and it must be rolled back too.
+        """
+        for edit in edits:
+            await self._shift_again(_key(edit), edit.before)
+        edits[:] = map(_among_shifted, edits)
+        stored = await self._find(edits)
+        resolved = _resolve_all(edits, stored)
+        edits.clear()
+        await self._delete(resolved)
+        await self._mark(resolved.values())
+        rows, shifts = await self._allocate(resolved, stored)
+        del resolved
+        await shift_rows(self._database, self.connection, shifts, self._lock)
+        await rows.insert(self._database, self.connection)
+
+    def before(self, key: MemoryKey) -> str:
+        """Return what the reverse of the changes would not restore; see ``WriteResult.before``."""
+        found = of_shape(self._made.get(key, ""))
+        if key in self._unowned:
+            found[UNOWNED] = None
+        if key in self._guests:
+            found[_GUEST] = None
+        for name, shifts in (("shifts", self._shifts), ("back", self._back)):
+            steps = shifts.get(key, [])
+            if 0 < sum(map(len, steps)) <= _KEPT_SHIFTS:
+                found[name] = steps
+        return json.dumps(found) if found else ""
+
+    async def shift_back(self, key: MemoryKey, before: str) -> None:
+        """Shift rows back to where they were before the changes of a memory, which are undone."""
+        for step in reversed(_steps(of_shape(before).get("shifts"))):
+            await self._shift_back(key, step)
+
+    async def remove_made(self, key: MemoryKey, before: str) -> None:
+        """Delete what was not there before changes that are undone, if nothing is left in it."""
+        noted = of_shape(before)
+        if not noted:
+            return
+        removed = await remove_empty(self._database, self.connection, key, noted)
+        if "user" in removed:
+            self._guests.add(key)
+
+    async def _shift_back(self, key: MemoryKey, step: list[Shift]) -> None:
+        """Undo a step of shifts, unless another row stands in the room that it made."""
+        dialect = self._database.dialect
+        sql = (
+            f"SELECT 1 FROM message m WHERE m.session_id IN :sessions "
+            f"AND {dialect.index} >= :low AND {dialect.index} < :high LIMIT 1"
+        )
+        passed = 0
+        for shift in step:
+            room = {"low": shift.low + passed, "high": shift.low + shift.by}
+            values = {"sessions": [key.session], **room}
+            if await self._database.fetch_all(self.connection, sql, values):
+                return
+            passed = shift.by
+        back = [(key.session, Shift(one.low + one.by, -one.by)) for one in step]
+        await shift_rows(self._database, self.connection, back, self._lock)
+        self._back.setdefault(key, []).insert(0, step)
+
+    async def _shift_again(self, key: MemoryKey, before: str) -> None:
+        """Make the room again that was there before the undo which is undone."""
+        if key in self._shifts or '"back"' not in before:
+            return
+        self._shifts[key] = _steps(of_shape(before).get("back"))
+        for step in self._shifts[key]:
+            shifts = [(key.session, shift) for shift in step]
+            await shift_rows(self._database, self.connection, shifts, self._lock)
+
+    def finish(self) -> None:
+        """Check that nothing is left to be done.
+
+        Raises:
+            EditConflict: a message that was to be inserted exists.
+        """
+        if self._waiting:
+            raise EditConflict(
+                {
+                    key: Failure("changed", f"the message {message.id!r} already exists")
+                    for key, message in self._waiting.values()
+                }
+            )
+
+    @property
+    def _lock(self) -> str:
+        return f"{self._database.dialect.row_lock} {self._no_wait}".strip()
+
+    # Look
+
+    async def _find(self, edits: Sequence[Edit]) -> dict[MemoryKey, dict[str, StoredRow]]:
+        """Return the messages that the changes name, by id, as far as they exist."""
+        growing = {_key(edit) for edit in edits if any(one.old is None for one in edit.changes)}
+        # With a row its session would have an owner, to whom more of its messages might belong.
+        unowned = {_key(edit) for edit in edits if UNOWNED in of_shape(edit.before)}
+        guests = {_key(edit).user for edit in edits if _GUEST in of_shape(edit.before)}
+        owners = session_owners(edit.memory for edit in edits)
+        await self._lock_sessions(growing - unowned, guests, owners)
+        wanted = {_key(edit): _ids(edit.changes) for edit in edits}
+        row_ids = [_prefix(key) + id for key in wanted for id in wanted[key]]
+        rows = await self._lock_messages(row_ids)
+        # The rows of each message: more than one where they share its id.
+        named: dict[MessageName, list[str]] = {}
+        missing: set[MessageName] = set()
+        for key, ids in wanted.items():
+            prefix = _prefix(key)
+            for id in ids:
+                row = rows.get(prefix + id)
+                if row and (row.session, row.user) == (key.session, key.user):
+                    named[MessageName(key, id)] = [prefix + id]
+                    if key.session not in self._foreign:
+                        continue
+                missing.add(MessageName(key, id))
+        others = await self._scan(missing, growing)
+        for name, foreign in others.items():
+            named[name] = named.get(name, []) + foreign
+        rows |= await self._lock_messages([row_id for some in others.values() for row_id in some])
+        marks = await self._marks(list(rows) if others else row_ids)
+        found: dict[MemoryKey, dict[str, StoredRow]] = {key: {} for key in wanted}
+        for (key, id), found_ids in named.items():
+            # Those that are not there were deleted since the scan.
+            if present := [row_id for row_id in found_ids if row_id in rows]:
+                first, *more = present
+                row = rows[first]
+                twins = tuple((rows[row_id].position, row_id) for row_id in more)
+                found[key][id] = StoredRow(first, row.position, marks.get(first, NO_MARKS), twins)
+                if not row.owned:
+                    self._unowned.add(key)
+        return found
+
+    async def _lock_sessions(
+        self, keys: set[MemoryKey], guests: set[str], owners: Mapping[str, str]
+    ) -> None:
+        """Lock sessions before messages are inserted; most that are created are empty.
+
+        ``guests`` are users who get a row although their sessions belong to others, to ``owners``.
+        """
+        new = sorted(keys - self._scans.keys())
+        if new:
+            locked = await lock_sessions(
+                *(self._database, self.connection, new, self._lock),
+                owners_only=True,
+                guests=guests,
+                given=owners,
+            )
+            unowned = [key for key in new if key.session in locked.unowned]
+            if strangers := [key for key in unowned if self._database.has_strangers(key.session)]:
+                raise EditConflict(dict.fromkeys(strangers, STRANGERS))
+            self._scans |= {key: SessionScan() for key in new if key.session not in locked.known}
+            self._made |= {key: before for key in new if (before := locked.before(key))}
+
+    async def _lock_messages(self, row_ids: list[str]) -> dict[str, MessageRow]:
+        if not row_ids:
+            return {}
+        return await lock_messages(self._database, self.connection, row_ids, self._lock)
+
+    async def _scan(
+        self, missing: set[MessageName], growing: set[MemoryKey]
+    ) -> dict[MessageName, list[str]]:
+        """Return the row ids of another form than the usual one that messages have.
+
+        Scans the memories that lack something, and those that messages are inserted into.
+        """
+        keys = {name.key for name in missing} | growing
+        known = {key for key, scan in self._scans.items() if not scan.has_other_ids}
+        if keys <= known:
+            return {}
+        scans, others = await scan_sessions(self._database, self.connection, keys - known, missing)
+        self._scans |= scans
+        return others
+
+    async def _marks(self, row_ids: list[str]) -> dict[str, frozenset[str]]:
+        if not row_ids:
+            return {}
+        found = self._database.dialect.keyed_rows("message_mark", "msg_id")
+        sql = f"SELECT t.msg_id, t.mark FROM {found} {self._lock}"
+        marks: dict[str, frozenset[str]] = {}
+        shared: dict[str, frozenset[str]] = {}
+        for row_id, mark in await self._database.for_rows(self.connection, sql, row_ids):
+            one = shared.setdefault(mark, frozenset((mark,)))
+            marks[row_id] = marks[row_id] | one if row_id in marks else one
+        return marks
+
+    # Change
+
+    async def _delete(self, resolved: Mapping[MemoryKey, ResolvedChanges]) -> None:
+        deleted = [row_id for one in resolved.values() for row_id in one.deleted]
+        unmarked = deleted + [row_id for one in resolved.values() for row_id in one.unmarked]
+        for table, column, row_ids in (
+            ("message_mark", "msg_id", unmarked),
+            ("message", "id", deleted),
+        ):
+            if row_ids:
+                sql = self._database.dialect.delete_keyed(table, column)
+                await self._database.for_rows(self.connection, sql, row_ids)
+        for key, one in resolved.items():
+            if one.freed and key in self._scans:
+                self._scans[key].positions.remove(one.freed)
+
+    async def _mark(self, resolved: Iterable[ResolvedChanges]) -> None:
+        marks = [pair for one in resolved for pair in one.marks]
+        if marks:
+            columns = ["msg_id", "mark"]
+            await self._database.insert(self.connection, "message_mark", columns, marks)
+
+    async def _allocate(
+        self,
+        resolved: Mapping[MemoryKey, ResolvedChanges],
+        stored: Mapping[MemoryKey, Mapping[str, StoredRow]],
+    ) -> tuple[Rows, list[tuple[str, Shift]]]:
+        """Return rows for the inserted messages, and the shifts that make room for them."""
+        rows = Rows()
+        shifts: list[tuple[str, Shift]] = []
+        for key, one in resolved.items():
+            messages = self._unblocked(one.deleted)
+            if one.insertions:
+                parts = one.in_order(stored[key], self._last.get(key))
+                runs = [part.run for part in parts]
+                shifted: list[Shift] = []
+                if await self._fits(key, parts, stored[key]):
+                    allocated = [[index or 0 for index in run.wanted] for run in runs]
+                else:
+                    allocated, shifted = self._insert(key, runs)
+                shifts += [(key.session, shift) for shift in shifted]
+                if shifted:
+                    self._shifts.setdefault(key, []).append(shifted)
+                self._last[key] = (parts[-1].after, allocated[-1][-1])
+                for part, indexes in zip(parts, allocated, strict=True):
+                    for message, index in zip(part.messages, indexes, strict=True):
+                        placed = message._replace(position=index)
+                        if message.id in one.blocked:
+                            self._waiting[one.blocked[message.id]] = (key, placed)
+                        else:
+                            messages.append(placed)
+            for message in messages:
+                rows.add(key, [message], -1 if message.position is None else message.position - 1)
+        return rows, shifts
+
+    def _insert(
+        self, key: MemoryKey, runs: Sequence[InsertRun]
+    ) -> tuple[list[list[int]], list[Shift]]:
+        try:
+            return self._scans[key].positions.insert(runs)
+        except OverflowError:
+            text = "no index is left above the highest in the session"
+            raise EditConflict({key: Failure("refused", text)}) from None
+
+    async def _fits(
+        self, key: MemoryKey, parts: Sequence[Insertion], stored: Mapping[str, StoredRow]
+    ) -> bool:
+        """Return whether the messages stand in their places at the indexes that they had.
+
+        Of rows with one index the row id decides, as for ``Dialect.select_ordered``.
+        """
+        if any(part.run.low is not None or None in part.run.wanted for part in parts):
+            return False
+        positions = self._scans[key].positions
+        wanted = [index for part in parts for index in part.run.wanted if index is not None]
+        rows = [stored[part.after] for part in parts if part.after is not None]
+        shared = positions.shared(wanted, 1) | positions.shared([row.position for row in rows], 2)
+        ties = await self._ties(key, sorted(shared)) if shared else {}
+        named = bool(shared) or len(set(wanted)) < len(wanted)
+        for part in parts:
+            places = [
+                (index or 0, self._row_id(key, one) if named else b"")
+                for index, one in zip(part.run.wanted, part.messages, strict=True)
+            ]
+            if part.after is None:
+                fits = positions.follows(None, places, ties)
+            else:
+                row = stored[part.after]
+                fits = any(
+                    positions.follows((at, row_id.encode() if named else b""), places, ties)
+                    for at, row_id in ((row.position, row.row_id), *row.twins)
+                )
+            if not fits:
+                return False
+        return True
+
+    @staticmethod
+    def _row_id(key: MemoryKey, message: StoredMessage) -> bytes:
+        row: str = of_shape(message.shape).get("row", _prefix(key) + message.id)
+        return row.encode()
+
+    async def _ties(self, key: MemoryKey, indexes: list[int]) -> dict[int, list[bytes]]:
+        """Return the row ids of the memory at these indexes."""
+        dialect = self._database.dialect
+        found: dict[int, list[bytes]] = {}
+        sql = (
+            f"SELECT {dialect.index}, m.id, {dialect.user} FROM {dialect.source()} "
+            f"WHERE m.session_id IN :sessions AND {dialect.index} IN :indexes"
+        )
+        for start in range(0, len(indexes), 1000):
+            values = {"sessions": [key.session], "indexes": indexes[start : start + 1000]}
+            for index, row_id, user in await self.connection.execute(*dialect.bind(sql, values)):
+                if user == key.user:
+                    found.setdefault(index, []).append(row_id.encode())
+        return found
+
+    def _unblocked(self, deleted: list[str]) -> list[StoredMessage]:
+        """Return the messages that waited for these rows to be deleted."""
+        return [self._waiting.pop(row_id)[1] for row_id in deleted if row_id in self._waiting]
+
+
+def _steps(noted: Any) -> list[list[Shift]]:
+    """Return the shifts of ``EditTransaction.before``."""
+    return [[Shift(*one) for one in step] for step in noted or ()]
+
+
+def _among_shifted(edit: Edit) -> Edit:
+    """Return an edit that puts messages in at the positions to which theirs have been shifted.
+
+    They are shifted back with the others, when the changes are undone.
+    """
+    steps = _steps(of_shape(edit.before).get("shifts")) if '"shifts"' in edit.before else []
+    if not steps:
+        return edit
+    changes = [
+        one
+        if one.position is None or one.old is not None
+        else one._replace(position=_shifted_index(one.position, steps))
+        for one in edit.changes
+    ]
+    return replace(edit, changes=changes)
+
+
+def _shifted_index(index: int, steps: Sequence[Sequence[Shift]]) -> int:
+    """Return where a row at an index is after steps of shifts; see ``Shift``."""
+    for step in steps:
+        index += max([shift.by for shift in step if shift.low <= index], default=0)
+    return index
+
+
+def _prefix(key: MemoryKey) -> str:
+    """Return how the row ids of a memory begin, as AgentScope's ``_make_message_id`` has it."""
+    return f"{key.user}-{key.session}-"
+
+
+def _ids(changes: Sequence[Change]) -> dict[str, None]:
+    """Return the messages that must be looked at, each once."""
+    ids = dict.fromkeys([change.id for change in changes])
+    after = [one.after for one in changes if one.after is not None and one.old is None]
+    return ids | dict.fromkeys(after)
+
+
+# Changes compared with what is stored; no I/O
+
+
+class StoredRow(NamedTuple):
+    """A message that exists."""
+
+    row_id: str
+    position: int
+    marks: frozenset[str]
+    twins: tuple[tuple[int, str], ...] = ()
+    """The positions and ids of the other rows that have its message id."""
+
+
+class Insertion(NamedTuple):
+    """Messages to be inserted after one other; ``run`` is where."""
+
+    after: str | None
+    run: InsertRun
+    messages: list[StoredMessage]
+
+
+@dataclass
+class ResolvedChanges:
+    """The changes of one memory as work on its rows."""
+
+    deleted: list[str] = field(default_factory=list)
+    freed: set[int] = field(default_factory=set)
+    """The positions of the deleted rows."""
+    unmarked: list[str] = field(default_factory=list)
+    """Rows that lose a mark: all of theirs are deleted, and those that stay are inserted again."""
+    marks: list[tuple[str, str]] = field(default_factory=list)
+    insertions: dict[str | None, list[Change]] = field(default_factory=dict)
+    """Messages to be inserted, by the message that they follow."""
+    blocked: dict[str, str] = field(default_factory=dict)
+    """Messages to be inserted that exist, with their rows: those must be deleted first."""
+
+    def in_order(
+        self, stored: Mapping[str, StoredRow], last: tuple[str | None, int] | None
+    ) -> list[Insertion]:
+        """Return the insertions in the order of their places.
+
+        ``last`` is the message that the insertion before these follows, and its last index.
+        """
+        found = []
+        for after, changes in self.insertions.items():
+            at = None if after is None else stored[after].position
+            low = last[1] if last and last[0] == after else None
+            run = InsertRun(at, low, [change.position for change in changes])
+            messages = [
+                StoredMessage(one.id, one.message, one.new or (), None, one.shape)
+                for one in changes
+            ]
+            found.append(Insertion(after, run, messages))
+        return sorted(found, key=lambda one: (one.run.after is not None, one.run.after or 0))
+
+
+def resolve_changes(
+    changes: Sequence[Change], stored: Mapping[str, StoredRow]
+) -> ResolvedChanges | Failure:
+    """Compare changes of one memory with its messages, by id; return what to do with the rows."""
+    resolved = ResolvedChanges()
+    done: set[str] = set()
+    for change in changes:
+        if change.old is None:
+            resolved.insertions.setdefault(change.after, []).append(change)
+            continue
+        row = stored.get(change.id)
+        if row is None or change.id in done:
+            return Failure("changed", f"the message {change.id!r} no longer exists")
+        if row.marks != set(change.old):
+            return Failure("changed", f"the marks of the message {change.id!r} differ")
+        if row.twins or of_shape(change.was).get("row", row.row_id) != row.row_id:
+            return Failure("repeated-id", f"two messages have the id {change.id!r}")
+        done.add(change.id)
+        if change.new is None:
+            resolved.deleted.append(row.row_id)
+            resolved.freed.add(row.position)
+        else:
+            _resolve_marks(resolved, row, change.new)
+    return _check_insertions(resolved, stored) or resolved
+
+
+def _resolve_marks(resolved: ResolvedChanges, row: StoredRow, new: tuple[str, ...]) -> None:
+    wanted = dict.fromkeys(new)
+    if row.marks <= wanted.keys():
+        added = [mark for mark in wanted if mark not in row.marks]
+    else:
+        resolved.unmarked.append(row.row_id)
+        added = list(wanted)
+    resolved.marks += [(row.row_id, mark) for mark in added]
+
+
+def _check_insertions(resolved: ResolvedChanges, stored: Mapping[str, StoredRow]) -> Failure | None:
+    """Return why the messages cannot be inserted; note those that wait for a deletion."""
+    deleted = set(resolved.deleted)
+    ids: set[str] = set()
+    for after, changes in resolved.insertions.items():
+        if after is not None and (after not in stored or stored[after].row_id in deleted):
+            return Failure("changed", f"there is no message {after!r} to insert others after")
+        for change in changes:
+            if change.id in ids:
+                return Failure("changed", f"the message {change.id!r} would be inserted twice")
+            ids.add(change.id)
+            row = stored.get(change.id)
+            if row and row.row_id not in deleted:
+                resolved.blocked[change.id] = row.row_id
+    return None
+
+
+def _resolve_all(
+    edits: Sequence[Edit], stored: Mapping[MemoryKey, Mapping[str, StoredRow]]
+) -> dict[MemoryKey, ResolvedChanges]:
+    """Resolve the edits of all memories.
+
+    Raises:
+        EditConflict: some of them differ.
+    """
+    resolved: dict[MemoryKey, ResolvedChanges] = {}
+    failures: dict[MemoryKey, Failure] = {}
+    for edit in edits:
+        key = _key(edit)
+        found = resolve_changes(edit.changes, stored[key])
+        if isinstance(found, Failure):
+            failures[key] = found
+        else:
+            resolved[key] = found
+    if failures:
+        raise EditConflict(failures)
+    return resolved
+
+
+# Sessions, which have no index: they are found by reading through the table
+
+
+class MessageName(NamedTuple):
+    """A message by its memory and id."""
+
+    key: MemoryKey
+    id: str
+
+
+@dataclass
+class SessionScan:
+    """The positions in the session of a memory, and whether it has row ids of another form."""
+
+    positions: PositionAllocator = field(default_factory=PositionAllocator)
+    has_other_ids: bool = False
+
+
+async def scan_sessions(
+    database: Database,
+    connection: AsyncConnection,
+    keys: Set[MemoryKey],
+    missing: Set[MessageName],
+) -> tuple[dict[MemoryKey, SessionScan], dict[MessageName, list[str]]]:
+    """Scan the sessions of memories in one pass; return foreign row ids of missing messages too.
+
+    Reads every row of the sessions.  The id of a message is what ``SqlReader`` takes it for.
+    """
+    dialect = database.dialect
+    scans = {key: SessionScan() for key in keys}
+    others: dict[MessageName, list[str]] = defaultdict(list)
+    by_session = defaultdict(list)
+    for key in keys:
+        by_session[key.session].append(key)
+    sql = (
+        f"SELECT m.session_id, {dialect.user}, {dialect.index}, "
+        f"CASE WHEN {dialect.is_plain_id()} THEN NULL ELSE m.id END, "
+        f"CASE WHEN {dialect.is_plain_id()} THEN NULL ELSE {dialect.field('id')} END "
+        f"FROM {dialect.source()} WHERE m.session_id IN :sessions"
+    )
+    rows = database.rows(connection, sql, {"sessions": sorted(by_session)})
+    async with aclosing(rows) as partitions:
+        async for some in partitions:
+            for session, user, index, row_id, id in some:
+                for key in by_session.get(session, ()):
+                    own = key.user == user
+                    positions = scans[key].positions
+                    if type(index) is int:  # SQLite takes anything, in a damaged memory
+                        (positions.own if own else positions.others).append(index)
+                    # Not a text, it belongs to a damaged row.
+                    if own and isinstance(row_id, str) and not row_id.startswith(_prefix(key)):
+                        scans[key].has_other_ids = True
+                        name = MessageName(key, id or row_id)
+                        if name in missing:
+                            others[name].append(row_id)
+    for scan in scans.values():
+        scan.positions.sort()
+    return scans, others
+
+
+async def shift_rows(
+    database: Database,
+    connection: AsyncConnection,
+    shifts: Sequence[tuple[str, Shift]],
+    lock: str,
+) -> None:
+    """Shift rows of locked sessions up, to make room for others, in one pass over the table.
+
+    ``lock`` is the SQL that locks the rows, empty where none are.
+    """
+    if not shifts:
+        return
+    dialect = database.dialect
+    name = dialect.index_column
+    await connection.exec_driver_sql(
+        "CREATE TEMPORARY TABLE IF NOT EXISTS memctl_shifts "
+        f"{dialect.shifts_key} {dialect.temporary_end} "
+        f"AS SELECT session_id, {name} AS low, {name} AS distance FROM message WHERE 1 = 0"
+    )
+    if not dialect.shifts_key:
+        await connection.exec_driver_sql(
+            "CREATE INDEX IF NOT EXISTS memctl_shifts_low ON memctl_shifts (session_id, low)"
+        )
+    rows = [(session, one.low, one.by) for session, one in shifts]
+    await database.insert(connection, "memctl_shifts", ["session_id", "low", "distance"], rows)
+    condition = f"m.session_id IN :sessions AND {dialect.index} >= :low AND {dialect.sound}"
+    values = {
+        "sessions": sorted({session for session, _ in shifts}),
+        "low": min(one.low for _, one in shifts),
+    }
+    if dialect.locks_scanned_rows:
+        change = f"UPDATE {dialect.keyed_rows('message', 'id')} SET {_shifted('t', name)}"
+        async for row_ids in row_pages(database, connection, condition, values):
+            await lock_rows(database, connection, row_ids, lock)
+            await database.for_rows(connection, change, row_ids)
+    else:
+        if lock:
+            selected = f"SELECT 1 FROM message m WHERE {condition}"
+            await lock_selected(database, connection, selected, values, lock)
+        change = f"UPDATE message AS m SET {_shifted('m', name)} WHERE {condition}"
+        await connection.execute(*dialect.bind(change, values))
+    await connection.exec_driver_sql("DELETE FROM memctl_shifts")
+
+
+def _shifted(row: str, name: str) -> str:
+    distance = (
+        f"SELECT v.distance FROM memctl_shifts v WHERE v.session_id = {row}.session_id "
+        f"AND v.low <= {row}.{name} ORDER BY v.low DESC LIMIT 1"
+    )
+    # PostgreSQL wants the column that is set without its table.
+    return f"{name} = {row}.{name} + COALESCE(({distance}), 0)"

@@ -1,0 +1,122 @@
+"""Erasing memories from AgentScope 1.x's tables: rows of messages, marks, sessions and users."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from dataclasses import replace
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from memctl.engines.sql.database import Contended, Database, Extent, RejectedValue
+from memctl.engines.sql.locks import lock_rows, lock_session_content, remove_empty
+from memctl.model import MemoryKey, WriteResult
+from memctl.selection import Selection
+from memctl.stores.agentscope1.sql.edit import retry_while_locked
+from memctl.stores.agentscope1.sql.write import delete_messages
+
+
+class SqlEraser:
+    """One ``erase`` of a store, and the names that it looks for."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._dialect = database.dialect
+
+    async def names(self, where: Selection) -> AsyncGenerator[MemoryKey]:
+        """Yield the names in the tables; see ``Store.names``."""
+        async with self._database.snapshot(find_huge=False) as connection:
+            for key in await self._names(connection):
+                if where.has_key(key):
+                    yield key
+
+    async def _names(self, connection: AsyncConnection) -> list[MemoryKey]:
+        database = self._database
+        keys = dict.fromkeys(await database.extents(connection, {}))
+        async with aclosing(database.sessions(connection)) as sessions:
+            keys |= dict.fromkeys([key async for key in sessions])
+        keys |= dict.fromkeys(database.damaged)
+        with_memory = {key.user for key in keys}
+        rows = await database.fetch_all(connection, "SELECT id FROM users", {})
+        alone = [user for (user,) in rows if isinstance(user, str) and user not in with_memory]
+        return [*keys, *(MemoryKey(user, "") for user in alone)]
+
+    async def erase(self, where: Selection) -> AsyncGenerator[WriteResult]:
+        """Erase memories; see ``Store.erase``."""
+        keys = [key async for key in self.names(where)]
+        if not keys:
+            return
+        async with self._database.connect() as connection:
+            await self._database.prepare_erasing(connection)
+            left: set[str] = set()
+            for key in keys:
+                result = await self._erase(connection, key)
+                left |= {key.user} if result.failure else set()
+                yield result
+            if where.sessions:
+                async with aclosing(self.names(replace(where, sessions=frozenset()))) as names:
+                    left |= {key.user async for key in names if key.session}
+            gone = {key.user for key in keys} - left
+            await retry_while_locked(lambda: self._remove_users(connection, gone))
+            await self._database.finish_erasing(connection)
+
+    async def _erase(self, connection: AsyncConnection, key: MemoryKey) -> WriteResult:
+        if failure := self._database.damaged.get(key):
+            return WriteResult(key, failure=failure)
+        try:
+            deleted = await retry_while_locked(lambda: self._delete(connection, key))
+        except (RejectedValue, Contended) as error:
+            return WriteResult(key, failure=error.failure)
+        return WriteResult(key, deleted=deleted)
+
+    async def _delete(self, connection: AsyncConnection, key: MemoryKey) -> int:
+        """Delete a memory and, if no other is in its session, that; return how many messages."""
+        database, dialect = self._database, self._dialect
+        lock = f"{dialect.row_lock} {dialect.no_wait}".strip()
+        async with database.transaction(connection):
+            if lock:
+                await lock_rows(database, connection, [key.session], lock, "session")
+                await lock_session_content(database, connection, key.session, lock)
+            in_session = {"sessions": [key.session]}
+            others = await database.extents(connection, in_session)
+            others = {one: extent for one, extent in others.items() if one.session == key.session}
+            mine = others.pop(key, Extent(0, 0))
+            if mine.messages:
+                await delete_messages(database, connection, [key])
+            if others:
+                await self._hand_over(connection, key, others)
+            else:
+                await self._run(connection, f"DELETE FROM session WHERE {self._own}", key)
+        return mine.messages
+
+    async def _hand_over(
+        self, connection: AsyncConnection, key: MemoryKey, others: Mapping[MemoryKey, Extent]
+    ) -> None:
+        """Give a session to one of the others with messages in it, if it is this user's."""
+        database = self._database
+        heir = min(one.user for one in others)
+        if not await self._run(connection, f"SELECT id FROM session WHERE {self._own}", key):
+            return
+        await database.insert_missing(connection, "users", ["id"], [(heir,)])
+        sql = f"UPDATE session SET user_id = :heir WHERE {self._own}"
+        await self._run(connection, sql, key, heir=heir)
+        if await database.extents(connection, {"sessions": [key.session]}) != others:
+            raise RejectedValue(f"others have messages in {key} that name no user", "refused")
+
+    @property
+    def _own(self) -> str:
+        """SQL for the row of a session that is this user's."""
+        exact = self._dialect.exact
+        return f"{exact('id')} = {exact(':session')} AND {exact('user_id')} = {exact(':user')}"
+
+    async def _run(self, connection: AsyncConnection, sql: str, key: MemoryKey, **more: str) -> int:
+        """Run a statement about a session; return how many rows it has found."""
+        values = {"session": key.session, "user": key.user, **more}
+        result = await connection.execute(*self._dialect.bind(sql, values))
+        return len(result.all()) if result.returns_rows else result.rowcount
+
+    async def _remove_users(self, connection: AsyncConnection, users: set[str]) -> None:
+        """Delete the rows of users who have no session."""
+        async with self._database.transaction(connection):
+            for user in sorted(users):
+                await remove_empty(self._database, connection, MemoryKey(user, ""), {"user": None})

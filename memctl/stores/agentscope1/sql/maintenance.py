@@ -1,0 +1,612 @@
+"""Checks and repairs of AgentScope's tables: one statement per kind of finding.
+
+Source: ``memory/_working_memory/_sqlalchemy_memory.py`` of agentscope 1.0.21.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from contextlib import aclosing, asynccontextmanager
+from functools import partial
+from operator import itemgetter
+from typing import Any
+
+from sqlalchemy import Connection, inspect, text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from memctl import jsonio
+from memctl.engines.sql.database import Database, shown_name
+from memctl.engines.sql.locks import lock_rows
+from memctl.errors import BadData, UsageError
+from memctl.model import Finding, MemoryKey
+from memctl.selection import Selection
+from memctl.store import Maintenance, Note, Record, Store
+from memctl.stores.agentscope1.sql.dialect import COLUMNS, Dialect
+from memctl.stores.agentscope1.sql.write import MAX_INDEX
+
+REPAIRS = frozenset(
+    {"damaged-row", "orphan-mark", "duplicate-index", "user-row-missing", "no-session-index"}
+)
+INDEX = "ix_message_session_id"
+"""The name that SQLAlchemy gives an index on that column."""
+
+EXAMPLES = 3
+_PAGE_ROWS = 1000
+_NOTED = "memctl_repair"
+"""The temporary table of what a repair changes."""
+
+
+class SqlMaintenance(Maintenance):
+    """Findings and repairs of AgentScope's tables.
+
+    What is to be changed is collected in a temporary table and noted from there, so that one
+    statement changes it, and nothing else, whatever its size.
+    """
+
+    def __init__(self, store: Store, database: Database) -> None:
+        super().__init__(store)
+        self._database = database
+        self._dialect = database.dialect
+        self._table = database.dialect.temporary(_NOTED)
+
+    async def check(self, where: Selection) -> AsyncGenerator[Finding]:
+        async with self._database.snapshot() as connection:
+            checks = _Checks(self._database, connection, where)
+            selected: list[Callable[[], AsyncGenerator[Finding]]] = [
+                checks.shared_sessions,
+                checks.duplicate_indexes,
+                checks.strange_row_ids,
+                checks.missing_sessions,
+                checks.missing_users,
+                checks.damaged_rows,
+            ]
+            if not where.named:  # what belongs to no memory
+                selected += [checks.orphan_marks, checks.missing_index]
+            for check in selected:
+                async with aclosing(check()) as found:
+                    async for finding in found:
+                        if finding.key is None or where.has_key(finding.key):
+                            yield finding
+
+    async def repair(self, code: str, where: Selection, note: Note) -> int:
+        match code:
+            case "damaged-row":
+                return await self._set_aside(where, note)
+            case "orphan-mark":
+                return 0 if where.named else await self._delete_orphan_marks(note)
+            case "duplicate-index":
+                return await self._renumber(where, note)
+            case "user-row-missing":
+                return await self._insert_users(where, note)
+            case "no-session-index":
+                return 0 if where.named else await self._create_index(note)
+        raise UsageError(f"{code} cannot be repaired in a database", f"known: {sorted(REPAIRS)}")
+
+    async def revert(
+        self,
+        records: AsyncGenerator[Record],
+        note: Note,  # noqa: ARG002 - repairs are not done again
+    ) -> int:
+        undone = 0
+        async with aclosing(records), self._database.connect() as connection:
+            async for record in records:
+                if record["code"] == "no-session-index":
+                    undone += await self._drop_index()
+                    continue
+                async with self._database.transaction(connection):
+                    undone += await self._revert(connection, record)
+        self._database.forget_soundness()  # damaged rows may be back
+        return undone
+
+    # Repairs
+
+    async def _set_aside(self, where: Selection, note: Note) -> int:
+        """Delete the damaged rows, each noted with the types and the values of its columns."""
+        count = 0
+        async with self._transaction() as connection:
+            checks = _Checks(self._database, connection, where)
+            if self._dialect.row_lock:
+                # Until the end no agent can add a mark, which would go unnoted.
+                async with aclosing(checks.damaged("message", where)) as pages:
+                    row_ids = [str(place) async for page in pages for _, place, _ in page]
+                if row_ids:
+                    await lock_rows(self._database, connection, row_ids, self._dialect.row_lock)
+            for table in COLUMNS:
+                places: list[Any] = []
+                async with aclosing(checks.damaged(table, where)) as pages:
+                    async for page in pages:
+                        rows = [[place, *cells] for _, place, cells in page]
+                        await note({"code": "damaged-row", "table": table, "rows": rows})
+                        places += [place for _, place, _ in page]
+                deleted = [await self._take_out(connection, table, place) for place in places]
+                count += len(deleted) if table == "message_mark" else sum(deleted)
+        return count
+
+    async def _take_out(self, connection: AsyncConnection, table: str, place: int | str) -> int:
+        """Delete a row, or the marks of a message, by what ``Dialect.damaged_rows`` calls it."""
+        if not self._dialect.typed:
+            return await self._run(connection, f"DELETE FROM {table} WHERE rowid = {int(place)}")
+        column = COLUMNS[table][0]
+        sql = f"DELETE FROM {table} WHERE {self._same(column)}"
+        if table == "session":  # its messages are of somebody
+            inner = self._same("c.session_id")
+            sql += f" AND NOT EXISTS (SELECT 1 FROM message c WHERE {inner})"
+        return (await connection.execute(text(sql), {"place": place})).rowcount
+
+    def _same(self, column: str) -> str:
+        exact = f"{self._dialect.exact(column)} = {self._dialect.exact(':place')}"
+        return f"{column} = :place AND {exact}"
+
+    async def _put_back(self, connection: AsyncConnection, record: Record) -> int:
+        """Insert rows that were set aside, but for those that are there."""
+        table = record["table"]
+        if table not in COLUMNS:
+            raise BadData(f"{table!r} is not a table of AgentScope", "was the journal edited?")
+        insert = self._insert if self._dialect.typed else self._insert_anything
+        return sum([await insert(connection, table, *row) for row in record["rows"]])
+
+    async def _insert(
+        self, connection: AsyncConnection, table: str, _place: str, *cells: list[Any]
+    ) -> int:
+        """Insert a row, as ``_insert_anything`` does, into columns that have a type."""
+        pairs = zip(COLUMNS[table], cells, strict=True)
+        found = {name: (kind, value) for name, (kind, value) in pairs if kind != "null"}
+        values = {
+            f"value_{name}": bytes.fromhex(value).decode() if kind == "text" else str(value)
+            for name, (kind, value) in found.items()
+        }
+        names = ", ".join(f"{self._dialect.quote}{name}{self._dialect.quote}" for name in found)
+        given = ", ".join(self._dialect.given(name, f":value_{name}") for name in found)
+        sql = f"INSERT INTO {table} ({names}) VALUES ({given})"
+        statement = text(self._dialect.insert_free(sql, COLUMNS[table][0]))
+        return (await connection.execute(statement, values)).rowcount
+
+    async def _insert_anything(
+        self, connection: AsyncConnection, table: str, place: int, *cells: list[Any]
+    ) -> int:
+        """Insert a row at its place, if that is free; return 0 if its key is taken, or it is there.
+
+        A cell is the type of a value and the value, a text or blob in hexadecimal.
+        """
+        names = [f'"{name}"' for name in COLUMNS[table]]
+        values = {
+            f"value_{number}": bytes.fromhex(value) if kind in ("text", "blob") else value
+            for number, (kind, value) in enumerate(cells)
+        }
+        given = [
+            f"CAST(:value_{number} AS TEXT)" if kind == "text" else f":value_{number}"
+            for number, (kind, _) in enumerate(cells)
+        ]
+        same = " AND ".join(map(" IS ".join, zip(names, given, strict=True)))
+        there = await connection.execute(text(f"SELECT 1 FROM {table} WHERE {same}"), values)
+        if there.first() is not None:
+            return 0
+        others = await connection.execute(text(f"SELECT 1 FROM {table} WHERE rowid = {place:d}"))
+        free = "NULL" if others.first() is not None else f"{place:d}"
+        sql = (
+            f"INSERT OR IGNORE INTO {table} (rowid, {', '.join(names)}) "
+            f"VALUES ({free}, {', '.join(given)})"
+        )
+        return (await connection.execute(text(sql), values)).rowcount
+
+    async def _delete_orphan_marks(self, note: Note) -> int:
+        async with self._transaction() as connection:
+            rows = (
+                "SELECT k.msg_id AS id, k.mark AS mark FROM message_mark k "
+                "LEFT JOIN message m ON m.id = k.msg_id "
+                f"WHERE m.id IS NULL AND {self._dialect.is_sound_mark}"
+            )
+            count = await self._collect(connection, rows, {})
+            await self._note(connection, note, "orphan-mark", "id, mark")
+            await self._run(
+                connection,
+                "DELETE FROM message_mark WHERE NOT EXISTS "
+                "(SELECT 1 FROM message m WHERE m.id = message_mark.msg_id) "
+                f"AND {self._dialect.is_sound_mark.replace('k.', '')}",
+            )
+            return count
+
+    async def _renumber(self, where: Selection, note: Note) -> int:
+        """Keep the order, and move up what must be for each index to be the only one."""
+        dialect, index = self._dialect, self._dialect.index_column
+        sessions = await self._sessions_with_duplicates(where)
+        if not sessions:
+            return 0
+        async with self._transaction() as connection:
+            moved = 0
+            for start in range(0, len(sessions), _PAGE_ROWS):
+                values = {"sessions": sessions[start : start + _PAGE_ROWS]}
+                await self._lock(connection, values)
+                values = {"sessions": await self._with_room(connection, values)}
+                if not values["sessions"]:
+                    continue
+                place = f"{index}, {dialect.exact(dialect.sortable('id'))}"
+                numbered = (
+                    f"SELECT id, session_id, {index} AS old_index, CAST(ROW_NUMBER() OVER "
+                    f"(PARTITION BY session_id ORDER BY {place}) AS {dialect.big_integer}) "
+                    "AS place FROM message WHERE session_id IN :sessions "
+                    f"AND {dialect.sound}"
+                )
+                rows = (
+                    "SELECT id, old_index, new_index FROM (SELECT id, old_index, place + "
+                    "MAX(old_index - place) OVER (PARTITION BY session_id ORDER BY place "
+                    "ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS new_index "
+                    f"FROM ({numbered}) AS numbered) AS moved WHERE new_index <> old_index"
+                )
+                moved += await self._collect(connection, rows, values)
+                await self._note(connection, note, "duplicate-index", "id, old_index, new_index")
+                update = dialect.update_index(self._table, "old_index", "new_index")
+                await self._run(connection, update)
+            return moved
+
+    async def _with_room(
+        self, connection: AsyncConnection, values: dict[str, list[str]]
+    ) -> list[str]:
+        """Return the sessions whose indexes can move up; the others stay as they are."""
+        index = self._dialect.index_column
+        sql = (
+            "SELECT session_id FROM message WHERE session_id IN :sessions "
+            f"AND {self._dialect.sound} GROUP BY session_id "
+            f"HAVING MAX({index}) <= {MAX_INDEX} - COUNT(*)"
+        )
+        return [name for (name,) in await self._database.fetch_all(connection, sql, values)]
+
+    async def _sessions_with_duplicates(self, where: Selection) -> list[str]:
+        """Return the selected sessions in which several messages share an index."""
+        async with self._database.snapshot(find_huge=False) as connection:
+            checks = _Checks(self._database, connection, where)
+            async with aclosing(checks.duplicate_indexes()) as found:
+                return [
+                    finding.key.session
+                    async for finding in found
+                    if finding.key is not None and where.has_key(finding.key)
+                ]
+
+    async def _lock(self, connection: AsyncConnection, values: dict[str, list[str]]) -> None:
+        """Have agents wait who want to add to these sessions."""
+        lock = self._dialect.row_lock
+        sql = f"SELECT id FROM session WHERE id IN :sessions ORDER BY id {lock}"
+        await connection.execute(*self._dialect.bind(sql, values))
+
+    async def _insert_users(self, where: Selection, note: Note) -> int:
+        async with self._transaction() as connection:
+            condition, values = "", {}
+            for name, column in (("users", "s.user_id"), ("sessions", "s.id")):
+                chosen = sorted(getattr(where, name))
+                if chosen:
+                    condition += f" AND {column} IN :{name}"
+                    values[name] = chosen
+            rows = (
+                f"SELECT DISTINCT s.user_id AS id FROM {self._dialect.session_table} s "
+                f"LEFT JOIN users u ON u.id = s.user_id WHERE u.id IS NULL{condition}"
+            )
+            count = await self._collect(connection, rows, values)
+            await self._note(connection, note, "user-row-missing", "id")
+            await self._run(connection, f"INSERT INTO users (id) SELECT id FROM {self._table}")
+            return count
+
+    async def _create_index(self, note: Note) -> int:
+        if not await self._database.run(partial(lacks_index, dialect=self._dialect)):
+            return 0
+        await note({"code": "no-session-index", "index": INDEX})
+        async with self._autocommit() as connection:
+            for sql in self._dialect.create_session_index(INDEX):
+                await self._database.execute_alone(connection, sql)
+        return 1
+
+    async def _drop_index(self) -> int:
+        if INDEX in await self._database.run(_index_names):
+            async with self._autocommit() as connection:
+                sql = self._dialect.drop_session_index(INDEX)
+                await self._database.execute_alone(connection, sql)
+        return 1
+
+    # Undo
+
+    async def _revert(self, connection: AsyncConnection, record: Record) -> int:
+        index = self._dialect.index_column
+        match record["code"]:
+            case "damaged-row":
+                return await self._put_back(connection, record)
+            case "orphan-mark":
+                empty = "SELECT msg_id AS id, mark FROM message_mark WHERE 1 = 0"
+                await self._fill(connection, empty, ("id", "mark"), record["rows"])
+                return await self._run(
+                    connection,
+                    f"INSERT INTO message_mark (msg_id, mark) SELECT t.id, t.mark "
+                    f"FROM {self._table} t LEFT JOIN message m ON m.id = t.id "
+                    "LEFT JOIN message_mark k ON k.msg_id = t.id AND k.mark = t.mark "
+                    "WHERE m.id IS NULL AND k.mark IS NULL",
+                )
+            case "duplicate-index":
+                empty = f"SELECT id, {index} AS old_index, {index} AS new_index FROM message"
+                columns = ("id", "old_index", "new_index")
+                await self._fill(connection, f"{empty} WHERE 1 = 0", columns, record["rows"])
+                update = self._dialect.update_index(self._table, "new_index", "old_index")
+                return await self._run(connection, update)
+            case "user-row-missing":
+                empty = "SELECT id FROM users WHERE 1 = 0"
+                await self._fill(connection, empty, ("id",), record["rows"])
+                return await self._run(
+                    connection,
+                    f"DELETE FROM users WHERE id IN (SELECT t.id FROM {self._table} t)",
+                )
+        raise UsageError(f"{record['code']!r} is not a repair of a database", "")
+
+    # Steps
+
+    @asynccontextmanager
+    async def _transaction(self) -> AsyncGenerator[AsyncConnection]:
+        async with (
+            self._database.connect() as connection,
+            self._database.transaction(connection),
+        ):
+            yield connection
+
+    @asynccontextmanager
+    async def _autocommit(self) -> AsyncGenerator[AsyncConnection]:
+        with self._database.errors():
+            connection = await self._database.connect_autocommit()
+            try:
+                yield connection
+            finally:
+                await connection.close()
+
+    async def _run(self, connection: AsyncConnection, sql: str) -> int:
+        return (await connection.execute(text(sql))).rowcount
+
+    async def _collect(
+        self, connection: AsyncConnection, rows: str, values: dict[str, list[str]]
+    ) -> int:
+        """Keep the rows of a SELECT in the temporary table, and count them."""
+        await self._run(connection, self._dialect.drop_temporary(_NOTED))
+        sql = f"CREATE TEMPORARY TABLE {_NOTED} {self._dialect.temporary_end} AS {rows}"
+        await connection.execute(*self._dialect.bind(sql, values))
+        found = await connection.execute(text(f"SELECT COUNT(*) FROM {self._table}"))
+        return int(found.scalar_one())
+
+    async def _fill(
+        self, connection: AsyncConnection, empty: str, columns: Sequence[str], rows: list[Any]
+    ) -> None:
+        """Put noted rows into the temporary table, whose columns are those of a SELECT."""
+        await self._collect(connection, empty, {})
+        names = ", ".join(columns)
+        values = ", ".join(f":{name}" for name in columns)
+        sql = text(f"INSERT INTO {self._table} ({names}) VALUES ({values})")
+        if rows:
+            found = [dict(zip(columns, row, strict=True)) for row in rows]
+            await connection.execute(sql, found)
+
+    async def _note(self, connection: AsyncConnection, note: Note, code: str, columns: str) -> None:
+        sql = f"SELECT {columns} FROM {self._table}"
+        async with aclosing(self._database.rows(connection, sql, {}, _PAGE_ROWS)) as partitions:
+            async for rows in partitions:
+                if rows:
+                    await note({"code": code, "rows": [list(row) for row in rows]})
+
+
+def lacks_index(connection: Connection, dialect: Dialect) -> bool:
+    """Return whether no index begins with ``session_id``; InnoDB has one for the foreign key."""
+    unusable = dialect.unusable_indexes
+    ignored = set(connection.scalars(text(unusable))) if unusable else set()
+    return not any(
+        index["column_names"][:1] == ["session_id"] and index["name"] not in ignored
+        for index in inspect(connection).get_indexes("message")
+    )
+
+
+def _index_names(connection: Connection) -> set[str | None]:
+    return {index["name"] for index in inspect(connection).get_indexes("message")}
+
+
+class _Checks:
+    """The statements, each in one pass over its tables."""
+
+    def __init__(self, database: Database, connection: AsyncConnection, where: Selection) -> None:
+        self._database = database
+        self._connection = connection
+        self._where = where
+        # Of a session all users are looked at, whoever is selected.
+        sessions = Selection(sessions=where.sessions)
+        self._condition, self._values = database.dialect.condition(sessions)
+
+    async def _rows(
+        self, sql: str, values: dict[str, list[str]] | None = None
+    ) -> AsyncGenerator[Sequence[Any]]:
+        async with aclosing(self._database.rows(self._connection, sql, values or {})) as partitions:
+            async for rows in partitions:
+                for row in rows:
+                    yield row
+
+    async def shared_sessions(self) -> AsyncGenerator[Finding]:
+        """Find sessions with messages of several users, or of another user than the owner."""
+        dialect = self._database.dialect
+        sql = (
+            "SELECT session_id, user_id, MIN(owner), COUNT(*) FROM ("
+            f"SELECT {dialect.sortable('m.session_id')} AS session_id, "
+            f"{dialect.sortable(dialect.user)} AS user_id, s.user_id AS owner "
+            f"FROM {dialect.source()} WHERE {self._condition} {dialect.subquery_barrier}) AS found "
+            f"GROUP BY {dialect.exact('session_id')}, {dialect.exact('user_id')} "
+            f"ORDER BY {dialect.exact('session_id')}, {dialect.exact('user_id')}"
+        )
+        session: list[Sequence[Any]] = []
+        async with aclosing(self._rows(sql, self._values)) as rows:
+            async for row in rows:
+                if session and session[0][0] != row[0]:
+                    for finding in _shared(session):
+                        yield finding
+                    session = []
+                session.append(row)
+        for finding in _shared(session):
+            yield finding
+
+    async def duplicate_indexes(self) -> AsyncGenerator[Finding]:
+        """Find positions of a session that several messages have."""
+        dialect = self._database.dialect
+        session = dialect.sortable("m.session_id")
+        sql = (
+            "SELECT session_id, position, MIN(owner), COUNT(*) FROM ("
+            f"SELECT {session} AS session_id, {dialect.index} AS position, s.user_id AS owner "
+            f"FROM (SELECT * FROM message WHERE {dialect.sound}) m "
+            f"LEFT JOIN session s ON s.id = m.session_id WHERE {self._condition}) AS found "
+            f"GROUP BY {dialect.exact('session_id')}, position HAVING COUNT(*) > 1 "
+            f"ORDER BY {dialect.exact('session_id')}, position"
+        )
+        async with aclosing(self._rows(sql, self._values)) as rows:
+            count = 0
+            first: list[str] = []
+            last: MemoryKey | None = None
+            async for name, position, owner, number in rows:
+                key = MemoryKey("" if owner is None else shown_name(owner), shown_name(name))
+                if last is not None and key != last:
+                    yield _duplicates(last, count, first)
+                    count, first = 0, []
+                last = key
+                count += number - 1
+                if len(first) < EXAMPLES:
+                    first.append(str(position))
+            if last is not None:
+                yield _duplicates(last, count, first)
+
+    async def strange_row_ids(self) -> AsyncGenerator[Finding]:
+        """Find rows whose id cannot be split; that the message disagrees, its reader sees."""
+        dialect = self._database.dialect
+        sql = (
+            f"SELECT {dialect.user} AS user_id, m.session_id, m.id FROM {dialect.source()} "
+            f"WHERE {self._condition} AND {dialect.is_foreign_id()} = 1"
+        )
+        async for finding in self._grouped("row-id-mismatch", sql, self._values):
+            yield finding
+
+    async def missing_sessions(self) -> AsyncGenerator[Finding]:
+        """Find messages of a session without a row."""
+        dialect = self._database.dialect
+        sql = (
+            f"SELECT {dialect.user} AS user_id, m.session_id, m.id FROM {dialect.source()} "
+            f"WHERE {self._condition} AND s.id IS NULL"
+        )
+        async for finding in self._grouped("session-row-missing", sql, self._values):
+            yield finding
+
+    async def missing_users(self) -> AsyncGenerator[Finding]:
+        """Find sessions of a user without a row."""
+        sql = (
+            f"SELECT s.user_id, s.id FROM {self._database.dialect.session_table} s "
+            "LEFT JOIN users u ON u.id = s.user_id WHERE u.id IS NULL"
+        )
+        async with aclosing(self._rows(sql)) as rows:
+            async for user, session in rows:
+                yield Finding("user-row-missing", MemoryKey(user, session))
+
+    async def damaged(
+        self, table: str, where: Selection, *, proved: bool = False
+    ) -> AsyncGenerator[list[tuple[MemoryKey | None, int | str, list[Any]]]]:
+        """Yield pages of the damaged rows of a table: memory if known, place, and its cells.
+
+        A cell is the type of a value and the value, a text or blob in hexadecimal.
+        """
+        sql = self._database.dialect.damaged_rows(table, proved=proved)
+        if not sql:
+            return
+        async with aclosing(self._database.rows(self._connection, sql, {})) as partitions:
+            async for rows in partitions:
+                page = []
+                for place, user, session, message, *values in rows:
+                    if message is not None and _is_object(message):
+                        continue
+                    names = [_name(user), _name(session)]
+                    key = MemoryKey(*names) if any(names) else None
+                    if where.has_key(key) if key else not where.named:
+                        pairs = zip(values[::2], values[1::2], strict=True)
+                        page.append((key, place, [_cell(*pair) for pair in pairs]))
+                if page:
+                    yield page
+
+    async def damaged_rows(self) -> AsyncGenerator[Finding]:
+        """Find rows that neither memctl nor AgentScope can read."""
+        found: dict[MemoryKey | None, tuple[int, list[str]]] = {}
+        proved = self._database.proved == self._where
+        for table in COLUMNS:
+            async with aclosing(self.damaged(table, self._where, proved=proved)) as pages:
+                async for page in pages:
+                    for key, place, _ in page:
+                        count, names = found.get(key, (0, []))
+                        if len(names) < EXAMPLES:
+                            names.append(f"{table}:{place}")
+                        found[key] = count + 1, names
+        for key, (count, names) in found.items():
+            yield Finding("damaged-row", key, count, tuple(names))
+
+    async def orphan_marks(self) -> AsyncGenerator[Finding]:
+        """Find marks of no message: SQLite does not enforce its foreign keys by default."""
+        sql = (
+            "SELECT k.msg_id FROM message_mark k LEFT JOIN message m ON m.id = k.msg_id "
+            f"WHERE m.id IS NULL AND {self._database.dialect.is_sound_mark}"
+        )
+        count = 0
+        ids: list[str] = []
+        async with aclosing(self._rows(sql)) as rows:
+            async for (row_id,) in rows:
+                count += 1
+                if len(ids) < EXAMPLES:
+                    ids.append(row_id)
+        if count:
+            yield Finding("orphan-mark", None, count, tuple(ids))
+
+    async def missing_index(self) -> AsyncGenerator[Finding]:
+        """Find that there is no index on the column that AgentScope always looks up."""
+        if await self._connection.run_sync(lacks_index, self._database.dialect):
+            yield Finding("no-session-index", None)
+
+    async def _grouped(
+        self, code: str, sql: str, values: dict[str, list[str]]
+    ) -> AsyncGenerator[Finding]:
+        """Yield a finding per memory, from rows of user, session and row id in any order."""
+        found: dict[MemoryKey, tuple[int, list[str]]] = {}
+        async with aclosing(self._rows(sql, values)) as rows:
+            async for user, session, row_id in rows:
+                key = MemoryKey(user, session)
+                count, ids = found.get(key, (0, []))
+                if len(ids) < EXAMPLES:
+                    ids.append(row_id)
+                found[key] = (count + 1, ids)
+        for key, (count, ids) in found.items():
+            yield Finding(code, key, count, tuple(ids))
+
+
+def _name(text: bytes | None) -> str:
+    return "" if text is None else text.decode("utf-8", "surrogateescape")
+
+
+def _is_object(message: bytes) -> bool:
+    try:
+        return jsonio.is_utf8(message) and isinstance(jsonio.outline(message), dict)
+    except ValueError:
+        return False
+
+
+def _cell(kind: str, value: bytes | float | None) -> list[Any]:
+    return [kind, value.hex() if isinstance(value, bytes) else value]
+
+
+def _shared(session: list[Sequence[Any]]) -> Iterable[Finding]:
+    """Return what each user sees of the others, from rows of session, user, owner, messages."""
+    counts = {user: number for _, user, _, number in session}
+    for _, _, owner, _ in session:
+        if owner is not None:
+            counts.setdefault(owner, 0)
+    if len(counts) < 2:
+        return
+    total = sum(counts.values())
+    for user, number in counts.items():
+        others = [(other, count) for other, count in counts.items() if other != user and count]
+        if others:
+            others.sort(key=itemgetter(1), reverse=True)
+            seen = ", ".join(f"{count:,} of {other!r}" for other, count in others[:EXAMPLES])
+            more = f" and {len(others) - EXAMPLES:,} users more" if len(others) > EXAMPLES else ""
+            key = MemoryKey(user, session[0][0])
+            yield Finding("shared-session", key, total - number, (), f"sees {seen}{more}")
+
+
+def _duplicates(key: MemoryKey, count: int, positions: list[str]) -> Finding:
+    return Finding("duplicate-index", key, count, (), f"at index {', '.join(positions)}")

@@ -1,0 +1,569 @@
+"""Reading messages: pages of memories in order, a search in any order, and the catalogue."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+from enum import Enum, auto
+from functools import lru_cache
+from itertools import accumulate, groupby, repeat
+from operator import itemgetter
+from typing import Any
+
+import orjson
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from memctl import jsonio
+from memctl.engines.sql.database import Database, RejectedValue, damage, is_text
+from memctl.model import (
+    PAGE_BYTES,
+    PAGE_ENTRIES,
+    Memory,
+    MemoryInfo,
+    MemoryKey,
+    Page,
+    StoredMessage,
+)
+from memctl.selection import Selection
+from memctl.store import DamagedMemory, Matches
+from memctl.storekit.batching import are_objects
+from memctl.stores.agentscope1.sql.dialect import (
+    BLOB,
+    MAX_PUSHED_VALUES,
+    NEVER,
+    UNPROVEN,
+    Condition,
+    unproven,
+)
+from memctl.stores.agentscope1.sql.huge_messages import HUGE_BYTES
+from memctl.stores.agentscope1.sql.write import shape_of
+
+_SESSION_AND_USER = itemgetter(0, 1)
+_PAYLOAD = itemgetter(4)
+_MESSAGE_COLUMNS = itemgetter(2, 3, 4, 5)
+_SESSION_OWNER = itemgetter(6)
+_BEFORE = itemgetter(7)
+_BRACE = "{", b"{"
+_DEEP = 900
+"""SQLite takes what is nested deeper for JSON, and Python does not."""
+_FEW = 10_000
+"""With more selected messages than these all memories are gone through at once."""
+
+
+class ReadMode(Enum):
+    """The parts of the messages that are read."""
+
+    FULL = auto()
+    """All of those that may be selected."""
+    ANCHORED = auto()
+    """The same, and the message that each of them follows."""
+    OUTLINE = auto()
+    """All messages of the memories, without their texts."""
+
+
+class SqlReader:
+    """One pass over a database, which reads at least what is selected.
+
+    What is done for each message is done in C, for some hundred of them at a time: there may be
+    millions.
+    """
+
+    def __init__(
+        self, database: Database, where: Selection, mode: ReadMode, *, skip_damage: bool
+    ) -> None:
+        self._database = database
+        self._dialect = database.dialect
+        self._where = where
+        self._mode = mode
+        self._outline = mode is ReadMode.OUTLINE
+        self._skip_damage = skip_damage
+
+    async def pages(self) -> AsyncGenerator[Page]:
+        """Yield pages of the memories, those without messages at the end.
+
+        Raises:
+            DamagedMemory: a memory is damaged, of which pages were handed out; with ``skip_damage``
+                rows that cannot be read are left out instead, and the rest is what it is.
+        """
+        database, where = self._database, self._where
+        find_huge = self._dialect.scans_for_huge and not self._outline
+        seen: set[MemoryKey] = set()
+        async with (
+            database.snapshot(find_huge=find_huge) as connection,
+            database.second_connection(connection) as second,
+        ):
+            async with aclosing(self._with_messages(connection, second)) as pages:
+                async for page in pages:
+                    if page.last:
+                        seen.add(page.memory.key)
+                    yield page
+            if where.whole:
+                async with aclosing(database.sessions(connection)) as keys:
+                    async for key in keys:
+                        if key not in seen and where.has_key(key) and not self._leaves_out(key):
+                            yield Page(Memory(key), [])
+
+    def _leaves_out(self, key: MemoryKey) -> bool:
+        if not self._database.is_damaged(key):
+            return False
+        self._database.doubts += 1
+        return not self._skip_damage
+
+    async def _with_messages(
+        self, connection: AsyncConnection, second: AsyncConnection
+    ) -> AsyncGenerator[Page]:
+        """Yield pages of the memories that have messages.
+
+        The newest message always waits: only the next row shows whether it closes its memory.
+        """
+        cutter: _PageCutter | None = None
+        async with aclosing(await self._rows(connection)) as partitions:
+            async for rows in partitions:
+                # Large messages come one by one, and a page of them is not to be waited for.
+                alone = not self._outline and None in map(_PAYLOAD, rows)
+                for some in ([row] for row in rows) if alone else (rows,):
+                    for (session, user), found in groupby(some, _SESSION_AND_USER):
+                        key = MemoryKey(user, session)
+                        of_memory = list(found)
+                        if cutter is None or cutter.key != key:
+                            if cutter and cutter.messages:
+                                yield cutter.last()
+                            owner = self._owner(key, _SESSION_OWNER(of_memory[0]))
+                            anchored = self._mode is ReadMode.ANCHORED
+                            cutter = _PageCutter(Memory(key, owner=owner), anchored=anchored)
+                        elif alone:
+                            while cutter.full(more=True):
+                                yield cutter.next()
+                        if not self._where.has_key(key) or self._leaves_out(key):
+                            continue
+                        wanted = self._wanted(key, of_memory)
+                        try:
+                            cutter.add(*await self._with_anchors(second, key, wanted))
+                        except _DamagedRow as row:
+                            self._leave_out(cutter, str(row))
+                        while cutter.full():
+                            yield cutter.next()
+        if cutter and cutter.messages:
+            yield cutter.last()
+
+    def _owner(self, key: MemoryKey, owner: str | None) -> str | None:
+        """Return the ``Memory.owner``; None where that user is not selected."""
+        shared = owner not in (None, key.user)
+        return (
+            owner if shared and self._where.has_key(MemoryKey(owner or "", key.session)) else None
+        )
+
+    def _wanted(self, key: MemoryKey, rows: list[Any]) -> list[Any]:
+        """Return the rows without those that are asked for in other memories, as far as is known.
+
+        One of these may be damaged.
+        """
+        if self._where.own_ids is None or self._outline:
+            return rows
+        start = f"{key.user}-{key.session}-"
+        return [
+            row
+            for row in rows
+            if not row[2].startswith(start) or self._where.may_have(key, row[2].removeprefix(start))
+        ]
+
+    def _leave_out(self, cutter: _PageCutter, reason: str) -> None:
+        """Drop a memory that turns out to be damaged.
+
+        Raises:
+            DamagedMemory: pages of it were handed out.
+        """
+        failure = self._database.damaged[cutter.key] = damage(reason)
+        if cutter.began:
+            raise DamagedMemory(self._database.label, cutter.key, failure)
+        cutter.clear()
+
+    async def _rows(self, connection: AsyncConnection) -> AsyncGenerator[Sequence[Any]]:
+        database, dialect, where = self._database, self._dialect, self._where
+        match self._mode:
+            case ReadMode.FULL:
+                return database.read_ordered(connection, dialect.condition(where))
+            case ReadMode.ANCHORED:
+                memories = await self._few_memories(connection) or dialect.memory_condition(where)
+                messages = dialect.message_condition(where)
+                return database.read_matching(connection, memories, messages)
+            case ReadMode.OUTLINE:
+                condition, values = dialect.memory_condition(where)
+                statement = dialect.select_ordered(condition, outline=True)
+                return database.rows(connection, statement, values, PAGE_ENTRIES)
+
+    async def _few_memories(self, connection: AsyncConnection) -> Condition | None:
+        """Return the memories of the messages that may be selected, where these are few."""
+        dialect, where = self._dialect, self._where
+        selected = dialect.condition(where)
+        if not dialect.message_condition(where).values or "sessions" in selected.values:
+            return None
+        sql = f"SELECT m.session_id FROM {dialect.source()} WHERE {selected.sql} LIMIT {_FEW}"
+        found = await self._database.fetch_all(connection, sql, selected.values)
+        sessions = frozenset(session for (session,) in found)
+        if not found:
+            return Condition(NEVER, {})
+        if len(found) == _FEW or len(sessions) > MAX_PUSHED_VALUES:
+            return None
+        if not all(map(is_text, sessions)):
+            return None
+        return dialect.memory_condition(replace(where, sessions=sessions))
+
+    async def _with_anchors(
+        self, second: AsyncConnection, key: MemoryKey, rows: Sequence[Any]
+    ) -> tuple[list[StoredMessage], list[str | None]]:
+        """Return the messages of rows of one memory, and the ids of those before if anchored."""
+        messages = await self._messages(second, key, rows)
+        if self._mode is not ReadMode.ANCHORED or not messages:
+            return messages, []
+        start = f"{key.user}-{key.session}-"
+        return messages, [
+            None if row_id is None else await self._id(second, start, row_id)
+            for row_id in map(_BEFORE, rows)
+        ]
+
+    async def _messages(
+        self, second: AsyncConnection, key: MemoryKey, rows: Sequence[Any]
+    ) -> list[StoredMessage]:
+        """Return the messages of rows of one memory; a large one comes alone, or was deleted.
+
+        This is the one place where rows become messages.
+
+        Raises:
+            _DamagedRow: a row is none, and ``skip_damage`` is not set.
+        """
+        if not rows:
+            return []
+        row_ids, indexes, texts, marks = zip(*map(_MESSAGE_COLUMNS, rows), strict=True)
+        if self._outline:
+            texts = (b"",) * len(rows)
+        elif texts[0] is None:
+            texts = (await self._database.fetch_message(second, row_ids[0]),)
+            if not texts[0]:
+                return []
+            if len(texts[0]) < HUGE_BYTES:
+                texts = (UNPROVEN + texts[0],)
+        if isinstance(texts[0], str):
+            texts = tuple(text.encode("utf-8", "surrogatepass") for text in texts)
+        blobs: set[str] = set()
+        if not self._outline:
+            # SQLite takes a text up to its first NUL for JSON.
+            odd = any(map(bytes.__contains__, texts, repeat(b"\0")))
+            proves = self._database.dialect.proves_json
+            objects = map(bytes.startswith, texts, repeat(b"{"))
+            if odd or not (all(objects) if proves else are_objects(texts)):
+                pairs = zip(row_ids, texts, strict=True)
+                blobs.update(row_id for row_id, text in pairs if text.startswith(BLOB))
+                texts = tuple(map(self._proven, row_ids, texts))
+            if self._skip_damage and max(map(_nesting, texts)) > _DEEP:
+                self._database.doubts += 1
+        if not all(map(bytes.isascii, texts)):
+            for row_id, text in zip(row_ids, texts, strict=True):
+                if not jsonio.is_utf8(text):  # the driver of AgentScope does not read it, either
+                    self._doubt(f"the message {row_id!r} is not UTF-8")
+        if not is_text("".join(row_ids)):
+            self._doubt("the id of a message is not valid UTF-8")
+        start = f"{key.user}-{key.session}-"
+        labels = self._labels(row_ids, marks)
+        plain = all(map(str.startswith, row_ids, repeat(start)))
+        if plain:
+            skipped = len(start)
+            ids = [row_id[skipped:] for row_id in row_ids]
+        else:
+            pairs = zip(row_ids, texts, strict=True)
+            ids = [await self._id(second, start, *pair) for pair in pairs]
+        if plain and not blobs:
+            return list(map(StoredMessage, ids, texts, labels, indexes))
+        shapes = [
+            shape_of(None if one.startswith(start) else one, blob=one in blobs) for one in row_ids
+        ]
+        return list(map(StoredMessage, ids, texts, labels, indexes, shapes))
+
+    async def _id(
+        self, second: AsyncConnection, start: str, row_id: str, message: bytes = b""
+    ) -> str:
+        """Return the message id; where the row id has another form, it is in the message alone."""
+        if not is_text(row_id):
+            self._doubt("the id of a message is not valid UTF-8")
+        if row_id.startswith(start):
+            return row_id.removeprefix(start)
+        if not message:
+            message = await self._database.fetch_message(second, row_id)
+        if not message:  # deleted meanwhile
+            return row_id
+        try:
+            return jsonio.field(message, "id") or row_id
+        except ValueError as error:
+            self._doubt(f"the message {row_id!r} is not JSON: {error}")
+            return row_id
+
+    def _doubt(self, reason: str) -> None:
+        """Raise _DamagedRow, unless damage is passed over: then note that there is some."""
+        if not self._skip_damage:
+            raise _DamagedRow(reason)
+        self._database.doubts += 1
+
+    def _proven(self, row_id: str, text: bytes) -> bytes:
+        """Return a message that need not be a JSON object, if it is one."""
+        message = unproven(text)
+        if not are_objects([message]):
+            try:
+                found = jsonio.outline(message)
+                if not isinstance(found, dict):
+                    self._doubt(f"the message {row_id!r} is not a JSON object")
+            except ValueError as error:
+                self._doubt(f"the message {row_id!r} is not JSON: {error}")
+        return message
+
+    def _labels(
+        self, row_ids: Sequence[str], marks: Sequence[str | bytes | None]
+    ) -> list[tuple[str, ...]]:
+        """Return the marks of each message."""
+        try:
+            return [_sorted_marks(some) if some else () for some in marks]
+        except (ValueError, TypeError):  # find out which
+            marked = zip(row_ids, marks, strict=True)
+            return [self._marks(row_id, some) if some else () for row_id, some in marked]
+
+    def _marks(self, row_id: str, marks: str | bytes) -> tuple[str, ...]:
+        try:
+            return _sorted_marks(marks)
+        except (ValueError, TypeError):
+            self._doubt(f"a mark of the message {row_id!r} is not a string")
+            return ()
+
+
+def _nesting(text: bytes) -> int:
+    """Return how deep a message may be nested at most."""
+    return text.count(b"[") + text.count(b"{")
+
+
+class _DamagedRow(Exception):
+    """A row that is no message, and why."""
+
+
+@lru_cache(maxsize=1000)
+def _sorted_marks(marks: str | bytes) -> tuple[str, ...]:
+    """Return the marks of a message in order, from JSON; most messages have the same few."""
+    found: list[str] = sorted(orjson.loads(marks))
+    "".join(found)  # in the place of what is no text there is a null
+    return tuple(found)
+
+
+class _PageCutter:
+    """The messages of one memory on their way into pages."""
+
+    def __init__(self, memory: Memory, *, anchored: bool) -> None:
+        self.key = memory.key
+        self.messages: list[StoredMessage] = []
+        self._memory = memory
+        self._offset = 0
+        self._sizes: list[int] = []
+        self._count = PAGE_ENTRIES
+        self._anchors: list[str | None] | None = [] if anchored else None
+        self._newest: tuple[str | None, str | None] = None, None
+        """The id of the last message, and its anchor."""
+
+    @property
+    def began(self) -> bool:
+        """True when a page was handed out."""
+        return self._offset > 0
+
+    def clear(self) -> None:
+        """Drop the messages."""
+        self.messages.clear()
+        self._sizes.clear()
+        if self._anchors is not None:
+            self._anchors.clear()
+
+    def add(self, messages: list[StoredMessage], before: Sequence[str | None]) -> None:
+        """Take more messages; ``before`` are the ids of those before them, if anchored."""
+        self.messages += messages
+        self._sizes += [len(message.message) for message in messages]
+        if self._anchors is not None:
+            for message, id in zip(messages, before, strict=True):
+                newest, anchor = self._newest
+                anchor = anchor if id == newest else id
+                self._anchors.append(anchor)
+                self._newest = message.id, anchor
+
+    def full(self, *, more: bool = False) -> bool:
+        """Return whether a page is ready that is not the last; ``more`` when more will be added."""
+        if len(self.messages) <= PAGE_ENTRIES and sum(self._sizes) < PAGE_BYTES:
+            return more and len(self.messages) == PAGE_ENTRIES
+        reached = bisect_left(list(accumulate(self._sizes)), PAGE_BYTES) + 1
+        self._count = min(reached, PAGE_ENTRIES)
+        return more or self._count < len(self.messages)
+
+    def next(self) -> Page:
+        """Return the page that is ready."""
+        count = self._count
+        anchors = None if self._anchors is None else self._anchors[:count]
+        page = Page(self._memory, self.messages[:count], self._offset, last=False, anchors=anchors)
+        del self.messages[:count], self._sizes[:count]
+        if self._anchors is not None:
+            del self._anchors[:count]
+        self._offset += count
+        return page
+
+    def last(self) -> Page:
+        """Return the end of the memory."""
+        return Page(self._memory, self.messages, self._offset, last=True, anchors=self._anchors)
+
+
+# Search
+
+
+async def find_messages(
+    database: Database, where: Selection, matches: Matches
+) -> AsyncGenerator[tuple[MemoryKey, StoredMessage]]:
+    """Yield messages whose texts match, with the ids of their rows; see ``Store.find_messages``.
+
+    To find the user of a message its session is looked up, so that is done for matches alone.
+    """
+    async with (
+        database.snapshot(find_huge=database.dialect.scans_for_huge) as connection,
+        database.second_connection(connection) as second,
+    ):
+        condition = database.dialect.session_condition(where)
+        async with aclosing(database.read_unordered(connection, condition)) as partitions:
+            async for rows in partitions:
+                small = [row for row in rows if row[1] is not None and row[1][:1] in _BRACE]
+                texts = _utf8([message for _, message, _ in small])
+                found = [(small[index][0], texts[index]) for index in matches(texts)]
+                for row_id, message, _ in rows if len(small) < len(rows) else ():
+                    if message is None:
+                        message = await database.fetch_message(second, row_id)
+                    elif message[:1] in _BRACE:
+                        continue
+                    text = _object(message)
+                    found += [(row_id, text) for _ in matches([text])] if text else []
+                for key, stored in await _with_keys(database, found) if found else ():
+                    if where.has_key(key) and not database.is_damaged(key):
+                        yield key, stored
+
+
+def _utf8(texts: list[str | bytes]) -> list[bytes]:
+    """Return texts in UTF-8; those that are not are empty."""
+    found = [
+        text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text for text in texts
+    ]
+    return found if all(map(bytes.isascii, found)) else [_object(text) or b"" for text in found]
+
+
+def _object(text: str | bytes) -> bytes | None:
+    """Return a message in UTF-8; None where it is no JSON object."""
+    found = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+    try:
+        message = unproven(found)
+        is_sound = jsonio.is_utf8(message) and isinstance(jsonio.outline(message), dict)
+        return message if is_sound else None
+    except ValueError:
+        return None
+
+
+async def _with_keys(
+    database: Database, found: list[tuple[str, bytes]]
+) -> list[tuple[MemoryKey, StoredMessage]]:
+    """Return messages with their memories, from pairs of a row id and a text."""
+    dialect = database.dialect
+    texts = dict(found)
+    sql = (
+        f"SELECT m.session_id, {dialect.user}, m.id FROM {dialect.source()} "
+        f"WHERE m.id {dialect.in_row_ids}"
+    )
+    async with database.snapshot(find_huge=False) as connection:
+        rows = await database.select_rows(connection, sql, list(texts))
+    return [(MemoryKey(user, session), StoredMessage(id, texts[id])) for session, user, id in rows]
+
+
+# The catalogue
+
+
+async def count_messages(database: Database, where: Selection) -> AsyncGenerator[MemoryInfo]:
+    """Yield the catalogue of whole memories, counted by the database.
+
+    One statement gives a row per memory and role, another a row per memory and mark.
+    """
+    try:
+        infos = await _count(database, where)
+    except RejectedValue:
+        if not database.dialect.enable_lenient_json():
+            raise
+        infos = await _count(database, where)
+    for info in infos.values():
+        yield info
+
+
+async def _count(database: Database, where: Selection) -> dict[MemoryKey, MemoryInfo]:
+    infos: dict[MemoryKey, MemoryInfo] = {}
+    async with database.snapshot() as connection:
+        condition, values = database.dialect.condition(where)
+        by_role = database.rows(connection, _by_role(database, condition), values)
+        async with aclosing(by_role) as partitions:
+            async for rows in partitions:
+                for row in rows:
+                    _add_role(database, infos, where, row)
+        by_mark = database.rows(connection, _by_mark(database, condition), values)
+        async with aclosing(by_mark) as partitions:
+            async for rows in partitions:
+                for user, session, mark, number in rows:
+                    key = MemoryKey(user, session)
+                    if isinstance(mark, str) and is_text(mark):
+                        if info := infos.get(key):
+                            info.marks[mark] = number
+                    elif infos.pop(key, None):
+                        database.damaged[key] = damage("a mark of a message is not a string")
+        async with aclosing(database.sessions(connection)) as keys:
+            async for key in keys:
+                if key not in infos and where.has_key(key) and not database.is_damaged(key):
+                    infos[key] = MemoryInfo(key, repeated=0)
+    return infos
+
+
+def _by_role(database: Database, condition: str) -> str:
+    dialect = database.dialect
+    return (
+        f"SELECT user_id, session_id, role, COUNT(*), SUM(size), MIN(at), MAX(at) FROM ("
+        f"SELECT {dialect.user} AS user_id, m.session_id AS session_id, "
+        f"{dialect.short_field('role')} AS role, "
+        f"{dialect.huge.sized(dialect.message_size())} AS size, "
+        f"NULLIF({dialect.short_field('timestamp')}, '') AS at "
+        f"FROM {dialect.source()} {dialect.fields_join()} "
+        f"WHERE {condition} {dialect.subquery_barrier}) AS found "
+        f"GROUP BY {_exactly(database, 'user_id', 'session_id', 'role')}"
+    )
+
+
+def _by_mark(database: Database, condition: str) -> str:
+    dialect = database.dialect
+    return (
+        f"SELECT user_id, session_id, mark, COUNT(*) FROM ("
+        f"SELECT {dialect.user} AS user_id, m.session_id AS session_id, marked.mark AS mark "
+        f"FROM {dialect.source()} JOIN message_mark marked ON marked.msg_id = m.id "
+        f"WHERE {condition} {dialect.subquery_barrier}) AS found "
+        f"GROUP BY {_exactly(database, 'user_id', 'session_id', 'mark')}"
+    )
+
+
+def _exactly(database: Database, *columns: str) -> str:
+    return ", ".join(database.dialect.exact(column) for column in columns)
+
+
+def _add_role(
+    database: Database, infos: dict[MemoryKey, MemoryInfo], where: Selection, row: Any
+) -> None:
+    user, session, role, number, size, first, last = row
+    key = MemoryKey(user, session)
+    if not where.has_key(key) or database.is_damaged(key):
+        return
+    info = infos.setdefault(key, MemoryInfo(key, repeated=0))
+    info.messages += number
+    info.bytes += int(size)
+    if role is not None:
+        info.roles[role] = info.roles.get(role, 0) + number
+    if first is not None:
+        info.first = min(info.first or first, first)
+        info.last = max(info.last or last, last)

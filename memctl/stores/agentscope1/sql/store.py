@@ -1,0 +1,203 @@
+"""AgentScope's SQL memory as a store: the contract, on a database of any kind."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing, contextmanager
+from functools import partial
+from typing import ClassVar
+
+from memctl.engines.sql.database import Database
+from memctl.engines.sql.schema import has_own_table
+from memctl.errors import UsageError
+from memctl.location import Location
+from memctl.model import (
+    Edit,
+    Memory,
+    MemoryInfo,
+    MemoryKey,
+    Page,
+    StoredMessage,
+    WriteMode,
+    WriteResult,
+)
+from memctl.selection import Selection
+from memctl.store import Features, Matches, OpenMode, Store
+from memctl.storekit.catalog import catalog
+from memctl.stores.agentscope1.sql.dialect import COLUMNS
+from memctl.stores.agentscope1.sql.edit import SqlEditor
+from memctl.stores.agentscope1.sql.erase import SqlEraser
+from memctl.stores.agentscope1.sql.maintenance import REPAIRS, SqlMaintenance
+from memctl.stores.agentscope1.sql.read import ReadMode, SqlReader, count_messages, find_messages
+from memctl.stores.agentscope1.sql.write import SqlWriter
+from memctl.stores.agentscope2.tables import find_layouts
+from memctl.stores.tables.detect import preset_layouts, unknown_database
+
+
+class SqlStore(Store):
+    """The memories in AgentScope's tables; a subclass names its database.
+
+    Example::
+
+        class PostgresqlStore(SqlStore):
+            kind = "postgresql"
+            features = replace(SqlStore.features, parallel=True)
+            database_class = PostgresqlDatabase
+    """
+
+    features = Features(empty=True, cheap_outline=True, cheap_positions=True, repairs=REPAIRS)
+    database_class: ClassVar[type[Database]]
+
+    def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
+        super().__init__(location, mode)
+        self.database = self.database_class(location, self.label)
+        self.details = self.database.details
+        self._other: str | None = None
+        """The layout of the tables, where it is not this one."""
+
+    async def open(self, mode: OpenMode) -> None:
+        self.mode = mode
+        await self.database.start(mode, self._prepare)
+
+    async def _prepare(self) -> None:
+        if not {"layout", "state"} & self.location.options.keys():
+            layouts = await self.database.run(find_layouts)
+            if not layouts:
+                layouts = await self.database.run(preset_layouts)
+            if len(layouts) > 1:
+                several = ", ".join(sorted(layouts))
+                raise UsageError(
+                    f"{self.label} holds data of several layouts: {several}",
+                    f"choose one with ?layout={min(layouts)}",
+                )
+            if layouts and layouts != {"memory"}:
+                [self._other] = layouts
+                return
+            if not (layouts or self.mode.creates) and not await self.database.run(has_own_table):
+                raise await self.database.run(partial(unknown_database, self.label))
+        await self.database.prepare()
+
+    async def other_layout(self) -> str | None:
+        return self._other
+
+    async def close(self) -> None:
+        await self.database.close()
+
+    async def lock(self, owner: str) -> None:
+        self.database.require_keys()  # before anything is recorded
+        await self.database.lock(owner, self.warnings)
+
+    async def identity(self) -> str:
+        return await self.database.identity()
+
+    async def check_integrity(self, where: Selection) -> None:  # noqa: ARG002 - the tables
+        if self.mode.writes:
+            self.database.require_keys()
+
+    async def unrestorable(self, where: Selection) -> str:
+        # Of all users: whose a message is may take a look into it.
+        condition = self.database.dialect.session_condition(where)
+        return await self.database.find_other_values("message", COLUMNS["message"], condition)
+
+    async def is_empty(self) -> bool:
+        async with self.database.snapshot(find_huge=False) as connection:
+            for table in "message", "session":  # of a memory without messages
+                found = await connection.exec_driver_sql(f"SELECT 1 FROM {table} LIMIT 1")
+                if found.first() is not None:
+                    return False
+        return True
+
+    async def count(self, where: Selection) -> tuple[int, int] | None:
+        if where != Selection():  # the users of messages would be looked up
+            return None
+        async with self.database.snapshot(find_huge=False) as connection:
+            memories, messages = [
+                (await connection.exec_driver_sql(f"SELECT COUNT(*) FROM {table}")).scalar_one()
+                for table in ("session", "message")
+            ]
+        return memories, messages
+
+    def read(self, where: Selection) -> AsyncGenerator[Page]:
+        return self._proving(where, self._read(where)) if self.skips_damage else self._read(where)
+
+    def _read(self, where: Selection) -> AsyncGenerator[Page]:
+        return where.apply(self._pages(where, ReadMode.FULL))
+
+    async def _proving(self, where: Selection, pages: AsyncGenerator[Page]) -> AsyncGenerator[Page]:
+        """Yield the pages, and tell maintenance if they prove that the messages are sound."""
+        database = self.database
+        database.proved, doubts = None, database.doubts
+        async with aclosing(pages):
+            async for page in pages:
+                yield page
+                del page
+        if database.doubts == doubts and not database.dialect.has_unsound:
+            database.proved = where
+
+    def read_with_anchors(self, where: Selection) -> AsyncGenerator[Page]:
+        return where.apply(self._pages(where, ReadMode.ANCHORED))
+
+    def outline(self, where: Selection) -> AsyncGenerator[Page]:
+        return self._pages(where, ReadMode.OUTLINE)
+
+    async def _pages(self, where: Selection, mode: ReadMode) -> AsyncGenerator[Page]:
+        reader = SqlReader(self.database, where, mode, skip_damage=self.skips_damage)
+        with self._noting_damage(where):
+            async with aclosing(reader.pages()) as pages:
+                async for page in pages:
+                    self.left_out.others |= page.last
+                    yield page
+                    del page  # not kept while the next one is read: it may be large
+
+    @contextmanager
+    def _noting_damage(self, where: Selection) -> Iterator[None]:
+        """Note the selected memories that turned out to be damaged."""
+        try:
+            yield
+        finally:
+            found = self.database.damaged.items()
+            self.left_out.failures |= {key: why for key, why in found if where.has_key(key)}
+
+    def find_messages(
+        self, where: Selection, matches: Matches
+    ) -> AsyncGenerator[tuple[MemoryKey, StoredMessage]]:
+        return find_messages(self.database, where, matches)
+
+    def headers(self, where: Selection) -> AsyncGenerator[Memory]:
+        return self._headers(where) if where.whole else super().headers(where)
+
+    async def _headers(self, where: Selection) -> AsyncGenerator[Memory]:
+        with self._noting_damage(where):
+            async with self.database.snapshot(find_huge=False) as connection:
+                keys = dict.fromkeys(await self.database.extents(connection, {}))
+                async with aclosing(self.database.sessions(connection)) as sessions:
+                    keys |= dict.fromkeys([key async for key in sessions])
+            for key in filter(where.has_key, keys):
+                if not self.database.is_damaged(key):
+                    yield Memory(key)
+
+    async def list_memories(self, where: Selection) -> AsyncGenerator[MemoryInfo]:
+        whole = where.whole
+        counted = count_messages(self.database, where) if whole else catalog(self.read(where))
+        with self._noting_damage(where):
+            async with aclosing(counted) as infos:
+                async for info in infos:
+                    self.left_out.others = True
+                    yield info
+
+    def write(
+        self, pages: AsyncGenerator[Page], mode: WriteMode = WriteMode.ADD
+    ) -> AsyncGenerator[WriteResult]:
+        return SqlWriter(self.database, mode).write(pages)
+
+    def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
+        return SqlEditor(self.database).edit(edits)
+
+    def names(self, where: Selection) -> AsyncGenerator[MemoryKey]:
+        return SqlEraser(self.database).names(where)
+
+    def erase(self, where: Selection) -> AsyncGenerator[WriteResult]:
+        return SqlEraser(self.database).erase(where)
+
+    def maintenance(self) -> SqlMaintenance:
+        return SqlMaintenance(self, self.database)

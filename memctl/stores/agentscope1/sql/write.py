@@ -1,0 +1,455 @@
+"""Writing whole memories: transactions, row ids and positions."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import AsyncGenerator, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, aclosing, closing
+from itertools import islice, repeat
+from operator import lt
+from typing import Any, cast
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from memctl import jsonio
+from memctl.engines.sql.database import Database, Extent, RejectedValue
+from memctl.engines.sql.locks import (
+    STRANGERS,
+    LockedSessions,
+    is_plain_id,
+    lock_sessions,
+    session_owners,
+)
+from memctl.errors import Failure
+from memctl.model import Memory, MemoryKey, Page, StoredMessage, WriteMode, WriteResult
+from memctl.spool import ItemSpool
+from memctl.storekit.batching import BATCH_BYTES, Large, Small, gather
+
+BATCH_MESSAGES = 10_000
+"""Small memories share a transaction up to this size: a commit waits for the disk."""
+
+_PAGE = 5000
+"""The messages that are deleted by one statement."""
+
+MAX_INDEX = 2**63 - 1
+
+
+class _Refused(Exception):
+    """Memories that cannot be written, and why: the transaction ends, others go on."""
+
+    def __init__(self, failures: dict[MemoryKey, Failure]) -> None:
+        super().__init__(f"{len(failures)} memories cannot be written")
+        self.failures = failures
+
+
+class SqlWriter:
+    """One ``write`` of a store.
+
+    The sizes of the memories are counted once, before the first write: without an index on
+    ``session_id`` each statement about one session scans the table.  What is written to is counted
+    again within its own transaction.
+    """
+
+    def __init__(self, database: Database, mode: WriteMode) -> None:
+        self._database = database
+        self._mode = mode
+        self._exact = mode is WriteMode.REPLACE
+        self._messages: dict[MemoryKey, int] = {}
+        self._last_indexes: dict[str, int] = {}
+
+    async def write(self, pages: AsyncGenerator[Page]) -> AsyncGenerator[WriteResult]:
+        """Write memories; see ``Store.write``."""
+        async with AsyncExitStack() as stack:
+            connection: AsyncConnection | None = None
+            async for batch in gather(pages, BATCH_BYTES, BATCH_MESSAGES):
+                if connection is None:
+                    connection = await stack.enter_async_context(self._database.connect())
+                    await self._count(connection)
+                if isinstance(batch, Large):
+                    yield await self._write_large(connection, batch)
+                else:
+                    for result in await self._write_small(connection, batch):
+                        yield result
+                del batch  # the next one needs its room
+
+    async def _count(self, connection: AsyncConnection) -> None:
+        async with self._database.read_transaction(connection):
+            self._learn((await self._database.extents(connection, {})).items())
+
+    def _learn(self, extents: Iterable[tuple[MemoryKey, Extent]]) -> None:
+        for key, extent in extents:
+            self._messages[key] = extent.messages
+            self._last_indexes[key.session] = max(
+                self._last_indexes.get(key.session, -1), extent.last_index
+            )
+
+    # Small memories share a transaction
+
+    async def _write_small(
+        self, connection: AsyncConnection, batch: list[Small]
+    ) -> list[WriteResult]:
+        results = []
+        good = []
+        for small in batch:
+            failure = self._failure(small.memory.key, small.offset) or _repeated_id(small.entries)
+            if failure:
+                results.append(WriteResult(small.memory.key, failure=failure))
+            else:
+                good.append(small)
+        if not good:
+            return results
+        try:
+            return results + await self._commit_small(connection, good)
+        except _Refused as refused:
+            results += [WriteResult(key, failure=why) for key, why in refused.failures.items()]
+            good = [small for small in good if small.memory.key not in refused.failures]
+            return results + await self._write_small(connection, good)
+        except RejectedValue as rejected:
+            if len(good) == 1:
+                return [*results, WriteResult(good[0].memory.key, failure=rejected.failure)]
+        # One of them was rejected, and the database does not tell which.
+        half = len(good) // 2
+        results += await self._write_small(connection, good[:half])
+        return results + await self._write_small(connection, good[half:])
+
+    async def _commit_small(
+        self, connection: AsyncConnection, batch: list[Small]
+    ) -> list[WriteResult]:
+        results = []
+        async with self._database.transaction(connection):
+            keys = [small.memory.key for small in batch]
+            empty = {small.memory.key for small in batch if not (small.offset or small.entries)}
+            memories = [small.memory for small in batch]
+            locked = await self._lock_sessions(connection, memories, empty)
+            self._refuse(locked, {small.memory.key: small.offset for small in batch})
+            _refuse_misread(locked, {small.memory.key: small.entries for small in batch})
+            deleted = await self._clear(connection, keys)
+            last_indexes = {key.session: self._last_indexes.get(key.session, -1) for key in keys}
+            rows = Rows()
+            for small in batch:
+                key = small.memory.key
+                start = _start(small.entries, small.offset, last_indexes[key.session])
+                last_indexes[key.session] = max(
+                    last_indexes[key.session],
+                    rows.add(key, small.entries, start, exact=self._exact),
+                )
+                counts = len(small.entries), deleted.get(key, 0)
+                results.append(WriteResult(key, *counts, before=locked.before(key)))
+            await rows.insert(self._database, connection)
+        for result, small in zip(results, batch, strict=True):
+            self._messages[result.key] = small.offset + result.written
+        self._last_indexes |= last_indexes
+        return results
+
+    # A large memory has a transaction of its own
+
+    async def _write_large(self, connection: AsyncConnection, large: Large) -> WriteResult:
+        key = large.memory.key
+        failure = self._failure(key, large.offset)
+        if failure:
+            await _drain(large.pages)
+            return WriteResult(key, failure=failure)
+        try:
+            return await self._commit_large(connection, key, large)
+        except _Refused as refused:
+            failure = refused.failures[key]
+        except RejectedValue as rejected:
+            failure = rejected.failure
+        await _drain(large.pages)
+        return WriteResult(key, failure=failure)
+
+    async def _commit_large(
+        self, connection: AsyncConnection, key: MemoryKey, large: Large
+    ) -> WriteResult:
+        written = 0
+        async with self._database.transaction(connection):
+            locked = await self._lock_sessions(connection, [large.memory])
+            self._refuse(locked, {key: large.offset})
+            deleted = await self._clear(connection, [key])
+            last: int | None = None
+            async for page in large.pages:
+                _refuse_misread(locked, {key: page.messages})
+                if last is None:
+                    last = _start(
+                        page.messages, large.offset, self._last_indexes.get(key.session, -1)
+                    )
+                rows = Rows()
+                last = rows.add(key, page.messages, last, exact=self._exact)
+                written += len(page.messages)
+                del page  # a huge message must be gone before the next step of its transaction
+                await rows.insert(self._database, connection)
+        self._messages[key] = large.offset + written
+        self._last_indexes[key.session] = max(self._last_indexes.get(key.session, -1), last or 0)
+        return WriteResult(key, written, deleted.get(key, 0), before=locked.before(key))
+
+    # Steps of a transaction
+
+    def _failure(self, key: MemoryKey, offset: int) -> Failure | None:
+        """Return why the memory cannot be written: its name, or that its length differs."""
+        if failure := name_failure(key) or self._database.damaged.get(key):
+            return failure
+        held = self._messages.get(key, 0)
+        if self._mode is WriteMode.ADD and held != offset:
+            return Failure("changed", f"the target holds {held} messages, not {offset}")
+        return None
+
+    def _refuse(self, locked: LockedSessions, offsets: Mapping[MemoryKey, int]) -> None:
+        """Refuse what cannot be written, now that it is locked.
+
+        Raises:
+            _Refused: there are such memories; the transaction must be rolled back, with the rows
+                that were created for them.
+        """
+        failures = {
+            key: Failure("refused", "its session belongs to another user") for key in locked.taken
+        }
+        failures |= {
+            key: failure
+            for key, offset in offsets.items()
+            if (failure := self._failure(key, offset))
+        }
+        if failures:
+            raise _Refused(failures)
+
+    async def _lock_sessions(
+        self,
+        connection: AsyncConnection,
+        memories: Sequence[Memory],
+        empty: Collection[MemoryKey] = (),
+    ) -> LockedSessions:
+        """Lock the sessions until the transaction ends, and learn what they hold.
+
+        A session that is created here is empty.  One that existed is counted again: an agent, or
+        another run, may have written meanwhile.
+
+        Raises:
+            _Refused: the row of a session that is created here gives a memory damaged messages, or
+                one which is replaced more than it had: those of rows of which nobody knew the user.
+        """
+        keys = [memory.key for memory in memories]
+        before = {key: self._messages.get(key, 0) for key in keys}
+        lock = self._database.dialect.row_lock
+        filled = self._last_indexes.keys()
+        locked = await lock_sessions(
+            *(self._database, connection, keys, lock),
+            filled=filled,
+            empty=empty,
+            given=session_owners(memories),
+        )
+        known = locked.known
+        if known:
+            for key in keys:
+                if key.session in known:
+                    self._messages[key] = 0
+            found = await self._database.extents(connection, {"sessions": sorted(known)})
+            self._learn(found.items())
+        replaces = self._mode is WriteMode.REPLACE
+        strangers = [
+            key
+            for key in keys
+            if key.session in locked.unowned
+            and (
+                (replaces and self._messages[key] > before[key])
+                or self._database.has_strangers(key.session)
+            )
+        ]
+        if strangers:
+            raise _Refused(dict.fromkeys(strangers, STRANGERS))
+        return locked
+
+    async def _clear(
+        self, connection: AsyncConnection, keys: list[MemoryKey]
+    ) -> dict[MemoryKey, int]:
+        """Delete what REPLACE replaces; return the number of messages of each memory."""
+        if self._mode is not WriteMode.REPLACE:
+            return {}
+        filled = [key for key in keys if self._messages.get(key)]
+        return await delete_messages(self._database, connection, filled)
+
+
+class Rows:
+    """Rows of ``message`` and ``message_mark``."""
+
+    def __init__(self) -> None:
+        self._messages: list[tuple[str, bytes, str, int]] = []
+        self._marks: list[tuple[str, str]] = []
+        self._blobs: list[str] = []
+        """The ids of the rows whose messages are blobs."""
+
+    def add(
+        self, key: MemoryKey, messages: list[StoredMessage], last: int, *, exact: bool = False
+    ) -> int:
+        """Take messages of a memory, their index above ``last``; return the last index.
+
+        With ``exact`` any indexes stay that have the messages in their order.
+        """
+        if not messages:
+            return last
+        ids, texts, marks, positions, shapes = zip(*messages, strict=True)
+        start = f"{key.user}-{key.session}-"
+        row_ids = [start + id for id in ids]
+        if any(shapes):
+            about = list(map(of_shape, shapes))
+            row_ids = [one.get("row", id) for one, id in zip(about, row_ids, strict=True)]
+            self._blobs += [id for one, id in zip(about, row_ids, strict=True) if one.get("blob")]
+        places = list(zip(positions, map(str.encode, row_ids), strict=True)) if exact else []
+        if exact and None not in positions and all(map(lt, places, islice(places, 1, None))):
+            indexes = cast("Sequence[int]", positions)
+        else:
+            indexes = _indexes(positions, last)
+        self._messages += zip(row_ids, texts, repeat(key.session), indexes)
+        self._marks += [
+            (row_id, mark)
+            for row_id, labels in zip(row_ids, marks, strict=True)
+            if labels
+            for mark in dict.fromkeys(labels)
+        ]
+        return indexes[-1]
+
+    async def insert(self, database: Database, connection: AsyncConnection) -> None:
+        """Insert the rows, and hold them no more."""
+        messages, marks, blobs = self._messages, self._marks, self._blobs
+        self._messages, self._marks, self._blobs = [], [], []
+        if messages:
+            columns = ["id", "msg", "session_id", "index"]
+            await database.insert(connection, "message", columns, messages)
+        if blobs and not database.dialect.typed:
+            sql = (
+                f"UPDATE message SET msg = CAST(msg AS BLOB) WHERE id {database.dialect.in_row_ids}"
+            )
+            await database.for_rows(connection, sql, blobs)
+        if marks:
+            await database.insert(connection, "message_mark", ["msg_id", "mark"], marks)
+
+
+async def delete_messages(
+    database: Database, connection: AsyncConnection, keys: Collection[MemoryKey]
+) -> dict[MemoryKey, int]:
+    """Delete the messages of memories and their marks; return how many messages each had.
+
+    By row ids: a DELETE that looked for them would lock what it reads in some databases, and two
+    would wait for each other.
+    """
+    found: Counter[MemoryKey] = Counter()
+    if not keys:
+        return found
+    dialect, wanted = database.dialect, set(keys)
+    sql = (
+        f"SELECT {dialect.user}, m.session_id, m.id FROM {dialect.source()} "
+        "WHERE m.session_id IN :sessions"
+    )
+    values = {"sessions": sorted({key.session for key in keys})}
+    with closing(ItemSpool[list[str]]()) as spool:  # there may be a million
+        async with aclosing(database.rows(connection, sql, values, _PAGE)) as partitions:
+            async for rows in partitions:
+                row_ids = []
+                for user, session, row_id in rows:
+                    key = MemoryKey(user, session)
+                    if key in wanted:
+                        found[key] += 1
+                        row_ids.append(row_id)
+                if row_ids:
+                    spool.add(row_ids)
+        for row_ids in spool:
+            for table, column in (("message_mark", "msg_id"), ("message", "id")):
+                sql = dialect.delete_keyed(table, column)
+                await database.for_rows(connection, sql, row_ids)
+    return found
+
+
+def shape_of(row_id: str | None, *, blob: bool) -> str:
+    """Return the shape of a message: its row id where that is not usual, and if it is a blob."""
+    found = ({} if row_id is None else {"row": row_id}) | ({"blob": True} if blob else {})
+    return json.dumps(found) if found else ""
+
+
+def of_shape(shape: str) -> dict[str, Any]:
+    """Return what a shape says, nothing where another store made it."""
+    if not shape:
+        return {}
+    try:
+        found = json.loads(shape)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _start(messages: list[StoredMessage], offset: int, last_index: int) -> int:
+    """Return the index that a memory's new messages follow.
+
+    A memory that is new here keeps the positions it had in another SQL store, because they also
+    order the messages of users who share a session; if not, it follows what the session holds,
+    as AgentScope's ``_get_next_index`` has it.
+    """
+    kept = offset == 0 and messages and messages[0].position is not None
+    return -1 if kept else last_index
+
+
+def _indexes(positions: Sequence[int | None], last: int) -> Sequence[int]:
+    """Return an index for each message, above the one before; its own where it can be kept."""
+    first = positions[0]
+    if first is not None and first > last and None not in positions:
+        kept = cast("Sequence[int]", positions)
+        if all(map(lt, kept, islice(kept, 1, None))):
+            return kept
+    indexes = []
+    for position in positions:
+        last = max(last + 1, position or 0)
+        indexes.append(last)
+    if last > MAX_INDEX:
+        raise RejectedValue("the session already uses the highest possible index", "refused")
+    return indexes
+
+
+def _refuse_misread(
+    locked: LockedSessions, messages: Mapping[MemoryKey, list[StoredMessage]]
+) -> None:
+    """Refuse messages that would be read as those of another user; see ``Dialect.user``.
+
+    Raises:
+        _Refused: there are such messages.
+    """
+    failures = {}
+    for key, some in messages.items():
+        id = next(_misread(key, some, guest=key in locked.guests), None)
+        if id is not None:
+            text = f"the message {id!r} has another id in its JSON, or none, and would be read as"
+            failures[key] = Failure("refused", f"{text} one of another user")
+    if failures:
+        raise _Refused(failures)
+
+
+def _misread(key: MemoryKey, messages: Iterable[StoredMessage], *, guest: bool) -> Iterator[str]:
+    """Yield the ids of messages whose row ids do not tell the user, and whose JSON does not."""
+    start, between = f"{key.user}-{key.session}-", f"-{key.session}-"
+    ids = [one.id for one in messages]
+    usual = not guest and start.find(between) == len(key.user)
+    if usual and between not in "-" + "\n-".join(ids):
+        return
+    for one in messages:
+        plain = not guest and is_plain_id(start + one.id, key.user, key.session)
+        if not plain and not one.shape and jsonio.field(one.message, "id") != one.id:
+            yield one.id
+
+
+def _repeated_id(messages: list[StoredMessage]) -> Failure | None:
+    ids = [message.id for message in messages]
+    if len(set(ids)) == len(ids):
+        return None
+    [(id, _)] = Counter(ids).most_common(1)
+    return Failure("repeated-id", f"the message id {id!r} occurs twice")
+
+
+def name_failure(key: MemoryKey) -> Failure | None:
+    """Return why there can be no memory of this name."""
+    if not key.part:
+        return None
+    return Failure(
+        "bad-name", f"SQL memory holds one memory a session, not a part like {key.part!r}"
+    )
+
+
+async def _drain(pages: AsyncGenerator[Page]) -> None:
+    async for _ in pages:
+        pass

@@ -1,0 +1,1 @@
+"""AgentScope 2.x: sessions in SQL, Redis and files."""

@@ -1,0 +1,732 @@
+"""The states of AgentScope 2.x in JSON files, as QwenPaw 2 keeps them.
+
+A file is a session: ``{"agent": {"state": AgentState.model_dump(mode="json")}}``, named
+``{user}_{session}.json`` in a folder, or in a folder below for each channel.  A state has the
+context that the model sees and its summary; there is no log of messages beside it.  States are
+found by their shape, whatever the names around them, and everything else in a file stays.
+
+Source: ``state/_state.py`` of agentscope 2.0.11, which loads a state whole.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import AsyncGenerator, Iterable, Iterator
+from contextlib import aclosing, suppress
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
+from hashlib import blake2b
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from memctl import foreign, jsonio, system
+from memctl.concurrency import in_thread
+from memctl.dialects.agentscope2 import AGENTSCOPE2, default_payload, default_state
+from memctl.errors import BadData, Lost, UsageError
+from memctl.json_scan import BYTE_ORDER_MARK, Walk
+from memctl.json_stream import TAIL, TrailingData
+from memctl.location import Location, visible
+from memctl.model import Memory, MemoryKey, StoredMessage
+from memctl.selection import Selection
+from memctl.store import Features, Maintenance, Note, OpenMode, Record
+from memctl.storekit import quarantine
+from memctl.storekit.edits import Snapshot
+from memctl.storekit.files import AtomicFile, missing, sync_folder, system_errors
+from memctl.storekit.simple import Rejected, SimpleStore, VersionChanged
+from memctl.stores.agentscope2.session import (
+    NotASession,
+    Session,
+    agent_of,
+    parse_extra,
+    with_summary,
+)
+from memctl.stores.states.document import Steps, join, split
+from memctl.stores.states.files import SUFFIX, obstacle, split_stem, stem_of, stems, unfit
+
+CONTEXT, SUMMARY, SESSION = "context", "summary", "session_id"
+LAYOUT = "agentscope2"
+PATH = "agent.state"
+"""The path of the state in a new file, where QwenPaw has it."""
+_DEPTH = 5
+_LOOKED_AT = 200
+"""The files of a folder by which its layout is found."""
+_AGENTSCOPE1 = b'"_compressed_summary"'
+_UNSAFE = re.compile(r'[\\/:*?"<>|]')
+"""The characters of a session that QwenPaw replaces by ``--`` in the name of its file."""
+
+
+def is_state(value: Any) -> bool:
+    """Return whether a JSON object is a state of AgentScope 2.x."""
+    return (
+        isinstance(value, dict)
+        and isinstance(value.get(CONTEXT), list)
+        and bool(value.keys() & {SESSION, SUMMARY, "reply_context"})
+    )
+
+
+def states_in(value: Any, steps: Steps = ()) -> Iterator[Steps]:
+    """Yield the paths of the states in a JSON document."""
+    if is_state(value):
+        yield steps
+    elif isinstance(value, dict) and len(steps) < _DEPTH:
+        for name, one in value.items():
+            if name:
+                yield from states_in(one, (*steps, name))
+
+
+def begins_as_state(start: bytes) -> bool:
+    """Return whether a document is a state of AgentScope 2.x, by its first bytes."""
+    return any(states_in(foreign.beginning(start)))
+
+
+def layouts_in(folder: Path) -> set[str]:
+    """Return the layouts of the session files of a folder: ``memory`` is AgentScope 1.x.
+
+    Raises:
+        Unavailable: a folder cannot be read.
+    """
+    found = set()
+    for stem in islice(stems(folder), _LOOKED_AT):
+        start = foreign.start_of(folder / (stem + SUFFIX))
+        if begins_as_state(start):
+            found.add(LAYOUT)
+        elif _AGENTSCOPE1 in start:
+            found.add("memory")
+    return found
+
+
+class _Spans(NamedTuple):
+    """Where a state stands in the text of its document, and its context and summary in it."""
+
+    state: tuple[int, int]
+    context: tuple[int, int]
+    summary: tuple[int, int] | None
+    messages: list[bytes]
+
+
+class _Listed(NamedTuple):
+    """The session of a file, by its name and its content."""
+
+    signature: tuple[int, int]
+    """The size and the time of change of the file."""
+    owner: tuple[str, str]
+    paths: list[str]
+    """The paths of its states; one, empty, if the file is damaged."""
+
+
+class _File(NamedTuple):
+    """The contents of a file: text in UTF-8, decoded value, paths of the states, time of change."""
+
+    text: bytes
+    value: Any
+    paths: list[Steps]
+    changed: datetime
+
+    @property
+    def version(self) -> str:
+        return _digest(self.text)
+
+
+class StateFilesStore(SimpleStore):
+    """A folder of session files with states of AgentScope 2.x, or one such file.
+
+    The name of a file is ``{user}_{session}.json``; the state in the file names the session, and so
+    shows where the user ends.  A channel is a folder.  It precedes the name of a session only if
+    another channel has a session of the same name.
+    """
+
+    kind = "agentscope2-files"
+    features = Features(
+        marks=frozenset(),
+        summaries=True,
+        empty=True,
+        duplicate_ids=True,
+        parts=True,
+        state_only=True,
+        repairs=frozenset({TAIL}),
+    )
+    dialect = AGENTSCOPE2
+
+    def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
+        super().__init__(location, mode)
+        self._path = location.path
+        self._is_file = self._path.is_file() or (
+            not self._path.is_dir() and self._path.suffix == SUFFIX
+        )
+        if self._is_file:
+            self.features = replace(self.features, single_session=True)
+        self._agent = agent_of(location)
+        self.chosen = location.options.get("path")
+        self._files: dict[tuple[str, str], str] = {}
+        """The stems of the files, by user and session."""
+        self._listed: dict[str, _Listed] = {}
+        self._is_listed = False
+        self._last: tuple[Path, _File] | None = None
+
+    async def connect(self, mode: OpenMode) -> None:
+        path = self._path
+        with system_errors(path, "read"):
+            if not path.exists() and not mode.creates:
+                raise missing(path, self.label)
+            if not path.parent.is_dir():
+                raise missing(path, self.label, folder=True)
+        if not self._is_file and mode.creates:
+            _make(path)
+
+    async def disconnect(self) -> None:
+        self._last = None
+
+    # Names
+
+    def resolve_names(self, keys: Iterable[MemoryKey]) -> None:
+        owners = {key[:2] for key in keys}
+        if self._is_file and not self._files and len(owners) == 1:
+            self._files[owners.pop()] = ""
+
+    async def keys(self) -> AsyncGenerator[MemoryKey]:
+        await in_thread(self._list)
+        for owner, stem in sorted(self._files.items()):
+            paths = [path for path in self._listed[stem].paths if self.chosen in (None, path)]
+            for path in paths:
+                yield MemoryKey(*owner, "" if len(paths) == 1 else path)
+
+    def _list(self) -> None:
+        """Find the files, and whose session each is."""
+        self._is_listed = True
+        found: dict[tuple[str, str], list[str]] = {}
+        others = []
+        for stem in self._stems():
+            listed = self._look(stem)
+            if listed is None:
+                continue
+            if not listed.paths:
+                others.append(stem)
+            found.setdefault(listed.owner, []).append(stem)
+        files: dict[tuple[str, str], str] = {}
+        for (user, session), same in found.items():
+            for stem in same:
+                channel = os.path.dirname(stem)
+                name = f"{channel}/{session}" if len(same) > 1 and channel else session
+                files[user, name] = stem
+        if files or not self._is_file:
+            self._files = files
+        if others:
+            self._pass_over(others)
+
+    def _stems(self) -> Iterator[str]:
+        if not self._is_file:
+            yield from stems(self._path)
+        elif self._path.exists():
+            yield ""
+
+    def _pass_over(self, others: list[str]) -> None:
+        """Warn of files that hold no state.
+
+        Raises:
+            BadData: they are all that is there.
+        """
+        names = [self.label if self._is_file else stem + SUFFIX for stem in others]
+        if len(others) == len(self._files):
+            named = foreign.of_file(self._path_of(others[0]))
+            if named is not None and self._is_file:
+                raise named.refusal(self.label)
+            raise BadData(
+                f"{self.label} holds no state of AgentScope 2.x",
+                "a state is an object with 'session_id', 'summary' and 'context'",
+            )
+        text = (
+            f"{len(others):,} files of {self.label} hold no state of AgentScope 2.x and are left "
+            f"out, such as {visible(names[0])}"
+        )
+        if text not in self.warnings:
+            self.warnings.append(text)
+
+    def _look(self, stem: str) -> _Listed | None:
+        """Return what is to be known of a file; None if it is gone."""
+        path = self._path_of(stem)
+        with system_errors(path, "read"):
+            try:
+                about = os.stat(path)
+            except FileNotFoundError:
+                return None
+        signature = about.st_size, about.st_mtime_ns
+        known = self._listed.get(stem)
+        if known is None or known.signature != signature:
+            try:
+                found = self._read(path)
+            except BadData:
+                known = _Listed(signature, self._owner(path, []), [""])
+            else:
+                if found is None:
+                    return None
+                states = [_at(found.value, steps) for steps in found.paths]
+                owner = self._owner(path, [state.get(SESSION) for state in states])
+                known = _Listed(signature, owner, list(map(join, found.paths)))
+            self._listed[stem] = known
+        return known
+
+    def _owner(self, path: Path, sessions: list[Any]) -> tuple[str, str]:
+        """Return the user and the session of a file, given the sessions of its states."""
+        if self._is_file and len(self._files) == 1:
+            return next(iter(self._files))
+        name = path.name.removesuffix(SUFFIX)
+        user, session = split_stem(name)
+        for told in sessions:
+            end = _file_name(told) if isinstance(told, str) and told else None
+            if end and (name == end or name.endswith(f"_{end}")):
+                user, session = name.removesuffix(end).removesuffix("_"), told
+        if self._is_file:
+            options = self.location.options
+            return options.get("user", user), options.get("session", session)
+        return user, session
+
+    def _stem(self, key: MemoryKey, session: Any) -> str:
+        """Return the stem of the file of a memory, which may still have to be made.
+
+        ``session`` is the session that the state names.
+
+        Raises:
+            Rejected: no file here can have that name.
+        """
+        if self._is_file:
+            if not self._files:
+                self._files[key[:2]] = ""
+            if key[:2] not in self._files:
+                held = MemoryKey(*next(iter(self._files)))
+                raise Rejected("bad-name", f"{self.label} holds one session, which is {held}")
+            return ""
+        there = self._files.get(key[:2])
+        if there is not None:
+            return there
+        name = stem_of(key.user, _file_name(key.session))
+        if not key.session or self._owner(Path(name + SUFFIX), [session]) != key[:2]:
+            raise Rejected("bad-name", f"no file has a name that would be read as {key}")
+        stem = f"{self._new_channel()}{name}"
+        failure = unfit(self._path, stem) or obstacle(self._path, stem)
+        if failure is not None:
+            raise Rejected(failure.code, failure.message)
+        if stem in self._files.values():
+            raise Rejected("bad-name", f"{visible(stem)}{SUFFIX} is that of another session")
+        return stem
+
+    def _new_channel(self) -> str:
+        """Return the folder of new files: that of the files that are there.
+
+        Raises:
+            Rejected: they are in several.
+        """
+        channels = {os.path.dirname(stem) for stem in self._files.values()}
+        if len(channels) > 1:
+            names = ", ".join(sorted(one or "." for one in channels))
+            raise Rejected(
+                "bad-name",
+                f"{self.label} has the channels {names}: name the folder of one as the target",
+            )
+        return "".join(f"{one}/" for one in channels if one)
+
+    def _path_of(self, stem: str) -> Path:
+        return self._path if self._is_file else self._path / (stem + SUFFIX)
+
+    # Memories
+
+    async def load(self, key: MemoryKey) -> Snapshot | None:
+        if key[:2] not in self._files and not self._is_listed:
+            await in_thread(self._list)
+        stem = self._files.get(key[:2])
+        if stem is None:
+            return None
+        path = self._path_of(stem)
+        found = await in_thread(partial(self._read, path))
+        steps = None if found is None else self._steps(key, found)
+        if found is None or steps is None:
+            return None
+        session, _ = self._session(key, found, steps)
+        name = visible(str(path))
+        messages = [_entry(name, at, text) for at, text in enumerate(_spans(found, steps).messages)]
+        memory = Memory(
+            *(key, session.summary_text),
+            extra=_extra(session),
+            version=found.version,
+            place=join(steps),
+        )
+        return Snapshot(memory, messages)
+
+    def _steps(self, key: MemoryKey, found: _File) -> Steps | None:
+        """Return the path of a memory in its file; None if there is no state."""
+        wanted = key.part or self.chosen
+        if wanted is not None:
+            return next((steps for steps in found.paths if join(steps) == wanted), None)
+        return found.paths[0] if len(found.paths) == 1 else None
+
+    def _session(self, key: MemoryKey, found: _File, steps: Steps) -> tuple[Session, Any]:
+        """Return the session of a state without its context, and the state."""
+        state = _at(found.value, steps)
+        moment = found.changed.isoformat()
+        record = {
+            "agent_id": self._agent,
+            "source": "user",
+            "created_at": moment,
+            "updated_at": moment,
+        }
+        others = {name: one for name, one in state.items() if name not in (CONTEXT, SUMMARY)}
+        payload = default_payload(key.session, self._agent)
+        return Session(record, payload, others, summary=state.get(SUMMARY) or ""), state
+
+    def _read(self, path: Path) -> _File | None:
+        """Return a file; None where there is none.
+
+        Raises:
+            BadData: it is not JSON.
+            Unavailable: it cannot be read.
+        """
+        with system_errors(path, "read"):
+            try:
+                text = system.read_file(path)
+                changed = os.stat(path).st_mtime
+            except FileNotFoundError:
+                return None
+        if self._last is not None and self._last[0] == path and self._last[1].text == text:
+            return self._last[1]
+        name = visible(str(path))
+        plain = text.removeprefix(BYTE_ORDER_MARK)
+        try:
+            value = jsonio.loads(plain)
+        except ValueError as error:
+            if named := foreign.of_text(text[: foreign.BEGINNING]):
+                raise named.refusal(name) from error
+            end = _end_of_document(plain, self.chosen)
+            if end is not None:
+                skipped = len(text) - len(plain)
+                raise TrailingData(name, end + skipped, len(text)) from error
+            raise BadData(
+                f"{name} is not JSON: {error}", "restore it from a backup, or move it away"
+            ) from error
+        paths = list(states_in(value))
+        found = _File(text, value, paths, datetime.fromtimestamp(changed, UTC))
+        self._last = path, found
+        return found
+
+    async def save(self, key: MemoryKey, snapshot: Snapshot, expect: str | None) -> None:
+        await in_thread(partial(self._save, key, snapshot, expect))
+
+    def _save(self, key: MemoryKey, snapshot: Snapshot, expect: str | None) -> None:
+        if any(entry.marks for entry in snapshot.messages):
+            raise Rejected(
+                "refused",
+                "a state file holds the context alone, and some messages are not in it: leave "
+                "them out with --exclude-mark compressed",
+            )
+        new = self._new_session(key, snapshot)
+        path = self._path_of(self._stem(key, new[0].state.get(SESSION)))
+        found = self._read(path)
+        steps = None if found is None else self._steps(key, found)
+        if (None if steps is None or found is None else found.version) != expect:
+            self._is_listed = False  # another program may have made the file
+            raise VersionChanged
+        if found is not None and steps is not None:
+            text = self._changed(key, snapshot, found, steps)
+        elif found is not None and not (found.paths and key.part):
+            raise Rejected("refused", f"{visible(str(path))} holds something else")
+        else:
+            place = key.part or self.chosen or _usual_path(snapshot.memory.place)
+            text = _inserted(found, split(place), _state_text(*new))
+        _make(path.parent)
+        with AtomicFile(path) as file:
+            file.write(text)
+            self._last = None
+            there = self._read(path)
+            if (None if there is None else there.version) != (found and found.version):
+                raise VersionChanged
+            file.commit()
+        stem = str(path.relative_to(self._path)).removesuffix(SUFFIX) if not self._is_file else ""
+        self._files[key[:2]] = stem
+
+    def _new_session(self, key: MemoryKey, snapshot: Snapshot) -> tuple[Session, list[bytes]]:
+        """Return what a new state of a memory has, and the texts of its context."""
+        memory = snapshot.memory
+        if memory.extra:
+            session, texts = _introduced(memory.extra, snapshot.messages)
+        else:
+            session = Session(state=default_state(key.session))
+            texts = list(_texts(snapshot.messages))
+        with_summary(session, memory.summary)
+        return session, texts
+
+    def _changed(self, key: MemoryKey, snapshot: Snapshot, found: _File, steps: Steps) -> bytes:
+        """Return the text of a file with another state at a path."""
+        memory = snapshot.memory
+        session, _ = self._session(key, found, steps)
+        spans = _spans(found, steps)
+        if memory.extra and memory.extra != _extra(session):
+            given, texts = _introduced(memory.extra, snapshot.messages)
+            with_summary(given, memory.summary)
+            return _spliced(found.text, [(spans.state, _state_text(given, texts))])
+        texts = list(_texts(snapshot.messages))
+        splices = [] if texts == spans.messages else [(spans.context, _array(texts))]
+        before = session.summary
+        with_summary(session, memory.summary)
+        if session.summary is not before:
+            text = jsonio.dumps(session.summary)
+            if spans.summary is None:
+                start = spans.state[0] + 1
+                splices.append(((start, start), b'"summary": ' + text + b", "))
+            else:
+                splices.append((spans.summary, text))
+        return _spliced(found.text, splices)
+
+    async def remove(self, key: MemoryKey, expect: str | None) -> None:
+        await in_thread(partial(self._remove, key, expect))
+
+    def _remove(self, key: MemoryKey, expect: str | None) -> None:
+        stem = self._files.get(key[:2])
+        path = self._path_of(stem or "")
+        self._last = None
+        found = None if stem is None else self._read(path)
+        if found is None:
+            return
+        if found.version != expect:
+            raise VersionChanged
+        with system_errors(path, "write"):
+            path.unlink()
+            sync_folder(path.parent)
+        self._files.pop(key[:2], None)
+        for folder in path.parents if not self._is_file else ():
+            if folder == self._path:
+                break
+            with suppress(OSError):  # it holds something else
+                folder.rmdir()
+
+    def maintenance(self) -> Maintenance:
+        return StateFilesMaintenance(self)
+
+    def files(self, where: Selection) -> list[tuple[MemoryKey, Path]]:
+        """Return the files of the selected sessions.
+
+        Raises:
+            Unavailable: the system refuses.
+        """
+        self._list()
+        found = [(MemoryKey(*owner), stem) for owner, stem in sorted(self._files.items())]
+        return [(key, self._path_of(stem)) for key, stem in found if where.has_key(key)]
+
+
+class StateFilesMaintenance(Maintenance):
+    """The repair of session files: what follows a whole document is cut off."""
+
+    store: StateFilesStore
+
+    async def repair(self, code: str, where: Selection, note: Note) -> int:
+        if code != TAIL:
+            raise UsageError(f"{code} cannot be repaired in a session file", f"known: {TAIL}")
+        count = 0
+        for key, path in await in_thread(partial(self.store.files, where)):
+            text = await in_thread(partial(_bytes_of, path))
+            plain = text.removeprefix(BYTE_ORDER_MARK)
+            end = _end_of_document(plain, self.store.chosen)
+            if end is None:
+                continue
+            end += len(text) - len(plain)
+            record = {"tail": quarantine.to_text(text[end:]), "whole": _digest(text[:end])}
+            await note(quarantine.record_of(key, TAIL, **record))
+            await in_thread(partial(_replace_text, path, text, text[:end]))
+            count += 1
+        return count
+
+    async def revert(self, records: AsyncGenerator[Record], note: Note) -> int:
+        count = 0
+        async with aclosing(records):
+            async for record in records:
+                where = Selection(keys=frozenset({MemoryKey(record["user"], record["session"])}))
+                if "tail" not in record:
+                    count += await self.repair(TAIL, where, note)
+                    continue
+                for key, path in await in_thread(partial(self.store.files, where)):
+                    text = await in_thread(partial(_bytes_of, path))
+                    if _digest(text) == record["whole"]:
+                        await note(quarantine.record_of(key, TAIL))
+                        new = text + quarantine.to_bytes(record["tail"])
+                        await in_thread(partial(_replace_text, path, text, new))
+                        count += 1
+        return count
+
+
+def _bytes_of(path: Path) -> bytes:
+    with system_errors(path, "read"):
+        return system.read_file(path)
+
+
+def _digest(text: bytes) -> str:
+    return blake2b(text, digest_size=16).hexdigest()
+
+
+def _replace_text(path: Path, old: bytes, new: bytes) -> None:
+    """Replace a file that is as it was read.
+
+    Raises:
+        Lost: another program has changed it.
+    """
+    with AtomicFile(path) as file:
+        file.write(new)
+        if _bytes_of(path) != old:
+            raise Lost(
+                f"another program keeps writing to {visible(str(path))}",
+                "run again for the rest; what was repaired is complete",
+            )
+        file.commit()
+
+
+def _end_of_document(text: bytes, chosen: str | None) -> int | None:
+    """Return where a document with a state ends that something else than a document follows.
+
+    The state is that at the ``chosen`` path, if there is one.
+    """
+    try:
+        end = _end(text, 0)
+        paths = list(map(join, states_in(jsonio.loads(text[:end]))))
+    except ValueError:
+        return None
+    rest = text[end:]
+    if not rest.strip() or not (paths if chosen is None else chosen in paths):
+        return None
+    with suppress(ValueError):
+        jsonio.loads(rest)
+        return None
+    return end
+
+
+def _make(folder: Path) -> None:
+    with system_errors(folder, "write"):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+def _file_name(session: str) -> str:
+    return _UNSAFE.sub("--", session)
+
+
+def _usual_path(place: str | None) -> str:
+    """Return the path of a new state, given the one that it had elsewhere."""
+    return place if place and not place.endswith("memory") else PATH
+
+
+def _at(value: Any, steps: Steps) -> Any:
+    for step in steps:
+        value = value[step]
+    return value
+
+
+def _extra(session: Session) -> str:
+    found: dict[str, Any] = {
+        "record": session.record,
+        "payload": session.payload,
+        "state": session.state,
+    }
+    if not isinstance(session.summary, str):
+        found["summary"] = session.summary
+    return jsonio.dumps(found).decode()
+
+
+def _introduced(extra: str, messages: list[StoredMessage]) -> tuple[Session, list[bytes]]:
+    """Return a session that comes from elsewhere, and the texts of its context.
+
+    Raises:
+        Rejected: the extra is not that of a session.
+    """
+    try:
+        session, entries = parse_extra(extra)
+    except NotASession as error:
+        raise Rejected("refused", str(error)) from error
+    texts = list(_texts(messages))
+    if entries is not None:  # what the model sees differs from the log
+        of = {entry.id: text for entry, text in zip(messages, texts, strict=True)}
+        found = [of.get(one, b"") if isinstance(one, str) else one.text for one in entries]
+        texts = list(filter(None, found))
+    return session, texts
+
+
+def _texts(messages: list[StoredMessage]) -> Iterator[bytes]:
+    """Yield the texts of messages as a context has them.
+
+    Raises:
+        Rejected: a message goes by another id than its own.
+    """
+    for entry in messages:
+        own = jsonio.field(entry.message, "id") or ""
+        if own != entry.id:
+            raise Rejected("refused", f"the message {entry.id!r} has the id {own!r} in its text")
+        yield entry.message
+
+
+def _array(texts: list[bytes]) -> bytes:
+    return b"[" + b", ".join(texts) + b"]"
+
+
+def _state_text(session: Session, texts: list[bytes]) -> bytes:
+    rest = {name: one for name, one in session.state.items() if name != SESSION}
+    head = {SESSION: session.state[SESSION]} if SESSION in session.state else {}
+    before = jsonio.dumps({**head, SUMMARY: session.summary}).removesuffix(b"}")
+    after = jsonio.dumps(rest).removeprefix(b"{")
+    return before + b',"context":' + _array(texts) + (b"," if rest else b"") + after
+
+
+def _inserted(found: _File | None, steps: Steps, state: bytes) -> bytes:
+    """Return the text of a file with a new state at a path; everything else keeps its value."""
+    if found is None:
+        head = b"".join(b"{" + jsonio.dumps(step) + b":" for step in steps)
+        return head + state + b"}" * len(steps)
+    value = found.value
+    inside = value
+    for step in steps[:-1]:
+        inside = inside.setdefault(step, {}) if isinstance(inside, dict) else None
+    if not (isinstance(inside, dict) and steps and steps[-1] not in inside):
+        raise Rejected("bad-name", f"{join(steps)!r} exists and is not a state")
+    inside[steps[-1]] = jsonio.loads(state)
+    return jsonio.dumps(value)
+
+
+def _spliced(text: bytes, splices: list[tuple[tuple[int, int], bytes]]) -> bytes:
+    for (start, end), new in sorted(splices, reverse=True):
+        text = text[:start] + new + text[end:]
+    return text
+
+
+def _spans(found: _File, steps: Steps) -> _Spans:
+    """Return where a state of a file stands in its text."""
+    at = len(BYTE_ORDER_MARK) if found.text.startswith(BYTE_ORDER_MARK) else 0
+    for step in steps:
+        at = _members(found.text, at)[step][0]
+    end = _end(found.text, at)
+    members = _members(found.text, at)
+    context = members[CONTEXT]
+    walk = Walk(found.text)
+    walk.at = context[0]
+    messages = [walk.skip() for _ in walk.items()]
+    return _Spans((at, end), context, members.get(SUMMARY), messages)
+
+
+def _members(text: bytes, at: int) -> dict[str, tuple[int, int]]:
+    """Return where the values of an object stand; of a key that is given twice, the last one."""
+    walk = Walk(text)
+    walk.at = at
+    found = {}
+    for name in walk.members():
+        start = walk.start()
+        walk.skip()
+        found[name] = start, walk.at
+    return found
+
+
+def _end(text: bytes, at: int) -> int:
+    walk = Walk(text)
+    walk.at = at
+    walk.skip()
+    return walk.at
+
+
+def _entry(name: str, at: int, text: bytes) -> StoredMessage:
+    if not text.startswith(b"{"):
+        raise BadData(f"the context in {name} holds no message at index {at}")
+    text = jsonio.utf8(text)
+    return StoredMessage(jsonio.field(text, "id") or "", text)

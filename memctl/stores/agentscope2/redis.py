@@ -1,0 +1,645 @@
+"""The sessions that AgentScope 2.x keeps in Redis (``RedisStorage``).
+
+Source: ``app/storage/_redis_storage.py`` of agentscope 2.0.11, whose ``KeyConfig`` has the keys.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+from itertools import chain
+from typing import Any
+
+from redis.exceptions import ResponseError
+
+from memctl import jsonio
+from memctl.dialects.agentscope2 import AGENTSCOPE2, COMPRESSED
+from memctl.engines.redis.arrays import REPAIRS, MessageArray, WholeMaintenance, holds_object
+from memctl.engines.redis.pipeline import (
+    WRONG_TYPE,
+    Command,
+    Pipeline,
+    in_thread,
+    items_in_thread,
+    scan,
+)
+from memctl.engines.redis.text import decode, encode, encode_or_none, escape
+from memctl.engines.redis.whole import Held, MemoryPlace, WholeMemoryStore
+from memctl.errors import BadData
+from memctl.location import Location, visible
+from memctl.model import Edit, Finding, Memory, MemoryKey, StoredMessage
+from memctl.selection import Selection
+from memctl.store import Features, Maintenance, OpenMode
+from memctl.storekit import quarantine
+from memctl.storekit.edits import Snapshot
+from memctl.storekit.simple import MADE, Rejected
+from memctl.stores.agentscope2.session import (
+    MARKS,
+    UNLOGGED,
+    Comparison,
+    Entry,
+    NotASession,
+    Session,
+    agent_of,
+    agent_record,
+    context_findings,
+    in_log_order,
+    is_unlogged,
+    lost_summary,
+    new_session,
+    parse_extra,
+    parse_shape,
+    rebuild,
+    with_context,
+    with_summary,
+    without_context,
+)
+
+PREFIX = "agentscope:"
+"""The beginning of all keys, unless ``?prefix=`` names another."""
+MESSAGES, IDS = b":messages", b":message_ids"
+
+_REPAIRS = REPAIRS | {quarantine.WRONG_KEY}
+_SESSION = b":session:"
+_TIMES = ("created_at", "updated_at")
+_IDENTITY = ("id", "user_id")
+_SOURCE = ("source", "source_schedule_id")
+_PUSHED = 1000
+_NEVER, _MISSING = -1, -2
+"""Replies of PTTL."""
+_LOG_ALONE = '{"record": false}'
+"""The shape of a message in a log that has no record, which an undo is not to make."""
+_MADE_AGENT = f"{MADE} agent "
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSession:
+    """The contents of the keys of a session, besides the texts of its messages."""
+
+    record: dict[str, Any] | None
+    """The record; None where only a log is there."""
+    session: Session
+    context: list[Entry]
+    """The entries of the context, as ``rebuild`` takes them."""
+    indexed: bool
+    """The set of ids is there."""
+    expiries: tuple[int, int, int]
+    """The TTLs of record, log and ids in milliseconds, as PTTL has them."""
+
+
+class RedisAgentScope2Store(WholeMemoryStore):
+    """A string, a list and a set a session, under ``{prefix}user:{user}:session:{session}``.
+
+    The string is the record with the state; the list ``:messages`` is the log, and the set
+    ``:message_ids`` has its ids.  A log whose record has expired is a memory, too.
+
+    Users and sessions may hold ``:``: a record says whose it is.  Reading changes no expiry.  A new
+    session gets the agent of its extra, else that of the location (``?agent=``); its record is
+    made where it is missing.
+    """
+
+    kind = "redis-agentscope2"
+    lock_name = "agentscope2"
+    dialect = AGENTSCOPE2
+    features = Features(
+        summaries=True, ttl=True, empty=True, parallel=True, marks=MARKS, repairs=_REPAIRS
+    )
+
+    def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
+        super().__init__(location, mode)
+        self.agent = agent_of(location)
+        if "prefix" not in location.options:
+            self.server.prefix = PREFIX
+        self._prefix = encode(self.server.prefix)
+
+    def maintenance(self) -> Maintenance:
+        return SessionMaintenance(self)
+
+    # Names
+
+    def key_of(self, user: str, *names: str) -> bytes:
+        """Return a key of a user, such as that of ``("agent", "a1")``."""
+        return self._prefix + b":".join(map(encode, ("user", user, *names)))
+
+    def place_of(self, key: MemoryKey) -> MemoryPlace:
+        if encode_or_none(key.user) is None or encode_or_none(key.session) is None:
+            raise Rejected("bad-name", f"{key} has half of a surrogate pair in its name")
+        if key.part:
+            raise Rejected("bad-name", f"a session is one memory, without a part like {key.part!r}")
+        return MemoryPlace(self.key_of(key.user, "session", key.session), key, asked=True)
+
+    def places(self, pipeline: Pipeline, where: Selection) -> list[MemoryPlace]:
+        if where.keys is not None:
+            found = self.named(key for key in where.keys if where.has_key(key))
+        else:
+            pattern = self._pattern(where)
+            bases = set(scan(pipeline, pattern, b"string"))
+            lists = scan(pipeline, pattern + MESSAGES, b"list")
+            bases.update(key.removesuffix(MESSAGES) for key in lists)
+            suffixed = {key + suffix for key in bases for suffix in (MESSAGES, IDS)} & bases
+            # They may be sessions of such names, or what should be a log or a set of ids.
+            bases -= {key for key in suffixed if not holds_object(pipeline, key)}
+            found = [MemoryPlace(base, self._split(base)) for base in bases]
+        return sorted(found, key=lambda place: place.order)
+
+    def _pattern(self, where: Selection) -> bytes:
+        def one(names: frozenset[str]) -> bytes:
+            name = encode_or_none(next(iter(names))) if len(names) == 1 else None
+            return b"*" if name is None else escape(name)
+
+        user, session = one(where.users), one(where.sessions)
+        return escape(self._prefix + b"user:") + user + _SESSION + session
+
+    def _split(self, base: bytes) -> MemoryKey:
+        """Return the name of a session as far as its key tells."""
+        user, _, session = base.removeprefix(self._prefix + b"user:").partition(_SESSION)
+        return MemoryKey(decode(user), decode(session))
+
+    def watched(self, place: MemoryPlace) -> Sequence[bytes]:
+        return place.key, place.key + MESSAGES, place.key + IDS
+
+    def arrays(self, place: MemoryPlace) -> Sequence[MessageArray]:
+        context = MessageArray(place.key, path=("state", "context"))
+        return MessageArray(place.key + MESSAGES), context
+
+    def types(self, place: MemoryPlace) -> Mapping[bytes, bytes]:
+        return dict(zip(self.watched(place), (b"string", b"list", b"set"), strict=True))
+
+    # Reading
+
+    def fetch(self, pipeline: Pipeline, place: MemoryPlace) -> Held | None:
+        keys = self.watched(place)
+        commands = [
+            *((b"GET", keys[0]), (b"LRANGE", keys[1], b"0", b"-1"), (b"TYPE", keys[2])),
+            *((b"PTTL", key) for key in keys),
+        ]
+        text, log, indexed, *expiries = pipeline.execute(commands, tolerate=WRONG_TYPE)
+        wrong = isinstance(text, ResponseError) or isinstance(log, ResponseError)
+        if wrong or indexed not in (b"set", b"none"):
+            if place.asked and any(holds_object(pipeline, key) for key in keys[1:]):
+                raise Rejected("bad-name", f"a key of {place.memory} is that of another session")
+            raise BadData(f"a key of {place.memory} holds another kind of value")
+        if text is None and not log:
+            return None
+        name = f"the session {visible(decode(place.key))}"
+        owner, record, session = self._session(place, text, name)
+        if owner is None:
+            return None
+        if place.asked and owner != place.memory:
+            raise Rejected("bad-name", f"the key of {place.memory} is that of {owner}")
+        comparison = Comparison(session.context)
+        ids: list[str] = []
+        digest = hashlib.sha256(text or b"")
+        for one in log:
+            ids.append(_id_of(one, name))
+            comparison.add(ids[-1], one)
+            digest.update(b"%d " % len(one) + one)
+        memory = Memory(
+            owner,
+            session.summary_text,
+            ttl=_left(expiries),
+            extra="" if record is None else session.extra(comparison),
+            version=digest.hexdigest(),
+        )
+        entries = comparison.entries()
+        kept = StoredSession(record, session, entries, indexed == b"set", tuple(expiries))
+        messages = list(_messages(comparison, ids, log))
+        if record is None:
+            messages = [one._replace(shape=_LOG_ALONE) for one in messages]
+        return Held(memory, messages, kept=kept)
+
+    def _session(
+        self, place: MemoryPlace, text: bytes | None, name: str
+    ) -> tuple[MemoryKey | None, dict[str, Any] | None, Session]:
+        """Return whose session it is, None if none, its record and what that holds.
+
+        Raises:
+            BadData: it is damaged.
+        """
+        if text is None:
+            return self._split(place.key), None, Session()
+        try:
+            value, context = without_context(text)
+            if not isinstance(value, dict):
+                raise NotASession("it is not a JSON object")
+            owner = self._owner(place, value)
+            if owner is None:
+                return None, None, Session()
+            session = Session.of(_common(value), _payload(value), context)
+        except ValueError as error:
+            raise BadData(f"{name} is damaged: {error}") from error
+        return owner, value, session
+
+    def _owner(self, place: MemoryPlace, value: dict[str, Any]) -> MemoryKey | None:
+        """Return whose session a record is; None where it is a record of something else."""
+        user, session = value.get("user_id"), value.get("id")
+        if not (isinstance(user, str) and isinstance(session, str)):
+            return self._split(place.key)
+        told = MemoryKey(user, session)
+        try:
+            return told if self.place_of(told).key == place.key else None
+        except Rejected:  # a name that no key can have
+            return None
+
+    # Writing
+
+    def replacing(
+        self,
+        pipeline: Pipeline,  # noqa: ARG002 - all is in hand
+        place: MemoryPlace,
+        old: Held | None,
+        new: Snapshot,
+        before: str = "",
+    ) -> list[Command]:
+        stored = old.kept if old is not None else None
+        there = old.messages if old is not None else []
+        assert stored is None or isinstance(stored, StoredSession)
+        key = new.memory.key
+        ttl = self.server.ttl_of(new.memory.ttl)
+        messages = new.messages
+        record: dict[str, Any] | None
+        if old is not None and stored is not None and new.memory.extra in ("", old.memory.extra):
+            record, session = stored.record, stored.session
+            entries = stored.context if new.memory.extra == old.memory.extra else []
+        else:
+            record = None
+            session, entries = self._introduced(key, new.memory.extra)
+            messages = [
+                one._replace(shape=UNLOGGED) if one.id in session.unlogged else one
+                for one in messages
+            ]
+        commands: list[Command] = []
+        if record is None and _needs_record(new, is_log=stored is not None):
+            if stored is not None and stored.record is None:
+                raise Rejected("refused", "its record is gone, and its context with it")
+            if not session.payload:
+                session, _ = self._introduced(key, "")
+            record = _record_of(key, session)
+            if stored is not None and stored.record is not None:
+                commands += self._indexing(key, stored.record, b"SREM")
+            commands += self._indexing(key, record, b"SADD")
+            agent = str(record["agent_id"])
+            made = jsonio.dumps(_local(agent_record(key.user, agent, datetime.now(UTC))))
+            commands.append((b"SET", self.key_of(key.user, "agent", agent), made, b"NX"))
+        if record is not None:
+            with_summary(session, new.memory.summary, before)
+            text = _text(record, session, _context(entries, there, messages))
+            commands.append((b"SET", place.key, text, b"KEEPTTL"))
+        commands += _logging(place.key, stored, _logged(there), _logged(messages))
+        return [*commands, *_expiring(place.key, stored, ttl)]
+
+    def _introduced(self, key: MemoryKey, extra: str) -> tuple[Session, list[Entry]]:
+        """Return a session that comes from elsewhere, and the entries of its context.
+
+        Raises:
+            Rejected: the extra is not that of a session.
+        """
+        if not extra:
+            return new_session(key.session, self.agent, datetime.now(UTC)), []
+        try:
+            session, entries = parse_extra(extra)
+        except NotASession as error:
+            raise Rejected("refused", str(error)) from error
+        return session, entries or []
+
+    def fitted(self, edit: Edit, there: Snapshot) -> Edit:
+        return replace(edit, changes=in_log_order(edit.changes, [one.id for one in there.messages]))
+
+    def before(self, pipeline: Pipeline, memory: Memory) -> str:
+        session, _ = self._introduced(memory.key, memory.extra)
+        agent = str(session.record.get("agent_id") or self.agent)
+        [exists] = pipeline.execute([(b"EXISTS", self.key_of(memory.key.user, "agent", agent))])
+        return MADE if exists else _MADE_AGENT + agent
+
+    def lost(self, old: Held, new: Memory) -> str:
+        assert isinstance(old.kept, StoredSession)
+        found = lost_summary(old.kept.session, new.summary)
+        return json.dumps(found) if found else ""
+
+    def removing(
+        self, pipeline: Pipeline, place: MemoryPlace, old: Held, before: str
+    ) -> list[Command]:
+        stored, user = old.kept, old.memory.key.user
+        assert isinstance(stored, StoredSession)
+        commands: list[Command] = [(b"UNLINK", *self.watched(place))]
+        if stored.record is not None:
+            commands += self._indexing(old.memory.key, stored.record, b"SREM")
+            agent = str(stored.record.get("agent_id"))
+            if before == _MADE_AGENT + agent:
+                sessions = self.key_of(user, "agent", agent, "sessions")
+                # Watched, so that no session comes to the agent meanwhile.
+                _, count = pipeline.execute([(b"WATCH", sessions), (b"SCARD", sessions)])
+                if count <= 1:
+                    commands.append((b"UNLINK", self.key_of(user, "agent", agent)))
+                    commands.append((b"SREM", self.key_of(user, "agents"), encode(agent)))
+        return commands
+
+    def erasing(
+        self, pipeline: Pipeline, place: MemoryPlace, owner: MemoryKey, old: Held | None
+    ) -> list[Command]:
+        """Return also what takes a session out of the sets, lookups and teams that name it."""
+        session = encode(owner.session)
+        agents, lookups = self._lookups(pipeline, owner.user)
+        found = pipeline.execute((b"GET", key) for key in lookups)
+        ours = [key for key, value in zip(lookups, found, strict=True) if value == session]
+        commands: list[Command] = [(b"UNLINK", *self.watched(place), *ours)]
+        commands += (
+            (b"SREM", self.key_of(owner.user, "agent", one, "sessions"), session) for one in agents
+        )
+        stored = old.kept if old else None
+        if isinstance(stored, StoredSession) and stored.record is not None:
+            commands += self._indexing(owner, stored.record, b"SREM")
+            commands += self._dissolving(pipeline, owner, stored.record.get("team_id"))
+        return commands
+
+    def _lookups(self, pipeline: Pipeline, user: str) -> tuple[list[str], list[bytes]]:
+        """Return the agents of a user, and the keys that name a session of each."""
+        [members] = pipeline.execute(
+            [(b"SMEMBERS", self.key_of(user, "agents"))], tolerate=WRONG_TYPE
+        )
+        agents = [] if isinstance(members, ResponseError) else sorted(map(decode, members))
+        return agents, [self.key_of(user, "agent", one, "session") for one in agents]
+
+    def _dissolving(self, pipeline: Pipeline, owner: MemoryKey, team: Any) -> list[Command]:
+        """Return what removes a team that the session leads."""
+        if not isinstance(team, str):
+            return []
+        key = self.key_of(owner.user, "team", team)
+        [text] = pipeline.execute([(b"GET", key)], tolerate=WRONG_TYPE)
+        if not isinstance(text, bytes) or jsonio.loads(text).get("session_id") != owner.session:
+            return []
+        return [(b"UNLINK", key), (b"SREM", self.key_of(owner.user, "teams"), encode(team))]
+
+    def users(self, pipeline: Pipeline) -> Iterator[str]:
+        start = self._prefix + b"user:"
+        for key in scan(pipeline, escape(start) + b"*:agents", b"set"):
+            yield decode(key.removeprefix(start).removesuffix(b":agents"))
+
+    def forgetting(self, pipeline: Pipeline, user: str) -> list[Command]:
+        """Return what removes the agents and the teams of a user; other records are no memory."""
+        agents, lookups = self._lookups(pipeline, user)
+        [teams] = pipeline.execute([(b"SMEMBERS", self.key_of(user, "teams"))])
+        keys = [self.key_of(user, "agents"), self.key_of(user, "teams"), *lookups]
+        keys += (self.key_of(user, "team", decode(team)) for team in teams)
+        for agent in agents:
+            keys += self.key_of(user, "agent", agent), self.key_of(user, "agent", agent, "sessions")
+        return [(b"UNLINK", *keys)]
+
+    def _indexing(self, key: MemoryKey, record: dict[str, Any], command: bytes) -> list[Command]:
+        """Return what adds a session to the sets that name it, or takes it out of them."""
+        agent, session = str(record.get("agent_id")), encode(key.session)
+        commands: list[Command] = [
+            (command, self.key_of(key.user, "agent", agent, "sessions"), session)
+        ]
+        if command == b"SADD":
+            commands.append((b"SADD", self.key_of(key.user, "agents"), encode(agent)))
+        match record.get("origin"):
+            case {"type": "schedule", "schedule_id": str(id)}:
+                commands.append(
+                    (command, self.key_of(key.user, "schedule", id, "sessions"), session)
+                )
+            case {"type": "channel", "channel_id": str(id)}:
+                commands.append(
+                    (command, self.key_of(key.user, "channel", id, "sessions"), session)
+                )
+        return commands
+
+
+# Records
+
+
+def _common(value: dict[str, Any]) -> dict[str, Any]:
+    """Return what a record has in common with a row of SQL, whose times have the zone of UTC."""
+    origin = value.get("origin")
+    found: dict[str, Any] = {"agent_id": value.get("agent_id"), "source": value.get("source")}
+    found["source_schedule_id"] = value.get("source_schedule_id")
+    if isinstance(origin, dict):
+        found["source"] = origin.get("type")
+        found["source_schedule_id"] = origin.get("schedule_id")
+    found["team_id"] = value.get("team_id")
+    return found | {name: _moved(value[name], UTC) for name in _TIMES if name in value}
+
+
+def _payload(value: dict[str, Any]) -> dict[str, Any]:
+    others = (*_IDENTITY, *_TIMES, *_SOURCE, "agent_id", "team_id")
+    return {name: found for name, found in value.items() if name not in others}
+
+
+def _record_of(key: MemoryKey, session: Session) -> dict[str, Any]:
+    """Return the record of a session that is made."""
+    common = session.record
+    kept = ("agent_id", "team_id", *(() if "origin" in session.payload else _SOURCE))
+    times = {name: _moved(common[name], None) for name in _TIMES if name in common}
+    named = {"id": key.session, "user_id": key.user}
+    return named | times | {name: common.get(name) for name in kept} | session.payload
+
+
+def _text(record: dict[str, Any], session: Session, context: Iterable[bytes]) -> bytes:
+    """Return the text of a record with the state of the session, in the order that it has."""
+    there = record.get("state") or {}
+    token = secrets.token_hex(16)
+    found = session.state | {"summary": session.summary, "context": token}
+    state = {name: found[name] for name in dict.fromkeys((*there, *found)) if name in found}
+    before, _, after = jsonio.dumps(record | {"state": state}).partition(f'"{token}"'.encode())
+    return with_context(before, context, after)
+
+
+def _local(record: dict[str, Any]) -> dict[str, Any]:
+    """Return a record whose times are those of AgentScope in Redis: local, without a zone."""
+    return record | {name: _moved(record[name], None) for name in _TIMES if name in record}
+
+
+def _moved(time: Any, zone: Any) -> Any:
+    """Return a time in UTC, or as local time without a zone; what is no time as it is."""
+    try:
+        moment = datetime.fromisoformat(time)
+    except (TypeError, ValueError):
+        return time
+    if zone is None:
+        return moment.astimezone().replace(tzinfo=None).isoformat()
+    return moment.astimezone(zone).isoformat()
+
+
+def _needs_record(new: Snapshot, *, is_log: bool) -> bool:
+    """Return whether a log alone cannot hold the memory, or was not what did."""
+    in_context = any(COMPRESSED not in message.marks for message in new.messages)
+    is_log |= bool(new.messages) and all(one.shape == _LOG_ALONE for one in new.messages)
+    return not is_log or bool(new.memory.summary or new.memory.extra) or in_context
+
+
+# Logs
+
+
+def _id_of(text: bytes, name: str) -> str:
+    try:
+        return jsonio.field(jsonio.utf8(text), "id") or ""
+    except ValueError as error:
+        raise BadData(f"{name} is damaged: a message of its log is not valid: {error}") from error
+
+
+def _messages(comparison: Comparison, ids: list[str], log: list[bytes]) -> Iterator[StoredMessage]:
+    """Yield the messages of a session, with shapes where its context is not what marks say."""
+    unlogged = comparison.unlogged
+    differs = comparison.differing() is not None
+    for last, id, text in zip([None, *ids], [*ids, None], [*log, b""], strict=True):
+        for one in unlogged.before(id):
+            yield StoredMessage(one, unlogged.messages[one], shape=comparison.shape(one))
+        if id is not None:
+            marks = comparison.marks(id)
+            has_shape = bool(unlogged.messages) or (differs and not marks)
+            shape = comparison.shape(id, last) if has_shape else ""
+            yield StoredMessage(id, jsonio.utf8(text), marks, shape=shape)
+
+
+def _logged(messages: list[StoredMessage]) -> list[StoredMessage]:
+    return [one for one in messages if not is_unlogged(one)]
+
+
+def _context(
+    entries: list[Entry], before: list[StoredMessage], messages: list[StoredMessage]
+) -> Iterator[bytes]:
+    """Yield the messages of a context, as texts."""
+    texts = {one.id: one.message for one in messages}
+    log = [(message.id, COMPRESSED not in message.marks) for message in messages]
+    gone = ((message.id, False) for message in before if message.id not in texts)
+    shapes = {one.id: parse_shape(one.shape) for one in messages if one.shape and not one.marks}
+    for entry in rebuild(entries, chain(log, gone), shapes):
+        if not isinstance(entry, str):
+            yield entry.text
+        elif entry in texts:
+            yield texts[entry]
+
+
+def _logging(
+    base: bytes,
+    stored: StoredSession | None,
+    before: list[StoredMessage],
+    messages: list[StoredMessage],
+) -> Iterator[Command]:
+    """Yield the commands that make a log of another one, of which the beginning may stay."""
+    for message in messages:
+        if not MARKS.issuperset(message.marks):
+            mark = next(mark for mark in message.marks if mark not in MARKS)
+            raise Rejected("refused", f"AgentScope 2.x has no mark {mark!r}")
+    same = 0
+    for old, new in zip(before, messages, strict=False):
+        if old.message != new.message:
+            break
+        same += 1
+    key, ids = base + MESSAGES, base + IDS
+    more = messages[same:]
+    if 0 < same < len(before):
+        yield (b"LTRIM", key, b"0", b"%d" % (same - 1))
+    for start in range(0, len(more), _PUSHED):
+        yield (b"RPUSH", key, *(one.message for one in more[start : start + _PUSHED]))
+    if same == 0 and before:  # trimmed last, so that the list keeps its expiry
+        yield (b"LTRIM", key, b"%d" % len(before), b"-1")
+    if stored is None or stored.indexed or not before:
+        there, here = {one.id for one in before}, {one.id for one in messages}
+        # Added first, so that the set keeps its expiry.
+        for command, some in ((b"SADD", here - there), (b"SREM", there - here)):
+            names = [_encoded(id) for id in sorted(some)]
+            for start in range(0, len(names), _PUSHED):
+                yield (command, ids, *names[start : start + _PUSHED])
+
+
+def _encoded(id: str) -> bytes:
+    name = encode_or_none(id)
+    if name is None:
+        raise Rejected("refused", f"no key can hold the message id {id!r}")
+    return name
+
+
+def _left(expiries: Sequence[int]) -> float | None:
+    """Return the seconds until the record expires, or the log where there is no record."""
+    ttl = next((one for one in expiries if one != _MISSING), _NEVER)
+    return ttl / 1000 if ttl >= 0 else None
+
+
+def _expiring(base: bytes, stored: StoredSession | None, ttl: int | None) -> Iterator[Command]:
+    """Yield the commands that give the keys of a session the TTL, or new ones that of the others.
+
+    They do nothing to a key that is not there.
+    """
+    keys = base, base + MESSAGES, base + IDS
+    if ttl is not None:
+        yield from ((b"PEXPIRE", key, b"%d" % ttl) for key in keys)
+    elif stored is not None:
+        left = max(stored.expiries)
+        for key, one in zip(keys, stored.expiries, strict=True):
+            if one == _MISSING and left > 0:
+                yield (b"PEXPIRE", key, b"%d" % left)
+
+
+# Findings
+
+_APART = 60_000
+"""Milliseconds by which the TTLs of a session may differ."""
+
+
+class SessionMaintenance(WholeMaintenance):
+    """Findings in the keys of sessions."""
+
+    store: RedisAgentScope2Store
+
+    async def check(self, where: Selection) -> AsyncGenerator[Finding]:
+        async for finding in super().check(where):
+            yield finding
+        async with self.store.server.pipeline() as pipeline:
+            sessions = partial(self._sessions, pipeline, where)
+            async for finding in items_in_thread(pipeline, sessions):
+                yield finding
+            if not where.sessions and where.keys is None:
+                for finding in await in_thread(pipeline, partial(self._stale, pipeline, where)):
+                    yield finding
+
+    def _sessions(self, pipeline: Pipeline, where: Selection) -> Iterator[list[Finding]]:
+        for place in self.store.places(pipeline, where):
+            try:
+                held = self.store.fetch(pipeline, place)
+            except (BadData, Rejected):
+                continue  # reading has named it
+            if held is not None and where.has_key(held.memory.key):
+                yield list(_findings_of(held))
+
+    def _stale(self, pipeline: Pipeline, where: Selection) -> list[Finding]:
+        """Return the sets of which members are gone, a finding for each kind."""
+        found = []
+        start = self.store.server.prefix
+        for name, ending in (("agent", b":agents"), ("session", b":sessions")):
+            stale: list[str] = []
+            pattern = escape(encode(start) + b"user:") + b"*" + ending
+            for key in sorted(set(scan(pipeline, pattern, b"set"))):
+                user = decode(key).removeprefix(f"{start}user:")
+                user = user.removesuffix(":agents").partition(":agent:")[0]
+                if (where.users and user not in where.users) or b":schedule:" in key:
+                    continue
+                [members] = pipeline.execute([(b"SMEMBERS", key)])
+                ids = sorted(map(decode, members))
+                keys = [self.store.key_of(user, name, id) for id in ids]
+                there = pipeline.execute((b"EXISTS", key) for key in keys)
+                stale += [id for id, one in zip(ids, there, strict=True) if not one]
+            if stale:
+                examples = tuple(stale[:3])
+                detail = f"{name}s"
+                found.append(Finding("session-index-expired", None, len(stale), examples, detail))
+        return found
+
+
+def _findings_of(held: Held) -> Iterator[Finding]:
+    key, stored = held.memory.key, held.kept
+    assert isinstance(stored, StoredSession)
+    if stored.record is None:
+        yield Finding("session-record-missing", key)
+        return
+    log = {message.id for message in _logged(held.messages)}
+    yield from context_findings(key, stored.session.context, log)
+    left = [one for one in stored.expiries if one != _MISSING]
+    some_never = _NEVER in left and max(left) > 0
+    if some_never or (_NEVER not in left and max(left) - min(left) > _APART):
+        yield Finding("session-expires-apart", key)

@@ -1,0 +1,557 @@
+"""An AgentScope 2.x session as a memory: taken apart, and put together again.  No I/O.
+
+A session is a record, whose state has the context that the model sees, and a message log, which is
+what people see.  As a memory it is the messages of the log in order; those that are not in the
+context have the mark ``compressed``, and the state's summary is the summary.  Messages that are in
+the context alone (``Unlogged``) are there, too: the model sees them, so that whoever exports or
+deletes messages means them.  All else that a session has is the extra, a JSON object::
+
+    {"record": {"agent_id": "default", ...}, "payload": {"origin": ..., "config": ...},
+     "state": {"session_id": ..., "reply_context": ...}, "context": [...], "unlogged": [...],
+     "summary": [...]}
+
+``context`` is there where the context is not just the unmarked messages in order: a list of ids,
+each of a message as the memory has it, and of messages that the log has with another value, that
+have no id, or that repeat one.  ``unlogged`` has the ids of the messages that the log lacks, where
+there are any.  ``summary`` is there where the stored one is not a text.  The times in ``record``
+have the zone of UTC.
+
+Source: ``app/storage/_model/_session.py``, ``app/storage/_model/_agent.py`` and
+``state/_state.py`` of agentscope 2.0.11.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from memctl import jsonio
+from memctl.dialects.agentscope2 import (
+    COMPRESSED,
+    DEFAULT_AGENT,
+    VARIANT,
+    default_payload,
+    default_state,
+)
+from memctl.errors import UsageError
+from memctl.json_scan import Walk
+from memctl.location import Location
+from memctl.model import Change, Finding, MemoryKey, StoredMessage
+from memctl.storekit.edits import is_same_text
+
+MARKS = frozenset({COMPRESSED})
+"""The only marks that the messages of a session can have."""
+COLUMNS = ("agent_id", "source", "source_schedule_id", "team_id", "created_at", "updated_at")
+"""The fields of ``record`` in an extra."""
+
+UNLOGGED = '{"unlogged": true}'
+"""The shape of a message that the log is to lack."""
+LOGGED_AFTER = "logged_after"
+"""The key of a shape that has the message before it in the log, None for none."""
+
+Object = dict[str, Any]
+
+
+class InContext(NamedTuple):
+    """A message of a context."""
+
+    id: str | None
+    """Its id; None where it has none."""
+    text: bytes
+    """Its JSON, in UTF-8: the value may take several times the room."""
+
+    @classmethod
+    def of(cls, message: Object) -> InContext:
+        """Return the message of a value."""
+        id = message.get("id")
+        return cls(id if isinstance(id, str) else None, jsonio.dumps(message))
+
+    @property
+    def value(self) -> Object:
+        """The message as a value."""
+        found: Object = jsonio.loads(self.text)
+        return found
+
+
+Entry = str | InContext
+"""An entry of a context: the id of a message of the log, or a message."""
+
+
+def agent_of(location: Location) -> str:
+    """Return the agent that new sessions get (``?agent=``).
+
+    Raises:
+        UsageError: the option is empty.
+    """
+    agent = location.options.get("agent", DEFAULT_AGENT)
+    if not agent:
+        raise UsageError(f"{location.label} names no agent", "such as ?agent=default")
+    return agent
+
+
+class NotASession(ValueError):
+    """A record is not that of a session: its payload, its state or its context is something else.
+
+    Also an extra that is not a JSON object of the form above.
+    """
+
+
+@dataclass(slots=True)
+class Session:
+    """The record of a session, apart from its log.
+
+    ``payload`` is without the state, ``state`` without the context and the summary.
+    """
+
+    record: Object = field(default_factory=dict)
+    """The columns of ``COLUMNS``, as far as they are stored."""
+    payload: Object = field(default_factory=dict)
+    state: Object = field(default_factory=dict)
+    context: list[InContext] = field(default_factory=list)
+    """The messages of the context, as stored."""
+    summary: Any = ""
+    """A text, or a list of blocks."""
+    unlogged: frozenset[str] = frozenset()
+    """The ids of messages that the log is to lack, in a session from an extra."""
+
+    @classmethod
+    def of(cls, record: Object, payload: Any, context: list[InContext]) -> Session:
+        """Return a session from its record and its payload, see ``without_context``.
+
+        Raises:
+            NotASession: the payload is that of something else.
+        """
+        if not isinstance(payload, dict):
+            raise NotASession("its payload is not a JSON object")
+        state = payload.get("state", {})
+        if not isinstance(state, dict):
+            raise NotASession("its state is not a JSON object")
+        if state.get("context", []) != []:
+            raise NotASession("its context is not a list of messages")
+        others = {name: value for name, value in payload.items() if name != "state"}
+        kept = {name: value for name, value in state.items() if name not in ("context", "summary")}
+        return cls(record, others, kept, context, state.get("summary", ""))
+
+    @property
+    def summary_text(self) -> str:
+        """The summary as a text: that of its blocks, where it is a list."""
+        return _text_of(self.summary)
+
+    def ids(self) -> set[str]:
+        """Return the ids of the messages in the context."""
+        return {one.id for one in self.context if one.id is not None}
+
+    def extra(self, comparison: Comparison) -> str:
+        """Return the extra, given the comparison of the context with the whole log."""
+        value: Object = {"record": self.record, "payload": self.payload, "state": self.state}
+        context = comparison.differing()
+        if context is not None:
+            value["context"] = [one if isinstance(one, str) else one.value for one in context]
+        if comparison.unlogged.messages:
+            value["unlogged"] = list(comparison.unlogged.messages)
+        if not isinstance(self.summary, str):
+            value["summary"] = self.summary
+        return json.dumps(value, separators=(",", ":"))
+
+    def text(self, context: Iterable[bytes]) -> bytes:
+        """Return the payload as JSON, with the state, whose context are messages as texts."""
+        mark = "[]"
+        before, _, after = jsonio.dumps(self._state(mark)).rpartition(b'"[]"')
+        inside = jsonio.dumps(self.payload).removesuffix(b"}")
+        start = b"," if self.payload else b""
+        return with_context(inside + start + b'"state":' + before, context, after + b"}")
+
+    def _state(self, context: Any) -> Object:
+        # The context comes last, where ``text`` looks for it.
+        return {**self.state, "summary": self.summary, "context": context}
+
+
+class Unlogged:
+    """The messages of a context that its log lacks, and where they are in the memory.
+
+    Each comes before the next message of the context that the log has; the last ones come at the
+    end.
+    """
+
+    def __init__(self, context: Sequence[InContext], logged: Set[str]) -> None:
+        """``logged`` has the ids of the log, at least those that are in the context."""
+        self.messages: dict[str, bytes] = {}
+        """Their JSON by their ids; where an id is there more than once, the first one."""
+        self._before: dict[str | None, list[str]] = {}
+        waiting: list[str] = []
+        for id, text in context:
+            if id is None or id in self.messages:
+                continue
+            if id not in logged:
+                self.messages[id] = text
+                waiting.append(id)
+            elif id not in self._before:
+                self._before[id] = waiting
+                waiting = []
+        self._before[None] = waiting
+
+    def before(self, id: str | None) -> list[str]:
+        """Return the ids of those before a message of the log, None being the end of it."""
+        return self._before.get(id, [])
+
+
+class Comparison:
+    """A comparison of a context with the log, whose messages pass in order.
+
+    ::
+
+        comparison = Comparison(session.context)
+        for id, text in log:
+            comparison.add(id, text)
+        extra = session.extra(comparison)
+
+    Messages that are not in the context may be left out.
+    """
+
+    def __init__(self, context: Sequence[InContext]) -> None:
+        self._context = context
+        self._places: dict[str, list[int]] = {}
+        self._after: dict[str, str | None] = {}
+        last: str | None = None
+        for place, (id, _) in enumerate(context):
+            if id is not None:
+                self._places.setdefault(id, []).append(place)
+                self._after.setdefault(id, last)
+                last = id
+        self._entries: list[Entry] = list(context)
+        self._passed: list[str] = []
+        """The ids of the log that are in the context."""
+        self._variants: dict[str, InContext] = {}
+        """The messages that differ from those of the log, as the context has them."""
+
+    def marks(self, id: str) -> tuple[str, ...]:
+        """Return the marks of a message of the log."""
+        return () if id in self._places else (COMPRESSED,)
+
+    def add(self, id: str, text: bytes) -> None:
+        """Take the next message of the log."""
+        for place in self._places.get(id, ()):
+            message = self._context[place]
+            if is_same_text(message.text, text):
+                self._entries[place] = id
+            else:
+                self._variants[id] = message
+        if id in self._places:
+            self._passed.append(id)
+
+    # After all messages have passed
+
+    @cached_property
+    def unlogged(self) -> Unlogged:
+        """The messages that the log lacks."""
+        return Unlogged(self._context, set(self._passed))
+
+    def entries(self) -> list[Entry]:
+        """Return the context."""
+        for id in self.unlogged.messages:
+            self._entries[self._places[id][0]] = id
+        return self._entries
+
+    def differing(self) -> list[Entry] | None:
+        """Return the context, None where it is the unmarked messages of the memory in order."""
+        before, entries = self.unlogged.before, self.entries()
+        order = [one for id in self._passed for one in (*before(id), id)]
+        return None if entries == order + before(None) else entries
+
+    def shape(self, id: str, logged_after: str | None = None, **more: Any) -> str:
+        """Return the shape of a message: how it is in the context, and what else there is to it.
+
+        ``after`` is the message before it there, ``context`` what it is there where the log has
+        another value, and ``unlogged`` is there where the log lacks it.  Where the log lacks any,
+        ``logged_after`` is the message before it in the log: others may stand between the two.
+        """
+        if self.unlogged.messages and id not in self.unlogged.messages:
+            more[LOGGED_AFTER] = logged_after
+        if id in self._after:
+            more["after"] = self._after[id]
+        if id in self._variants:
+            more[VARIANT] = self._variants[id].value
+        if id in self.unlogged.messages:
+            more["unlogged"] = True
+        return json.dumps(more)
+
+
+def parse_shape(shape: str) -> Object:
+    """Return what a shape says; nothing where it is that of another store."""
+    try:
+        found = jsonio.loads(shape.encode("utf-8", "surrogatepass")) if shape else {}
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def is_unlogged(message: StoredMessage) -> bool:
+    """Return whether a message is in the context alone, as its shape says."""
+    if message.marks or "unlogged" not in message.shape:
+        return False
+    return parse_shape(message.shape).get("unlogged") is True
+
+
+def in_log_order(changes: list[Change], ids: Sequence[str]) -> list[Change]:
+    """Return the changes of an edit, so that what they put into the log comes to its place there.
+
+    ``ids`` are those of the memory.  The place of a message that is in the context alone is that of
+    its neighbours: where these go, it may stand behind others than before.
+    """
+    if not any(change.old is None and LOGGED_AFTER in change.shape for change in changes):
+        return changes
+    at = {id: place for place, id in enumerate(ids)}
+    anchors: dict[str, str | None] = {}
+    """The anchors of the messages that are put into the log."""
+
+    def placed(change: Change) -> Change:
+        if change.old is not None:
+            return change
+        before = parse_shape(change.shape).get(LOGGED_AFTER, False)
+        if isinstance(before, str):
+            before = anchors.get(before, before)
+        if before is not None and (not isinstance(before, str) or before not in at):
+            return change
+        anchors[change.id] = before
+        return change._replace(after=before)
+
+    def order(change: Change) -> tuple[int, bool]:
+        if change.old is not None:
+            return at.get(change.id, len(ids)), False
+        return -1 if change.after is None else at.get(change.after, len(ids)), True
+
+    return sorted(map(placed, changes), key=order)
+
+
+def rebuild(
+    entries: Iterable[Entry], log: Iterable[tuple[str, bool]], shapes: Mapping[str, Object]
+) -> list[Entry]:
+    """Return the entries of a context, see ``merge``.
+
+    Messages that come back have ``shapes``, by their ids, and with these their places and values.
+    """
+    back: dict[str | None, list[Entry]] = {}
+    entries = list(entries)
+    there = set(map(_id, entries))
+    variants = {}
+    for id, shape in shapes.items():
+        variant = shape.get(VARIANT)
+        if isinstance(variant, dict) and variant.get("id") == id:
+            variants[id] = InContext.of(variant)
+        after = shape.get("after", there)
+        if id not in there and (after is None or isinstance(after, str)):
+            back.setdefault(after, []).append(id)
+    found: list[Entry] = []
+    for entry in (None, *entries):
+        if entry is not None:
+            found.append(entry)
+        waiting = back.pop(None if entry is None else _id(entry), [])
+        while waiting:
+            found.append(waiting.pop())
+            waiting += back.pop(_id(found[-1]), [])
+    merged = merge(found, log)
+    return [variants.get(one, one) if isinstance(one, str) else one for one in merged]
+
+
+def merge(entries: Sequence[Entry], log: Iterable[tuple[str, bool]]) -> list[Entry]:
+    """Return the entries of a context, once the log has these messages in this order.
+
+    ``entries`` are messages, or ids of them; ``log`` says of each message of the log whether it is
+    to be in the context.  An entry whose message is not to be there goes; a message that comes into
+    the context takes its place after the one before it in the log.  Entries that the log lacks
+    stay.
+    """
+    there = {_id(entry) for entry in entries} - {None}
+    gone: set[str] = set()
+    added: dict[str | None, list[str]] = {}
+    last: str | None = None
+    for name, in_context in log:
+        if not in_context:
+            gone.add(name)
+        elif name in there:
+            last = name
+        else:
+            added.setdefault(last, []).append(name)
+    merged: list[Entry] = list(added.pop(None, ()))
+    for entry in entries:
+        id = _id(entry)
+        if id is None or id not in gone:
+            merged.append(entry)
+        if id is not None:
+            merged += added.pop(id, ())
+    return merged
+
+
+def parse_extra(extra: str) -> tuple[Session, list[Entry] | None]:
+    """Return what an extra says: a session without its context, and the entries of that.
+
+    Raises:
+        NotASession: it is not the extra of a session.
+    """
+    try:
+        found = jsonio.loads(extra.encode("utf-8", "surrogatepass"))
+    except ValueError as error:
+        raise NotASession(f"its extra is not JSON: {error}") from error
+    match found:
+        case {"record": dict(record), "payload": dict(payload), "state": dict(state)}:
+            context = found.get("context")
+        case _:
+            raise NotASession("its extra is not that of an AgentScope 2.x session")
+    entries = context if isinstance(context, list) else []
+    if context is not None and not (
+        isinstance(context, list) and all(isinstance(one, str | dict) for one in entries)
+    ):
+        raise NotASession("the context in its extra is not a list of ids and messages")
+    unlogged = found.get("unlogged", [])
+    if not isinstance(unlogged, list) or not all(isinstance(one, str) for one in unlogged):
+        raise NotASession("the unlogged messages in its extra are not a list of ids")
+    summary = found.get("summary", "")
+    session = Session(record, payload, state, summary=summary, unlogged=frozenset(unlogged))
+    if context is None:
+        return session, None
+    return session, [one if isinstance(one, str) else InContext.of(one) for one in entries]
+
+
+def new_session(name: str, agent: str, now: datetime) -> Session:
+    """Return the session that AgentScope would make of this name; ``now`` has a zone.
+
+    Its state has no more than AgentScope cannot make up: it completes the rest when it loads it.
+    """
+    moment = now.astimezone(UTC).isoformat()
+    record = dict.fromkeys(COLUMNS) | {
+        "agent_id": agent,
+        "source": "user",
+        "created_at": moment,
+        "updated_at": moment,
+    }
+    return Session(record, default_payload(name, agent), default_state(name))
+
+
+def agent_record(user: str, agent: str, now: datetime) -> Object:
+    """Return the record of an agent as AgentScope would make it: all its fields, times with zone.
+
+    Its configuration is left to AgentScope, which completes it when it loads it.
+    """
+    moment = now.astimezone(UTC).isoformat()
+    return {
+        "id": agent,
+        "created_at": moment,
+        "updated_at": moment,
+        "user_id": user,
+        "source": "user",
+        "data": {"id": agent, "name": agent},
+    }
+
+
+def context_findings(
+    key: MemoryKey, context: Sequence[InContext], log: Set[str]
+) -> Iterator[Finding]:
+    """Yield what is wrong with the context of a session, whose log has messages of these ids."""
+    unlogged = [one.id for one in context if one.id not in log]
+    if unlogged:
+        names = tuple(id or "" for id in unlogged[:3])
+        yield Finding("context-not-in-log", key, len(unlogged), names)
+    calls: set[Any] = set()
+    orphans: list[str] = []
+    for message in context:
+        content = message.value.get("content")
+        for block in content if isinstance(content, list) else ():
+            match block:
+                case {"type": "tool_call", "id": str(id)}:
+                    calls.add(id)
+                case {"type": "tool_result", "id": str(id)} if id not in calls:
+                    orphans.append(message.id or "")
+    if orphans:
+        yield Finding("context-result-without-call", key, len(orphans), tuple(orphans[:3]))
+
+
+def with_summary(session: Session, summary: str | None, before: str = "") -> None:
+    """Give a session the summary of its memory; one in blocks stays where its text is the same.
+
+    ``before`` is that of an edit, which may have the blocks.
+    """
+    if summary is not None and summary != session.summary_text:
+        blocks = parse_shape(before).get("summary")
+        session.summary = blocks if blocks and _text_of(blocks) == summary else summary
+
+
+def lost_summary(session: Session, summary: str | None) -> Object:
+    """Return what of its summary is lost when a session gets another: that in blocks."""
+    if summary in (None, session.summary_text) or isinstance(session.summary, str):
+        return {}
+    return {"summary": session.summary}
+
+
+def _text_of(summary: Any) -> str:
+    if isinstance(summary, str):
+        return summary
+    if not isinstance(summary, list):
+        return ""
+    texts = [block.get("text") for block in summary if isinstance(block, dict)]
+    return "\n".join(text for text in texts if isinstance(text, str))
+
+
+def _id(entry: Entry) -> str | None:
+    return entry if isinstance(entry, str) else entry.id
+
+
+def with_context(before: bytes, context: Iterable[bytes], after: bytes) -> bytes:
+    """Return a JSON text with a context, in what comes before and after it."""
+    texts = list(context) or [b""]
+    texts[0] = before + b"[" + texts[0]
+    texts[-1] += b"]" + after
+    return b",".join(texts)
+
+
+def without_context(text: bytes) -> tuple[Any, list[InContext]]:
+    """Return the value of a payload, with an empty list for its context, and the context.
+
+    A context that is not a list of objects stays in the value.
+
+    Raises:
+        ValueError: the text is not JSON.
+    """
+    text = jsonio.utf8(text)
+    try:
+        found = _cut_out(text)
+        messages = [InContext(jsonio.field(one, "id"), one) for one in found[1:-1]]
+        return jsonio.loads(found[0] + b"[]" + found[-1]), messages
+    except ValueError:  # not JSON, or not a session, or one that has a key twice
+        value = jsonio.loads(text)
+    match value:
+        case {"state": {"context": [*listed]}} if all(isinstance(one, dict) for one in listed):
+            messages = [InContext.of(one) for one in listed]
+            return {**value, "state": {**value["state"], "context": []}}, messages
+    return value, []
+
+
+def _cut_out(text: bytes) -> list[bytes]:
+    """Return what comes before the context of a payload, its messages, and what comes after.
+
+    Raises:
+        ValueError: the text is not that of a session, or it has a key twice.
+    """
+    walk = Walk(text)
+    parts: list[bytes] = []
+    names: list[str] = []
+    end = 0
+    for name in walk.members():
+        if name != "state":
+            walk.skip()
+            continue
+        names.append(name)
+        for inner in walk.members():
+            if inner != "context":
+                walk.skip()
+                continue
+            names.append(inner)
+            parts.append(text[: walk.start()])
+            parts += [walk.skip() for _ in walk.items()]
+            end = walk.at
+    if names != ["state", "context"]:
+        raise ValueError("not one state with one context")
+    return [*parts, text[end:]]

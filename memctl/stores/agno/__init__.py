@@ -1,0 +1,1 @@
+"""Agno: sessions in SQL."""

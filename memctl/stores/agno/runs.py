@@ -1,0 +1,386 @@
+"""The runs of a session of Agno as the messages of a memory, and the reverse.  No I/O.
+
+A run holds the messages of one turn, and beside them much that repeats what they say: the input,
+the answer, the calls of tools.  The first message of a run carries all of that in its ``extra``,
+the others name the run::
+
+    {"content": {...}, "extra": {"run": {"run_id": "r1", "columns": {...}, "data": {...}}}}
+    {"content": {...}, "extra": {"run": "r1"}}
+
+Where one of its messages is deleted, what repeats the messages goes as well.  The runs that memctl
+makes, for messages from elsewhere, have nothing beside their messages, and are not mentioned: where
+another program has changed one, ``StoredMessage.shape`` says in the same way how it is.
+
+Sources: ``db/utils.py`` (``build_single_run_row``), ``run/agent.py`` and ``session/agent.py`` of
+agno 3.1.10.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence, Set
+from dataclasses import dataclass, field, replace
+from math import inf
+from typing import Any
+from uuid import NAMESPACE_URL, uuid5
+
+from memctl import jsonio
+from memctl.dialects.agentscope import CONTENT
+from memctl.dialects.agno import AGNO
+from memctl.dialects.rows import EXTRA, METADATA
+from memctl.dialects.view import NOTES
+from memctl.errors import BadData
+from memctl.location import visible
+from memctl.model import StoredMessage
+from memctl.storekit.simple import Rejected
+
+RUN = "run"
+_SHAPE = "agno"
+_MADE = {"memctl": "made"}
+"""The metadata of a run that memctl made."""
+_OF_MADE = frozenset({"run_id", "metadata", "agent_id", "team_id", "created_at", "status"})
+"""The fields of such a run, besides its messages."""
+_SKIPPED = frozenset({"PAUSED", "CANCELLED", "ERROR", "REGENERATED"})
+"""The statuses of runs that Agno leaves out of the history, as ``HISTORY_SKIP_STATUSES``."""
+_KEPT = frozenset(
+    {
+        *("run_id", "session_id", "user_id", "parent_run_id", "run_index", "created_at", "status"),
+        *("agent_id", "agent_name", "team_id", "team_name", "workflow_id", "workflow_name"),
+        *("model", "model_provider", "metrics", "metadata", "content_type"),
+    }
+)
+"""The fields of a run that do not repeat what its messages say."""
+_OWNER = ("session_id", "user_id")
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A row of the table of runs.
+
+    ``columns`` are all but the ids of run and session, and ``run_data``; ``data`` is ``run_data``
+    without its messages.
+    """
+
+    id: str
+    columns: dict[str, Any]
+    data: dict[str, Any]
+    messages: list[Any] = field(default_factory=list)
+    owned: tuple[str, ...] = _OWNER
+    """The fields of ``run_data`` that name the session and its user, which ``data`` is without."""
+
+    @property
+    def first_time(self) -> int:
+        """The time of its first message in seconds; 0 where it is not known."""
+        times = (one.get("created_at") for one in self.messages)
+        return next((time for time in times if isinstance(time, int) and time), 0)
+
+    @property
+    def is_made(self) -> bool:
+        """True if memctl made it."""
+        return self.data.get("metadata") == _MADE and self.data.keys() <= _OF_MADE
+
+    @property
+    def is_aside(self) -> bool:
+        """True if Agno leaves it out of the history: one of a member of a team, or one that failed.
+
+        What has no messages of its own, as the run of a workflow, counts as such.
+        """
+        status = self.columns.get("status")  # in SQLite it may be anything
+        skipped = isinstance(status, str) and status in _SKIPPED
+        aside = self.columns.get("parent_run_id") or skipped
+        return bool(aside) or not any(self.is_made or not is_hidden(one) for one in self.messages)
+
+    def document(self) -> dict[str, Any]:
+        """Return what there is beside the messages of the history, for the first of these."""
+        hidden = [
+            [at, one] for at, one in enumerate(self.messages) if not self.is_made and is_hidden(one)
+        ]
+        found = {"run_id": self.id, "columns": self.columns, "data": self.data}
+        lacks = [name for name in _OWNER if name not in self.owned]
+        return found | ({"lacks": lacks} if lacks else {}) | ({"hidden": hidden} if hidden else {})
+
+
+def is_hidden(message: Any) -> bool:
+    """Return whether a message is none of its run: a repeated one, or the prompt of the agent.
+
+    Agno makes the prompt anew for each run.
+    """
+    return isinstance(message, dict) and (
+        message.get("from_history") is True or message.get("role") in ("system", "developer")
+    )
+
+
+def parse_run(row: dict[str, Any], owner: dict[str, Any]) -> Run:
+    """Return a row as a run; ``owner`` are the session and the user that it is in.
+
+    Raises:
+        BadData: it is damaged.
+    """
+    id = row["run_id"]
+    name = f"the run {visible(str(id))!r}"
+    data = row["run_data"]
+    if not isinstance(data, dict):
+        raise BadData(f"{name} is not a JSON object")
+    if not (isinstance(id, str) and _has_place(row)):
+        raise BadData(f"{name} has no number as its place, or no text as its id")
+    messages = data.get("messages") or []
+    if not (isinstance(messages, list) and _are_objects(messages)):
+        raise BadData(f"the messages of {name} are not a list of JSON objects")
+    columns = {
+        column: value
+        for column, value in row.items()
+        if column not in ("run_id", "session_id", "run_data") and value is not None
+    }
+    rest = {name: value for name, value in data.items() if name != "messages"}
+    # What names the session follows it, under whatever name it is copied.
+    if owner["user_id"]:
+        if row["user_id"] is None:
+            columns["user_id"] = None
+        elif row["user_id"] == owner["user_id"]:
+            del columns["user_id"]
+    named = {name: value for name, value in owner.items() if value}
+    lacks = {name for name in named if name not in rest}
+    rest = {name: value for name, value in rest.items() if value != named.get(name, ...)}
+    return Run(id, columns, rest, messages, tuple(one for one in _OWNER if one not in lacks))
+
+
+def _are_objects(messages: list[Any]) -> bool:
+    return all(isinstance(one, dict) for one in messages)
+
+
+def _has_place(columns: dict[str, Any]) -> bool:
+    """Return whether what puts a run into order are numbers."""
+    return isinstance(columns.get("run_index"), int | None) and isinstance(
+        columns.get("created_at"), int | None
+    )
+
+
+def parse_document(value: Any) -> Run | None:
+    """Return the run of a ``Run.document``, with its messages where it has them; None if none."""
+    match value:
+        case {"run_id": str(id), "columns": dict(columns), "data": dict(data), **rest} if (
+            _has_place(columns)
+        ):
+            messages, lacks = rest.get("messages", []), rest.get("lacks", [])
+            if isinstance(messages, list) and isinstance(lacks, list) and _are_objects(messages):
+                owned = tuple(one for one in _OWNER if one not in lacks)
+                return Run(id, columns, data, messages.copy(), owned)
+    return None
+
+
+def entries(run: Run, *, as_made: bool) -> Iterator[StoredMessage]:
+    """Yield the messages of a run that are part of the history.
+
+    ``as_made`` says that memctl would make it just so of these messages.
+    """
+    said: Any = run.document()
+    for message in run.messages:
+        if not run.is_made and is_hidden(message):
+            continue
+        value = AGNO.unpack(message)
+        shape = ""
+        if not run.is_made:
+            value[EXTRA] = {RUN: said}
+        elif not as_made:
+            shape = jsonio.dumps({_SHAPE: said}).decode()
+        said = run.id
+        text = jsonio.dumps(value)
+        yield StoredMessage(AGNO.message_id(value), text, shape=shape)
+
+
+def _shape(text: str) -> Any:
+    """Return what a shape says of the run; that of another store's says nothing here."""
+    try:
+        found = jsonio.loads(text.encode()) if text else None
+    except ValueError:
+        return None
+    return found.get(_SHAPE) if isinstance(found, dict) else None
+
+
+def made_id(session: str, message: str, number: int = 1) -> str:
+    """Return the id of a run that memctl makes, of which this is the first message.
+
+    ``number`` counts what has the id already.
+    """
+    return str(uuid5(NAMESPACE_URL, f"memctl:{session}:{message}:{number}"))
+
+
+def begins_run(message: Any, behind: Iterable[Any]) -> bool:
+    """Return whether memctl begins a run with a message behind others: it does with a question."""
+    return message.get("role") == "user" and any(one.get("role") != "system" for one in behind)
+
+
+def is_one_run(messages: Sequence[Any]) -> bool:
+    """Return whether memctl makes one run of messages."""
+    begin = next((at for at, one in enumerate(messages) if one.get("role") != "system"), 0)
+    return not any(begins_run(one, messages[begin : begin + 1]) for one in messages[begin + 1 :])
+
+
+class Regrouping:
+    """The runs that hold messages in order; ``there`` are those that the session has."""
+
+    def __init__(self, session: str, there: Iterable[Run]) -> None:
+        self._session = session
+        self._there = {run.id: run for run in there}
+        self._runs: dict[str, Run] = {}
+        self._current: Run | None = None
+        self._hidden: list[tuple[int, Any]] = []
+        """The messages of the current run that are hidden, with their places, still to come."""
+
+    def runs(self, messages: Sequence[StoredMessage]) -> list[Run]:
+        """Return the runs, those that memctl makes without columns.
+
+        Raises:
+            Rejected: a message is not one that Agno can hold.
+        """
+        for entry in messages:
+            value = jsonio.loads(entry.message)
+            self._take(entry, value if isinstance(value, dict) else {})
+        self._end()
+        return list(self._runs.values())
+
+    def _take(self, entry: StoredMessage, value: dict[str, Any]) -> None:
+        content = value.get(CONTENT)
+        extra = value.get(EXTRA) or {}
+        others = [name for name in value if name not in (CONTENT, EXTRA, METADATA)]
+        others += [name for name in value.get(METADATA) or () if name != NOTES]
+        others += [name for name in extra if name != RUN]
+        if others or entry.marks or not isinstance(content, dict):
+            what = repr(others[0]) if others else "marks" if entry.marks else "such a content"
+            text = f"Agno has no place for {what}, which the message {entry.id!r} has"
+            raise Rejected("refused", text)
+        said = extra.get(RUN)
+        if said is None:
+            run = self._changed(_shape(entry.shape)) or self._made(entry.id, content)
+        elif isinstance(said, str):
+            run = self._going_on(said) or self._begin(_bare(said, self._there.get(said)))
+        elif (new := parse_document(said)) is not None:
+            # It goes on where its first message was deleted, and came back.
+            run = self._going_on(new.id) or self._begin(new, _places(said.get("hidden")))
+        else:
+            raise Rejected("refused", f"the run of the message {entry.id!r} is not one")
+        self._show(len(run.messages))
+        run.messages.append(AGNO.pack(value))
+
+    def _going_on(self, id: str) -> Run | None:
+        return self._current if self._current is not None and self._current.id == id else None
+
+    def _show(self, place: float) -> None:
+        """Put in the hidden messages that stand before a place, each at its own."""
+        while self._current is not None and self._hidden and self._hidden[0][0] <= place:
+            self._current.messages.append(self._hidden.pop(0)[1])
+            place += 1
+
+    def _end(self) -> None:
+        self._show(inf)
+
+    def _begin(self, run: Run, hidden: Iterable[tuple[int, Any]] = ()) -> Run:
+        self._end()
+        if run.id in self._runs:
+            text = f"messages of the run {run.id!r} stand apart, with others between them"
+            raise Rejected("refused", text)
+        self._runs[run.id] = self._current = run
+        self._hidden = list(hidden)
+        return run
+
+    def _changed(self, said: Any) -> Run | None:
+        """Return the run that memctl made and another program changed; None if there is none."""
+        run = self._there.get(said) if isinstance(said, str) else parse_document(said)
+        if run is None or not run.is_made:
+            return None
+        if run.id in self._runs:  # another message may have come between
+            return self._going_on(run.id)
+        return self._begin(_bare(run.id, run))
+
+    def _made(self, id: str, content: dict[str, Any]) -> Run:
+        """Return the run that memctl makes of a message."""
+        current = self._current
+        if current and current.is_made and not begins_run(content, current.messages):
+            return current
+        number = 1
+        while self._is_taken(run_id := made_id(self._session, id, number)):
+            number += 1
+        return self._begin(Run(run_id, {}, {"run_id": run_id, "metadata": _MADE}))
+
+    def _is_taken(self, id: str) -> bool:
+        """Return whether a run that memctl makes cannot have an id."""
+        there = self._there.get(id)
+        return id in self._runs or (there is not None and not there.is_made)
+
+
+def _places(value: Any) -> Iterator[tuple[int, Any]]:
+    for one in value if isinstance(value, list) else ():
+        match one:
+            case [int(at), dict(message)]:
+                yield at, message
+
+
+def _bare(id: str, run: Run | None) -> Run:
+    """Return a run without messages, and without what repeats them."""
+    if run is None:
+        return Run(id, {}, {"run_id": id})
+    return replace(run, data=_without_copies(run.data), messages=[])
+
+
+def _without_copies(data: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in data.items() if name in _KEPT}
+
+
+def without_copies(
+    messages: list[StoredMessage], gone: list[StoredMessage]
+) -> tuple[list[StoredMessage], dict[str, Any]]:
+    """Return messages without what their runs repeat of others, and the runs as they were, by id.
+
+    Those of them that change, and those whose hidden messages stood behind others: these move.
+    """
+    ids, touched = {entry.id for entry in gone}, {run_of(entry) for entry in gone}
+    kept: dict[str, Any] = {}
+    found: list[StoredMessage] = []
+    for entry in messages:
+        value = jsonio.loads(entry.message) if b'"columns"' in entry.message else {}
+        said = value.get(EXTRA, {}).get(RUN)
+        if isinstance(said, dict):
+            id = said["run_id"]
+            bare = {**said}
+            if id in touched:
+                bare["data"] = _without_copies(said["data"])
+            if "hidden" in said:
+                bare["hidden"] = [one for one in said["hidden"] if not _repeats(one[1], ids)]
+                if id in touched and any(
+                    at != place for at, (place, _) in enumerate(said["hidden"])
+                ):
+                    kept[id] = said
+            if bare != said:
+                kept[id] = said
+                value[EXTRA] = {RUN: bare}
+                entry = entry._replace(message=jsonio.dumps(value))
+        found.append(entry)
+    return found, kept
+
+
+def _repeats(message: dict[str, Any], ids: Set[str]) -> bool:
+    """Return whether a hidden message is that of another run which has one of these ids."""
+    return message.get("from_history") is True and AGNO.own_id(message) in ids
+
+
+def with_copies(messages: list[StoredMessage], kept: dict[str, Any]) -> list[StoredMessage]:
+    """Return messages with what ``without_copies`` took from them."""
+    found: list[StoredMessage] = []
+    for entry in messages:
+        id = run_of(entry)
+        if id in kept:
+            value = jsonio.loads(entry.message)
+            if isinstance(value[EXTRA][RUN], dict):
+                value[EXTRA] = {RUN: kept[id]}
+                entry = entry._replace(message=jsonio.dumps(value))
+        found.append(entry)
+    return found
+
+
+def run_of(entry: StoredMessage) -> str | None:
+    """Return the run that a message names; None where it is one that memctl made."""
+    if b'"run"' not in entry.message:
+        return None
+    extra = jsonio.loads(entry.message).get(EXTRA) or {}
+    said = extra.get(RUN)
+    found = said.get("run_id") if isinstance(said, dict) else said
+    return found if isinstance(found, str) else None

@@ -1,0 +1,194 @@
+"""Rotations: the files that nightly exports make one after the other, and which are kept."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import NamedTuple
+
+from memctl.errors import NotFound, UsageError
+from memctl.location import visible
+from memctl.storekit.files import sync_folder, system_errors
+
+LATEST = "@latest"
+"""Behind the name of a rotation: its newest file."""
+
+_EXTENSIONS = (".ndjson.gz", ".ndjson.zst", ".ndjson")
+"""Extensions with or without a second part; of other names it is the last part."""
+_TIME = "%Y%m%dT%H%M%S"
+
+Period = Callable[[datetime], object]
+_PERIODS: dict[str, Period] = {
+    "last": lambda time: time,
+    "hourly": lambda time: (time.date(), time.hour),
+    "daily": lambda time: time.date(),
+    "weekly": lambda time: time.isocalendar()[:2],
+    "monthly": lambda time: (time.year, time.month),
+    "yearly": lambda time: time.year,
+}
+_KEEP = re.compile(r"([a-z]+):([1-9][0-9]{0,5})")
+
+
+@dataclass(frozen=True, slots=True)
+class Rotation:
+    """The number of files to keep per kind of period: the newest of each period that has one."""
+
+    keep: tuple[tuple[str, int], ...]
+
+    def expired(self, times: list[datetime]) -> set[datetime]:
+        """The times of which no file is kept.
+
+        As ``restic forget`` does: periods without a file do not count, and while there are fewer
+        periods than asked for, the oldest file is kept too.
+        """
+        newest_first = sorted(times, reverse=True)
+        kept: set[datetime] = set()
+        for name, number in self.keep:
+            kept |= _of_each(newest_first, _PERIODS[name], number)
+        return set(times) - kept
+
+
+def _of_each(newest_first: list[datetime], period: Period, number: int) -> set[datetime]:
+    """The newest of each of the last periods."""
+    kept: set[datetime] = set()
+    before: object = None
+    for time in newest_first:
+        if len(kept) == number:
+            break
+        if period(time) != before or time == newest_first[-1]:
+            kept.add(time)
+            before = period(time)
+    return kept
+
+
+def parse_rotation(text: str) -> Rotation:
+    """Parse ``--rotate daily:7,weekly:4``.
+
+    Raises:
+        UsageError: it means nothing.
+    """
+    keep: dict[str, int] = {}
+    for part in text.split(","):
+        found = _KEEP.fullmatch(part.strip())
+        if not found or found[1] not in _PERIODS or found[1] in keep:
+            raise UsageError(
+                f"--rotate {text!r} is not valid at {part.strip()!r}",
+                "write daily:7,weekly:4, the numbers to keep of " + ", ".join(_PERIODS),
+            )
+        keep[found[1]] = int(found[2])
+    return Rotation(tuple(keep.items()))
+
+
+class RotatedFile(NamedTuple):
+    """A file of a rotation."""
+
+    path: Path
+    time: datetime
+    bytes: int
+
+
+class Series:
+    """The files that one export makes one after the other: NAME-20261121T031500.ndjson."""
+
+    def __init__(self, path: Path) -> None:
+        """``path`` is the name without the time."""
+        extension = next(filter(path.name.lower().endswith, _EXTENSIONS), path.suffix)
+        self.folder = path.parent
+        self._stem = path.name[: len(path.name) - len(extension)]
+        self._extension = path.name[len(self._stem) :]
+        self._form = re.compile(
+            re.escape(self._stem) + r"-([0-9]{8}T[0-9]{6})" + re.escape(self._extension)
+        )
+
+    def files(self) -> list[RotatedFile]:
+        """The files that are there, the newest by its name first.
+
+        Raises:
+            MemctlError: the folder cannot be read.
+        """
+        found = []
+        with system_errors(self.folder, "read"):
+            for name in self._files():
+                if (time := self._time(name)) is not None:
+                    path = self.folder / name
+                    found.append(RotatedFile(path, time, path.stat().st_size))
+        return sorted(found, key=lambda file: file.time, reverse=True)
+
+    def new(self, now: datetime) -> Path:
+        """The name for a file of this local time: the first second from there on that is free.
+
+        So neither two runs in one second nor the hour that comes twice in autumn replace anything.
+        """
+        while True:
+            path = self._path(now)
+            if not os.path.lexists(path):
+                return path
+            now += timedelta(seconds=1)
+
+    def expired(self, rotation: Rotation, new: Path) -> list[Path]:
+        """The files that are not kept once ``new`` is there, oldest first; never that one.
+
+        Raises:
+            MemctlError: the folder cannot be read.
+        """
+        with system_errors(self.folder, "read"):
+            there = {time for time in map(self._time, self._files()) if time is not None}
+        time = self._time(new.name)
+        assert time is not None
+        gone = rotation.expired([*there | {time}]) - {time}
+        return [self._path(one) for one in sorted(gone)]
+
+    def remove(self, paths: list[Path]) -> Iterator[Path]:
+        """Remove files, and yield each when it is gone.
+
+        Raises:
+            MemctlError: the system refuses.
+        """
+        # What is kept instead must outlast a power cut before anything goes.
+        sync_folder(self.folder)
+        for path in paths:
+            with system_errors(path, "remove"):
+                path.unlink(missing_ok=True)
+            yield path
+
+    def _path(self, time: datetime) -> Path:
+        return self.folder / f"{self._stem}-{time.strftime(_TIME)}{self._extension}"
+
+    def _files(self) -> Iterator[str]:
+        with os.scandir(self.folder) as entries:
+            for entry in entries:
+                if entry.is_file(follow_symlinks=False):
+                    yield entry.name
+
+    def _time(self, name: str) -> datetime | None:
+        """The time in a name of exactly the form that ``new`` gives; None in any other."""
+        found = self._form.fullmatch(name)
+        if found is None:
+            return None
+        try:
+            return datetime.strptime(found[1], _TIME)
+        except ValueError:
+            return None
+
+
+def latest(text: str) -> Path | None:
+    """Return the newest file of a rotation, written ``NAME@latest``; None for any other name.
+
+    Raises:
+        NotFound: there is none.
+        MemctlError: the folder cannot be read.
+    """
+    if not text.endswith(LATEST) or os.path.lexists(text):
+        return None
+    path = Path(text.removesuffix(LATEST)).expanduser()
+    if not (found := Series(path).files()):
+        name = visible(str(path))
+        raise NotFound(
+            f"there is no rotation {name}",
+            f"create one with: memctl export STORE -o {name} --rotate daily:7",
+        )
+    return found[0].path

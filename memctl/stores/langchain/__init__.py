@@ -1,0 +1,1 @@
+"""LangChain: vector stores and history files."""

@@ -1,0 +1,206 @@
+"""The files of LangChain's ``FileChatMessageHistory``: a JSON array of messages a session.
+
+Source: ``chat_message_histories/file.py`` of langchain-community 0.4.2.  It writes the whole file
+for each message, without the fields that it does not know, such as memctl's notes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+from memctl import foreign, jsonio, system
+from memctl.concurrency import in_thread
+from memctl.dialects.langchain import LANGCHAIN
+from memctl.dialects.rows import METADATA, TIME
+from memctl.dialects.view import NOTES
+from memctl.errors import BadData
+from memctl.location import Location, visible
+from memctl.model import Memory, MemoryKey, StoredMessage
+from memctl.store import Features, OpenMode
+from memctl.storekit.edits import Snapshot
+from memctl.storekit.files import AtomicFile, missing, sync_folder, system_errors
+from memctl.storekit.simple import Rejected, SimpleStore, VersionChanged, not_owned
+
+_SUFFIX = ".json"
+_LONGEST_NAME = 255
+"""The bytes that file systems take in a name."""
+
+
+class LangChainFilesStore(SimpleStore):
+    """A folder with a ``.json`` file for each session, or one such file.
+
+    The name of a file is that of the session; ``?session=`` is another for one file, ``?owner=``
+    the user of all.
+    """
+
+    kind = "langchain-files"
+    features = Features(marks=frozenset(), empty=True, duplicate_ids=True, session_owners=True)
+    dialect = LANGCHAIN
+
+    def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
+        super().__init__(location, mode)
+        self._path = location.path
+        self._is_file = False
+        self._owner = location.options.get("owner", "")
+
+    async def connect(self, mode: OpenMode) -> None:
+        path = self._path
+        with system_errors(path, "read"):
+            self._is_file = path.is_file() or (not path.is_dir() and path.suffix == _SUFFIX)
+            if not path.exists() and not mode.creates:
+                raise missing(path, self.label)
+            if not path.parent.is_dir():
+                raise missing(path, self.label, folder=True)
+        if not self._is_file and mode.creates:
+            with system_errors(path, "write"):
+                path.mkdir(mode=0o700, exist_ok=True)
+
+    async def disconnect(self) -> None:
+        """Hold nothing between calls."""
+
+    # Names
+
+    @property
+    def _session(self) -> str:
+        """The name of the session, where the store is a file."""
+        return self.location.options.get("session", self._path.name.removesuffix(_SUFFIX))
+
+    def _file(self, key: MemoryKey) -> Path | None:
+        """Return the file that has the name of a memory; None where none can."""
+        if key.user != self._owner or key.part:
+            return None
+        if self._is_file:
+            return self._path if key.session == self._session else None
+        name = key.session + _SUFFIX
+        try:
+            is_name = len(name.encode()) <= _LONGEST_NAME
+        except UnicodeEncodeError:
+            return None
+        # A name with a dot in front is that of a hidden file, or of another folder.
+        if not is_name or key.session.startswith(".") or not set("/\\\0").isdisjoint(key.session):
+            return None
+        return self._path / name if key.session else None
+
+    async def keys(self) -> AsyncGenerator[MemoryKey]:
+        if self._is_file:
+            yield MemoryKey(self._owner, self._session)
+            return
+        with system_errors(self._path, "read"):
+            names = sorted(
+                one.name for one in self._path.iterdir() if one.suffix == _SUFFIX and one.is_file()
+            )
+        for name in names:
+            key = MemoryKey(self._owner, name.removesuffix(_SUFFIX))
+            if self._file(key) is not None:
+                yield key
+
+    # Memories
+
+    async def load(self, key: MemoryKey) -> Snapshot | None:
+        path = self._file(key)
+        text = None if path is None else await in_thread(lambda: _read(path))
+        if path is None or text is None:
+            return None
+        odd = b"NaN" in text or b"Infinity" in text
+        messages = [_entry(path, at, one, odd=odd) for at, one in enumerate(_array(path, text))]
+        return Snapshot(Memory(key, version=_version(text)), messages)
+
+    async def save(self, key: MemoryKey, snapshot: Snapshot, expect: str | None) -> None:
+        values = [_stored(entry) for entry in snapshot.messages]
+        await in_thread(lambda: self._save(key, json.dumps(values).encode(), expect))
+
+    def _save(self, key: MemoryKey, text: bytes, expect: str | None) -> None:
+        path = self._file(key)
+        if path is None:
+            raise Rejected("bad-name", self._why_not(key))
+        with AtomicFile(path) as file:
+            file.write(text)
+            _expect(path, expect)
+            file.commit()
+
+    async def remove(self, key: MemoryKey, expect: str | None) -> None:
+        path = self._file(key)
+        if path is not None:
+            _expect(path, expect)
+            with system_errors(path, "write"):
+                path.unlink(missing_ok=True)
+                sync_folder(path.parent)
+
+    def _why_not(self, key: MemoryKey) -> str:
+        if key.user != self._owner:
+            return not_owned("the files", self._owner, key.user)
+        if self._is_file and not key.part:
+            return f"{self.label} holds one session, {self._session!r}: name a folder for several"
+        return f"no file can have the name of {key}"
+
+
+def _read(path: Path) -> bytes | None:
+    """Return what is in a file; None where there is none."""
+    with system_errors(path, "read"):
+        try:
+            return system.read_file(path)
+        except FileNotFoundError:
+            return None
+
+
+def _version(text: bytes) -> str:
+    return blake2b(text, digest_size=16).hexdigest()
+
+
+def _expect(path: Path, version: str | None) -> None:
+    """Check that a file is as it was read.
+
+    Raises:
+        VersionChanged: it is not.
+    """
+    text = _read(path)
+    if (None if text is None else _version(text)) != version:
+        raise VersionChanged
+
+
+def _array(path: Path, text: bytes) -> list[Any]:
+    name = visible(str(path))
+    try:
+        found = jsonio.loads(text)
+    except ValueError as error:
+        if named := foreign.of_text(text[: foreign.BEGINNING]):
+            raise named.refusal(name) from error
+        raise BadData(f"{name} holds no JSON: {error}") from error
+    if not isinstance(found, list):
+        if named := foreign.of_document(found):
+            raise named.refusal(name)
+        raise BadData(f"{name} holds no list of messages", "LangChain's files begin with [")
+    return found
+
+
+def _entry(path: Path, at: int, content: Any, *, odd: bool) -> StoredMessage:
+    if not (isinstance(content, dict) and isinstance(content.get("type"), str)):
+        raise BadData(f"{visible(str(path))} holds no message of LangChain at index {at}")
+    value = LANGCHAIN.unpack(content)
+    try:
+        message = jsonio.dumps(value) if odd else jsonio.compact(value)
+        return StoredMessage(LANGCHAIN.message_id(value), message)
+    except (ValueError, RecursionError) as error:
+        raise BadData(
+            f"the message of {visible(str(path))} at index {at} is nested too deep"
+        ) from error
+
+
+def _stored(entry: StoredMessage) -> Any:
+    """Return a message as the file holds it.
+
+    Raises:
+        Rejected: there is no place for some of it.
+    """
+    value = jsonio.loads(entry.message)
+    lost = [name for name in value if name not in ("content", METADATA, TIME)]
+    lost += [name for name in value.get(METADATA) or () if name != NOTES]
+    if entry.marks or lost:
+        what = "marks" if entry.marks else repr(lost[0])
+        text = f"the file has no place for {what}, which the message {entry.id!r} has"
+        raise Rejected("refused", text)
+    return LANGCHAIN.pack(value)

@@ -1,0 +1,293 @@
+"""The conversations in LangGraph's checkpoints, which are only read.
+
+A checkpoint is the state of a graph after a step.  The messages of a thread are those of the
+channel ``messages`` in its latest checkpoint.  What else is in the state belongs to the graph,
+which alone can write one that it goes on from.
+
+Sources: ``checkpoint/sqlite/__init__.py`` of langgraph-checkpoint-sqlite 3.1.2, which stores a
+checkpoint as one value, and ``checkpoint/postgres/base.py`` of langgraph-checkpoint-postgres 3.2.0,
+which stores each channel in a row of its own.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import AsyncGenerator, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+from memctl import jsonio
+from memctl.dialects.agentscope import CONTENT
+from memctl.dialects.langchain import LANGCHAIN
+from memctl.engines.sql.database import Database, damage, is_text
+from memctl.errors import Uninitialised, UsageError
+from memctl.location import Location, visible
+from memctl.model import (
+    Edit,
+    Finding,
+    Memory,
+    MemoryKey,
+    Page,
+    StoredMessage,
+    WriteMode,
+    WriteResult,
+)
+from memctl.selection import Selection
+from memctl.store import Features, OpenMode, Store
+from memctl.storekit.batching import paginate
+from memctl.stores.langgraph.checkpoints import (
+    Undecodable,
+    content_of,
+    messages_of,
+    text_of,
+    value_of,
+)
+from memctl.stores.tables.detect import has_checkpoints
+
+CHANNEL = "messages"
+"""The channel of ``MessagesState``, and of agents."""
+_DELTAS = "counters_since_delta_snapshot"
+"""The metadata of a checkpoint that names the channels of which it may have no value."""
+
+
+class Latest(NamedTuple):
+    """The latest checkpoint of a thread, as it is stored."""
+
+    kind: Any
+    data: Any
+    metadata: Any
+
+
+class LangGraphStore(Store):
+    """The threads in the tables of a checkpointer; a subclass names its database.
+
+    A thread is a session without a user.  The checkpoints of subgraphs have namespaces, of which
+    ``?namespace=`` reads one; without it they are left out.
+    """
+
+    features = Features(marks=frozenset(), duplicate_ids=True, session_owners=True)
+    dialect = LANGCHAIN
+
+    def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
+        super().__init__(location, mode)
+        self.database = self.database_of(location)
+        self.details = self.database.details
+        self._namespace = location.options.get("namespace", "")
+
+    # Specific to a database
+
+    @abstractmethod
+    def database_of(self, location: Location) -> Database:
+        """Return the database at a location; its driver is loaded."""
+
+    latest_sql: ClassVar[str]
+    """Selects a checkpoint by ``:thread``, ``:namespace`` and ``:id``: its ``Latest``."""
+
+    @abstractmethod
+    def channel(self, latest: Latest) -> Any:
+        """Return the value of the channel; None where the checkpoint has none.
+
+        Raises:
+            Undecodable: it cannot be read.
+        """
+
+    # The place
+
+    async def open(self, mode: OpenMode) -> None:
+        if mode.writes:
+            raise _only_read(self.label)
+        self.mode = mode
+        await self.database.start(mode, self._prepare)
+
+    async def _prepare(self) -> None:
+        if not await self.database.run(has_checkpoints):
+            raise Uninitialised(
+                f"{self.label} holds no checkpoints of LangGraph: it lacks the table 'checkpoints'"
+                ", or columns of it",
+                "check the database; a checkpointer makes its tables by setup()",
+            )
+        if not self._namespace:
+            await self._warn_of_subgraphs()
+
+    async def _warn_of_subgraphs(self) -> None:
+        sql = (
+            "SELECT COUNT(*), COALESCE(MIN(CASE WHEN checkpoint_ns NOT LIKE '%:%' "
+            "THEN checkpoint_ns END), MIN(checkpoint_ns)) FROM (SELECT DISTINCT checkpoint_ns "
+            "FROM checkpoints WHERE checkpoint_ns <> '') AS found"
+        )  # a subgraph that keeps its state has no id of a run in its namespace
+        async with self.database.snapshot(find_huge=False) as connection:
+            [[number, first]] = await self.database.fetch_all(connection, sql, {})
+        if number:
+            self.warnings.append(
+                f"checkpoints of subgraphs in {self.label} are left out: {number:,} namespaces, "
+                f"such as {visible(str(first))!r}; ?namespace= reads one"
+            )
+
+    async def close(self) -> None:
+        await self.database.close()
+
+    async def identity(self) -> str:
+        return f"{await self.database.identity()}#checkpoints/{self._namespace}"
+
+    # Reading
+
+    def read(self, where: Selection) -> AsyncGenerator[Page]:
+        return where.apply(self._pages(where), self.dialect)
+
+    async def _pages(self, where: Selection) -> AsyncGenerator[Page]:
+        sql = (
+            "SELECT thread_id, MAX(checkpoint_id) FROM checkpoints "
+            "WHERE checkpoint_ns = :namespace GROUP BY thread_id ORDER BY thread_id"
+        )
+        bare: list[str] = []
+        async with self.database.snapshot(find_huge=False) as connection:
+            values = {"namespace": self._namespace}
+            for thread, id in await self.database.fetch_all(connection, sql, values):
+                key = MemoryKey("", str(thread))
+                if not where.has_key(key) or key in self.left_out.failures:
+                    continue
+                if not (isinstance(thread, str) and is_text(thread) and isinstance(id, str)):
+                    why = "its name or the id of its checkpoint is not a text in UTF-8"
+                    self.left_out.failures[key] = damage(why)
+                    continue
+                asked = {**values, "thread": thread, "id": id}
+                rows = await self.database.fetch_all(connection, self.latest_sql, asked)
+                if not rows:  # it was deleted meanwhile
+                    continue
+                found = self._found(key, Latest(*rows[0]))
+                del rows  # a large thread is not held twice
+                if found is None:
+                    bare.append(key.session)
+                    continue
+                for page in paginate(Memory(key), self._entries(key, found), empty=False):
+                    self.left_out.others = True
+                    yield page
+        if bare and where.keys is None:
+            self._warn_of_bare(bare)
+
+    def _warn_of_bare(self, threads: Sequence[str]) -> None:
+        text = (
+            f"threads of {self.label} whose state has no list of {CHANNEL} are left out: "
+            f"{len(threads):,}, such as {visible(threads[0])!r}"
+        )
+        if text not in self.warnings:
+            self.warnings.append(text)
+
+    def _found(self, key: MemoryKey, latest: Latest) -> list[Any] | None:
+        """Return the messages as stored, none of a damaged thread; None where it has no list."""
+        try:
+            return messages_of(self.channel(latest))
+        except Undecodable as error:
+            self._note_damage(key, str(error))
+            return []
+
+    def _entries(self, key: MemoryKey, found: list[Any]) -> list[StoredMessage]:
+        """Return the messages, none of a damaged thread; what they are made of is used up."""
+        entries = []
+        found.reverse()
+        for number in range(1, len(found) + 1):
+            try:
+                entries.append(_entry(found.pop()))
+            except Undecodable as error:
+                self._note_damage(key, f"message {number:,}: {error}")
+                if not self.skips_damage:
+                    return []
+        return entries
+
+    def _note_damage(self, key: MemoryKey, reason: str) -> None:
+        if self.skips_damage:
+            self.damage.append(Finding("unreadable-checkpoint", key, 1, (), reason))
+        else:
+            self.left_out.failures[key] = damage(reason)
+
+    # Writing
+
+    def write(
+        self,
+        pages: AsyncGenerator[Page],  # noqa: ARG002
+        mode: WriteMode = WriteMode.ADD,  # noqa: ARG002
+    ) -> AsyncGenerator[WriteResult]:
+        raise _only_read(self.label)
+
+    def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:  # noqa: ARG002
+        raise _only_read(self.label)
+
+
+def _only_read(label: str) -> UsageError:
+    return UsageError(
+        f"the checkpoints of LangGraph are only read: {label}",
+        "change a thread by its graph (update_state), or remove it by its checkpointer "
+        "(delete_thread)",
+    )
+
+
+def _entry(message: Any) -> StoredMessage:
+    value = {CONTENT: content_of(message)}
+    text = text_of(value)
+    try:
+        return StoredMessage(LANGCHAIN.message_id(value), text)
+    except ValueError as error:  # its id is made of what it says
+        raise Undecodable(f"it is damaged: {error}") from error
+
+
+def _refuse_deltas(metadata: Any) -> None:
+    """Refuse a checkpoint without a value of a channel whose value is that of earlier ones.
+
+    Raises:
+        Undecodable: the metadata names the channel.
+    """
+    text = metadata.encode("utf-8", "surrogatepass") if isinstance(metadata, str) else metadata
+    try:
+        found = jsonio.loads(text or b"{}")
+    except ValueError:  # it says nothing of the channel
+        return
+    deltas = found.get(_DELTAS) if isinstance(found, dict) else None
+    if isinstance(deltas, dict) and CHANNEL in deltas:
+        raise Undecodable("its messages are a DeltaChannel, which only its graph puts together")
+
+
+class SqliteLangGraphStore(LangGraphStore):
+    """The checkpoints of ``SqliteSaver`` and ``AsyncSqliteSaver``."""
+
+    kind = "sqlite-langgraph"
+    latest_sql = (
+        "SELECT type, checkpoint, metadata FROM checkpoints "
+        "WHERE thread_id = :thread AND checkpoint_ns = :namespace AND checkpoint_id = :id"
+    )
+
+    def database_of(self, location: Location) -> Database:
+        from memctl.engines.sql.sqlite import SqliteDatabase  # no driver that is not needed
+
+        return SqliteDatabase(location, self.label)
+
+    def channel(self, latest: Latest) -> Any:
+        checkpoint = value_of(latest.kind, latest.data)
+        values = checkpoint.get("channel_values") if isinstance(checkpoint, dict) else None
+        if not isinstance(values, dict):
+            raise Undecodable("its checkpoint holds no values of channels")
+        if CHANNEL not in values:
+            _refuse_deltas(latest.metadata)
+        return values.get(CHANNEL)
+
+
+class PostgresqlLangGraphStore(LangGraphStore):
+    """The checkpoints of ``PostgresSaver`` and ``AsyncPostgresSaver``."""
+
+    kind = "postgresql-langgraph"
+    latest_sql = (
+        "SELECT b.type, b.blob, CAST(c.metadata AS TEXT) FROM checkpoints c "
+        "LEFT JOIN checkpoint_blobs b ON b.thread_id = c.thread_id "
+        "AND b.checkpoint_ns = c.checkpoint_ns AND b.channel = 'messages' "
+        "AND b.version = c.checkpoint -> 'channel_versions' ->> 'messages' "
+        "WHERE c.thread_id = :thread AND c.checkpoint_ns = :namespace AND c.checkpoint_id = :id"
+    )
+
+    def database_of(self, location: Location) -> Database:
+        from memctl.engines.sql.postgresql import PostgresqlDatabase  # no driver that is not needed
+
+        return PostgresqlDatabase(location, self.label)
+
+    def channel(self, latest: Latest) -> Any:
+        if latest.kind is None:  # a channel of a plain value has no row
+            _refuse_deltas(latest.metadata)
+            return None
+        return value_of(latest.kind, latest.data)

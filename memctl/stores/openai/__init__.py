@@ -1,0 +1,1 @@
+"""OpenAI: chat messages in files, branches of Agents SDK sessions."""

@@ -1,0 +1,776 @@
+"""The sessions of the OpenAI Agents SDK's ``AdvancedSQLiteSession``, which have branches.
+
+All branches of a session share the table of messages; a row of ``message_structure`` puts a message
+into a branch, at its place, and several branches may share one.  The branch ``main``, in which each
+session begins, is the memory of the session; the others are parts of it.  A session without such
+rows is one of ``SQLiteSession``.
+
+Source: ``extensions/memory/advanced_sqlite_session.py`` of openai-agents 0.24.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from hashlib import blake2b
+from typing import Any, ClassVar, NamedTuple
+
+from sqlalchemy import Connection, inspect, text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from memctl import jsonio
+from memctl.dialects.agentscope import CONTENT, string
+from memctl.dialects.openai_agents import OPENAI_AGENTS
+from memctl.dialects.rows import EXTRA, METADATA, TIME
+from memctl.engines.sql.columns import TimeFormat
+from memctl.engines.sql.database import Contended, Database, RejectedValue, is_text
+from memctl.errors import BadData, Uninitialised
+from memctl.location import Location
+from memctl.model import Finding, Memory, MemoryKey, Page, StoredMessage, WriteMode, WriteResult
+from memctl.selection import Selection
+from memctl.store import Features, Maintenance, OpenMode
+from memctl.storekit.edits import Snapshot
+from memctl.storekit.simple import MADE, Rejected, SimpleStore, VersionChanged, not_owned
+from memctl.stores.agentscope1.sql.write import of_shape
+
+LAYOUT = "openai-branches"
+MESSAGES, SESSIONS = "agent_messages", "agent_sessions"
+"""The tables of messages and sessions, where the SDK is told no others."""
+STRUCTURE, USAGE = "message_structure", "turn_usage"
+TABLES = frozenset({STRUCTURE, USAGE, "branch_reservations", "session_clear_generations"})
+"""The tables of ``AdvancedSQLiteSession`` that have these names in every file."""
+MAIN = "main"
+_SHAPE = "branch"
+_TIMES = TimeFormat(utc=True)
+_STRUCTURE_COLUMNS = (
+    *("id", "session_id", "message_id", "branch_id", "message_type", "sequence_number"),
+    *("user_turn_number", "branch_turn_number", "tool_name", "created_at"),
+)
+_TYPED_NAMES = frozenset(
+    {
+        *("computer_call", "file_search_call", "web_search_call", "code_interpreter_call"),
+        *("shell_call", "apply_patch_call"),
+    }
+)
+"""The types of items without a name, which are the names of their tools."""
+_CREATE = """
+CREATE TABLE IF NOT EXISTS {sessions} (
+    session_id TEXT PRIMARY KEY,
+    created_at TIMESTAMP DEFAULT CURRENT_TIMESTAMP,
+    updated_at TIMESTAMP DEFAULT CURRENT_TIMESTAMP
+);
+CREATE TABLE IF NOT EXISTS {messages} (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    session_id TEXT NOT NULL,
+    message_data TEXT NOT NULL,
+    created_at TIMESTAMP DEFAULT CURRENT_TIMESTAMP,
+    FOREIGN KEY (session_id) REFERENCES {sessions} (session_id) ON DELETE CASCADE
+);
+CREATE INDEX IF NOT EXISTS {index} ON {messages} (session_id, id);
+CREATE TABLE IF NOT EXISTS message_structure (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    session_id TEXT NOT NULL,
+    message_id INTEGER NOT NULL,
+    branch_id TEXT NOT NULL DEFAULT 'main',
+    message_type TEXT NOT NULL,
+    sequence_number INTEGER NOT NULL,
+    user_turn_number INTEGER,
+    branch_turn_number INTEGER,
+    tool_name TEXT,
+    created_at TIMESTAMP DEFAULT CURRENT_TIMESTAMP,
+    FOREIGN KEY (session_id) REFERENCES {sessions}(session_id) ON DELETE CASCADE,
+    FOREIGN KEY (message_id) REFERENCES {messages}(id) ON DELETE CASCADE
+);
+CREATE TABLE IF NOT EXISTS turn_usage (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    session_id TEXT NOT NULL,
+    branch_id TEXT NOT NULL DEFAULT 'main',
+    user_turn_number INTEGER NOT NULL,
+    requests INTEGER DEFAULT 0,
+    input_tokens INTEGER DEFAULT 0,
+    output_tokens INTEGER DEFAULT 0,
+    total_tokens INTEGER DEFAULT 0,
+    input_tokens_details JSON,
+    output_tokens_details JSON,
+    created_at TIMESTAMP DEFAULT CURRENT_TIMESTAMP,
+    FOREIGN KEY (session_id) REFERENCES {sessions}(session_id) ON DELETE CASCADE,
+    UNIQUE(session_id, branch_id, user_turn_number)
+);
+CREATE TABLE IF NOT EXISTS branch_reservations (
+    session_id TEXT NOT NULL,
+    branch_id TEXT NOT NULL,
+    PRIMARY KEY (session_id, branch_id)
+);
+CREATE TABLE IF NOT EXISTS session_clear_generations (
+    session_id TEXT PRIMARY KEY,
+    generation INTEGER NOT NULL DEFAULT 0
+);
+CREATE INDEX IF NOT EXISTS idx_structure_session_seq
+    ON message_structure(session_id, sequence_number);
+CREATE INDEX IF NOT EXISTS idx_structure_branch ON message_structure(session_id, branch_id);
+CREATE INDEX IF NOT EXISTS idx_structure_turn
+    ON message_structure(session_id, branch_id, user_turn_number);
+CREATE INDEX IF NOT EXISTS idx_structure_branch_seq
+    ON message_structure(session_id, branch_id, sequence_number);
+CREATE INDEX IF NOT EXISTS idx_turn_usage_session_turn
+    ON turn_usage(session_id, branch_id, user_turn_number)
+"""
+
+
+class Tables(NamedTuple):
+    """The tables that ``message_structure`` refers to."""
+
+    sessions: str
+    messages: str
+
+
+def find_tables(connection: Connection) -> Tables | None:
+    """Return the tables that have branches in a database; None if there are none."""
+    if connection.dialect.name != "sqlite":
+        return None
+    inspector = inspect(connection)
+    if not inspector.has_table(STRUCTURE) or not inspector.has_table(USAGE):
+        return None
+    if not {column["name"] for column in inspector.get_columns(STRUCTURE)} >= set(
+        _STRUCTURE_COLUMNS
+    ):
+        return None
+    found = {
+        tuple(one["constrained_columns"]): one["referred_table"]
+        for one in inspector.get_foreign_keys(STRUCTURE)
+    }
+    sessions, messages = found.get(("session_id",)), found.get(("message_id",))
+    if sessions is None or messages is None:
+        return None
+    there = all(inspector.has_table(name) for name in (sessions, messages))
+    return Tables(sessions, messages) if there else None
+
+
+@dataclass(slots=True)
+class Row:
+    """A message in its branch: its row of ``message_structure``, and that of the message."""
+
+    item: Any
+    data: str
+    """The text of the item, as it is stored."""
+    created: Any
+    """The ``created_at`` of the message."""
+    message: int | None = None
+    """The id of the message; None for one that is new."""
+    id: int | None = None
+    """The id of the row in ``message_structure``; None without one."""
+    sequence: int = 0
+    turn: int | None = None
+    branch_turn: int | None = None
+    placed: Any = None
+    """The ``created_at`` of the row in ``message_structure``."""
+    type: str = ""
+    """The ``message_type``."""
+    tool: str | None = None
+    """The ``tool_name``."""
+
+    def classify(self) -> None:
+        """Set the type and the tool, as the SDK does for a new item."""
+        self.type, self.tool = self._type(), self._tool()
+
+    def _type(self) -> str:
+        """Return the type, as ``_classify_message_type`` does."""
+        role = self.item.get("role")
+        if role in ("user", "assistant"):
+            return str(role)
+        return str(self.item["type"]) if self.item.get("type") else "other"
+
+    def _tool(self) -> str | None:
+        """Return the name of the tool, as ``_extract_tool_name`` does."""
+        kind, name = string(self.item.get("type")), self.item.get("name")
+        if kind in ("mcp_call", "mcp_approval_request") and "server_label" in self.item:
+            parts = [str(one) for one in (self.item["server_label"], name) if one]
+            return ".".join(parts) or None
+        if kind in ("tool_search_call", "tool_search_output"):
+            return "tool_search"
+        if kind in _TYPED_NAMES:
+            return kind
+        if name is None:
+            return None
+        space = self.item.get("namespace")
+        return f"{space}.{name}" if space and space != name and name else str(name)
+
+    def shape(self) -> str:
+        """Return what an undo needs to put the message back as it was."""
+        about = [self.message, self.created, self.id, self.sequence]
+        more = [self.turn, self.branch_turn, self.placed, self.type, self.tool]
+        return jsonio.compact({_SHAPE: about + more}).decode()
+
+
+@dataclass(frozen=True, slots=True)
+class Held(Snapshot):
+    """A branch that was read."""
+
+    rows: list[Row] = field(default_factory=list)
+    usage: list[dict[str, Any]] = field(default_factory=list)
+    """The rows of ``turn_usage``, by column."""
+    is_plain: bool = False
+    """True in a session of ``SQLiteSession``, whose messages are in no branch."""
+    has_session: bool = True
+    """False if the row of the session is missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Restored(Snapshot):
+    """A branch that gets messages back, and rows of ``turn_usage`` with them."""
+
+    usage: list[dict[str, Any]] = field(default_factory=list)
+    had_session: bool = True
+
+
+class BranchStore(SimpleStore):
+    """The branches of sessions of the OpenAI Agents SDK; a subclass names its database.
+
+    ``?table=`` is the name of the table of messages, ``?owner=`` the user of all.
+    """
+
+    features = Features(marks=frozenset(), duplicate_ids=True, session_owners=True, parts=True)
+    dialect = OPENAI_AGENTS
+    database_class: ClassVar[type[Database]]
+
+    def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
+        super().__init__(location, mode)
+        self.database = self.database_class(location, self.label)
+        self._owner = location.options.get("owner", "")
+        self._path = location.options.get("path", MAIN)
+        """The branch that is the memory of a session."""
+        self._tables = Tables(SESSIONS, location.options.get("table", MESSAGES))
+        self._made: set[str] = set()
+        """The sessions that had no row before this run."""
+        self._idle: list[AsyncConnection] = []
+        self._opened = AsyncExitStack()
+        """The connections that were opened, until the store is closed."""
+
+    async def connect(self, mode: OpenMode) -> None:
+        await self.database.start(mode, self._prepare)
+
+    async def disconnect(self) -> None:
+        try:
+            await self._opened.aclose()
+        finally:
+            await self.database.close()
+
+    @asynccontextmanager
+    async def _connection(self) -> AsyncGenerator[AsyncConnection]:
+        """Give an idle connection, or a new one."""
+        if self._idle:
+            connection = self._idle.pop()
+        else:
+            connection = await self._opened.enter_async_context(self.database.connect())
+        try:
+            yield connection
+        except (BadData, Rejected, VersionChanged):  # the data's fault, not the connection's
+            self._idle.append(connection)
+            raise
+        self._idle.append(connection)
+
+    async def identity(self) -> str:
+        return f"{await self.database.identity()}#{self._tables.messages}"
+
+    async def lock(self, owner: str) -> None:
+        await self.database.lock(owner, self.warnings)
+
+    async def _prepare(self) -> None:
+        found = await self.database.run(find_tables)
+        if found is None:
+            if not self.mode.creates:
+                raise Uninitialised(
+                    f"{self.label} has no table {STRUCTURE!r}",
+                    "AdvancedSQLiteSession makes it with create_tables=True; sessions of "
+                    "SQLiteSession are ?layout=openai-agents",
+                )
+            await self.database.create(partial(_create, self._tables))
+            found = await self.database.run(find_tables)
+        wanted = self.location.options.get("table", "")
+        if found is None or (wanted and found.messages.lower() != wanted.lower()):
+            text = f"the branches of {self.label} are not those of {self._tables.messages!r}"
+            raise BadData(text, "a file has branches of one table, which ?table= need not name")
+        self._tables = found
+
+    # Reading
+
+    async def keys(self) -> AsyncGenerator[MemoryKey]:
+        messages = _quoted(self._tables.messages)
+        sql = (
+            f"SELECT DISTINCT m.session_id, s.branch_id FROM {messages} m LEFT JOIN {STRUCTURE} s "
+            "ON s.message_id = m.id AND s.session_id = m.session_id"
+        )
+        async with self.database.snapshot(find_huge=False) as connection:
+            rows = await self.database.fetch_all(connection, sql, {})
+        structured = {session for session, branch in rows if branch is not None}
+        found = {
+            self._key(session, branch)
+            for session, branch in rows
+            if branch is not None or session not in structured
+        }
+        if "path" in self.location.options:
+            found = {key for key in found if not key.part}
+        for key in sorted(found):
+            yield key
+
+    async def _pages(self, where: Selection) -> AsyncGenerator[Page]:
+        async with aclosing(super()._pages(where)) as pages:
+            async for page in pages:
+                if not where.parts or self._branch(page.memory.key) in where.parts:
+                    yield page
+
+    def _key(self, session: Any, branch: Any = None) -> MemoryKey:
+        part = "" if branch in (None, self._path) else _text(branch)
+        return MemoryKey(self._owner, _text(session), part)
+
+    def _branch(self, key: MemoryKey) -> str:
+        return key.part or self._path
+
+    async def load(self, key: MemoryKey) -> Held | None:
+        async with self._connection() as connection, self.database.read_transaction(connection):
+            return await self._load(connection, key)
+
+    async def _load(self, connection: AsyncConnection, key: MemoryKey) -> Held | None:
+        """Return a branch, without messages if there is but its session; None without that."""
+        if key.user != self._owner:
+            return None
+        if not is_text(key.session) or not is_text(key.part):
+            raise BadData("its name is not valid UTF-8")
+        values = {"session": key.session, "branch": self._branch(key)}
+        messages, sessions = map(_quoted, self._tables[::-1])
+        sql = (
+            "SELECT m.message_data, m.created_at, m.id, s.id, s.sequence_number, "
+            "s.user_turn_number, s.branch_turn_number, s.created_at, s.message_type, s.tool_name "
+            f"FROM {messages} m JOIN {STRUCTURE} s ON m.id = s.message_id "
+            "WHERE m.session_id = :session AND s.branch_id = :branch "
+            "ORDER BY s.sequence_number, s.id"
+        )
+        found = await self.database.fetch_all(connection, sql, values)
+        is_plain = False
+        plain = self._branch(key) == MAIN
+        if not found and plain and not await self._has(connection, STRUCTURE, key):
+            sql = (
+                f"SELECT message_data, created_at, id FROM {messages} "
+                "WHERE session_id = :session ORDER BY id"
+            )
+            found = await self.database.fetch_all(connection, sql, {"session": key.session})
+            is_plain = bool(found)
+        has_session = await self._has(connection, sessions, key)
+        if not found and not has_session:
+            return None
+        rows = [_parsed(*row) for row in found]
+        usage = await self._usage(connection, values)
+        version = blake2b(repr([is_plain, *map(tuple, found), usage]).encode(), digest_size=16)
+        memory = Memory(key, version=version.hexdigest())
+        messages_of = [_entry(row) for row in rows]
+        return Held(memory, messages_of, True, rows, usage, is_plain, has_session)
+
+    async def _usage(
+        self, connection: AsyncConnection, values: dict[str, Any]
+    ) -> list[dict[str, Any]]:
+        columns = (
+            *("id", "user_turn_number", "requests", "input_tokens", "output_tokens"),
+            *("total_tokens", "input_tokens_details", "output_tokens_details", "created_at"),
+        )
+        sql = (
+            f"SELECT {', '.join(columns)} FROM {USAGE} "
+            "WHERE session_id = :session AND branch_id = :branch ORDER BY user_turn_number"
+        )
+        rows = await self.database.fetch_all(connection, sql, values)
+        return [dict(zip(columns, row, strict=True)) for row in rows]
+
+    async def _has(self, connection: AsyncConnection, table: str, key: MemoryKey) -> bool:
+        sql = f"SELECT 1 FROM {table} WHERE session_id = :session LIMIT 1"
+        return bool(await self.database.fetch_all(connection, sql, {"session": key.session}))
+
+    # Writing
+
+    def forgo(self, there: Snapshot, left: Snapshot) -> tuple[Snapshot, str]:
+        if not isinstance(there, Held):
+            return left, ""
+        stay = {row.id for row in map(_shaped, left.messages) if row is not None}
+        turns = {row.turn for row in there.rows if row.id in stay}
+        gone = [one for one in there.usage if one["user_turn_number"] not in turns]
+        about: dict[str, Any] = {"usage": gone} if gone else {}
+        about |= {} if there.has_session else {"bare": True}
+        return left, jsonio.compact(about).decode() if about else ""
+
+    def regain(self, left: Snapshot, before: str) -> Snapshot:
+        if not before.startswith("{"):
+            return left
+        about = jsonio.loads(before.encode())
+        usage, bare = about.get("usage", []), about.get("bare", False)
+        return Restored(left.memory, left.messages, left.exists, usage, not bare)
+
+    async def _write(
+        self, first: Page, messages: list[StoredMessage], mode: WriteMode
+    ) -> WriteResult:
+        result = await super()._write(first, messages, mode)
+        made = first.memory.key.session in self._made and result.failure is None
+        return replace(result, before=MADE) if made else result
+
+    async def save(self, key: MemoryKey, snapshot: Snapshot, expect: str | None) -> None:
+        if key.user != self._owner:
+            raise Rejected("bad-name", not_owned("the sessions", self._owner, key.user))
+        if key.part and (key.part == MAIN or "path" in self.location.options):
+            raise Rejected("bad-name", f"the branch {self._path!r} is the memory without a part")
+        if not self._branch(key).strip():
+            raise Rejected("bad-name", "the name of a branch is not blank")
+        if not (is_text(key.session) and is_text(key.part)):
+            raise Rejected("bad-name", "the name is not valid Unicode")
+        try:
+            async with (
+                self._connection() as connection,
+                self.database.transaction(connection),
+            ):
+                there = await self._expected(connection, key, expect)
+                await self._save(connection, key, snapshot, there)
+        except (RejectedValue, Contended) as error:
+            raise Rejected(error.failure.code, error.failure.message) from error
+
+    async def _expected(
+        self, connection: AsyncConnection, key: MemoryKey, expect: str | None
+    ) -> Held | None:
+        there = await self._load(connection, key)
+        if (there.memory.version if there else None) != expect:
+            raise VersionChanged
+        return there
+
+    async def _save(
+        self, connection: AsyncConnection, key: MemoryKey, snapshot: Snapshot, there: Held | None
+    ) -> None:
+        old = there or Held(Memory(key))
+        messages = _quoted(self._tables.messages)
+        if (
+            self._branch(key) != MAIN
+            and await self._has(connection, messages, key)
+            and not await self._has(connection, STRUCTURE, key)
+        ):
+            raise Rejected("refused", "its session is one of SQLiteSession, without branches")
+        known = {row.message if old.is_plain else row.id: row for row in old.rows}
+        rows: list[Row] = []
+        for entry in snapshot.messages:
+            shaped = _shaped(entry)
+            name = None
+            if shaped is not None:
+                name = shaped.message if old.is_plain else shaped.id
+            kept = known.pop(name, None) if name is not None else None
+            rows.append(kept or _row(entry, shaped))
+        if there is None and (not isinstance(snapshot, Restored) or snapshot.had_session):
+            names = ["session_id"]
+            await self.database.insert_rows(
+                connection, self._tables.sessions, names, [(key.session,)]
+            )
+            self._made.add(key.session)
+        kept_ids = {id(row) for row in old.rows} - {id(row) for row in known.values()}
+        if old.is_plain:
+            await self._delete(connection, messages, known)
+            await self._place_plain(connection, key, rows, kept_ids)
+            return
+        await self._delete(connection, STRUCTURE, known)
+        await self._place(connection, key, rows, kept_ids)
+        await self._drop_orphans(connection, key, {row.message for row in known.values()})
+        turns = {row.turn for row in rows if id(row) in kept_ids or row.id is not None}
+        await self._save_usage(connection, key, snapshot, old, turns)
+
+    async def _place_plain(
+        self, connection: AsyncConnection, key: MemoryKey, rows: Sequence[Row], kept: set[int]
+    ) -> None:
+        """Insert what is new into a session of ``SQLiteSession``, which reads messages by id."""
+        last = 0
+        for row in rows:
+            if id(row) in kept and row.message is not None and row.message > last:
+                last = row.message
+                continue
+            if id(row) in kept:
+                await self._delete(connection, _quoted(self._tables.messages), [row.message])
+                row.message = None
+            wanted = row.message if row.message is not None and row.message > last else None
+            row.message = None
+            last = await self._insert_message(connection, key, row, wanted)
+
+    async def _place(
+        self, connection: AsyncConnection, key: MemoryKey, rows: Sequence[Row], kept: set[int]
+    ) -> None:
+        """Give each message its place in the branch, as ``_insert_structure_metadata`` does.
+
+        A message that had a place returns to the same place.  A message between others goes to the
+        end, and so do all messages after it.
+        """
+        sql = f"SELECT COALESCE(MAX(sequence_number), 0) FROM {STRUCTURE} WHERE session_id = :s"
+        [[top]] = await self.database.fetch_all(connection, sql, {"s": key.session})
+        last, turn, branch_turn = 0, 0, 0
+        for row in rows:
+            is_new = row.id is None
+            stays = not is_new and row.sequence > last
+            place = row.sequence if stays else max(top, last) + 1
+            top, last = max(top, place), place
+            if is_new:
+                asks = row.item.get("role") == "user"
+                row.turn, row.branch_turn = turn + asks, branch_turn + asks
+            turn, branch_turn = max(turn, row.turn or 0), max(branch_turn, row.branch_turn or 0)
+            if id(row) in kept:
+                if place != row.sequence:
+                    sql = f"UPDATE {STRUCTURE} SET sequence_number = :place WHERE id = :id"
+                    values = {"place": place, "id": row.id}
+                    await connection.execute(*self.database.dialect.bind(sql, values))
+                continue
+            row.sequence = place
+            await self._insert(connection, key, row)
+
+    async def _insert(self, connection: AsyncConnection, key: MemoryKey, row: Row) -> None:
+        """Insert the row of ``message_structure``, and the message unless a branch still has it."""
+        wanted, row.message = row.message, None
+        if wanted is not None:
+            sql = (
+                f"SELECT message_data FROM {_quoted(self._tables.messages)} "
+                "WHERE id = :id AND session_id = :session"
+            )
+            values = {"id": wanted, "session": key.session}
+            found = await self.database.fetch_all(connection, sql, values)
+            if found and found[0][0] == row.data:
+                row.message = wanted
+        if row.message is None:
+            await self._insert_message(connection, key, row, wanted)
+        columns = {
+            "session_id": key.session,
+            "message_id": row.message,
+            "branch_id": self._branch(key),
+            "message_type": row.type,
+            "sequence_number": row.sequence,
+            "user_turn_number": row.turn,
+            "branch_turn_number": row.branch_turn,
+            "tool_name": row.tool,
+        }
+        if row.placed is not None:
+            columns["created_at"] = row.placed
+        if row.id is not None and not await self._is_taken(connection, STRUCTURE, row.id):
+            columns["id"] = row.id
+        await self.database.insert_rows(
+            connection, STRUCTURE, list(columns), [tuple(columns.values())]
+        )
+
+    async def _insert_message(
+        self, connection: AsyncConnection, key: MemoryKey, row: Row, wanted: int | None
+    ) -> int:
+        """Insert a message, under the id that it had if that is free; return its id."""
+        messages = _quoted(self._tables.messages)
+        if wanted is None or await self._is_taken(connection, messages, wanted):
+            sql = f"SELECT COALESCE(MAX(id), 0) FROM {messages}"
+            [[most]] = await self.database.fetch_all(connection, sql, {})
+            sql = "SELECT COALESCE(MAX(seq), 0) FROM sqlite_sequence WHERE name = :table"
+            values = {"table": self._tables.messages}
+            [[given]] = await self.database.fetch_all(connection, sql, values)
+            wanted = max(most, given) + 1
+        names = ["id", "session_id", "message_data", "created_at"]
+        values_of = (wanted, key.session, row.data, row.created)
+        await self.database.insert_rows(connection, self._tables.messages, names, [values_of])
+        row.message = wanted
+        return wanted
+
+    async def _is_taken(self, connection: AsyncConnection, table: str, id: int) -> bool:
+        sql = f"SELECT 1 FROM {table} WHERE id = :id"
+        return bool(await self.database.fetch_all(connection, sql, {"id": id}))
+
+    async def _delete(
+        self, connection: AsyncConnection, table: str, ids: Iterable[int | None]
+    ) -> None:
+        if found := [(id,) for id in ids]:
+            await connection.exec_driver_sql(f"DELETE FROM {table} WHERE id = ?", found)
+
+    async def _drop_orphans(
+        self, connection: AsyncConnection, key: MemoryKey, ids: Iterable[int | None]
+    ) -> None:
+        """Delete messages that no branch of the session has any more, of those with these ids."""
+        sql = (
+            f"DELETE FROM {_quoted(self._tables.messages)} WHERE id = ? AND session_id = ? "
+            f"AND NOT EXISTS (SELECT 1 FROM {STRUCTURE} s WHERE s.message_id = ?)"
+        )
+        if found := [(id, key.session, id) for id in ids]:
+            await connection.exec_driver_sql(sql, found)
+
+    async def _save_usage(
+        self,
+        connection: AsyncConnection,
+        key: MemoryKey,
+        snapshot: Snapshot,
+        old: Held,
+        turns: set[int | None],
+    ) -> None:
+        """Delete the usage of turns that are gone, as ``pop_item`` does; put back what was."""
+        gone = [one["id"] for one in old.usage if one["user_turn_number"] not in turns]
+        await self._delete(connection, USAGE, gone)
+        left = {one["user_turn_number"] for one in old.usage} & turns
+        for one in snapshot.usage if isinstance(snapshot, Restored) else ():
+            if one["user_turn_number"] in turns - left:
+                row = {"session_id": key.session, "branch_id": self._branch(key)} | one
+                if await self._is_taken(connection, USAGE, one["id"]):
+                    del row["id"]
+                await self.database.insert_rows(connection, USAGE, list(row), [tuple(row.values())])
+
+    async def remove(self, key: MemoryKey, expect: str | None) -> None:
+        try:
+            async with (
+                self._connection() as connection,
+                self.database.transaction(connection),
+            ):
+                there = await self._expected(connection, key, expect)
+                await self._save(connection, key, Snapshot(Memory(key), []), there)
+                messages, sessions = map(_quoted, self._tables[::-1])
+                if not await self._has(connection, messages, key):
+                    sql = f"DELETE FROM {sessions} WHERE session_id = :session"
+                    values = {"session": key.session}
+                    await connection.execute(*self.database.dialect.bind(sql, values))
+        except (RejectedValue, Contended) as error:
+            raise Rejected(error.failure.code, error.failure.message) from error
+
+    # Erasing
+
+    async def names(self, where: Selection) -> AsyncGenerator[MemoryKey]:
+        tables = await self._all_tables()
+        found: set[MemoryKey] = set()
+        async with self.database.snapshot(find_huge=False) as connection:
+            for table in tables:
+                sql = f"SELECT DISTINCT session_id FROM {table}"
+                rows = await self.database.fetch_all(connection, sql, {})
+                found |= {self._key(session) for (session,) in rows}
+        for key in sorted(found):
+            if where.has_key(key):
+                yield key
+
+    async def _all_tables(self) -> list[str]:
+        """Return the tables that name sessions, quoted; those that others refer to come last."""
+        there = await self.database.run(lambda connection: inspect(connection).get_table_names())
+        return [*sorted(TABLES.intersection(there)), *map(_quoted, self._tables[::-1])]
+
+    async def _erase(self, key: MemoryKey) -> WriteResult:
+        tables = await self._all_tables()
+        gone = 0
+        async with self.database.connect() as connection:
+            await self.database.prepare_erasing(connection)
+            async with self.database.transaction(connection):
+                for table in tables:
+                    sql = f"DELETE FROM {table} WHERE session_id = :session"
+                    statement = self.database.dialect.bind(sql, {"session": key.session})
+                    deleted = (await connection.execute(*statement)).rowcount
+                    gone += deleted if table == _quoted(self._tables.messages) else 0
+            await self.database.finish_erasing(connection)
+        return WriteResult(key, deleted=gone)
+
+    # Checking
+
+    def maintenance(self) -> Maintenance:
+        return BranchMaintenance(self)
+
+    async def outside(self) -> dict[MemoryKey, int]:
+        """Return the sessions with messages in no branch, and how many these are."""
+        messages = _quoted(self._tables.messages)
+        sql = (
+            f"SELECT m.session_id, COUNT(*) FROM {messages} m WHERE NOT EXISTS "
+            f"(SELECT 1 FROM {STRUCTURE} s WHERE s.message_id = m.id) GROUP BY m.session_id"
+        )
+        async with self.database.snapshot(find_huge=False) as connection:
+            rows = await self.database.fetch_all(connection, sql, {})
+        return {self._key(session): count for session, count in rows}
+
+
+class BranchMaintenance(Maintenance):
+    """Finds messages that ``AdvancedSQLiteSession`` does not see."""
+
+    store: BranchStore
+
+    async def check(self, where: Selection) -> AsyncGenerator[Finding]:
+        for finding in dict.fromkeys(self.store.damage):
+            if finding.key is None or where.has_key(finding.key):
+                yield finding
+        for key, count in (await self.store.outside()).items():
+            if where.has_key(key):
+                yield Finding("outside-branches", key, count)
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""').replace(":", "\\:") + '"'
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "surrogateescape")
+    return str(value)
+
+
+def _create(tables: Tables, connection: Connection) -> None:
+    """Create the tables, as ``AdvancedSQLiteSession`` does."""
+    names = {"sessions": _quoted(tables.sessions), "messages": _quoted(tables.messages)}
+    names["index"] = _quoted(f"idx_{tables.messages}_session_id")
+    for statement in _CREATE.format(**names).split(";\n"):
+        connection.execute(text(statement))
+
+
+def _parsed(data: Any, created: Any, message: int, *place: Any) -> Row:
+    """Return a message of the tables.
+
+    Raises:
+        BadData: it is not JSON, or no object.
+    """
+    if not isinstance(data, str) or not is_text(data):
+        raise BadData(f"the item {message} is not a text")
+    try:
+        item = jsonio.loads(data.encode())
+    except ValueError as error:
+        raise BadData(f"the item {message} is not JSON: {error}") from error
+    if not isinstance(item, dict):
+        raise BadData(f"the item {message} is not a JSON object")
+    id, sequence, turn, branch_turn, placed, *kind = place or (None, 0, None, None, None, "", None)
+    numbers = (turn, branch_turn)
+    if not (isinstance(sequence, int) and all(isinstance(one, int | None) for one in numbers)):
+        raise BadData(f"the item {message} has no number as its place or turn")
+    texts = (created, placed, *kind)
+    if not all(isinstance(one, str | None) and is_text(one or "") for one in texts):
+        raise BadData(f"the item {message} has no text as its time, its type or its tool")
+    return Row(item, data, created, message, id, sequence, turn, branch_turn, placed, *kind)
+
+
+def _entry(row: Row) -> StoredMessage:
+    value: dict[str, Any] = {}
+    time = _TIMES.read(row.created)
+    if time is not None:
+        value[TIME] = time
+    value[CONTENT] = row.item
+    return StoredMessage(OPENAI_AGENTS.message_id(value), jsonio.dumps(value), shape=row.shape())
+
+
+def _shaped(entry: StoredMessage) -> Row | None:
+    """Return the rows of a message as its shape records them; None without such a shape."""
+    match of_shape(entry.shape).get(_SHAPE) if entry.shape else None:
+        case [int(message), created, id, int(sequence), turn, branch_turn, placed, kind, tool]:
+            about = (turn, branch_turn, placed, kind, tool)
+            return Row({}, "", created, message, id, sequence, *about)
+    return None
+
+
+def _row(entry: StoredMessage, shaped: Row | None) -> Row:
+    """Return the row of a message that is to be inserted.
+
+    Raises:
+        Rejected: the tables have no place for some of it.
+    """
+    value = jsonio.loads(entry.message)
+    item = value.get(CONTENT) if isinstance(value, dict) else None
+    if not isinstance(item, dict):
+        raise Rejected("refused", f"the message {entry.id!r} is not an item of the SDK")
+    lost = [name for name in value if name not in (CONTENT, TIME, METADATA, EXTRA)]
+    lost += [*(value.get(METADATA) or ()), *(value.get(EXTRA) or ())]
+    if entry.marks or lost:
+        what = "marks" if entry.marks else repr(lost[0])
+        text = f"the tables have no place for {what}, which the message {entry.id!r} has"
+        raise Rejected("refused", text)
+    data = json.dumps(item)
+    if shaped is not None:
+        return replace(shaped, item=item, data=data)
+    created = _TIMES.write(value.get(TIME))
+    row = Row(item, data, created, placed=created)
+    row.classify()
+    return row

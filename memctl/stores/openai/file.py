@@ -1,0 +1,231 @@
+"""A file of conversations as OpenAI chat messages: JSON Lines, a conversation a line.
+
+::
+
+    {"messages": [{"role": "user", "content": "Hi"}], "memctl": {"user": "ada", "session": "kyoto"}}
+
+Other keys of a line, such as ``tools``, are the ``Memory.extra``.  A line without ``memctl``, such
+as one of a training file, is the session that has the number of the line, and no user.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterator
+from typing import Any
+
+from memctl import foreign, jsonio
+from memctl.concurrency import in_thread
+from memctl.dialects.openai import KEY, OPENAI
+from memctl.errors import BadData, Failure
+from memctl.json_scan import BYTE_ORDER_MARK
+from memctl.location import Location, visible
+from memctl.model import (
+    Edit,
+    Finding,
+    Memory,
+    MemoryKey,
+    Page,
+    StoredMessage,
+    WriteMode,
+    WriteResult,
+)
+from memctl.selection import Selection
+from memctl.store import Features, OpenMode, Store
+from memctl.storekit.batching import paginate
+from memctl.storekit.files import AtomicFile, missing, system_errors
+
+_MARKS = "marks"
+_ONCE = "a .jsonl file is written once: what is in it is not changed"
+_HINT = 'a line is one conversation as a JSON object: {"messages": [{"role": ..., "content": ...}]}'
+
+
+class OpenAIStore(Store):
+    """A ``.jsonl`` file of conversations; read, or written whole."""
+
+    kind = "openai"
+    features = Features(
+        mark_order=True,
+        summaries=True,
+        empty=True,
+        duplicate_ids=True,
+        parts=True,
+        commits_at_end=True,
+    )
+    dialect = OPENAI
+
+    def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
+        super().__init__(location, mode)
+        self._path = location.path
+
+    async def open(self, mode: OpenMode) -> None:
+        self.mode = mode
+        with system_errors(self._path, "read"):
+            if self._path.is_dir():
+                raise BadData(f"{self.label} is a folder, not a file", "name a .jsonl file")
+            if self._path.exists() and not self._path.is_file():
+                raise BadData(f"{self.label} is not a regular file", "name a .jsonl file")
+            if not self._path.exists() and not mode.creates:
+                raise missing(self._path, self.label)
+            if not self._path.parent.is_dir():
+                raise missing(self._path, self.label, folder=True)
+        if found := foreign.of_lines(foreign.start_of(self._path)):
+            raise found.refusal(self.label)
+
+    async def close(self) -> None:
+        """Hold nothing between calls."""
+
+    # Reading
+
+    def read(self, where: Selection) -> AsyncGenerator[Page]:
+        return where.apply(self._pages(where), self.dialect)
+
+    async def _pages(self, where: Selection) -> AsyncGenerator[Page]:
+        seen: set[int] = set()
+        lines = self._lines()
+        while (line := await in_thread(lambda: next(lines, None))) is not None:
+            number, text = line
+            try:
+                memory, messages = self._conversation(number, text)
+            except ValueError as error:
+                named = foreign.of_first_line(text[: foreign.BEGINNING])
+                why = f"is {named.name}" if named else f"is damaged: {error}"
+                said = f"line {number:,} of {visible(str(self._path))} {why}"
+                if not self.skips_damage:
+                    raise BadData(said, _HINT) from error
+                self.damage.append(Finding("damaged-row", None, 1, (), said))
+                continue
+            key = memory.key
+            if not where.has_key(key):
+                continue
+            if hash(key) in seen:
+                text_ = f"its name occurs twice, again in line {number:,}"
+                self.left_out.failures[key] = Failure("damaged", text_)
+                continue
+            seen.add(hash(key))
+            self.left_out.others = True
+            for page in paginate(memory, messages, empty=True):
+                yield page
+
+    def _lines(self) -> Iterator[tuple[int, bytes]]:
+        """Yield the lines that are not empty, with their numbers."""
+        with system_errors(self._path, "read"):
+            if not self._path.exists():
+                return
+            with self._path.open("rb") as file:
+                for number, line in enumerate(file, 1):
+                    if number == 1:
+                        line = line.removeprefix(BYTE_ORDER_MARK)
+                    if line.strip():
+                        yield number, line
+
+    def _conversation(self, number: int, line: bytes) -> tuple[Memory, list[StoredMessage]]:
+        """Return the memory of a line.
+
+        Raises:
+            ValueError: it is none.
+        """
+        value = jsonio.loads(line)
+        messages = value.get("messages") if isinstance(value, dict) else None
+        if not isinstance(messages, list):
+            raise ValueError(f"it is {foreign.described(value)}, not one with a list of messages")
+        about = value.get(KEY)
+        about = about if isinstance(about, dict) else {}
+        names = [about.get(name, "") for name in ("user", "session", "part")]
+        if not all(isinstance(name, str) for name in names):
+            raise ValueError("user, session and part are not texts")
+        if "session" not in about:
+            names[1] = f"{number:06}"
+        summary = about.get("summary", "")
+        key = MemoryKey(*names)
+        others = {name: one for name, one in value.items() if name not in ("messages", KEY)}
+        extra = jsonio.dumps(others).decode() if others else ""
+        memory = Memory(key, summary if isinstance(summary, str) else "", extra=extra)
+        return memory, [self._entry(message, b"NaN" in line) for message in messages]
+
+    def _entry(self, message: Any, odd: bool) -> StoredMessage:
+        if not isinstance(message, dict):
+            raise ValueError("a message is not a JSON object")
+        if not isinstance(message.get("role"), str):
+            raise ValueError("a message has no role")
+        value = OPENAI.unpack_message(message)
+        about = message.get(KEY)
+        marks = about.get(_MARKS) if isinstance(about, dict) else None
+        named = [mark for mark in marks if isinstance(mark, str)] if isinstance(marks, list) else []
+        text = jsonio.dumps(value) if odd else jsonio.compact(value)
+        return StoredMessage(OPENAI.message_id(value), text, tuple(dict.fromkeys(named)))
+
+    # Writing
+
+    async def write(
+        self, pages: AsyncGenerator[Page], mode: WriteMode = WriteMode.ADD
+    ) -> AsyncGenerator[WriteResult]:
+        there = {memory.key async for memory in self.headers(Selection())}
+        results: list[WriteResult] = []
+        refused: Failure | None = None
+        written = 0
+        with AtomicFile(self._path) as file:
+            for _, line in self._lines():
+                file.write(line.rstrip(b"\r\n") + b"\n")
+            async for page in pages:
+                key = page.memory.key
+                if page.offset == 0 or (written == 0 and refused is None):
+                    refused = self._refusal(key, there, page, mode)
+                    written = 0
+                    if refused is None:
+                        file.write(b'{"messages":[')
+                if refused is None:
+                    for entry in page.messages:
+                        file.write((b"," if written else b"") + _message(entry))
+                        written += 1
+                if page.last:
+                    if refused is None:
+                        file.write(b"]" + _others(page.memory) + b',"' + KEY.encode() + b'":')
+                        file.write(_about(page.memory) + b"}\n")
+                        there.add(key)
+                        results.append(WriteResult(key, written))
+                    else:
+                        results.append(WriteResult(key, failure=refused))
+                    refused, written = None, 0
+                del page
+            if not results or any(result.failure is None for result in results):
+                await in_thread(file.commit)
+        for result in results:
+            yield result
+
+    async def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
+        async for edit in edits:
+            if edit.last:
+                yield WriteResult(edit.memory.key, failure=Failure("refused", _ONCE))
+
+    def _refusal(
+        self, key: MemoryKey, there: set[MemoryKey], page: Page, mode: WriteMode
+    ) -> Failure | None:
+        if mode is WriteMode.ADD and page.offset and key not in there:
+            return Failure("changed", f"the target holds 0 messages, not {page.offset}")
+        if key in there:
+            return Failure("changed" if page.offset == 0 else "refused", _ONCE)
+        return None
+
+
+def _message(entry: StoredMessage) -> bytes:
+    value = jsonio.loads(entry.message)
+    packed = OPENAI.pack(value)
+    if entry.marks:
+        about = packed.get(KEY) or {}
+        packed = {**packed, KEY: about | {_MARKS: list(entry.marks)}}
+    return jsonio.dumps(packed) if b"NaN" in entry.message else jsonio.compact(packed)
+
+
+def _others(memory: Memory) -> bytes:
+    """Return the members of a line besides its messages, such as ``tools``."""
+    if not memory.extra:
+        return b""
+    found = jsonio.loads(memory.extra.encode("utf-8", "surrogatepass"))
+    return b"," + jsonio.dumps(found)[1:-1] if isinstance(found, dict) and found else b""
+
+
+def _about(memory: Memory) -> bytes:
+    key = memory.key
+    about = {"user": key.user, "part": key.part, "summary": memory.summary}
+    named = {name: value for name, value in about.items() if value}
+    return jsonio.compact({"session": key.session} | named)

@@ -1,0 +1,1 @@
+"""agentscope-runtime: histories and memories."""

@@ -1,0 +1,326 @@
+"""The session histories and memories that the services of agentscope-runtime keep in Redis.
+
+Sources: ``engine/services/session_history/redis_session_history_service.py`` and
+``engine/services/memory/redis_memory_service.py`` of agentscope-runtime 1.0.5; 0.2.0 keeps a set
+``session_index:{user}`` besides, and no expiry.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+from memctl import jsonio
+from memctl.dialects.runtime import RUNTIME
+from memctl.engines.redis.arrays import REPAIRS, MessageArray, WholeMaintenance
+from memctl.engines.redis.pipeline import WRONG_TYPE, Command, Pipeline, in_thread, scan
+from memctl.engines.redis.text import decode, encode, encode_or_none, escape
+from memctl.engines.redis.whole import Held, MemoryPlace, WholeMemoryStore
+from memctl.errors import BadData, UsageError
+from memctl.location import Location, visible
+from memctl.model import Finding, Memory, MemoryKey, StoredMessage
+from memctl.selection import Selection
+from memctl.store import Features, Maintenance, OpenMode
+from memctl.storekit.edits import Snapshot
+from memctl.storekit.simple import Rejected
+
+HISTORY, MEMORY = "history", "memory"
+"""The paths of the two services; without one the part of a memory of the second is its path."""
+
+_SESSION = b"session:"
+_MEMORY = b"user_memory:"
+_INDEX = b"session_index:"
+
+
+class RuntimeStore(WholeMemoryStore):
+    """The strings ``session:{user}:{session}`` and the hashes ``user_memory:{user}``.
+
+    A string holds the history of a session, a field of a hash what the memory service keeps of one:
+    the part ``memory`` of its session.  All sessions in a hash expire together.  With ``?path=``
+    only ``history`` or only ``memory`` is there, and has no part.
+
+    A user or session may hold ``:``, and the ``user_id`` and ``id`` within a history say whose it
+    is; without them a user ends at the first ``:``.  Reading changes no expiry.
+    """
+
+    kind = "redis-runtime"
+    lock_name = "runtime"
+    dialect = RUNTIME
+    features = Features(
+        marks=frozenset(),
+        ttl=True,
+        empty=True,
+        duplicate_ids=True,
+        parts=True,
+        retired=True,
+        parallel=True,
+        repairs=REPAIRS,
+    )
+
+    def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
+        super().__init__(location, mode)
+        self._prefix = encode(self.server.prefix)
+        self._path = location.options.get("path")
+        if self._path not in (None, HISTORY, MEMORY):
+            raise UsageError(
+                f"{location.label} has no path {visible(self._path)}",
+                f"use {HISTORY!r} for the histories, {MEMORY!r} for the memory service",
+            )
+
+    def maintenance(self) -> Maintenance:
+        return _RuntimeMaintenance(self)
+
+    # Names
+
+    @property
+    def _part(self) -> str:
+        """The part of what the memory service keeps."""
+        return "" if self._path == MEMORY else MEMORY
+
+    def place_of(self, key: MemoryKey) -> MemoryPlace:
+        user, session = encode_or_none(key.user), encode_or_none(key.session)
+        if user is None or session is None:
+            raise Rejected("bad-name", f"{key} has half of a surrogate pair in its name")
+        if MEMORY in (key.part, self._path) and key.part in ("", self._part):
+            return MemoryPlace(self._prefix + _MEMORY + user, key, session, asked=True)
+        if key.part:
+            text = f"a session has a history and the part {MEMORY!r}, not {key.part!r}"
+            raise Rejected("bad-name", text)
+        return MemoryPlace(self._prefix + _SESSION + user + b":" + session, key, asked=True)
+
+    def places(self, pipeline: Pipeline, where: Selection) -> list[MemoryPlace]:
+        if where.keys is not None:
+            found = self.named(key for key in where.keys if where.has_key(key))
+        else:
+            found = []
+            if self._path != MEMORY:
+                found += self._histories(pipeline, where)
+            if self._path != HISTORY and (not where.parts or MEMORY in where.parts):
+                found += self._memories(pipeline, where)
+        return sorted(found, key=lambda place: place.order)
+
+    def _histories(self, pipeline: Pipeline, where: Selection) -> list[MemoryPlace]:
+        user = encode_or_none(next(iter(where.users))) if len(where.users) == 1 else None
+        pattern = escape(self._prefix + _SESSION) + (b"*" if user is None else escape(user))
+        keys = set(scan(pipeline, pattern + b":*", b"string"))
+        return [MemoryPlace(key, self._split(key)) for key in keys]
+
+    def _split(self, key: bytes) -> MemoryKey:
+        """Return the name of a history as far as its key tells."""
+        user, _, session = key.removeprefix(self._prefix + _SESSION).partition(b":")
+        return MemoryKey(decode(user), decode(session))
+
+    def _memories(self, pipeline: Pipeline, where: Selection) -> list[MemoryPlace]:
+        found = []
+        for key in set(scan(pipeline, escape(self._prefix + _MEMORY) + b"*", b"hash")):
+            user = decode(key.removeprefix(self._prefix + _MEMORY))
+            if not where.users or user in where.users:
+                for field in _fields(pipeline, key):
+                    name = MemoryKey(user, decode(field), self._part)
+                    found.append(MemoryPlace(key, name, field))
+        return found
+
+    def watched(self, place: MemoryPlace) -> Sequence[bytes]:
+        return (place.key,)
+
+    def arrays(self, place: MemoryPlace) -> Sequence[MessageArray]:
+        path = ("messages",) if place.field is None else ()
+        return (MessageArray(place.key, place.field, path),)
+
+    # Values
+
+    def fetch(self, pipeline: Pipeline, place: MemoryPlace) -> Held | None:
+        get = (b"GET", place.key) if place.field is None else (b"HGET", place.key, place.field)
+        text, ttl = pipeline.execute([get, (b"PTTL", place.key)], tolerate=WRONG_TYPE)
+        if not isinstance(text, bytes):
+            return None
+        try:
+            value = jsonio.loads(text)
+        except ValueError as error:
+            raise BadData(f"{_name(place)} is not valid JSON: {error}") from error
+        owner, messages = place.memory, value
+        if place.field is None:
+            owner = self._owner(place, value)
+            messages = value.get("messages") if isinstance(value, dict) else None
+        if not isinstance(messages, list) or not all(isinstance(one, dict) for one in messages):
+            raise BadData(f"{_name(place)} holds no messages of agentscope-runtime")
+        if place.asked and owner != place.memory:
+            raise Rejected("bad-name", f"the key of {place.memory} is that of {owner}")
+        rest = _rest(value, owner) if isinstance(value, dict) else ""
+        memory = Memory(
+            owner,
+            ttl=ttl / 1000 if ttl >= 0 else None,
+            extra=rest,
+            version=hashlib.sha256(text).hexdigest(),
+        )
+        return Held(memory, [_message(one) for one in messages])
+
+    def _owner(self, place: MemoryPlace, value: Any) -> MemoryKey:
+        """Return whose history it is: as it says itself, where its key agrees."""
+        if isinstance(value, dict):
+            told = MemoryKey(str(value.get("user_id", "")), str(value.get("id", "")))
+            try:
+                if self.place_of(told).key == place.key:
+                    return told
+            except Rejected:
+                pass  # a name that no key can have
+        return self._split(place.key)
+
+    def replacing(
+        self,
+        pipeline: Pipeline,
+        place: MemoryPlace,
+        old: Held | None,  # noqa: ARG002 - it is written whole
+        new: Snapshot,
+        before: str = "",  # noqa: ARG002 - nothing is lost
+    ) -> list[Command]:
+        if any(one.marks for one in new.messages):
+            raise Rejected("refused", "the messages of agentscope-runtime have no marks")
+        messages = b"[" + b",".join(one.message for one in new.messages) + b"]"
+        ttl = self.server.ttl_of(new.memory.ttl)
+        if place.field is not None:
+            [exists] = pipeline.execute([(b"EXISTS", place.key)])
+            commands: list[Command] = [(b"HSET", place.key, place.field, messages)]
+            # A session that is added to those of its user expires with them.
+            if ttl is not None and (self.server.ttl is not None or not exists):
+                commands.append((b"PEXPIRE", place.key, b"%d" % ttl))
+            return commands
+        key = new.memory.key
+        head = {"id": key.session, "user_id": key.user}
+        if new.memory.extra:
+            head |= jsonio.loads(new.memory.extra.encode())
+        text = jsonio.dumps(head)[:-1] + b',"messages":' + messages + b"}"
+        expiry = (b"KEEPTTL",) if ttl is None else (b"PX", b"%d" % ttl)
+        return [(b"SET", place.key, text, *expiry), *self._indexing(pipeline, key, b"SADD")]
+
+    def removing(
+        self,
+        pipeline: Pipeline,
+        place: MemoryPlace,
+        old: Held,
+        before: str,  # noqa: ARG002 - nothing else was made
+    ) -> list[Command]:
+        if place.field is not None:
+            return [(b"HDEL", place.key, place.field)]
+        return [(b"UNLINK", place.key), *self._indexing(pipeline, old.memory.key, b"SREM")]
+
+    def erasing(
+        self,
+        pipeline: Pipeline,
+        place: MemoryPlace,
+        owner: MemoryKey,
+        old: Held | None,  # noqa: ARG002 - its key is enough
+    ) -> list[Command]:
+        if place.field is not None:
+            return [(b"HDEL", place.key, place.field)]
+        return [(b"UNLINK", place.key), *self._indexing(pipeline, owner, b"SREM")]
+
+    def users(self, pipeline: Pipeline) -> Iterator[str]:
+        start = self._prefix + _INDEX
+        for key in scan(pipeline, escape(start) + b"*", b"set"):
+            yield decode(key.removeprefix(start))
+
+    def forgetting(self, pipeline: Pipeline, user: str) -> list[Command]:  # noqa: ARG002
+        return [(b"UNLINK", self._prefix + _INDEX + encode(user))]
+
+    def _indexing(self, pipeline: Pipeline, key: MemoryKey, command: bytes) -> list[Command]:
+        """Return what keeps the set of a user's sessions right, where runtime 0.2 made one."""
+        index = self._prefix + _INDEX + encode(key.user)
+        [exists] = pipeline.execute([(b"EXISTS", index)])
+        return [(command, index, encode(key.session))] if exists else []
+
+    # Findings
+
+    def findings(self, pipeline: Pipeline, where: Selection) -> list[Finding]:
+        """Return what is wrong with names, indexes and expiry of the selected memories."""
+        found: list[Finding] = []
+        histories: dict[str, set[str]] = {}
+        left: list[float] = []
+        for place in self.places(pipeline, where):
+            try:
+                held = self.fetch(pipeline, place)
+            except (BadData, Rejected):
+                continue  # reading has named it
+            if held is None or not where.has_key(held.memory.key):
+                continue
+            key, ttl = held.memory.key, held.memory.ttl
+            left += [] if ttl is None else [ttl]
+            if place.field is not None:
+                continue
+            histories.setdefault(key.user, set()).add(key.session)
+            if (
+                held.memory.extra
+                and {"id", "user_id"} & jsonio.loads(held.memory.extra.encode()).keys()
+            ):
+                found.append(Finding("owner-mismatch", key))
+            elif ":" in key.user or ":" in key.session:
+                found.append(Finding("ambiguous-key", key))
+        found += expiring_unread(left)
+        if not where.sessions and where.keys is None:
+            found += self._stale_indexes(pipeline, where, histories)
+        return found
+
+    def _stale_indexes(
+        self, pipeline: Pipeline, where: Selection, histories: dict[str, set[str]]
+    ) -> Iterator[Finding]:
+        start = self._prefix + _INDEX
+        for key in sorted(set(scan(pipeline, escape(start) + b"*", b"set"))):
+            user = decode(key.removeprefix(start))
+            if where.users and user not in where.users:
+                continue
+            [members] = pipeline.execute([(b"SMEMBERS", key)])
+            wrong = {decode(one) for one in members} ^ histories.get(user, set())
+            if wrong:
+                examples = tuple(sorted(wrong)[:3])
+                yield Finding("session-index-stale", None, len(wrong), examples, f"user {user!r}")
+
+
+def _name(place: MemoryPlace) -> str:
+    field = "" if place.field is None else f", field {visible(decode(place.field))}"
+    return f"the key {visible(decode(place.key))}{field}"
+
+
+def _message(value: dict[str, Any]) -> StoredMessage:
+    id = value.get("id")
+    return StoredMessage(id if isinstance(id, str) else "", jsonio.dumps(value))
+
+
+def _rest(value: dict[str, Any], owner: MemoryKey) -> str:
+    """Return what a history has besides its messages and its name, as JSON; empty if nothing."""
+    usual = {"id": owner.session, "user_id": owner.user, "messages": value["messages"]}
+    rest = {
+        name: found
+        for name, found in value.items()
+        if name != "messages" and (name not in usual or usual[name] != found)
+    }
+    return jsonio.dumps(rest).decode() if rest else ""
+
+
+def _fields(pipeline: Pipeline, key: bytes) -> Iterator[bytes]:
+    """Yield the fields of a hash; not its values, which may be large."""
+    [fields] = pipeline.execute([(b"HKEYS", key)], tolerate=WRONG_TYPE)
+    if isinstance(fields, list):
+        yield from fields
+
+
+def expiring_unread(left: list[float]) -> Iterator[Finding]:
+    """Yield the finding about memories that have so many seconds left, if there are any."""
+    if left:
+        detail = f"the first of them in {max(1, round(min(left) / 60))} min"
+        yield Finding("expires-unread", None, len(left), detail=detail)
+
+
+class _RuntimeMaintenance(WholeMaintenance):
+    """Findings in the keys of the services."""
+
+    store: RuntimeStore
+
+    async def check(self, where: Selection) -> AsyncGenerator[Finding]:
+        async for finding in super().check(where):
+            yield finding
+        async with self.store.server.pipeline() as pipeline:
+            find = partial(self.store.findings, pipeline, where)
+            for finding in await in_thread(pipeline, find):
+                yield finding

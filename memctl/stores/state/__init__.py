@@ -1,1 +1,0 @@
-"""Memories inside session states: JSON documents in files, folders and Redis."""

@@ -1,0 +1,1 @@
+"""AgentScope 1.x: session states, documents in files, Redis and Tablestore."""

@@ -1,0 +1,157 @@
+"""One ``.json`` file: a state_dict of InMemoryMemory, or the state of one session."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from memctl import foreign
+from memctl.concurrency import in_thread
+from memctl.errors import BadData, Failure, NotFound
+from memctl.foreign import ForeignFormat
+from memctl.location import Location, visible
+from memctl.model import MemoryKey
+from memctl.selection import Selection
+from memctl.store import OpenMode
+from memctl.storekit.files import missing, system_errors
+from memctl.stores.agentscope2.files import LAYOUT, begins_as_state
+from memctl.stores.states.document import Document, DocumentIndex
+from memctl.stores.states.files import (
+    SUFFIX,
+    FileDocument,
+    FileDraft,
+    publish_files,
+    remove_file,
+    split_stem,
+)
+from memctl.stores.states.rewrite import Draft
+from memctl.stores.states.store import OwnedDocument, StateStore
+
+
+class StateFileStore(StateStore):
+    """A file that holds one session: its memory itself, or a state with memories inside.
+
+    The file does not say whose session it is.  In this order it belongs to: who was last written
+    to it; the options ``user`` and ``session`` of the location; as far as these leave it open, the
+    one session that a selection names by its keys; and what JSONSession would read in the file's
+    name (``session/_json_session.py``), ``alice_s1.json`` being session ``s1`` of ``alice``.
+
+    A new file is a bare state_dict, unless the option ``path`` or the part of the key names a place
+    inside.
+    """
+
+    kind = "state"
+    features = replace(StateStore.features, single_session=True, ambiguous_names=True)
+    default_path = ""
+
+    def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
+        super().__init__(location, mode)
+        self._file = location.path
+        self._owner: tuple[str, str] | None = None
+
+    async def open(self, mode: OpenMode) -> None:
+        self.mode = mode
+        path = self._file
+        name = visible(str(path))
+        with system_errors(path, "read"):
+            if path.is_dir():
+                raise BadData(
+                    f"{name} is a folder, not a file", "a folder of session states has another name"
+                )
+            if not path.exists() and not self.mode.creates:
+                raise missing(path)
+            if not path.parent.is_dir():
+                raise missing(path, folder=True)
+
+    async def other_layout(self) -> str | None:
+        start = await in_thread(partial(foreign.start_of, self._file))
+        return LAYOUT if begins_as_state(start) else None
+
+    async def close(self) -> None:
+        """Nothing but a lock stays open between calls."""
+        self.unlock()
+
+    def resolve_names(self, keys: Iterable[MemoryKey]) -> None:
+        owners = {key[:2] for key in keys if self._may_belong_to(key)}
+        if self._owner is None and len(owners) == 1:
+            self._owner = owners.pop()
+
+    def _may_belong_to(self, key: MemoryKey) -> bool:
+        """Return whether the options of the location leave the file to this user and session."""
+        options = self.location.options
+        return (
+            options.get("user", key.user) == key.user
+            and options.get("session", key.session) == key.session
+        )
+
+    async def documents(self, where: Selection) -> AsyncGenerator[OwnedDocument, None]:
+        document = await self.document(str(self._file))
+        if document is None:
+            return
+        try:
+            yield self._owned(document, where)
+        finally:
+            await document.close()
+
+    def _owned(self, document: Document, where: Selection) -> OwnedDocument:
+        if self._owner is not None:
+            return OwnedDocument(document, self._owner)
+        user, session = (self.location.options.get(name) for name in ("user", "session"))
+        asked = {key[:2] for key in where.keys or () if self._may_belong_to(key)}
+        if len(asked) == 1:
+            return OwnedDocument(document, asked.pop())
+        name = self._file.name
+        stem = name.removesuffix(SUFFIX) if name.endswith(SUFFIX) else self._file.stem
+        named = split_stem(stem, frozenset() if user is None else frozenset({user}))
+        return OwnedDocument(
+            document,
+            (named[0] if user is None else user, named[1] if session is None else session),
+            (user or "", stem if session is None else session),
+        )
+
+    def pass_over(self, document: Document, found: ForeignFormat | None) -> None:
+        if found is not None:
+            raise found.refusal(document.name)
+
+    def check(self, document: Document, index: DocumentIndex) -> None:
+        """A file that was named to be read should hold a memory."""
+        if self.mode.creates:
+            return
+        if not index.parts:
+            raise BadData(
+                f"{document.name} holds no memory of AgentScope",
+                "a memory is an object with '_compressed_summary' or a list of messages 'content'",
+            )
+        if self.path is not None and not {self.path, ""} & index.parts.keys():
+            paths = ", ".join(sorted(index.parts)) or "the file itself"
+            raise NotFound(f"{document.name} holds no memory {self.path!r}", f"it holds {paths}")
+
+    def name_of(self, key: MemoryKey) -> str | Failure:
+        if self._owner is None:
+            self._owner = key[:2]
+        if self._owner != key[:2]:
+            held = MemoryKey(*self._owner)
+            return Failure("bad-name", f"{self.label} holds one session, which is {held} now")
+        return str(self._file)
+
+    async def document(self, name: str) -> Document | None:
+        try:
+            return FileDocument(Path(name))
+        except NotFound:
+            return None
+
+    async def draft(self, name: str, old: Document | None) -> Draft:
+        return FileDraft(Path(name), old)
+
+    async def remove(self, name: str, document: Document) -> None:
+        remove_file(Path(name), document)
+
+    async def publish(
+        self,
+        drafts: list[tuple[Draft, float | None]],
+        *,
+        keep: bool = False,  # noqa: ARG002 - files do not expire
+    ) -> list[Failure | None]:
+        return await publish_files(drafts)

@@ -1,0 +1,245 @@
+"""A folder of session files, as JSONSession keeps them (``session/_json_session.py``)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+from memctl import foreign
+from memctl.concurrency import in_thread
+from memctl.errors import BadData, Failure, NotFound, UsageError
+from memctl.foreign import ForeignFormat
+from memctl.location import Location, visible
+from memctl.model import MemoryKey
+from memctl.selection import Selection
+from memctl.store import OpenMode
+from memctl.storekit.files import missing, recognise, system_errors
+from memctl.stores.agentscope2.files import LAYOUT, layouts_in
+from memctl.stores.states.document import Document
+from memctl.stores.states.files import (
+    SUFFIX,
+    FileDocument,
+    FileDraft,
+    is_ambiguous,
+    obstacle,
+    publish_files,
+    remove_file,
+    split_stem,
+    stem_of,
+    stems,
+    unfit,
+)
+from memctl.stores.states.rewrite import Draft
+from memctl.stores.states.store import OwnedDocument, StateStore
+
+_LOOKED_AT = 1000
+_NAMED = 5
+"""The most files of a folder that are looked at, and named, where no state is among them."""
+
+
+class _Name(NamedTuple):
+    """A session file's name, and whose session it is taken for."""
+
+    stem: str
+    user: str
+    session: str
+
+
+class SessionFolderStore(StateStore):
+    """One file a session; files without a memory in them are passed over.
+
+    Whose session a file is follows from its name (``split_stem``); what is expected, or was written
+    through this store, keeps its names.
+    """
+
+    kind = "sessions"
+    features = replace(StateStore.features, ambiguous_names=True)
+
+    def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
+        super().__init__(location, mode)
+        self._folder = location.path
+        self._warned_of_name = False
+        self._names_known: dict[str, int] = {}
+        """Return the length of the user's part of each name that could be read in another way."""
+        self._others: dict[str, ForeignFormat | None] = {}
+        """The files without a memory; the format of each, None if unknown."""
+        self._held_memory = False
+        """True once a memory was read or written, even if it has been erased since."""
+
+    async def open(self, mode: OpenMode) -> None:
+        self.mode = mode
+        folder = self._folder
+        name = visible(str(folder))
+        with system_errors(folder, "read"):
+            if folder.exists() and not folder.is_dir():
+                raise BadData(f"{name} is not a folder", "use the extension .json for a state file")
+            if not folder.exists() and not self.mode.creates:
+                raise missing(folder)
+        if self.mode.creates:
+            _make(folder)
+
+    async def close(self) -> None:
+        """Nothing but a lock stays open between calls."""
+        self.unlock()
+
+    def resolve_names(self, keys: Iterable[MemoryKey]) -> None:
+        for key in keys if self._folder.is_dir() else ():  # a dry run does not make it
+            stem = stem_of(key.user, key.session)
+            if "_" in stem and unfit(self._folder, stem) is None and self._path(stem).is_file():
+                self._names_known.setdefault(stem, len(key.user))
+
+    async def other_layout(self) -> str | None:
+        if not self._folder.is_dir():
+            return None
+        found = await in_thread(partial(layouts_in, self._folder))
+        if len(found) > 1:
+            name = visible(str(self._folder))
+            raise UsageError(
+                f"{self.label} holds sessions of AgentScope 1.x and 2.x",
+                f"name one: agentscope1:{name} or agentscope2:{name}",
+            )
+        return LAYOUT if LAYOUT in found else None
+
+    # Reading
+
+    async def documents(self, where: Selection) -> AsyncGenerator[OwnedDocument, None]:
+        for stem, user, session in self._names(where):
+            document = await self.document(stem)
+            if document is None:
+                continue
+            try:
+                yield OwnedDocument(document, (user, session))
+            finally:
+                await document.close()
+
+    def pass_over(self, document: Document, found: ForeignFormat | None) -> None:
+        self._others[document.name] = found
+
+    def end_of(self, where: Selection, *, found: bool) -> None:
+        self._held_memory |= found
+        if self.is_overlay:
+            return
+        is_all = where.keys is None and not (where.users or where.sessions)
+        if is_all and not (self._held_memory or self._others or self.mode.creates):
+            self._others |= self._elsewhere()
+        if not (is_all and self._others):
+            return
+        named = [
+            f"{name} ({format.name})" if format else name for name, format in self._others.items()
+        ]
+        more = f" and {len(named) - _NAMED:,} more" if len(named) > _NAMED else ""
+        names = f"{', '.join(named[:_NAMED])}{more}"
+        if not self._held_memory and self.mode is not OpenMode.RESTORE:
+            hints = [format.hint for format in self._others.values() if format]
+            raise BadData(
+                f"{self.label} holds no session state, but other files: {names}",
+                hints[0] if hints else "name a folder of session states, or a new one",
+            )
+        text = f"files without a session state are left out: {names}"
+        if text not in self.warnings:
+            self.warnings.append(text)
+
+    def _elsewhere(self) -> dict[str, ForeignFormat | None]:
+        """Return the files of the folder that may hold messages, and what each is."""
+        found: dict[str, ForeignFormat | None] = {}
+        with system_errors(self._folder, "read"):
+            for path in sorted(islice(self._folder.rglob("*"), _LOOKED_AT)):
+                name = f"{self.label}/{visible(str(path.relative_to(self._folder)))}"
+                extension = path.suffix.lower()
+                kind = recognise(path)
+                if extension == ".jsonl":
+                    found[name] = foreign.of_lines(foreign.start_of(path))
+                elif extension == ".md":
+                    found[name] = ForeignFormat("Markdown", f"a vault is vault:{self.label}")
+                elif kind and kind[0] != "state":
+                    found[name] = ForeignFormat(kind[0], "name the file itself")
+        return found
+
+    def _names(self, where: Selection) -> Iterator[_Name]:
+        """The files that may be selected, whose session they are settled."""
+        if where.keys is not None:
+            asked = {key[:2] for key in where.keys}
+        elif where.users and where.sessions:
+            asked = {(user, session) for user in where.users for session in where.sessions}
+        else:
+            yield from self._listed(where)
+            return
+        for user, session in sorted(asked):
+            stem = stem_of(user, session)
+            if unfit(self._folder, stem) is None:
+                yield _Name(stem, user, session)
+
+    def _listed(self, where: Selection) -> Iterator[_Name]:
+        for stem in stems(self._folder):
+            if stem in self._names_known:
+                user = stem[: self._names_known[stem]]
+                yield _Name(stem, user, stem[len(user) + bool(user) :])
+                continue
+            user, session = split_stem(stem, where.users, where.sessions)
+            if is_ambiguous(stem) and not where.users:
+                self._warn(stem, user, session)
+            if where.has_key(MemoryKey(user, session)):
+                yield _Name(stem, user, session)
+
+    def _warn(self, stem: str, user: str, session: str) -> None:
+        if not self._warned_of_name:
+            self._warned_of_name = True
+            self.warnings.append(
+                f"names in {self.label} can be read in several ways: {visible(stem)}{SUFFIX} is "
+                f"taken for session {session!r} of user {user!r}; select it exactly with --user"
+            )
+
+    # Writing
+
+    def name_of(self, key: MemoryKey) -> str | Failure:
+        stem = stem_of(key.user, key.session)
+        if self._names_known.get(stem, len(key.user)) != len(key.user):
+            return Failure("bad-name", f"another session was written to {visible(stem)}{SUFFIX}")
+        failure = unfit(self._folder, stem) or obstacle(self._folder, stem)
+        if failure:
+            return failure
+        if "_" in stem:
+            self._names_known[stem] = len(key.user)
+        return stem
+
+    async def document(self, name: str) -> Document | None:
+        try:
+            return FileDocument(self._path(name), f"{self.label}/{visible(name)}{SUFFIX}")
+        except NotFound:
+            return None
+
+    async def draft(self, name: str, old: Document | None) -> Draft:
+        self._held_memory = True
+        path = self._path(name)
+        _make(path.parent)
+        return FileDraft(path, old)
+
+    async def remove(self, name: str, document: Document) -> None:
+        path = self._path(name)
+        remove_file(path, document)
+        for folder in path.parents:  # a user with a slash in its name has a folder
+            if folder == self._folder:
+                return
+            with suppress(OSError):  # it holds something else
+                folder.rmdir()
+
+    async def publish(
+        self,
+        drafts: list[tuple[Draft, float | None]],
+        *,
+        keep: bool = False,  # noqa: ARG002 - files do not expire
+    ) -> list[Failure | None]:
+        return await publish_files(drafts)
+
+    def _path(self, stem: str) -> Path:
+        return self._folder / (stem + SUFFIX)
+
+
+def _make(folder: Path) -> None:
+    with system_errors(folder, "write"):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)

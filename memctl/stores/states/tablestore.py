@@ -1,0 +1,229 @@
+"""The session states that TablestoreSession of AgentScope 1.x keeps in Tablestore.
+
+Sources: ``session/_tablestore_session.py`` of AgentScope 1.0.21, and
+``memory/async_memory_store.py`` of tablestore-for-agent-memory 1.1.3.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+from memctl.engines.tablestore.service import (
+    CONDITION_FAILED,
+    LARGEST_COLUMN,
+    LARGEST_KEY,
+    Columns,
+    Delete,
+    Key,
+    Put,
+    Row,
+    RowChange,
+    RowFailure,
+    TableSchema,
+    TablestoreInstance,
+    Update,
+)
+from memctl.errors import Failure
+from memctl.layouts.tablestore import open_tables, table_of
+from memctl.location import Location, visible
+from memctl.model import MemoryKey
+from memctl.selection import Selection
+from memctl.store import OpenMode
+from memctl.stores.states.document import Document, DocumentTooLarge
+from memctl.stores.states.rewrite import Draft
+from memctl.stores.states.store import OwnedDocument, StateStore
+
+KEY = ("user_id", "session_id")
+_STATE, _TIME = "__state__", "update_time"
+_COLUMNS = ("user_id", _STATE, _TIME)
+_INDEX = "agentscope_session_secondary_index"
+_BETWEEN = "\0"
+"""Stands between user and session in the name of a document."""
+
+
+class RowDocument(Document):
+    """The state in a row, in hand; or the place of one that is not there."""
+
+    ttl = None
+
+    def __init__(self, key: Key, row: Row | None) -> None:
+        self.key = key
+        self.name = f"the row {', '.join(visible(str(one)) for one in key)}"
+        self.columns: Columns | None = None if row is None else row.columns
+        state = (self.columns or {}).get(_STATE)
+        self.exists = state is not None
+        self._data = state.encode() if isinstance(state, str) else bytes(state or b"")
+        self.size = len(self._data)
+        self.version = None if row is None else repr(sorted(row.times.items()))
+
+    @property
+    def where(self) -> Columns:
+        """Return the columns that tell whether the row was written since it was read."""
+        columns = self.columns or {}
+        name = _TIME if _TIME in columns else _STATE
+        return {name: columns[name]} if name in columns else {}
+
+    async def read_at(self, start: int, size: int) -> bytes:
+        return self._data[start : start + size]
+
+    async def verify(self) -> None:
+        """Nothing changes what is in hand."""
+
+    async def close(self) -> None:
+        self._data = b""
+
+
+class RowDraft(Draft):
+    """The new state of a row, in hand."""
+
+    def __init__(self, old: RowDocument) -> None:
+        self.old = old
+        self._pieces: list[bytes] = []
+        self._size = 0
+
+    async def write(self, data: bytes) -> None:
+        self._size += len(data)
+        if self._size > LARGEST_COLUMN:
+            raise DocumentTooLarge("Tablestore holds no state of more than 2 MB")
+        self._pieces.append(data)
+
+    def change(self) -> RowChange:
+        """Return the change of the row, which fails if another program has written to it."""
+        before = (self.old.columns or {}).get(_TIME)
+        now = time.time_ns() // 1000
+        columns = {
+            _STATE: b"".join(self._pieces).decode(),
+            _TIME: max(now, before + 1) if isinstance(before, int) else now,
+        }
+        if self.old.columns is None:
+            return Put(self.old.key, columns)
+        return Update(self.old.key, columns, self.old.where)
+
+    async def discard(self) -> None:
+        self._pieces.clear()
+
+
+class TablestoreSessionStore(StateStore):
+    """A row a session, in the table ``agentscope_session``: the state is the column ``__state__``.
+
+    The class keeps a session of no user under ``default``; such a name is refused here.  A row that
+    another program writes to is told by the column ``update_time``.
+    """
+
+    kind = "tablestore-session"
+    keys_tell = True
+
+    def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
+        super().__init__(location, mode)
+        self.instance = TablestoreInstance(location)
+        self._table = table_of(location, "session")
+
+    async def open(self, mode: OpenMode) -> None:
+        self.mode = mode
+        schema = TableSchema(
+            self._table,
+            tuple((name, "STRING") for name in KEY),
+            ((_TIME, "INTEGER"),),
+            (_INDEX, ("user_id", _TIME, "session_id")),
+        )
+        try:
+            await open_tables(self.instance, self.location, mode, "session", [schema])
+        except BaseException:
+            await self.instance.close()
+            raise
+
+    async def close(self) -> None:
+        await self.instance.close()
+
+    async def identity(self) -> str:
+        return f"{self.instance.identity()}/{self._table}"
+
+    # Reading
+
+    async def documents(self, where: Selection) -> AsyncGenerator[OwnedDocument, None]:
+        async with aclosing(self._rows(where)) as rows:
+            async for row in rows:
+                user, session = map(str, row.key)
+                document = RowDocument(row.key, row)
+                if document.exists:
+                    yield OwnedDocument(document, (user, session))
+                await document.close()
+
+    async def _rows(self, where: Selection) -> AsyncGenerator[Row]:
+        if where.keys is not None:
+            asked = sorted({key[:2] for key in where.keys if _unfit(key) is None})
+            keys = [list(zip(KEY, names, strict=True)) for names in asked]
+            for row in await self.instance.get(self._table, keys):
+                if row is not None:
+                    yield row
+            return
+        starts: list[tuple[str, ...]] = [(user,) for user in sorted(where.users)]
+        for first in starts or [()]:
+            scan = self.instance.scan(self._table, KEY, _COLUMNS, start=first)
+            async with aclosing(scan) as pages:
+                async for page in pages:
+                    for row in page:
+                        if not where.sessions or row.key[1] in where.sessions:
+                            yield row
+
+    # Writing
+
+    def name_of(self, key: MemoryKey) -> str | Failure:
+        text = _unfit(key)
+        if text is not None:
+            return Failure("bad-name", text)
+        return f"{key.user}{_BETWEEN}{key.session}"
+
+    async def document(self, name: str) -> Document | None:
+        key = tuple(name.split(_BETWEEN, 1))
+        [row] = await self.instance.get(self._table, [list(zip(KEY, key, strict=True))])
+        return RowDocument(key, row)
+
+    async def draft(self, name: str, old: Document | None) -> Draft:
+        assert isinstance(old, RowDocument), name
+        return RowDraft(old)
+
+    async def remove(self, name: str, document: Document) -> None:
+        assert isinstance(document, RowDocument), name
+        await self._change([Delete(document.key, document.where)])
+
+    async def publish(
+        self,
+        drafts: list[tuple[Draft, float | None]],
+        *,
+        keep: bool = False,  # noqa: ARG002 - rows do not expire by themselves
+    ) -> list[Failure | None]:
+        rows = [draft for draft, _ in drafts if isinstance(draft, RowDraft)]
+        outcomes = await self._change([row.change() for row in rows])
+        return [
+            None if outcome is None else _failure(row.old.name, outcome)
+            for row, outcome in zip(rows, outcomes, strict=True)
+        ]
+
+    async def _change(self, changes: list[RowChange]) -> list[RowFailure | None]:
+        outcomes: list[RowFailure | None] = []
+        await self.instance.change(self._table, KEY, changes, outcomes)
+        return outcomes
+
+
+def _failure(name: str, outcome: RowFailure) -> Failure:
+    if outcome.code == CONDITION_FAILED:
+        return Failure("changed", f"{name} was changed meanwhile")
+    return Failure("refused", f"Tablestore refuses {name}: {outcome.message.rstrip('.')}")
+
+
+def _unfit(key: MemoryKey) -> str | None:
+    """Return why a session cannot have this name; None where it can."""
+    if not key.user:
+        return f"TablestoreSession keeps no session without a user: {key} would be of 'default'"
+    try:
+        sizes = [len(name.encode()) for name in key[:2]]
+    except UnicodeEncodeError:
+        return f"{key} has half of a surrogate pair in its name"
+    if _BETWEEN in key.user:
+        return f"{key} has a NUL in the name of its user"
+    if max(sizes) > LARGEST_KEY:
+        return "a user or session has more than 1024 bytes in its name"
+    return None

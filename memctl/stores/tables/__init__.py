@@ -1,0 +1,1 @@
+"""Tables of other frameworks and of users, by a mapping."""

@@ -1,0 +1,394 @@
+"""A look at an unknown database: which of its tables hold messages, and how to map them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import (
+    JSON,
+    Connection,
+    Float,
+    Integer,
+    MetaData,
+    Numeric,
+    Table,
+    func,
+    inspect,
+    select,
+)
+from sqlalchemy.engine.reflection import Inspector
+
+from memctl import foreign
+from memctl.dialects.rows import COLUMN_ROLES, blocks_of
+from memctl.engines.sql import schema
+from memctl.engines.sql.columns import Column, TimeFormat
+from memctl.engines.sql.database import NAMED_TABLES, shown_name
+from memctl.errors import BadData, Uninitialised
+from memctl.foreign import ForeignFormat
+from memctl.location import visible
+from memctl.stores.agentscope2 import tables as agentscope2_tables
+from memctl.stores.agentscope2.tables import find_layouts
+from memctl.stores.agno import store as agno
+from memctl.stores.openai import branches
+from memctl.stores.tables.mapping import CALL_COLUMNS, PRESETS
+
+_HIDDEN = ":***@"
+"""A password in a URL as people see it."""
+SAMPLE = 200
+"""The rows of a table that are looked at."""
+_NAMES: dict[str, tuple[str, ...]] = {
+    "session": (
+        *("session_id", "session", "conversation_id", "conversation", "chat_id", "thread_id"),
+        *("dialog_id", "conversationid", "sessionid", "chatid", "threadid", "chat", "thread"),
+    ),
+    "user": ("user_id", "user", "userid", "owner", "username", "account_id"),
+    "role": ("role", "sender", "speaker", "author", "sender_type", "from_role", "type"),
+    "content": ("content", "message", "text", "body", "msg", "utterance", "message_text"),
+    "time": (
+        *("timestamp", "created_at", "created", "time", "sent_at", "createdat", "ts", "date"),
+        *("inserted_at", "at"),
+    ),
+    "id": ("message_id", "msg_id", "uuid", "uid", "messageid", "id"),
+    "name": ("name", "sender_name", "author_name", "speaker_name"),
+    "metadata": ("metadata", "meta", "extra"),
+    **CALL_COLUMNS,
+}
+"""The usual names of a column, the likeliest first."""
+_ORDER = ("position", "index", "idx", "seq", "sequence", "turn", "order", "nr", "number")
+_ITEMS = frozenset(
+    {"message", "function_call", "function_call_output", "reasoning", "item_reference"}
+)
+_SIGNS: dict[str, Callable[[dict[str, Any]], bool]] = {
+    "langchain": lambda one: isinstance(one.get("type"), str) and isinstance(one.get("data"), dict),
+    "langchain-js": lambda one: {"type", "content", "additional_kwargs"} <= one.keys(),
+    "llamaindex": lambda one: "role" in one and ("blocks" in one or "additional_kwargs" in one),
+    "adk": lambda one: "author" in one and "actions" in one,
+    "openai-agents": lambda one: one.get("type") in _ITEMS,
+}
+"""Tests that tell the documents of each dialect from all others."""
+ROLES = frozenset({"user", "assistant", "system", "tool", "human", "ai", "bot", "model", "agent"})
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A table that seems to hold messages.
+
+    ``layout`` is the preset of a framework, or ``table`` with the ``columns`` of a mapping.
+    """
+
+    table: str
+    rows: int
+    layout: str
+    columns: dict[str, str | list[str]] = field(default_factory=dict)
+    reasons: list[str] = field(default_factory=list)
+    dialect: str = ""
+    """The dialect of the contents; empty for plain texts, and for the layout of a framework."""
+    encoding: str | None = ""
+    """The encoding of texts, one of ENCODINGS; None if no row shows it, and empty if the type of
+    the column says it, or the dialect."""
+
+    def toml(self, name: str, url: str) -> str:
+        """Return the lines of the configuration that name it; a password goes elsewhere."""
+        shown = url.replace(_HIDDEN, "@")
+        lines = [f"[stores.{name}]", f"url = {json.dumps(shown)}", f"layout = {_text(self.layout)}"]
+        if shown != url:
+            lines.insert(2, 'password_env = "DATABASE_PASSWORD"')
+        preset = PRESETS.get(self.layout)
+        if self.table != (preset.table if preset else branches.MESSAGES):
+            lines.append(f"table = {_text(self.table)}")
+        if self.columns:
+            pairs = ", ".join(f"{role} = {_text(one)}" for role, one in self.columns.items())
+            lines.append(f"columns = {{ {pairs} }}")
+        if self.dialect:
+            lines.append(f"dialect = {_text(self.dialect)}")
+        if self.encoding:
+            lines.append(f"content_encoding = {_text(self.encoding)}")
+        elif self.encoding is None:
+            lines.append('content_encoding = "text" # "json" if programs read it with json.loads')
+        return "\n".join(lines)
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+_CHECKPOINT = frozenset(
+    {
+        *("thread_id", "checkpoint_ns", "checkpoint_id", "parent_checkpoint_id"),
+        *("type", "checkpoint", "metadata"),
+    }
+)
+"""The columns of LangGraph's checkpoints."""
+_CHANNEL = frozenset({"thread_id", "checkpoint_ns", "channel", "version", "type", "blob"})
+"""The columns of the values of channels, which PostgreSQL has in a table of their own."""
+
+
+def own_layouts(connection: Connection) -> set[str]:
+    """Return the layouts that are there, and need no mapping."""
+    found = find_layouts(connection)
+    found |= {"agno"} if agno.SESSIONS in inspect(connection).get_table_names() else set()
+    return found | ({"langgraph"} if has_checkpoints(connection) else set())
+
+
+def has_checkpoints(connection: Connection) -> bool:
+    """Return whether the tables of a checkpointer of LangGraph are there."""
+    tables = {
+        "sqlite": {"checkpoints": _CHECKPOINT},
+        "postgresql": {"checkpoints": _CHECKPOINT, "checkpoint_blobs": _CHANNEL},
+    }
+    wanted = tables.get(connection.dialect.name, {})
+    inspector = inspect(connection)
+    return bool(wanted) and all(
+        inspector.has_table(name)
+        and columns <= {column["name"] for column in inspector.get_columns(name)}
+        for name, columns in wanted.items()
+    )
+
+
+def preset_layouts(connection: Connection) -> set[str]:
+    """Return the layouts of other frameworks that are there, as ``?layout=`` names them."""
+    inspector = inspect(connection)
+    there = set(inspector.get_table_names())
+    found = {
+        layout
+        for layout, preset in PRESETS.items()
+        if preset.table in there and _fits(inspector, layout, preset.table)
+    }
+    found |= {"agno"} if agno.SESSIONS in there else set()
+    if (tables := branches.find_tables(connection)) is not None:
+        found |= {branches.LAYOUT}
+        found -= {"openai-agents"} if tables.messages == branches.MESSAGES else set()
+    return found | ({"langgraph"} if has_checkpoints(connection) else set())
+
+
+def foreign_tables(connection: Connection) -> dict[str, ForeignFormat]:
+    """Return the tables of formats that memctl does not read, by their names."""
+    inspector = inspect(connection)
+    names = [name for name in inspector.get_table_names() if isinstance(name, str)]
+    return foreign.of_tables(
+        {name: [one["name"] for one in inspector.get_columns(name)] for name in names}
+    )
+
+
+def unknown_database(label: str, connection: Connection) -> BadData:
+    """Return the error of a database that is of no layout: it names what is there."""
+    for found in foreign_tables(connection).values():
+        return found.refusal(label, Uninitialised)
+    tables = sorted(map(shown_name, inspect(connection).get_table_names()))
+    if not tables:
+        return Uninitialised(f"{label} has no tables", "check the name of the database")
+    named = ", ".join(map(visible, tables[:NAMED_TABLES]))
+    more = f" and {len(tables) - NAMED_TABLES} more" if len(tables) > NAMED_TABLES else ""
+    return Uninitialised(
+        f"{label} holds no memory that memctl knows: it has the "
+        f"{'table' if len(tables) == 1 else 'tables'} {named}{more}",
+        f"look for messages in them: memctl stores detect {label.partition('?')[0]}",
+    )
+
+
+def _fits(inspector: Inspector, layout: str, table: str) -> bool:
+    """Return whether a table has the columns that a framework makes."""
+    preset, metadata = PRESETS[layout], MetaData()
+    assert preset.make is not None
+    preset.make(preset, metadata)
+    declared = {column.name for column in metadata.tables[preset.table].columns}
+    there = {column["name"] for column in inspector.get_columns(table)}
+    return declared == there or declared | set(preset.more.values()) == there
+
+
+def detect(connection: Connection) -> list[Proposal]:
+    """Return the tables that seem to hold messages, those of frameworks first.
+
+    AgentScope's own and Agno's need no mapping, and foreign formats get none: they are left out.
+    """
+    inspector = inspect(connection)
+    own = {agno.SESSIONS, agno.RUNS, *branches.TABLES}
+    structured = branches.find_tables(connection)
+    for layout in find_layouts(connection):
+        own |= set((schema if layout == "memory" else agentscope2_tables).METADATA.tables)
+    found: list[Proposal] = []
+    guessed: list[Proposal] = []
+    own |= foreign_tables(connection).keys()
+    for name in sorted(set(inspector.get_table_names()) - own):
+        table = Table(name, MetaData(), autoload_with=connection)
+        preset = next((one for one in PRESETS if _fits(inspector, one, name)), None)
+        if preset == "langchain" and not _is_langchain(connection, table):
+            preset = None
+        if structured is not None and name == structured.messages:
+            preset = branches.LAYOUT
+        if preset is not None:
+            reasons = [f"its columns are those of {preset}"]
+            more = PRESETS[preset].more if preset in PRESETS else {}
+            reasons += [f"{role} = {one}" for role, one in more.items() if one in table.columns]
+            found.append(Proposal(name, _count(connection, table), preset, {}, reasons))
+            continue
+        sample = _sample(connection, table)
+        columns, reasons = _guess(sample, table, inspector)
+        if {"session", "content"} <= columns.keys():
+            rows = _count(connection, table)
+            content = str(columns["content"])
+            contents = [row[content] for row in sample if row[content] is not None]
+            dialect = _dialect_of(contents)
+            if dialect:  # which has the calls in its contents
+                columns = {role: one for role, one in columns.items() if role not in CALL_COLUMNS}
+                reasons.append(f"dialect = {dialect}: by the contents")
+            typed = isinstance(table.columns[content].type, JSON)
+            encoding = "" if dialect or typed else _encoding_of(contents)
+            if encoding == "json":
+                reasons.append("content_encoding = json: all contents are JSON")
+            guessed.append(Proposal(name, rows, "table", columns, reasons, dialect, encoding))
+    return found + guessed
+
+
+def _encoding_of(contents: Sequence[Any]) -> str | None:
+    """Return how texts are stored, one of ENCODINGS; None where there is no content."""
+    if not contents:
+        return None
+    return "json" if all(map(_is_json, contents)) else "text"
+
+
+def _sample(connection: Connection, table: Table) -> Sequence[Mapping[str, Any]]:
+    return connection.execute(select(table).limit(SAMPLE)).mappings().all()  # type: ignore[return-value]
+
+
+def _is_langchain(connection: Connection, table: Table) -> bool:
+    """Return whether a table with LangChain's columns, whose names anybody may use, is one."""
+    preset = PRESETS["langchain"]
+    rows = [_document(row[preset.columns["content"]]) for row in _sample(connection, table)]
+    return not rows or any(one is not None and _SIGNS["langchain"](one) for one in rows)
+
+
+def _dialect_of(contents: Iterable[Any]) -> str:
+    """Return the dialect of which all contents are documents; empty where there is none."""
+    documents = list(map(_document, contents))
+    for name, fits in _SIGNS.items():
+        if documents and all(one is not None and fits(one) for one in documents):
+            return name
+    return ""
+
+
+def _document(value: Any) -> dict[str, Any] | None:
+    """Return the JSON object that a content is; None where it is none."""
+    if isinstance(value, str) and value.startswith("{"):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            return None
+    return value if isinstance(value, dict) else None
+
+
+def _count(connection: Connection, table: Table) -> int:
+    return int(connection.execute(select(func.count()).select_from(table)).scalar_one())
+
+
+def _guess(
+    sample: Sequence[Mapping[str, Any]], table: Table, inspector: Inspector
+) -> tuple[dict[str, str | list[str]], list[str]]:
+    """Return what the columns of a table may be, and why."""
+    columns: dict[str, str | list[str]] = {}
+    reasons: list[str] = []
+    free = [column.name for column in table.columns]
+    for role, names in _NAMES.items():
+        for name in names:
+            column = next((one for one in free if one.lower() == name), None)
+            if column is None:
+                continue
+            values = [row[column] for row in sample if row[column] is not None]
+            reason = _reason(role, table, column, values)
+            if reason:
+                columns[role] = column
+                free.remove(column)
+                reasons.append(f"{role} = {column}: {reason}")
+                break
+    order, reason = _order(table, inspector, columns, free)
+    if order:
+        columns["order"] = order[0] if len(order) == 1 else order
+        reasons.append(f"order = {', '.join(order)}: {reason}")
+    ordered = {role: columns[role] for role in COLUMN_ROLES if role in columns}
+    return ordered, reasons
+
+
+def _reason(role: str, table: Table, column: str, values: Sequence[Any]) -> str:
+    """Return why a column may be what its name says; empty where its values speak against it."""
+    type_ = table.columns[column].type
+    match role:
+        case "role":
+            roles = {str(value).lower() for value in values}
+            if not roles:
+                return "by its name"
+            known = sorted(roles & ROLES)
+            return f"holds {', '.join(known)}" if known else ""
+        case "content":
+            if not all(isinstance(value, str | dict | list) for value in values):
+                return ""
+            blocks = sum(isinstance(one, str) and blocks_of(one) is not None for one in values)
+            return f"texts, {blocks} of {len(values)} as blocks in JSON" if blocks else "texts"
+        case "time":
+            sample = values[0] if values else None
+            format = TimeFormat.of(Column(column, type_, typed=False), sample, utc=False)
+            if format.unit:
+                units = {1: "seconds", 10**3: "milliseconds", 10**6: "microseconds"}
+                return f"numbers of {units.get(format.unit, 'nanoseconds')} since 1970"
+            return "times" if all(_is_time(format, value) for value in values) else ""
+        case "id":
+            if isinstance(type_, Integer):
+                return ""
+            return "texts, all different" if len(set(map(str, values))) == len(values) else ""
+        case "metadata":
+            return "JSON objects" if values and all(map(_is_object, values)) else ""
+        case "calls":
+            if not values:
+                return "by its name"
+            return "calls of tools in JSON" if all(map(_is_json, values)) else ""
+        case "call_id" | "call_name":
+            return "by its name"
+        case "user" | "name" | "session":
+            return "by its name"
+    return ""
+
+
+def _is_time(format: TimeFormat, value: Any) -> bool:
+    return "T" in (format.read(value) or "T")
+
+
+def _is_object(value: Any) -> bool:
+    return _document(value) is not None
+
+
+def _is_json(value: Any) -> bool:
+    """Return whether a value is JSON, other than a number."""
+    if not isinstance(value, str):
+        return isinstance(value, dict | list)
+    if not value.startswith(('"', "[", "{")):
+        return False
+    try:
+        json.loads(value)
+    except ValueError:
+        return False
+    return True
+
+
+def _order(
+    table: Table,
+    inspector: Inspector,
+    columns: dict[str, str | list[str]],
+    free: Iterable[str],
+) -> tuple[list[str], str]:
+    """Return the columns that put the rows in order, and why."""
+    for column in free:
+        if column.lower() in _ORDER and isinstance(table.columns[column].type, Integer):
+            return [column], "a number, by its name"
+    key = inspector.get_pk_constraint(table.name)["constrained_columns"]
+    if len(key) == 1 and isinstance(table.columns[key[0]].type, Integer):
+        return list(key), "the primary key, a number"
+    time = columns.get("time")
+    if isinstance(time, str):
+        exact = isinstance(table.columns[time].type, Integer | Numeric | Float)
+        more = [name for name in key if name != time]
+        return [time, *more], "the times" + (
+            "" if exact else ", and the key where two are the same"
+        )
+    return list(key), "the primary key"

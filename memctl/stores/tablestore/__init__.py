@@ -1,1 +1,0 @@
-"""Alibaba Cloud Tablestore: what AgentScope 1.x and agentscope-runtime keep in its tables."""
