@@ -10,7 +10,8 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
@@ -83,7 +84,7 @@ BUILT_IN = (
         "sqlite",
         "sqlite:///PATH, PATH.db .sqlite .sqlite3",
         "SQL memory in a SQLite file",
-        "memctl.engines.sql.sqlite:SqliteStore",
+        "memctl.stores.agentscope1.sql.store:SqlMemoryStore",
         title="AgentScope 1.x memory in SQLite",
         schemes=("sqlite",),
         suffixes=(".db", ".sqlite", ".sqlite3"),
@@ -93,7 +94,7 @@ BUILT_IN = (
         "postgresql",
         "postgresql://USER@HOST/DATABASE",
         "SQL memory in PostgreSQL",
-        "memctl.engines.sql.postgresql:PostgresqlStore",
+        "memctl.stores.agentscope1.sql.store:SqlMemoryStore",
         title="AgentScope 1.x memory in PostgreSQL",
         schemes=("postgresql", "postgres"),
         options=_SQL_OPTIONS,
@@ -102,7 +103,7 @@ BUILT_IN = (
         "mysql",
         "mysql://USER@HOST/DATABASE",
         "SQL memory in MySQL or MariaDB",
-        "memctl.engines.sql.mysql:MysqlStore",
+        "memctl.stores.agentscope1.sql.store:SqlMemoryStore",
         title="AgentScope 1.x memory in MySQL",
         schemes=("mysql", "mariadb"),
         options=_SQL_OPTIONS,
@@ -112,7 +113,7 @@ BUILT_IN = (
         "sqlite-agentscope2",
         "sqlite:///PATH?layout=agentscope2, &agent=",
         "AgentScope 2.x sessions in a SQLite file",
-        "memctl.engines.sql.sqlite:SqliteAgentscope2Store",
+        "memctl.stores.agentscope2.sql:SqlAgentscope2Store",
         title="AgentScope 2.x sessions in SQLite",
         options=_SQL2_OPTIONS,
     ),
@@ -120,7 +121,7 @@ BUILT_IN = (
         "postgresql-agentscope2",
         "postgresql://...?layout=agentscope2, &agent=",
         "AgentScope 2.x sessions in PostgreSQL",
-        "memctl.engines.sql.postgresql:PostgresqlAgentscope2Store",
+        "memctl.stores.agentscope2.sql:SqlAgentscope2Store",
         title="AgentScope 2.x sessions in PostgreSQL",
         options=_SQL2_OPTIONS,
     ),
@@ -128,7 +129,7 @@ BUILT_IN = (
         "mysql-agentscope2",
         "mysql://...?layout=agentscope2, &agent=",
         "AgentScope 2.x sessions in MySQL or MariaDB",
-        "memctl.engines.sql.mysql:MysqlAgentscope2Store",
+        "memctl.stores.agentscope2.sql:SqlAgentscope2Store",
         title="AgentScope 2.x sessions in MySQL",
         options=_SQL2_OPTIONS,
         extra="mysql",
@@ -138,7 +139,7 @@ BUILT_IN = (
             f"{kind}-table",
             f"{start}?layout=langchain, openai-agents, llamaindex, adk, table",
             f"messages of other frameworks, and tables of your own, in {where}",
-            f"memctl.engines.sql.{kind}:{kind.capitalize()}TableStore",
+            "memctl.stores.tables.store:TableStore",
             title=f"messages in a table in {_ENGINES[kind]}",
             options=_TABLE_OPTIONS,
             extra="mysql" if kind == "mysql" else None,
@@ -150,7 +151,7 @@ BUILT_IN = (
             f"{kind}-agno",
             f"{start}?layout=agno, &table= &agent=",
             f"the sessions of Agno in {where}",
-            f"memctl.engines.sql.{kind}:{kind.capitalize()}AgnoStore",
+            "memctl.stores.agno.store:AgnoStore",
             title=f"Agno sessions in {_ENGINES[kind]}",
             options=frozenset({"layout", "table", "agent"}),
             extra="mysql" if kind == "mysql" else None,
@@ -176,7 +177,7 @@ BUILT_IN = (
         "sqlite-openai-branches",
         "sqlite:///PATH?layout=openai-branches, &table=",
         "the branches of the OpenAI Agents SDK's AdvancedSQLiteSession",
-        "memctl.engines.sql.sqlite:SqliteBranchStore",
+        "memctl.stores.openai.branches:BranchStore",
         options=frozenset({"layout", "table", "owner", "path"}),
         title="OpenAI Agents SDK sessions with branches in SQLite",
     ),
@@ -474,6 +475,24 @@ def title_of(location: Location) -> str:
     return spec.title or spec.summary
 
 
+@contextmanager
+def _naming_extra(spec: StoreSpec) -> Iterator[None]:
+    """Name the extra of memctl that installs a driver which the body imports and does not find.
+
+    Raises:
+        UsageError: the driver is not installed.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if spec.extra is None or (error.name or "").startswith("memctl"):
+            raise
+        raise UsageError(
+            f"{spec.kind} needs the driver {error.name!r}, which is not installed",
+            f"pip install 'agentscope-memctl[{spec.extra}]'",
+        ) from error
+
+
 def store_class(kind: str) -> Any:
     """Return the class that serves a kind.
 
@@ -484,15 +503,14 @@ def store_class(kind: str) -> Any:
     if not isinstance(spec.factory, str):
         return spec.factory
     module, _, name = spec.factory.partition(":")
-    try:
+    with _naming_extra(spec):
         return getattr(import_module(module), name)
-    except ModuleNotFoundError as error:
-        if spec.extra is None or (error.name or "").startswith("memctl"):
-            raise
-        raise UsageError(
-            f"{kind} needs the driver {error.name!r}, which is not installed",
-            f"pip install 'agentscope-memctl[{spec.extra}]'",
-        ) from error
+
+
+def _new_store(location: Location, mode: OpenMode) -> Any:
+    made = store_class(location.kind)
+    with _naming_extra(spec_of(location.kind)):
+        return made(location, mode)
 
 
 def make_store(location: Location, mode: OpenMode = OpenMode.READ) -> Store:
@@ -503,16 +521,14 @@ def make_store(location: Location, mode: OpenMode = OpenMode.READ) -> Store:
     Raises:
         UsageError: see ``store_class``; or ``?state=`` does not fit the store.
     """
-    made = store_class(location.kind)
-    store: Store = made(location, mode)
+    store: Store = _new_store(location, mode)
     state = location.options.get("state")
     if state is None:
         finds = "layout" not in location.options and location.kind in _LAYOUTS
-        if finds and made.other_layout is not Store.other_layout:
+        if finds and type(store).other_layout is not Store.other_layout:
             return DetectedStore(store, lambda layout: make_store(_in(location, layout), mode))
         return store
-    place = _state(location, state)
-    states = store_class(place.kind)(place, mode)
+    states = _new_store(_state(location, state), mode)
     states.is_overlay = True
     return SummaryOverlay(store, states)
 

@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Seque
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 from memctl.dialects.agentscope1 import AGENTSCOPE1
 from memctl.dialects.view import Dialect
@@ -291,7 +291,7 @@ class Store(ABC):
     driver leaves a store.
     """
 
-    kind: ClassVar[str]
+    kind: str
     features: Features
     dialect: Dialect = AGENTSCOPE1
     """The format of its messages."""

@@ -117,9 +117,10 @@ async def _proposals(
     """Return the tables that may hold messages, the layouts that are there without mapping, and
     the formats that memctl does not read.
     """
+    from memctl.engines.sql.database import make_database
     from memctl.stores.tables.detect import detect, foreign_tables, own_layouts
 
-    database = store_class(location.kind).database_class(location, location.label)
+    database = make_database(location, location.label)
     await database.start(OpenMode.READ, _nothing)
     try:
         others = await database.run(foreign_tables)

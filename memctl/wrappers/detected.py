@@ -64,7 +64,7 @@ class DetectedStore(StoreWrapper):
 
     def _take(self, layout: str) -> None:
         self._store = self._choose(layout)
-        self.kind = self._store.kind  # type: ignore[misc]
+        self.kind = self._store.kind
         self.location = self._store.location
         self.left_out = self._store.left_out
         self._store.resolve_names(self._names)

@@ -30,7 +30,7 @@ class StoreWrapper(Store):
     def __init__(self, store: Store) -> None:
         super().__init__(store.location, store.mode)
         self._store = store
-        self.kind = store.kind  # type: ignore[misc]
+        self.kind = store.kind
         self.warnings = store.warnings
         self.details = store.details
         self.left_out = store.left_out

@@ -19,6 +19,8 @@ from memctl.model import MemoryKey
 from memctl.registry import make_store, parse
 from memctl.selection import Selection
 from memctl.store import OpenMode, Store
+from memctl.stores.agentscope1.sql import sqlite as tables
+from memctl.stores.agentscope1.sql.store import SqlMemoryStore
 from memctl.testing import samples
 from memctl.testing.drive import write_all
 from memctl.testing.samples import sample
@@ -164,7 +166,7 @@ async def test_sqlite_who_searches_hinders_nobody(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """For longer than it takes to look through some messages."""
-    monkeypatch.setattr(sqlite, "SEARCH_ROWS", 700)
+    monkeypatch.setattr(tables, "SEARCH_ROWS", 700)
     seen = 0
 
     def matches(texts: Sequence[bytes]) -> Iterator[int]:
@@ -190,7 +192,7 @@ async def test_sqlite_transactions_of_a_run_share_a_journal(path: Path, mode: st
     with agent(path) as database:
         database.execute(f"PRAGMA journal_mode = {mode}")
     async with (
-        sqlite.SqliteStore(parse(str(path)), OpenMode.CHANGE) as store,
+        SqlMemoryStore(parse(str(path)), OpenMode.CHANGE) as store,
         store.database.connect() as connection,
     ):
         for _ in range(2):

@@ -18,8 +18,8 @@ from memctl import testing
 from memctl.engines.sql.database import Database
 from memctl.model import MemoryKey
 from memctl.store import Store
-from memctl.stores.agentscope1.sql.store import SqlStore
-from memctl.stores.agentscope2.sql import Agentscope2Store
+from memctl.stores.agentscope1.sql.store import SqlMemoryStore
+from memctl.stores.agentscope2.sql import SqlAgentscope2Store
 from memctl.testing import Backend, Place, Style, samples
 from memctl.wrappers.wrapper import StoreWrapper
 from tests.support.servers.pool import Servers
@@ -499,12 +499,12 @@ SQL_PLACES: dict[str, Callable[[Path, Servers], str]] = {
 def sql_database(store: Store) -> Database:
     """Return the database of a SQL store, which may have found its layout first."""
     found = store._store if isinstance(store, StoreWrapper) else store
-    assert isinstance(found, SqlStore)
+    assert isinstance(found, SqlMemoryStore)
     return found.database
 
 
 def session_database(store: Store) -> Database:
     """Return the database of a store of AgentScope 2.x sessions in SQL."""
     found = store._store if isinstance(store, StoreWrapper) else store
-    assert isinstance(found, Agentscope2Store)
+    assert isinstance(found, SqlAgentscope2Store)
     return found.database

@@ -1,9 +1,7 @@
 """The database that a SQL store uses: connections, transactions, errors, and statements.
 
-Each kind (``sqlite``, ``postgresql``, ``mysql``) has a ``Database`` that knows its driver and a
-``Dialect`` that knows its SQL.
-
-Source: ``memory/_working_memory/_sqlalchemy_memory.py`` of agentscope 1.0.21.
+Each engine (``sqlite``, ``postgresql``, ``mysql``) has a ``Database`` that knows its driver and a
+``Syntax`` that knows its SQL.  None of them knows a layout.
 """
 
 from __future__ import annotations
@@ -22,24 +20,25 @@ from collections.abc import (
 )
 from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from memctl.concurrency import cut_short
-from memctl.engines.sql.schema import METADATA, create_tables, examine_schema, other_columns
-from memctl.errors import BadData, Failure, Lost, MemctlError, Uninitialised
+from memctl.engines.sql.schema import other_columns
+from memctl.engines.sql.syntax import Condition, Syntax
+from memctl.errors import BadData, Failure, Lost, MemctlError
 from memctl.location import Location, visible
-from memctl.model import PAGE_ENTRIES, MemoryKey
+from memctl.model import Page
 from memctl.selection import Selection
 from memctl.store import OpenMode
-from memctl.stores.agentscope1.sql.dialect import Condition, Dialect
-from memctl.stores.agentscope1.sql.huge_messages import MAX_HUGE, HugeMessages, describe
 
 if TYPE_CHECKING:
-    from memctl.engines.sql.locks import ConnectionLock
+    from memctl.engines.sql.lock import ConnectionLock
 
 T = TypeVar("T")
 
@@ -53,13 +52,6 @@ NAMED_TABLES = 10
 GRANT = "grant the login SELECT to read the tables, and INSERT, UPDATE, DELETE to change them"
 FETCH_ROWS = 256
 """Rows that are fetched from a driver at a time: together at most 16 MiB."""
-
-
-class Extent(NamedTuple):
-    """The size of a memory: how many messages it holds, and its highest index."""
-
-    messages: int
-    last_index: int
 
 
 class RejectedValue(BadData):
@@ -79,9 +71,11 @@ class Contended(Lost):
 
 
 class Database(ABC):
-    """A database with AgentScope's tables: a row a message, in order of ``index`` in a session."""
+    """A database, whatever its tables are."""
 
-    dialect_class: ClassVar[type[Dialect]]
+    syntax_class: ClassVar[type[Syntax]]
+    parallel: ClassVar[bool] = True
+    """True if several connections can write at once."""
     driver_errors: ClassVar[tuple[type[Exception], ...]] = ()
     """Exceptions of the driver that can bypass SQLAlchemy."""
     lock_class: ClassVar[type[ConnectionLock]]
@@ -101,20 +95,7 @@ class Database(ABC):
         self.mode = OpenMode.READ
         self.details: list[str] = []
         """See ``Store.details``."""
-        self.dialect = self.dialect_class()
-        self.damaged: dict[MemoryKey, Failure] = {}
-        """The memories that are known to be damaged, and why."""
-        self.doubts = 0
-        """The number of rows that were read, with all damage passed over, and may be damaged."""
-        self.proved: Selection | None = None
-        """The last selection that was read so without any doubt."""
-        self._searched = self._examined = True
-        """True where the rows of AgentScope 1.x's tables need not be looked through, first."""
-        self._keyless: list[str] = []
-        """The tables without their primary key."""
-        self.new_users: set[str] = set()
-        self.new_sessions: set[str] = set()
-        """The users and the sessions of which this run has made the row."""
+        self.syntax = self.syntax_class()
         self._lock: ConnectionLock | None = None
 
     @property
@@ -174,9 +155,9 @@ class Database(ABC):
         self, connection: AsyncConnection, table: str, columns: Sequence[str], rows: list[Any]
     ) -> None:
         """Insert rows into any table, in order."""
-        quote = self.dialect.quote
+        quote = self.syntax.quote
         names = ", ".join(quote + name.replace(quote, quote * 2) + quote for name in columns)
-        places = ", ".join(self.dialect.place(number) for number in range(1, len(columns) + 1))
+        places = ", ".join(self.syntax.place(number) for number in range(1, len(columns) + 1))
         into = quote + table.replace(quote, quote * 2) + quote
         await connection.exec_driver_sql(f"INSERT INTO {into} ({names}) VALUES ({places})", rows)
 
@@ -194,33 +175,7 @@ class Database(ABC):
     ) -> None:
         """Have the database make larger keys than those that were inserted."""
 
-    @abstractmethod
-    async def insert_missing(
-        self, connection: AsyncConnection, table: str, columns: Sequence[str], rows: list[Any]
-    ) -> int:
-        """Insert the rows whose primary key does not exist yet; return how many."""
-
-    @abstractmethod
-    async def for_rows(
-        self, connection: AsyncConnection, sql: str, row_ids: Sequence[str]
-    ) -> Sequence[Any]:
-        """Run a statement for the rows with these ids; return its rows, if it has any.
-
-        The statement is made with ``Dialect.keyed_rows`` or ``Dialect.delete_keyed``.  Within a
-        transaction, statements for the same ids stage them once.
-        """
-
-    async def select_rows(
-        self, connection: AsyncConnection, sql: str, row_ids: Sequence[str]
-    ) -> Sequence[Any]:
-        """Run a SELECT that ends in ``Dialect.in_row_ids``; no right to write is needed."""
-        return await self.for_rows(connection, sql, row_ids)
-
     # Opening and closing
-
-    async def open(self, mode: OpenMode) -> None:
-        """Connect, and create the tables if the mode says so; raises as ``Store.open``."""
-        await self.start(mode, self.prepare)
 
     async def start(self, mode: OpenMode, prepare: Callable[[], Awaitable[None]]) -> None:
         """Connect, and prepare the tables; where that fails nothing stays open.
@@ -242,30 +197,6 @@ class Database(ABC):
         with self.errors():
             async with self._engine.connect() as connection:
                 return await connection.run_sync(work)
-
-    async def prepare(self) -> None:
-        """Look at AgentScope 1.x's tables, and create them if the mode says so.
-
-        Raises:
-            MemctlError: as ``Store.open``.
-        """
-        typed, keys = self.dialect.typed, self.mode.writes
-        schema = await self.run(partial(examine_schema, typed=typed, keys=keys))
-        missing = schema.missing
-        if missing and not self.mode.creates:
-            others = ", ".join(visible(shown_name(name)) for name in schema.others[:NAMED_TABLES])
-            raise Uninitialised(
-                f"{self.label} holds no AgentScope memory: it has no table {missing[0]!r}",
-                "check the database: AgentScope's tables are users, session, "
-                f"message, message_mark{f'; it has {others}' if others else ''}",
-            )
-        self._keyless = schema.keyless
-        if missing:
-            self.require_keys()  # before anything is created
-            await self.create(create_tables)
-        self._searched = self._examined = False
-        if self.dialect.typed:
-            self.dialect.expect_nulls(schema.nullable)
 
     async def create(self, work: Callable[[Connection], None]) -> None:
         """Create what is missing, while another run may be doing the same.
@@ -325,63 +256,26 @@ class Database(ABC):
     # Connections and transactions
 
     @asynccontextmanager
-    async def snapshot(self, *, find_huge: bool = True) -> AsyncGenerator[AsyncConnection]:
-        """Open a connection in a read-only transaction; ``find_huge`` where messages are parsed."""
+    async def snapshot(self) -> AsyncGenerator[AsyncConnection]:
+        """Open a connection in a read-only transaction that sees one moment."""
         with self.errors():
             async with self._engine.connect() as connection:
                 await self.begin_read(connection)
                 try:
-                    await self.find_unsound(connection)
-                    if find_huge and not self._searched:
-                        await self._find_huge(connection)
                     yield connection
                 finally:
                     await connection.rollback()
-
-    async def find_unsound(self, connection: AsyncConnection) -> None:
-        """Find the rows whose columns have other types than declared; the memories are damaged."""
-        if not self._examined and self.dialect.may_be_unsound:
-            self.damaged |= await self.describe_unsound(connection)
-        self._examined = True
-
-    def forget_soundness(self) -> None:
-        """Have the next connection find such rows again."""
-        self._examined = False
-
-    async def describe_unsound(self, connection: AsyncConnection) -> dict[MemoryKey, Failure]:
-        """Return the memories of which rows are not sound, where the database lets that be."""
-        damaged: dict[MemoryKey, Failure] = {}
-        for sql in self.dialect.unsound_rows():
-            for user, session, fault in await self.fetch_all(connection, sql, {}):
-                damaged[MemoryKey(user, session)] = damage(fault)
-            self.dialect.has_unsound = bool(damaged)  # the next statement sees the others
-        return damaged
-
-    def require_keys(self) -> None:
-        """Check that rows are known by their keys, before any changes.
-
-        Raises:
-            BadData: a table has no primary key: what is deleted there could not be restored.
-        """
-        if self._keyless:
-            name = self._keyless[0]
-            key = ", ".join(METADATA.tables[name].primary_key.columns.keys())
-            raise BadData(
-                f"the table {name!r} of {self.label} has no primary key, so changes could not be "
-                "undone",
-                f"delete rows without a key or with a duplicate one, then add it: {name} ({key})",
-            )
 
     async def find_other_values(self, table: str, known: Collection[str], where: Condition) -> str:
         """Return a column of a table, besides the known ones, that has a value; empty if none has.
 
         ``where`` is a condition on its rows, as ``m``.
         """
-        quote = self.dialect.quote
+        quote = self.syntax.quote
         columns = await self.run(partial(other_columns, table, known))
         if not columns:
             return ""
-        async with self.snapshot(find_huge=False) as connection:
+        async with self.snapshot() as connection:
             for name in columns:
                 column = quote + name.replace(quote, quote * 2).replace(":", "\\:") + quote
                 sql = (
@@ -390,31 +284,6 @@ class Database(ABC):
                 if await self.fetch_all(connection, sql, where.values):
                     return f"the column {visible(name)!r} of the table {table!r}"
         return ""
-
-    def has_strangers(self, session: str) -> bool:
-        """Return whether a session without a row has damaged messages, whose user is not known.
-
-        With a row they would be those of its owner.
-        """
-        return MemoryKey("", session) in self.damaged
-
-    def is_damaged(self, key: MemoryKey) -> bool:
-        """Return whether a memory is known to be damaged, as one is whose name is no text."""
-        if key not in self.damaged and not (is_text(key.user) and is_text(key.session)):
-            self.damaged[key] = damage("its name is not valid UTF-8")
-        return key in self.damaged
-
-    async def _find_huge(self, connection: AsyncConnection) -> None:
-        result = await connection.execute(
-            text(f"SELECT m.id FROM message m WHERE {self.dialect.is_huge()}")
-        )
-        ids = [row[0] for row in result]
-        if len(ids) <= MAX_HUGE:
-            found = {
-                row_id: describe(await self.fetch_message(connection, row_id)) for row_id in ids
-            }
-            self.dialect.huge = HugeMessages(found)
-        self._searched = True
 
     @asynccontextmanager
     async def second_connection(
@@ -425,18 +294,10 @@ class Database(ABC):
 
     @asynccontextmanager
     async def connect(self) -> AsyncGenerator[AsyncConnection]:
-        """Open a connection for transactions that follow one another: connecting takes time.
-
-        Raises:
-            BadData: as ``require_keys``.
-        """
-        self.require_keys()
+        """Open a connection for transactions that follow one another: connecting takes time."""
         with self.errors():
             connection = await self._engine.connect()
         try:
-            if not self._examined:
-                async with self.read_transaction(connection):
-                    await self.find_unsound(connection)
             yield connection
         finally:
             with suppress(*self._caught):  # it ends with the process
@@ -483,11 +344,20 @@ class Database(ABC):
     ) -> None:
         """Remove what was deleted from the logs of the database, where that does not wait."""
 
+    def read_pages(
+        self,
+        where: Selection,
+        read: Callable[[Selection], AsyncGenerator[Page]],
+        read_copy: Callable[[Path, Selection], AsyncGenerator[Page]],  # noqa: ARG002 - for SQLite
+    ) -> AsyncGenerator[Page]:
+        """Yield the pages that ``read`` gives; those of a copy if reading would block writers."""
+        return read(where)
+
     # Statements
 
     def compile(self, sql: str, values: Mapping[str, Any]) -> tuple[str, Sequence[Any]]:
         """Return a statement and its values as the driver takes them."""
-        statement, bound = self.dialect.bind(sql, values)
+        statement, bound = self.syntax.bind(sql, values)
         compiled = statement.compile(dialect=self._engine.dialect)
         state = compiled.construct_expanded_state(bound)
         return state.statement, state.positional_parameters
@@ -499,24 +369,16 @@ class Database(ABC):
         compiled = text(sql).compile(dialect=self._engine.dialect)
         names = compiled.positiontup or []
         stored = [
-            {**one, "json": self.dialect.stored_json(json)}
+            {**one, "json": self.syntax.stored_json(json)}
             for json, one in zip(texts, values, strict=True)
         ]
         return str(compiled), [[one[name] for name in names] for one in stored]
 
-    async def fetch_message(self, connection: AsyncConnection, row_id: str) -> bytes:
-        """Return the text of one large message, empty where it was deleted meanwhile."""
-        sql = text(f"SELECT {self.dialect.payload} FROM message m WHERE m.id = :id")
-        payload = (await connection.execute(sql, {"id": row_id})).scalar()
-        if isinstance(payload, str):
-            return payload.encode("utf-8", "surrogatepass")
-        return payload or b""
-
     async def execute_json(
         self, connection: AsyncConnection, sql: str, value: bytes, values: Mapping[str, Any]
     ) -> None:
-        """Run a statement with ``value`` at ``Dialect.json_place``."""
-        stored = {**values, "json": self.dialect.stored_json(value)}
+        """Run a statement with ``value`` at ``Syntax.json_place``."""
+        stored = {**values, "json": self.syntax.stored_json(value)}
         await self.execute(connection, sql, stored)
 
     async def execute_json_many(
@@ -546,53 +408,13 @@ class Database(ABC):
         async with aclosing(self.rows(connection, sql, values)) as partitions:
             return [row async for rows in partitions for row in rows]
 
-    def read_ordered(
-        self, connection: AsyncConnection, where: Condition
-    ) -> AsyncGenerator[Sequence[Any]]:
-        """Yield the rows of ``Dialect.select_ordered``, in partitions."""
-        return self.rows(connection, self.dialect.select_ordered(where.sql), where.values)
 
-    def read_matching(
-        self, connection: AsyncConnection, memories: Condition, messages: Condition
-    ) -> AsyncGenerator[Sequence[Any]]:
-        """Yield the rows of ``Dialect.select_matching``: ``messages`` of ``memories``."""
-        sql = self.dialect.select_matching(memories.sql, messages)
-        return self.rows(connection, sql, {**memories.values, **messages.values})
-
-    def read_unordered(
-        self, connection: AsyncConnection, where: Condition
-    ) -> AsyncGenerator[Sequence[Any]]:
-        """Yield the rows of ``Dialect.select_unordered``, which need not be of one moment."""
-        sql = self.dialect.select_unordered(where.sql)
-        return self.rows(connection, sql, where.values, PAGE_ENTRIES)
-
-    async def sessions(self, connection: AsyncConnection) -> AsyncGenerator[MemoryKey]:
-        """Yield the memories that have a session row, with messages or without."""
-        statement = f"SELECT s.user_id, s.id FROM {self.dialect.session_table} s"
-        async with aclosing(self.rows(connection, statement, {})) as partitions:
-            async for rows in partitions:
-                for user, session in rows:
-                    yield MemoryKey(user, session)
-
-    async def extents(
-        self, connection: AsyncConnection, values: dict[str, list[str]]
-    ) -> dict[MemoryKey, Extent]:
-        """Return the extents of all memories with messages, or of the list ``sessions``."""
-        dialect = self.dialect
-        condition = "m.session_id IN :sessions" if values else "1 = 1"
-        sql = (
-            f"SELECT user_id, session_id, COUNT(*), MAX(position) FROM ("
-            f"SELECT {dialect.user} AS user_id, m.session_id AS session_id, "
-            f"{dialect.index} AS position "
-            f"FROM {dialect.source()} WHERE {condition} {dialect.subquery_barrier}) AS found "
-            f"GROUP BY {dialect.exact('user_id')}, {dialect.exact('session_id')}"
-        )
-        async with aclosing(self.rows(connection, sql, values)) as partitions:
-            return {
-                MemoryKey(user, session): Extent(count, last)
-                async for rows in partitions
-                for user, session, count, last in rows
-            }
+def make_database(location: Location, label: str) -> Database:
+    """Return the database at a location, not yet connected; its kind begins with the engine."""
+    engine = location.kind.partition("-")[0]
+    module = import_module(f"memctl.engines.sql.{engine}")
+    database: type[Database] = getattr(module, f"{engine.capitalize()}Database")
+    return database(location, label)
 
 
 async def prefetch(

@@ -1,4 +1,4 @@
-"""AgentScope's SQL memory in MySQL and MariaDB."""
+"""MySQL and MariaDB."""
 
 from __future__ import annotations
 
@@ -9,14 +9,12 @@ import re
 import ssl
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from datetime import timedelta
 from hashlib import sha256
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 import aiomysql
-from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool
 
@@ -28,22 +26,13 @@ from memctl.engines.sql.database import (
     RejectedValue,
     first_line,
 )
-from memctl.engines.sql.locks import ANSWER_SECONDS, ConnectionLock
+from memctl.engines.sql.lock import ANSWER_SECONDS, ConnectionLock
+from memctl.engines.sql.syntax import CHUNK_BYTES, Syntax
 from memctl.errors import BadData, Lost, MemctlError, NotFound, Unavailable, UsageError
-from memctl.stores.agentscope1.sql.dialect import Dialect
-from memctl.stores.agentscope1.sql.huge_messages import CHUNK_BYTES
-from memctl.stores.agentscope1.sql.store import SqlStore
-from memctl.stores.agentscope2.sql import Agentscope2Store
-from memctl.stores.agno.store import AgnoStore
-from memctl.stores.tables.store import TableStore
 
 CONNECT_TIMEOUT = 15
 """Seconds until an attempt to connect is given up."""
 
-_STAGED_KEYS = "memctl_keys"
-"""The temporary table of the row ids that statements name, and the key of those in it."""
-MAX_ROW_IDS = 1000
-"""The row ids in one statement that may not stage them: it must fit into a packet."""
 
 _SSL_MODES = ("disable", "prefer", "require", "verify-ca", "verify-full")
 
@@ -140,80 +129,32 @@ class MysqlLock(ConnectionLock):
         return f"memctl {sha256(str(database).encode()).hexdigest()[:32]}"
 
 
-class MysqlDialect(Dialect):
+class MysqlSyntax(Syntax):
     """The SQL of MySQL and MariaDB."""
 
     quote = "`"
+
     text_type = "CHAR"
 
     def place(self, number: int) -> str:  # noqa: ARG002
         return "%s"
 
     time_step = timedelta(seconds=1)
-    mark_array = "JSON_ARRAYAGG(k.mark)"
-    row_lock = "FOR UPDATE"
-    no_wait = "NOWAIT"
-    locks_scanned_rows = True
-    # InnoDB reads a message to find its size, and these functions need little besides it.
-    scans_for_huge = False
-    proves_json = False  # in MariaDB the column is a text, and its check takes "\\1" and 1e
-    shifts_key = "(KEY (session_id, low))"
-    big_integer = "SIGNED"
 
-    def field(self, name: str) -> str:
-        value = f"JSON_EXTRACT(m.msg, '$.{name}')"
-        return f"CASE WHEN JSON_TYPE({value}) = 'STRING' THEN JSON_UNQUOTE({value}) END"
+    row_lock = "FOR UPDATE"
+
+    no_wait = "NOWAIT"
+
+    locks_scanned_rows = True
+
+    big_integer = "SIGNED"
 
     def exact(self, text: str) -> str:
         # Collations take texts for the same that differ in case, accents or spaces at the end.
         return f"CAST({text} AS BINARY)"
 
-    def is_plain_id(self) -> str:
-        row_id, owner = self.exact("m.id"), self.exact("s.user_id")
-        between = self.exact("CONCAT('-', m.session_id, '-')")
-        return (
-            f"LOCATE({between}, {row_id}) = LENGTH({owner}) + 1 "
-            f"AND LEFT({row_id}, LENGTH({owner})) = {owner} "
-            f"AND LOCATE({between}, {row_id}, LENGTH({owner}) + 2) = 0"
-        )
-
-    def message_id(self) -> str:
-        return "SUBSTRING(m.id, CHAR_LENGTH(s.user_id) + CHAR_LENGTH(m.session_id) + 3)"
-
-    def parsed_user(self) -> str:
-        end = f"CONCAT('-', m.session_id, '-', {self.field('id')})"
-        return (
-            f"CASE WHEN RIGHT(m.id, CHAR_LENGTH({end})) = {end} "
-            f"THEN LEFT(m.id, CHAR_LENGTH(m.id) - CHAR_LENGTH({end})) END"
-        )
-
-    def marks(self, more: str = "") -> tuple[str, str]:  # noqa: ARG002 - nothing is joined
-        # MariaDB cannot index what it groups: ids are longer than the keys of its temporary tables,
-        # and it would compare every message with every mark.
-        return f"(SELECT {self.mark_array} FROM message_mark k WHERE k.msg_id = m.id)", ""
-
-    def keyed_rows(self, table: str, column: str) -> str:
-        # Of a small table the server would read all, whatever index it is told to use, and wait for
-        # rows that others hold.
-        return (
-            f"{_STAGED_KEYS} n STRAIGHT_JOIN {table} t FORCE INDEX (PRIMARY) ON t.{column} = n.id"
-        )
-
-    def delete_keyed(self, table: str, column: str) -> str:
-        return f"DELETE t FROM {self.keyed_rows(table, column)}"
-
-    def no_object(self) -> str:
-        # What is not valid here may be for Python: NaN.
-        return "IF(JSON_VALID(msg), JSON_TYPE(msg) <> 'OBJECT', 1)"
-
-    def as_bytes(self, text: str) -> str:
-        return f"CAST(CONVERT({text} USING utf8mb4) AS BINARY)"
-
     def insert_free(self, insert: str, column: str) -> str:
         return f"{insert} ON DUPLICATE KEY UPDATE {column} = {column}"
-
-    def message_size(self) -> str:
-        return self.json_size("m.msg")
 
     def json_size(self, column: str) -> str:
         return f"LENGTH({column})"
@@ -224,20 +165,11 @@ class MysqlDialect(Dialect):
     def drop_temporary(self, table: str) -> str:
         return f"DROP TEMPORARY TABLE IF EXISTS {table}"
 
-    def update_index(self, table: str, old: str, new: str) -> str:
-        return (
-            f"UPDATE message m JOIN {table} t ON t.id = m.id "
-            f"SET {self.index} = t.{new} WHERE {self.index} = t.{old}"
-        )
-
-    def drop_session_index(self, name: str) -> str:
-        return f"DROP INDEX {name} ON message"
-
 
 class MysqlDatabase(Database):
     """A MySQL or MariaDB database."""
 
-    dialect_class = MysqlDialect
+    syntax_class = MysqlSyntax
     lock_class = MysqlLock
     driver_errors = (aiomysql.Error, UnicodeEncodeError, RuntimeError)
     # The pages of the messages are needed several times, and InnoDB's buffers are small by default.
@@ -312,7 +244,6 @@ class MysqlDatabase(Database):
         await connection.exec_driver_sql("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
 
     async def begin_write(self, connection: AsyncConnection) -> None:
-        connection.info.pop(_STAGED_KEYS, None)  # a rollback empties the table
         # Without gap locks: two runs that create sessions side by side would deadlock on them.
         await connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
         await connection.exec_driver_sql("START TRANSACTION")
@@ -336,55 +267,10 @@ class MysqlDatabase(Database):
             if not driver.closed:  # as it is when a read was cancelled
                 await cursor.close()
 
-    async def fetch_message(self, connection: AsyncConnection, row_id: str) -> bytes:
-        # In pieces: the driver would collect a large value three times.
-        piece = text(
-            f"SELECT SUBSTRING(CAST(msg AS BINARY), :at, {CHUNK_BYTES}) FROM message WHERE id = :id"
-        )
-        pieces = []
-        at = 1
-        while found := (await connection.execute(piece, {"at": at, "id": row_id})).scalar():
-            pieces.append(found)
-            at += len(found)
-        return b"".join(pieces)
-
     async def take_turn(self, connection: AsyncConnection, table: str) -> None:
         name = "memctl-" + sha256(table.encode()).hexdigest()[:40]
         async with self.transaction(connection):
             await self.fetch_all(connection, "SELECT GET_LOCK(:name, -1)", {"name": name})
-
-    async def for_rows(
-        self, connection: AsyncConnection, sql: str, row_ids: Sequence[str]
-    ) -> Sequence[Any]:
-        await self._stage_keys(connection, tuple(row_ids))
-        result = await connection.exec_driver_sql(sql)
-        return result.all() if result.returns_rows else []
-
-    async def _stage_keys(self, connection: AsyncConnection, row_ids: tuple[str, ...]) -> None:
-        """Put the row ids into the temporary table, unless it holds them already."""
-        if connection.info.get(_STAGED_KEYS) == row_ids:
-            return
-        connection.info.pop(_STAGED_KEYS, None)
-        # Its type is that of sessions' ids: to read ``message`` before it is written to would block
-        # the creation of an index on it, and be blocked by that.
-        await connection.exec_driver_sql(
-            f"CREATE TEMPORARY TABLE IF NOT EXISTS {_STAGED_KEYS} "
-            "AS SELECT id FROM session WHERE 1 = 0"
-        )
-        await connection.exec_driver_sql(f"DELETE FROM {_STAGED_KEYS}")
-        rows = [(row_id,) for row_id in row_ids]
-        await connection.exec_driver_sql(_insert_sql("INSERT", _STAGED_KEYS, ["id"]), rows)
-        connection.info[_STAGED_KEYS] = row_ids
-
-    async def select_rows(
-        self, connection: AsyncConnection, sql: str, row_ids: Sequence[str]
-    ) -> Sequence[Any]:
-        found: list[Any] = []
-        for start in range(0, len(row_ids), MAX_ROW_IDS):
-            values = {"rows": list(row_ids[start : start + MAX_ROW_IDS])}
-            result = await connection.execute(*self.dialect.bind(sql, values))
-            found += result.all()
-        return found
 
     async def insert(
         self, connection: AsyncConnection, table: str, columns: Sequence[str], rows: list[Any]
@@ -394,7 +280,7 @@ class MysqlDatabase(Database):
             limit = await self._piece_limit(connection)
             for row in [row for row in rows if len(row[at]) > limit]:
                 async with self._put_together(connection, row[at]) as text:
-                    sql = _insert_sql("INSERT", table, columns, {at: text})
+                    sql = insert_statement("INSERT", table, columns, {at: text})
                     await connection.exec_driver_sql(sql, (*row[:at], *row[at + 1 :]))
             rows = [
                 (*row[:at], row[at].decode(), *row[at + 1 :])
@@ -402,7 +288,7 @@ class MysqlDatabase(Database):
                 if len(row[at]) <= limit
             ]
         if rows:
-            await connection.exec_driver_sql(_insert_sql("INSERT", table, columns), rows)
+            await connection.exec_driver_sql(insert_statement("INSERT", table, columns), rows)
 
     async def execute_json(
         self, connection: AsyncConnection, sql: str, value: bytes, values: Mapping[str, Any]
@@ -438,42 +324,6 @@ class MysqlDatabase(Database):
             await run("SET @memctl_text = CONCAT(@memctl_text, %s)", (piece,))
         yield "@memctl_text"
         await run("SET @memctl_text = NULL")
-
-    async def insert_missing(
-        self, connection: AsyncConnection, table: str, columns: Sequence[str], rows: list[Any]
-    ) -> int:
-        sql = _insert_sql("INSERT", table, columns) + " ON DUPLICATE KEY UPDATE id = id"
-        return (await connection.exec_driver_sql(sql, rows)).rowcount
-
-
-class MysqlTableStore(TableStore):
-    """A table of somebody else in MySQL or MariaDB."""
-
-    kind = "mysql-table"
-    database_class = MysqlDatabase
-
-
-class MysqlAgnoStore(AgnoStore):
-    """The sessions of Agno in MySQL or MariaDB."""
-
-    kind = "mysql-agno"
-    database_class = MysqlDatabase
-
-
-class MysqlAgentscope2Store(Agentscope2Store):
-    """AgentScope 2.x sessions in MySQL or MariaDB."""
-
-    kind = "mysql-agentscope2"
-    features = replace(Agentscope2Store.features, parallel=True)
-    database_class = MysqlDatabase
-
-
-class MysqlStore(SqlStore):
-    """A MySQL or MariaDB database."""
-
-    kind = "mysql"
-    features = replace(SqlStore.features, parallel=True)
-    database_class = MysqlDatabase
 
 
 def connect_settings(url: str) -> dict[str, Any]:
@@ -526,7 +376,7 @@ def _tls(mode: str, root: str | None) -> ssl.SSLContext | None:
     return context
 
 
-def _insert_sql(
+def insert_statement(
     verb: str, table: str, columns: Sequence[str], values: Mapping[int, str] | None = None
 ) -> str:
     names = ", ".join(f"`{column}`" for column in columns)

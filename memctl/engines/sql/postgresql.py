@@ -1,12 +1,10 @@
-"""AgentScope's SQL memory in PostgreSQL."""
+"""PostgreSQL, directly and through PgBouncer."""
 
 from __future__ import annotations
 
 import asyncio
-import struct
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
-from dataclasses import replace
 from hashlib import sha256
 from typing import Any
 from urllib.parse import urlsplit
@@ -16,8 +14,6 @@ from sqlalchemy import event, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool
 
-from memctl.dialects.agentscope import ROLE
-from memctl.dialects.agentscope1 import TIMESTAMP
 from memctl.engines.sql.database import (
     FETCH_ROWS,
     GRANT,
@@ -27,16 +23,11 @@ from memctl.engines.sql.database import (
     first_line,
     prefetch,
 )
-from memctl.engines.sql.locks import ConnectionLock
+from memctl.engines.sql.lock import ConnectionLock
 from memctl.engines.sql.pooler import PooledConnection, is_pooled, pooler_error
+from memctl.engines.sql.syntax import Syntax
 from memctl.errors import BadData, Lost, MemctlError, NotFound, Unavailable, UsageError
 from memctl.location import Location
-from memctl.stores.agentscope1.sql.dialect import SMALL_BYTES, Condition, Dialect
-from memctl.stores.agentscope1.sql.huge_messages import CHUNK_BYTES, HUGE_BYTES
-from memctl.stores.agentscope1.sql.store import SqlStore
-from memctl.stores.agentscope2.sql import Agentscope2Store
-from memctl.stores.agno.store import AgnoStore
-from memctl.stores.tables.store import TableStore
 
 CONNECT_TIMEOUT = 15
 """Seconds until an attempt to connect is given up."""
@@ -63,10 +54,6 @@ _TRANSIENT = {
 
 _BROKEN = ("connection is closed", "cannot switch to state")
 """The driver's own complaints about a connection that was cut, which have no state."""
-
-# Escapes that JSON may hold and PostgreSQL's json operators refuse, anywhere in the text: NUL, and
-# surrogates without a partner.
-_UNREADABLE = r"\\u(0000|[dD][89abAB]..(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB]..\\u)[dD][c-fC-F]..)"
 
 
 _NO_JIT = "jit"
@@ -160,103 +147,24 @@ class PostgresqlLock(ConnectionLock):
             await self.ask("SELECT pg_advisory_unlock_all()")
 
 
-class PostgresqlDialect(Dialect):
+class PostgresqlSyntax(Syntax):
     """The SQL of PostgreSQL."""
 
-    mark_array = "CAST(json_agg(k.mark) AS TEXT)"
+    nulls_first = False
     row_lock = "FOR UPDATE"
+
     no_wait = "NOWAIT"
-    in_row_ids = "= ANY(CAST(:rows AS varchar[]))"
+
     # It would sort all messages with their texts, and leave out most of them afterwards.
     materialize_hint = "OFFSET 0"
-    temporary_end = "ON COMMIT DROP"
-    stub_cast = "CAST(CAST({} AS TEXT) AS json)"
-    # An index whose creation was interrupted stays, and is not used.
-    unusable_indexes = (
-        "SELECT c.relname FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid "
-        "WHERE NOT i.indisvalid"
-    )
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._lenient = False
+    temporary_end = "ON COMMIT DROP"
 
     def place(self, number: int) -> str:
         return f"${number}"
 
-    def field(self, name: str) -> str:
-        return f"CASE WHEN json_typeof(j.msg -> '{name}') = 'string' THEN j.msg ->> '{name}' END"
-
-    def source(self, rows: str = "") -> str:
-        # Only a text that has such an escape pays for being cleaned.
-        return (
-            super().source(rows) + " CROSS JOIN LATERAL (SELECT CASE "
-            "WHEN strpos(t.msg, '\\u0000') = 0 AND strpos(t.msg, '\\ud') = 0 "
-            "AND strpos(t.msg, '\\uD') = 0 THEN m.msg "
-            f"ELSE CAST(regexp_replace(t.msg, '{_UNREADABLE}', '\\u0001', 'g') AS json) END AS msg "
-            "FROM (SELECT CAST(m.msg AS TEXT) AS msg) t) j"
-        )
-
-    def fields_join(self) -> str:
-        # All fields at once: each access to a message parses it.
-        sound = "CASE WHEN json_typeof(j.msg) = 'object' THEN j.msg ELSE '{}' END"
-        message = sound if self._lenient else "m.msg"
-        record = f'{ROLE} json, "{TIMESTAMP}" json'
-        return f"CROSS JOIN LATERAL json_to_record({message}) AS f({record})"
-
-    def short_field(self, name: str) -> str:
-        return f"CASE WHEN json_typeof(f.{name}) = 'string' THEN f.{name} #>> '{{}}' END"
-
-    def enable_lenient_json(self) -> bool:
-        was, self._lenient = self._lenient, True
-        return not was
-
-    def is_huge(self) -> str:
-        # Texts that are stored small, compressed or not, need not be unpacked to be ruled out.
-        return f"pg_column_size(m.msg) > {SMALL_BYTES} AND {super().is_huge()}"
-
-    def match_sql(self, messages: Condition) -> tuple[str, str]:
-        # A join is computed before rows are sorted; a subquery would be computed afterwards, and
-        # all messages would be sorted with their texts.
-        if "marks" not in messages.values:
-            return super().match_sql(messages)
-        tests = [self.has_id] if "ids" in messages.values else []
-        tests.append("COALESCE(k.named, FALSE)")
-        return " AND ".join(tests), "bool_or(k.mark IN :marks) AS named"
-
     def sortable(self, text: str) -> str:
         return f'({text}) COLLATE "C"'
-
-    def is_plain_id(self) -> str:
-        between = "'-' || m.session_id || '-'"
-        return (
-            f"strpos(m.id, {between}) = length(s.user_id) + 1 "
-            "AND left(m.id, length(s.user_id)) = s.user_id "
-            f"AND strpos(substr(m.id, length(s.user_id) + 2), {between}) = 0"
-        )
-
-    def message_id(self) -> str:
-        return "substr(m.id, length(s.user_id) + length(m.session_id) + 3)"
-
-    def parsed_user(self) -> str:
-        end = f"'-' || m.session_id || '-' || ({self.field('id')})"
-        return (
-            f"CASE WHEN right(m.id, length({end})) = {end} "
-            f"THEN left(m.id, length(m.id) - length({end})) END"
-        )
-
-    def no_object(self) -> str:
-        return "json_typeof(msg) <> 'object'"
-
-    def as_bytes(self, text: str) -> str:
-        return f"convert_to(CAST({text} AS TEXT), 'UTF8')"
-
-    def given(self, column: str, place: str) -> str:
-        types = {"msg": "json", "index": "bigint"}
-        return f"CAST(CAST({place} AS TEXT) AS {types.get(column, 'TEXT')})"
-
-    def message_size(self) -> str:
-        return self.json_size("m.msg")
 
     def json_size(self, column: str) -> str:
         return f"octet_length(CAST({column} AS TEXT))"
@@ -264,20 +172,11 @@ class PostgresqlDialect(Dialect):
     def temporary(self, table: str) -> str:
         return f"pg_temp.{table}"
 
-    def create_session_index(self, name: str) -> Sequence[str]:
-        # Outside of a transaction and without a lock: agents need not wait.  An attempt that was
-        # interrupted leaves an index that is of no use.
-        create = f"CREATE INDEX CONCURRENTLY {name} ON message (session_id)"
-        return [self.drop_session_index(name), create]
-
-    def drop_session_index(self, name: str) -> str:
-        return f"DROP INDEX CONCURRENTLY IF EXISTS {name}"
-
 
 class PostgresqlDatabase(Database):
     """A PostgreSQL database, addressed as libpq would (service, passfile and environment too)."""
 
-    dialect_class = PostgresqlDialect
+    syntax_class = PostgresqlSyntax
     lock_class = PostgresqlLock
     driver_errors = (
         *(asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError),
@@ -401,7 +300,7 @@ class PostgresqlDatabase(Database):
 
     async def execute_alone(self, connection: AsyncConnection, sql: str) -> None:
         # In one step, not in two between which a pooler may choose another session.
-        await (await _driver(connection)).execute(sql)
+        await (await driver_of(connection)).execute(sql)
 
     @asynccontextmanager
     async def connect(self) -> AsyncGenerator[AsyncConnection]:
@@ -422,7 +321,7 @@ class PostgresqlDatabase(Database):
     ) -> AsyncGenerator[Sequence[Any]]:
         statement, bound = self.compile(sql, values)
         async with self._turn:
-            cursor = await (await _driver(connection)).cursor(statement, *bound)
+            cursor = await (await driver_of(connection)).cursor(statement, *bound)
 
         async def fetch() -> Sequence[Any]:
             async with self._turn:
@@ -433,24 +332,12 @@ class PostgresqlDatabase(Database):
             async for rows in partitions:
                 yield rows
 
-    async def fetch_message(self, connection: AsyncConnection, row_id: str) -> bytes:
-        # In pieces: the driver would collect a large value twice.
-        sql = (
-            "WITH whole AS MATERIALIZED (SELECT convert_to(CAST(msg AS TEXT), 'UTF8') AS text "
-            "FROM message WHERE id = $1) "
-            f"SELECT substring(text FROM at FOR {CHUNK_BYTES}) FROM whole, "
-            f"generate_series(1, octet_length(text), {CHUNK_BYTES}) AS at ORDER BY at"
-        )
-        async with self._turn:
-            cursor = (await _driver(connection)).cursor(sql, row_id, prefetch=1)
-            return b"".join([piece async for (piece,) in cursor])
-
     async def fetch_all(
         self, connection: AsyncConnection, sql: str, values: Mapping[str, Any]
     ) -> Sequence[Any]:
         statement, bound = self.compile(sql, values)
         async with self._turn:
-            driver = await _driver(connection)
+            driver = await driver_of(connection)
             found: Sequence[Any] = await driver.fetch(statement, *bound)
             # The server ends a statement when the next one comes.  One that did not reached the end
             # of its table holds buffers until then, and a cursor opened now would read less ahead.
@@ -462,31 +349,19 @@ class PostgresqlDatabase(Database):
     ) -> Sequence[Any]:
         # Without ``_turn``: other connections must go on while this one waits.
         statement, bound = self.compile(sql, values)
-        found: Sequence[Any] = await (await _driver(connection)).fetch(statement, *bound)
-        return found
-
-    async def for_rows(
-        self, connection: AsyncConnection, sql: str, row_ids: Sequence[str]
-    ) -> Sequence[Any]:
-        statement, bound = self.compile(sql, {"rows": tuple(row_ids)})
-        found: Sequence[Any] = await (await _driver(connection)).fetch(statement, *bound)
+        found: Sequence[Any] = await (await driver_of(connection)).fetch(statement, *bound)
         return found
 
     async def insert(
         self, connection: AsyncConnection, table: str, columns: Sequence[str], rows: list[Any]
     ) -> None:
-        driver = await _driver(connection)
-        if "msg" in columns and any(len(row[1]) > HUGE_BYTES for row in rows):
-            await driver.copy_to_table(
-                table, columns=columns, source=_copy_format(rows), format="binary"
-            )
-        else:
-            await driver.copy_records_to_table(table, columns=columns, records=rows)
+        driver = await driver_of(connection)
+        await driver.copy_records_to_table(table, columns=columns, records=rows)
 
     async def insert_rows(
         self, connection: AsyncConnection, table: str, columns: Sequence[str], rows: list[Any]
     ) -> None:
-        driver = await _driver(connection)
+        driver = await driver_of(connection)
         try:
             await driver.copy_records_to_table(table, columns=columns, records=rows)
         except (TypeError, ValueError) as error:  # of a type that the column does not take
@@ -522,50 +397,7 @@ class PostgresqlDatabase(Database):
         values: Sequence[Mapping[str, Any]],
     ) -> None:
         statement, bound = self.compile_json_many(sql, texts, values)
-        await (await _driver(connection)).executemany(statement, bound)
-
-    async def insert_missing(
-        self, connection: AsyncConnection, table: str, columns: Sequence[str], rows: list[Any]
-    ) -> int:
-        driver = await _driver(connection)
-        names = ", ".join(columns)
-        values = ", ".join(f"${number}::varchar[]" for number in range(1, len(columns) + 1))
-        status = await driver.execute(
-            f"INSERT INTO {table} ({names}) SELECT * FROM unnest({values}) ON CONFLICT DO NOTHING",
-            *(list(column) for column in zip(*rows, strict=True)),
-        )
-        return int(status.rpartition(" ")[2])
-
-
-class PostgresqlTableStore(TableStore):
-    """A table of somebody else in PostgreSQL."""
-
-    kind = "postgresql-table"
-    database_class = PostgresqlDatabase
-
-
-class PostgresqlAgnoStore(AgnoStore):
-    """The sessions of Agno in PostgreSQL."""
-
-    kind = "postgresql-agno"
-    nulls_first = False
-    database_class = PostgresqlDatabase
-
-
-class PostgresqlAgentscope2Store(Agentscope2Store):
-    """AgentScope 2.x sessions in PostgreSQL."""
-
-    kind = "postgresql-agentscope2"
-    features = replace(Agentscope2Store.features, parallel=True)
-    database_class = PostgresqlDatabase
-
-
-class PostgresqlStore(SqlStore):
-    """A PostgreSQL database."""
-
-    kind = "postgresql"
-    features = replace(SqlStore.features, parallel=True)
-    database_class = PostgresqlDatabase
+        await (await driver_of(connection)).executemany(statement, bound)
 
 
 async def _connected(dsn: str, *, pooled: bool) -> asyncpg.Connection:
@@ -577,21 +409,9 @@ async def _connected(dsn: str, *, pooled: bool) -> asyncpg.Connection:
     )
 
 
-async def _driver(connection: AsyncConnection) -> Any:
+async def driver_of(connection: AsyncConnection) -> Any:
     """Return asyncpg's own connection, within SQLAlchemy's transaction."""
     return (await connection.get_raw_connection()).driver_connection
-
-
-async def _copy_format(rows: list[Any]) -> AsyncGenerator[bytes]:
-    """Yield rows of ``message`` in the binary format of COPY, in pieces of a bounded size."""
-    yield b"PGCOPY\n\xff\r\n\0" + struct.pack("!ii", 0, 0)
-    for row_id, message, session, index in rows:
-        name, owner = row_id.encode(), session.encode()
-        yield struct.pack("!hi", 4, len(name)) + name + struct.pack("!i", len(message))
-        for start in range(0, len(message), CHUNK_BYTES):
-            yield message[start : start + CHUNK_BYTES]
-        yield struct.pack("!i", len(owner)) + owner + struct.pack("!iq", 8, index)
-    yield struct.pack("!h", -1)
 
 
 def _pass_json_through(connection: Any, _record: Any) -> None:

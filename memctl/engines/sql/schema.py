@@ -1,133 +1,10 @@
-"""The tables of AgentScope 1.x's SQL memory, as its own classes declare them.
-
-Source: ``memory/_working_memory/_sqlalchemy_memory.py`` of agentscope 1.0.12 to 1.0.21.
-"""
+"""Tables: which columns they have, and how missing ones are made."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any, NamedTuple
 
-from sqlalchemy import (
-    CHAR,
-    JSON,
-    BigInteger,
-    Column,
-    Connection,
-    ForeignKey,
-    Integer,
-    MetaData,
-    String,
-    Table,
-    inspect,
-)
-
-from memctl.errors import BadData
-
-METADATA = MetaData()
-
-_OWN = "give AgentScope's memory a database (or a schema) of its own"
-
-Table("users", METADATA, Column("id", String(255), primary_key=True))
-Table(
-    "session",
-    METADATA,
-    Column("id", String(255), primary_key=True),
-    Column("user_id", String(255), ForeignKey("users.id"), nullable=False),
-)
-Table(
-    "message",
-    METADATA,
-    Column("id", String(255), primary_key=True),
-    Column("msg", JSON, nullable=False),
-    Column("session_id", String(255), ForeignKey("session.id"), nullable=False),
-    Column("index", BigInteger, nullable=False, index=True),
-)
-Table(
-    "message_mark",
-    METADATA,
-    Column("msg_id", String(255), ForeignKey("message.id", ondelete="CASCADE"), primary_key=True),
-    Column("mark", String(255), primary_key=True),
-)
-
-
-class Schema(NamedTuple):
-    """The differences of a database from AgentScope's tables."""
-
-    missing: list[str]
-    """The tables that it lacks."""
-    nullable: dict[str, list[str]]
-    """The columns of each table that may be NULL."""
-    keyless: list[str]
-    """The tables without their primary key."""
-    others: list[str]
-    """The tables of somebody else."""
-
-
-def examine_schema(connection: Connection, *, typed: bool, keys: bool) -> Schema:
-    """Return how the tables differ from AgentScope's, in their primary keys too with ``keys``.
-
-    ``typed`` tells that a column holds values of its type alone.
-
-    Raises:
-        BadData: what has one of these names is somebody else's (a column is missing, or its type
-            holds none of its values).
-    """
-    inspector = inspect(connection)
-    there = set(inspector.get_table_names())
-    # In a damaged schema of SQLite a name may be a blob.
-    found = Schema([], {}, [], sorted(there - METADATA.tables.keys(), key=str))
-    for name, table in METADATA.tables.items():
-        if name not in there:
-            if name in inspector.get_view_names():
-                raise BadData(f"{name!r} is a view, not AgentScope's table", _OWN)
-            found.missing.append(name)
-            continue
-        columns = {column["name"]: column for column in inspector.get_columns(name)}
-        alien = f"the table {name!r} is not AgentScope's: "
-        if "id" in columns and not isinstance(columns["id"]["type"], String):
-            raise BadData(f"{alien}its column 'id' is not a string", _OWN)
-        for column in table.columns:
-            if column.name not in columns:
-                raise BadData(f"{alien}it has no column {column.name!r}", _OWN)
-            if typed and not _holds(columns[column.name]["type"], column.type):
-                raise BadData(
-                    f"the column {column.name!r} of the table {name!r} is of the type "
-                    f"{columns[column.name]['type']}, not {column.type}",
-                    "change it to that type (ALTER TABLE), as AgentScope makes it",
-                )
-        found.nullable[name] = [one.name for one in table.columns if columns[one.name]["nullable"]]
-        if keys:
-            key = inspector.get_pk_constraint(name)["constrained_columns"]
-            if set(key) != set(table.primary_key.columns.keys()):
-                found.keyless.append(name)
-    return found
-
-
-def has_own_table(connection: Connection) -> bool:
-    """Return whether a table has a name of AgentScope's, but for ``users``, which many have."""
-    return bool((METADATA.tables.keys() - {"users"}) & set(inspect(connection).get_table_names()))
-
-
-def other_columns(table: str, known: Collection[str], connection: Connection) -> list[str]:
-    """Return the columns of a table besides the known ones, but for those that are computed."""
-    columns = inspect(connection).get_columns(table)
-    return [one["name"] for one in columns if one["name"] not in known and not one.get("computed")]
-
-
-def _holds(type_: Any, declared: Any) -> bool:
-    """Return whether a column of a type holds values of the type that AgentScope declares."""
-    match declared:
-        case JSON():  # MariaDB's is a text
-            return type(type_).__name__ in ("JSON", "LONGTEXT", "MEDIUMTEXT")
-        case String():  # a CHAR pads its values with spaces
-            return isinstance(type_, String) and not isinstance(type_, CHAR)
-    return isinstance(type_, Integer)
-
-
-def create_tables(connection: Connection) -> None:
-    """Create what is missing, exactly as AgentScope does."""
-    create_missing(connection, METADATA)
+from sqlalchemy import Connection, MetaData, inspect
 
 
 def create_missing(connection: Connection, metadata: MetaData) -> None:
@@ -135,3 +12,9 @@ def create_missing(connection: Connection, metadata: MetaData) -> None:
     there = set(inspect(connection).get_table_names())
     missing = [table for name, table in metadata.tables.items() if name not in there]
     metadata.create_all(connection, tables=missing, checkfirst=False)
+
+
+def other_columns(table: str, known: Collection[str], connection: Connection) -> list[str]:
+    """Return the columns of a table besides the known ones, but for those that are computed."""
+    columns = inspect(connection).get_columns(table)
+    return [one["name"] for one in columns if one["name"] not in known and not one.get("computed")]

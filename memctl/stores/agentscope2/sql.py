@@ -16,7 +16,7 @@ from contextlib import AsyncExitStack, aclosing, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from itertools import groupby, pairwise
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -29,8 +29,10 @@ from memctl.engines.sql.database import (
     RejectedValue,
     damage,
     is_text,
+    make_database,
     shown_name,
 )
+from memctl.engines.sql.syntax import MAX_PUSHED_VALUES, SMALL_BYTES, session_condition
 from memctl.errors import Failure, Uninitialised
 from memctl.location import Location
 from memctl.model import (
@@ -60,7 +62,6 @@ from memctl.storekit.edits import (
     batch_edits,
     is_same_text,
 )
-from memctl.stores.agentscope1.sql.dialect import MAX_PUSHED_VALUES, SMALL_BYTES
 from memctl.stores.agentscope1.sql.edit import retry_while_locked
 from memctl.stores.agentscope1.sql.write import name_failure
 from memctl.stores.agentscope2.session import (
@@ -139,7 +140,7 @@ class Agentscope2Database:
 
     def __init__(self, database: Database) -> None:
         self.database = database
-        self.dialect = database.dialect
+        self.syntax = database.syntax
         self.others: tuple[str, ...] = ()
         """The tables of a user's records, besides agents, that an erase clears and that exist."""
 
@@ -148,7 +149,7 @@ class Agentscope2Database:
         return await self.database.execute(connection, sql, values)
 
     def _text(self, column: str = "m.payload") -> str:
-        return self.dialect.json_text(column)
+        return self.syntax.json_text(column)
 
     async def listed(self, connection: AsyncConnection, where: Selection) -> AsyncGenerator[Listed]:
         """Yield the sessions that may be selected, in order of their ids."""
@@ -160,7 +161,7 @@ class Agentscope2Database:
             if 0 < len(names) <= MAX_PUSHED_VALUES:
                 conditions.append(f"{column} IN :names{len(values)}")
                 values[f"names{len(values)}"] = sorted(names)
-        size = self.dialect.json_size("s.payload")
+        size = self.syntax.json_size("s.payload")
         count = "(SELECT COUNT(*) FROM messages m WHERE m.session_id = s.id)"
         more = ""
         while True:
@@ -313,7 +314,7 @@ class Agentscope2Database:
         return found
 
     def _small(self) -> str:
-        size = self.dialect.json_size("m.payload")
+        size = self.syntax.json_size("m.payload")
         return f"CASE WHEN {size} <= {SMALL_BYTES} THEN {self._text()} END"
 
     # Writing
@@ -324,12 +325,12 @@ class Agentscope2Database:
         """Delete some messages of a log, or all; return how many."""
         sql = "DELETE FROM messages WHERE session_id = :session"
         if ids is None:
-            statement = self.dialect.bind(sql, {"session": session})
+            statement = self.syntax.bind(sql, {"session": session})
             return (await connection.execute(*statement)).rowcount
         deleted = 0
         for some in _pieces(list(ids)):
             values = {"session": session, "ids": some}
-            statement = self.dialect.bind(f"{sql} AND msg_id IN :ids", values)
+            statement = self.syntax.bind(f"{sql} AND msg_id IN :ids", values)
             deleted += (await connection.execute(*statement)).rowcount
         return deleted
 
@@ -351,20 +352,20 @@ class Agentscope2Database:
             if agent in owners:
                 continue
             record = agent_record(user, agent, now)
-            moment = self.dialect.stored_time(now.astimezone(UTC).replace(tzinfo=None))
+            moment = self.syntax.stored_time(now.astimezone(UTC).replace(tzinfo=None))
             sql = (
                 f"INSERT INTO agents ({names}) "
-                f"VALUES (:id, :user, :source, :now, :now_, {self.dialect.json_place})"
+                f"VALUES (:id, :user, :source, :now, :now_, {self.syntax.json_place})"
             )
             await self.fetch(
                 connection,
-                self.dialect.insert_free(sql, "id"),
+                self.syntax.insert_free(sql, "id"),
                 id=agent,
                 user=user,
                 source=record["source"],
                 now=moment,
                 now_=moment,
-                json=self.dialect.stored_json(jsonio.dumps({"data": record["data"]})),
+                json=self.syntax.stored_json(jsonio.dumps({"data": record["data"]})),
             )
             owners[agent] = user
             made.add(agent)
@@ -375,7 +376,7 @@ class Agentscope2Database:
     ) -> None:
         """Give sessions the columns of their rows."""
         sets = ", ".join(f"{name} = :{name}" for name in COLUMNS)
-        sql = f"UPDATE sessions SET {sets}, payload = {self.dialect.json_place} WHERE id = :id"
+        sql = f"UPDATE sessions SET {sets}, payload = {self.syntax.json_place} WHERE id = :id"
         values = [dict(zip(SESSION_COLUMNS, row, strict=True)) for row in rows]
         texts = [one.pop("payload") for one in values]
         for one in values:
@@ -386,7 +387,7 @@ class Agentscope2Database:
         self, connection: AsyncConnection, session: str, payload: bytes
     ) -> None:
         """Give a session another payload."""
-        sql = f"UPDATE sessions SET payload = {self.dialect.json_place} WHERE id = :id"
+        sql = f"UPDATE sessions SET payload = {self.syntax.json_place} WHERE id = :id"
         await self.database.execute_json(connection, sql, payload, {"id": session})
 
     async def move_message(
@@ -394,12 +395,12 @@ class Agentscope2Database:
     ) -> None:
         """Give a row of a log another time."""
         sql = "UPDATE messages SET created_at = :time WHERE session_id = :session AND msg_id = :id"
-        moment = self.dialect.stored_time(time)
+        moment = self.syntax.stored_time(time)
         await self.fetch(connection, sql, time=moment, session=session, id=id)
 
     async def shift_log(self, connection: AsyncConnection, session: str, by: timedelta) -> None:
         """Give the rows of a log earlier times, by whole seconds."""
-        shifted = self.dialect.earlier("created_at", int(by.total_seconds()) + 1)
+        shifted = self.syntax.earlier("created_at", int(by.total_seconds()) + 1)
         sql = f"UPDATE messages SET created_at = {shifted} WHERE session_id = :session"
         await self.fetch(connection, sql, session=session)
 
@@ -420,7 +421,7 @@ class Agentscope2Database:
     async def erase_session(self, connection: AsyncConnection, key: MemoryKey) -> int:
         """Delete a session with its log and the teams that it leads; return how many messages."""
         values = {"session": key.session, "user": key.user}
-        same = self.dialect.exact
+        same = self.syntax.exact
         of_session = f"{same('session_id')} = {same(':session')}"
         of_user = f"{same('user_id')} = {same(':user')}"
         sessions = f"DELETE FROM sessions WHERE {same('id')} = {same(':session')} AND {of_user}"
@@ -433,7 +434,7 @@ class Agentscope2Database:
 
     async def erase_user(self, connection: AsyncConnection, user: str) -> None:
         """Delete the agents and teams of a user who has no session left."""
-        same = self.dialect.exact
+        same = self.syntax.exact
         of_user = f"{same('user_id')} = {same(':user')}"
         other = f"NOT EXISTS (SELECT 1 FROM sessions s WHERE {same('s.user_id')} = {same(':user')})"
         for table in ("agents", *self.others):
@@ -442,7 +443,7 @@ class Agentscope2Database:
 
     async def _run(self, connection: AsyncConnection, sql: str, values: Mapping[str, Any]) -> int:
         """Run a statement; return how many rows it has changed."""
-        return (await connection.execute(*self.dialect.bind(sql, values))).rowcount
+        return (await connection.execute(*self.syntax.bind(sql, values))).rowcount
 
     def session_row(self, key: MemoryKey, session: Session, payload: bytes) -> tuple[Any, ...]:
         """Return a row of ``sessions``.
@@ -458,7 +459,7 @@ class Agentscope2Database:
                 raise RejectedValue(f"the {name} in its extra is not a string", "refused")
         now = datetime.now(UTC)
         times = {
-            name: self.dialect.stored_time(_utc(record.get(name)) or now.replace(tzinfo=None))
+            name: self.syntax.stored_time(_utc(record.get(name)) or now.replace(tzinfo=None))
             for name in _TIMES
         }
         return (key.session, key.user, *((record | times).get(name) for name in COLUMNS), payload)
@@ -523,7 +524,7 @@ class Agentscope2Reader:
         """
         database = self._tables.database
         async with (
-            database.snapshot(find_huge=False) as connection,
+            database.snapshot() as connection,
             aclosing(self._chunks(connection)) as chunks,
         ):
             async for chunk in chunks:
@@ -531,7 +532,7 @@ class Agentscope2Reader:
                     async for page in pages:
                         yield page
                         del page
-                if database.dialect.reads_briefly:
+                if database.syntax.reads_briefly:
                     await connection.rollback()
                     await database.begin_read(connection)
 
@@ -838,7 +839,7 @@ class Agentscope2Writer:
         results: list[WriteResult] = []
         tables = self._tables
         names = {one.memory.key.session for one in batch}
-        there = await tables.sessions(connection, names, tables.dialect.row_lock)
+        there = await tables.sessions(connection, names, tables.syntax.row_lock)
         held = await tables.counts(connection, names)
         alone: dict[str, Set[str]] = {}
         if self._mode is WriteMode.ADD:
@@ -875,7 +876,7 @@ class Agentscope2Writer:
                     raise RejectedValue("a message id occurs twice", "repeated-id")
                 written += len(page)
                 added = draft.add(key.session, page)
-                rows += [(*row[:2], tables.dialect.stored_time(row[2]), row[3]) for row in added]
+                rows += [(*row[:2], tables.syntax.stored_time(row[2]), row[3]) for row in added]
                 del page, added
                 if isinstance(one, Large):
                     await self._database.insert(connection, "messages", MESSAGE_COLUMNS, rows)
@@ -929,7 +930,7 @@ class Agentscope2Writer:
         Raises:
             NotASession: its extra, or what is stored, is not that of a session.
         """
-        step = self._tables.dialect.time_step
+        step = self._tables.syntax.time_step
         clock = Clock(step)
         entries: list[Entry] | None = None
         if stored is not None and (self._mode is WriteMode.ADD or not memory.extra):
@@ -1021,7 +1022,7 @@ class Agentscope2Editor:
     async def _try_all(self, connection: AsyncConnection, edits: list[Edit]) -> list[WriteResult]:
         async with self._database.transaction(connection):
             names = {edit.memory.key.session for edit in edits}
-            lock = self._tables.dialect.row_lock
+            lock = self._tables.syntax.row_lock
             there = await self._tables.sessions(connection, names, lock)
             return [
                 await self._edit(connection, edit, there.get(edit.memory.key.session))
@@ -1122,7 +1123,7 @@ class SessionEdit:
         edit, session = self._edit, self._session
         if edit.summary is not None and edit.summary != session.summary_text:
             raise EditRefused(Failure("changed", "the summary differs"))
-        lock = self._tables.dialect.row_lock
+        lock = self._tables.syntax.row_lock
         log = await self._tables.entries(self._connection, self._key.session, lock)
         self._unlogged = Unlogged(session.context, {id for id, _ in log})
         alone = self._unlogged.messages
@@ -1230,7 +1231,7 @@ class SessionEdit:
         if not any(entry for _, _, entry in placed):
             return
         tables, session = self._tables, self._key.session
-        clock = Clock(tables.dialect.time_step)
+        clock = Clock(tables.syntax.time_step)
         rows: list[tuple[Any, ...]] = []
         moved: list[tuple[str, datetime]] = []
         fresh = False
@@ -1251,7 +1252,7 @@ class SessionEdit:
                 self._lost.setdefault("times", {})[id] = _moment_text(there)
         for id, moment in moved:
             await tables.move_message(self._connection, session, id, moment)
-        stored = tables.dialect.stored_time
+        stored = tables.syntax.stored_time
         await tables.database.insert(
             self._connection,
             "messages",
@@ -1310,13 +1311,13 @@ class SessionEdit:
 class Agentscope2Maintenance(Maintenance):
     """The findings of contexts, and of logs without a session."""
 
-    store: Agentscope2Store
+    store: SqlAgentscope2Store
 
     async def check(self, where: Selection) -> AsyncGenerator[Finding]:
         async for finding in super().check(where):
             yield finding
         tables = self.store.tables
-        async with self.store.database.snapshot(find_huge=False) as connection:
+        async with self.store.database.snapshot() as connection:
             async with aclosing(tables.listed(connection, where)) as listed:
                 async for one in listed:
                     if one.is_named and where.has_key(one.key):
@@ -1342,16 +1343,17 @@ class Agentscope2Maintenance(Maintenance):
         return list(context_findings(key, session.context, {id for id, _ in entries}))
 
 
-class Agentscope2Store(Store):
+class SqlAgentscope2Store(Store):
     """The sessions in AgentScope 2.x's tables; a subclass names its database."""
 
     features = Features(marks=MARKS, summaries=True, empty=True, session_owners=True)
     dialect = AGENTSCOPE2
-    database_class: ClassVar[type[Database]]
 
     def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
         super().__init__(location, mode)
-        self.database = self.database_class(location, self.label)
+        self.kind = location.kind
+        self.database = make_database(location, self.label)
+        self.features = replace(self.features, parallel=self.database.parallel)
         self.details = self.database.details
         self.tables = Agentscope2Database(self.database)
         self.agent = agent_of(location)
@@ -1381,11 +1383,11 @@ class Agentscope2Store(Store):
         return await self.database.identity()
 
     async def unrestorable(self, where: Selection) -> str:
-        condition = self.database.dialect.session_condition(where)
+        condition = session_condition(where)
         return await self.database.find_other_values("messages", MESSAGE_COLUMNS, condition)
 
     async def is_empty(self) -> bool:
-        async with self.database.snapshot(find_huge=False) as connection:
+        async with self.database.snapshot() as connection:
             for table in "sessions", "messages":
                 found = await connection.exec_driver_sql(f"SELECT 1 FROM {table} LIMIT 1")
                 if found.first() is not None:
@@ -1414,7 +1416,7 @@ class Agentscope2Store(Store):
         return Agentscope2Maintenance(self)
 
     async def names(self, where: Selection) -> AsyncGenerator[MemoryKey]:
-        async with self.database.snapshot(find_huge=False) as connection:
+        async with self.database.snapshot() as connection:
             sessions = await self.tables.fetch(connection, "SELECT user_id, id FROM sessions")
             keys = [MemoryKey(shown_name(user), shown_name(session)) for user, session in sessions]
             agents = await self.tables.fetch(connection, "SELECT DISTINCT user_id FROM agents")

@@ -28,6 +28,7 @@ from sqlalchemy.dialects.mysql import DATETIME
 
 from memctl.engines.sql import schema
 from memctl.errors import BadData
+from memctl.stores.agentscope1.sql import schema as agentscope1
 
 METADATA = MetaData()
 REVISION = "0004_sops"
@@ -190,7 +191,7 @@ def find_layouts(connection: Connection) -> set[str]:
         return columns >= {column.name for column in table.columns}
 
     layouts = {
-        "memory": [schema.METADATA.tables[name] for name in ("message", "session")],
+        "memory": [agentscope1.METADATA.tables[name] for name in ("message", "session")],
         "agentscope2": [METADATA.tables[name] for name in ("messages", "sessions")],
     }
     return {layout for layout, tables in layouts.items() if all(map(has, tables))}

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import blake2b
 from math import inf
-from typing import Any, ClassVar
+from typing import Any
 
 from sqlalchemy import (
     JSON,
@@ -40,7 +40,7 @@ from memctl import jsonio
 from memctl.dialects.agentscope import CONTENT
 from memctl.dialects.agno import AGNO
 from memctl.engines.sql.columns import Column, shown
-from memctl.engines.sql.database import Contended, Database, RejectedValue, is_text
+from memctl.engines.sql.database import Contended, RejectedValue, is_text, make_database
 from memctl.engines.sql.schema import create_missing
 from memctl.errors import BadData, Uninitialised
 from memctl.location import Location, visible
@@ -109,13 +109,11 @@ class AgnoStore(SimpleStore):
         marks=frozenset(), summaries=True, empty=True, duplicate_ids=True, session_owners=True
     )
     dialect = AGNO
-    database_class: ClassVar[type[Database]]
-    nulls_first: ClassVar[bool] = True
-    """True where NULL comes before all numbers in an ORDER BY."""
 
     def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
         super().__init__(location, mode)
-        self.database = self.database_class(location, self.label)
+        self.kind = location.kind
+        self.database = make_database(location, self.label)
         self.details = self.database.details
         self._sessions = location.options.get("table", SESSIONS)
         custom = "table" in location.options
@@ -159,7 +157,7 @@ class AgnoStore(SimpleStore):
 
     async def _prepare(self) -> None:
         names = (self._sessions, self._runs)
-        look = partial(_examine, names, self.database.dialect.typed)
+        look = partial(_examine, names, self.database.syntax.typed)
         self._columns = await self.database.run(look)
         missing = [name for name in names if not self._columns[name]]
         if self._sessions in missing and not self.mode.creates:
@@ -187,7 +185,7 @@ class AgnoStore(SimpleStore):
     # Reading
 
     async def keys(self) -> AsyncGenerator[MemoryKey]:
-        async with self.database.snapshot(find_huge=False) as connection:
+        async with self.database.snapshot() as connection:
             found = await self._keys(connection)
         for key in found:
             yield key
@@ -242,15 +240,13 @@ class AgnoStore(SimpleStore):
         self, connection: AsyncConnection, table: str, session: str, order: str, lock: str
     ) -> list[dict[str, Any]]:
         """Return the rows of a session, by column, with JSON decoded."""
-        quoted, dialect = self._quoted, self.database.dialect
+        quoted, syntax = self._quoted, self.database.syntax
         names = list(self._columns[table])
         columns = [
-            f"CAST({quoted(name)} AS {dialect.text_type})"
-            if name in _JSON_COLUMNS
-            else quoted(name)
+            f"CAST({quoted(name)} AS {syntax.text_type})" if name in _JSON_COLUMNS else quoted(name)
             for name in names
         ]
-        condition = f"{dialect.exact(quoted('session_id'))} = :session"
+        condition = f"{syntax.exact(quoted('session_id'))} = :session"
         sql = f"SELECT {', '.join(columns)} FROM {quoted(table)} WHERE {condition} {order} {lock}"
         rows = await self.database.fetch_all(connection, sql, {"session": session})
         return [
@@ -302,7 +298,7 @@ class AgnoStore(SimpleStore):
             VersionChanged: it is not the one that was expected.
             Rejected: the name is that of another user's session.
         """
-        row_lock = self.database.dialect.row_lock
+        row_lock = self.database.syntax.row_lock
         there = await self._load(connection, key, row_lock)
         if (there.memory.version if there else None) != expect:
             raise VersionChanged
@@ -381,7 +377,7 @@ class AgnoStore(SimpleStore):
     def _rank(self, index: Any) -> Any:
         """Return what puts a run into order by its index, as the database has it."""
         if index is None:
-            return -1 if self.nulls_first else inf
+            return -1 if self.database.syntax.nulls_first else inf
         return index
 
     async def _save_session(
@@ -453,7 +449,7 @@ class AgnoStore(SimpleStore):
 
     async def _is_there(self, connection: AsyncConnection, column: str, wanted: str) -> bool:
         """Return whether there is a run with this name in a column."""
-        quoted, exact = self._quoted, self.database.dialect.exact
+        quoted, exact = self._quoted, self.database.syntax.exact
         sql = f"SELECT 1 FROM {quoted(self._runs)} WHERE {exact(quoted(column))} = :wanted LIMIT 1"
         return bool(await self.database.fetch_all(connection, sql, {"wanted": wanted}))
 
@@ -474,7 +470,7 @@ class AgnoStore(SimpleStore):
     # Statements
 
     def _quoted(self, name: str) -> str:
-        quote = self.database.dialect.quote
+        quote = self.database.syntax.quote
         return quote + name.replace(quote, quote * 2).replace(":", "\\:") + quote
 
     def _stored(self, table: str, values: dict[str, Any]) -> dict[str, Any]:
@@ -510,23 +506,23 @@ class AgnoStore(SimpleStore):
         values: dict[str, Any],
     ) -> None:
         """Put values into the rows that have this name in a column."""
-        quoted, dialect = self._quoted, self.database.dialect
+        quoted, syntax = self._quoted, self.database.syntax
         stored = self._stored(table, values)
         places = {f"v{at}": value for at, value in enumerate(stored.values())}
         changes = ", ".join(
             f"{quoted(column)} = :{place}" for column, place in zip(stored, places, strict=True)
         )
-        sql = f"UPDATE {quoted(table)} SET {changes} WHERE {dialect.exact(quoted(name))} = :wanted"
-        await connection.execute(*dialect.bind(sql, places | {"wanted": wanted}))
+        sql = f"UPDATE {quoted(table)} SET {changes} WHERE {syntax.exact(quoted(name))} = :wanted"
+        await connection.execute(*syntax.bind(sql, places | {"wanted": wanted}))
 
     async def _delete(
         self, connection: AsyncConnection, table: str, name: str, wanted: str
     ) -> None:
         """Delete the rows that have this name in a column."""
-        dialect = self.database.dialect
-        condition = f"{dialect.exact(self._quoted(name))} = :wanted"
+        syntax = self.database.syntax
+        condition = f"{syntax.exact(self._quoted(name))} = :wanted"
         sql = f"DELETE FROM {self._quoted(table)} WHERE {condition}"
-        await connection.execute(*dialect.bind(sql, {"wanted": wanted}))
+        await connection.execute(*syntax.bind(sql, {"wanted": wanted}))
 
 
 def _backed_up(value: Any) -> list[Any]:

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, NamedTuple
 from memctl import jsonio
 from memctl.dialects.agentscope import CONTENT
 from memctl.dialects.langchain import LANGCHAIN
-from memctl.engines.sql.database import Database, damage, is_text
+from memctl.engines.sql.database import damage, is_text, make_database
 from memctl.errors import Uninitialised, UsageError
 from memctl.location import Location, visible
 from memctl.model import (
@@ -69,15 +69,12 @@ class LangGraphStore(Store):
 
     def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
         super().__init__(location, mode)
-        self.database = self.database_of(location)
+        self.kind = location.kind
+        self.database = make_database(location, self.label)
         self.details = self.database.details
         self._namespace = location.options.get("namespace", "")
 
     # Specific to a database
-
-    @abstractmethod
-    def database_of(self, location: Location) -> Database:
-        """Return the database at a location; its driver is loaded."""
 
     latest_sql: ClassVar[str]
     """Selects a checkpoint by ``:thread``, ``:namespace`` and ``:id``: its ``Latest``."""
@@ -114,7 +111,7 @@ class LangGraphStore(Store):
             "THEN checkpoint_ns END), MIN(checkpoint_ns)) FROM (SELECT DISTINCT checkpoint_ns "
             "FROM checkpoints WHERE checkpoint_ns <> '') AS found"
         )  # a subgraph that keeps its state has no id of a run in its namespace
-        async with self.database.snapshot(find_huge=False) as connection:
+        async with self.database.snapshot() as connection:
             [[number, first]] = await self.database.fetch_all(connection, sql, {})
         if number:
             self.warnings.append(
@@ -139,7 +136,7 @@ class LangGraphStore(Store):
             "WHERE checkpoint_ns = :namespace GROUP BY thread_id ORDER BY thread_id"
         )
         bare: list[str] = []
-        async with self.database.snapshot(find_huge=False) as connection:
+        async with self.database.snapshot() as connection:
             values = {"namespace": self._namespace}
             for thread, id in await self.database.fetch_all(connection, sql, values):
                 key = MemoryKey("", str(thread))
@@ -248,16 +245,10 @@ def _refuse_deltas(metadata: Any) -> None:
 class SqliteLangGraphStore(LangGraphStore):
     """The checkpoints of ``SqliteSaver`` and ``AsyncSqliteSaver``."""
 
-    kind = "sqlite-langgraph"
     latest_sql = (
         "SELECT type, checkpoint, metadata FROM checkpoints "
         "WHERE thread_id = :thread AND checkpoint_ns = :namespace AND checkpoint_id = :id"
     )
-
-    def database_of(self, location: Location) -> Database:
-        from memctl.engines.sql.sqlite import SqliteDatabase  # no driver that is not needed
-
-        return SqliteDatabase(location, self.label)
 
     def channel(self, latest: Latest) -> Any:
         checkpoint = value_of(latest.kind, latest.data)
@@ -272,7 +263,6 @@ class SqliteLangGraphStore(LangGraphStore):
 class PostgresqlLangGraphStore(LangGraphStore):
     """The checkpoints of ``PostgresSaver`` and ``AsyncPostgresSaver``."""
 
-    kind = "postgresql-langgraph"
     latest_sql = (
         "SELECT b.type, b.blob, CAST(c.metadata AS TEXT) FROM checkpoints c "
         "LEFT JOIN checkpoint_blobs b ON b.thread_id = c.thread_id "
@@ -280,11 +270,6 @@ class PostgresqlLangGraphStore(LangGraphStore):
         "AND b.version = c.checkpoint -> 'channel_versions' ->> 'messages' "
         "WHERE c.thread_id = :thread AND c.checkpoint_ns = :namespace AND c.checkpoint_id = :id"
     )
-
-    def database_of(self, location: Location) -> Database:
-        from memctl.engines.sql.postgresql import PostgresqlDatabase  # no driver that is not needed
-
-        return PostgresqlDatabase(location, self.label)
 
     def channel(self, latest: Latest) -> Any:
         if latest.kind is None:  # a channel of a plain value has no row

@@ -16,7 +16,7 @@ from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import blake2b
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, inspect, text
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -26,7 +26,7 @@ from memctl.dialects.agentscope import CONTENT, string
 from memctl.dialects.openai_agents import OPENAI_AGENTS
 from memctl.dialects.rows import EXTRA, METADATA, TIME
 from memctl.engines.sql.columns import TimeFormat
-from memctl.engines.sql.database import Contended, Database, RejectedValue, is_text
+from memctl.engines.sql.database import Contended, RejectedValue, is_text, make_database
 from memctl.errors import BadData, Uninitialised
 from memctl.location import Location
 from memctl.model import Finding, Memory, MemoryKey, Page, StoredMessage, WriteMode, WriteResult
@@ -227,18 +227,18 @@ class Restored(Snapshot):
 
 
 class BranchStore(SimpleStore):
-    """The branches of sessions of the OpenAI Agents SDK; a subclass names its database.
+    """The branches of sessions of the OpenAI Agents SDK.
 
     ``?table=`` is the name of the table of messages, ``?owner=`` the user of all.
     """
 
     features = Features(marks=frozenset(), duplicate_ids=True, session_owners=True, parts=True)
     dialect = OPENAI_AGENTS
-    database_class: ClassVar[type[Database]]
 
     def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
         super().__init__(location, mode)
-        self.database = self.database_class(location, self.label)
+        self.kind = location.kind
+        self.database = make_database(location, self.label)
         self._owner = location.options.get("owner", "")
         self._path = location.options.get("path", MAIN)
         """The branch that is the memory of a session."""
@@ -303,7 +303,7 @@ class BranchStore(SimpleStore):
             f"SELECT DISTINCT m.session_id, s.branch_id FROM {messages} m LEFT JOIN {STRUCTURE} s "
             "ON s.message_id = m.id AND s.session_id = m.session_id"
         )
-        async with self.database.snapshot(find_huge=False) as connection:
+        async with self.database.snapshot() as connection:
             rows = await self.database.fetch_all(connection, sql, {})
         structured = {session for session, branch in rows if branch is not None}
         found = {
@@ -516,7 +516,7 @@ class BranchStore(SimpleStore):
                 if place != row.sequence:
                     sql = f"UPDATE {STRUCTURE} SET sequence_number = :place WHERE id = :id"
                     values = {"place": place, "id": row.id}
-                    await connection.execute(*self.database.dialect.bind(sql, values))
+                    await connection.execute(*self.database.syntax.bind(sql, values))
                 continue
             row.sequence = place
             await self._insert(connection, key, row)
@@ -623,7 +623,7 @@ class BranchStore(SimpleStore):
                 if not await self._has(connection, messages, key):
                     sql = f"DELETE FROM {sessions} WHERE session_id = :session"
                     values = {"session": key.session}
-                    await connection.execute(*self.database.dialect.bind(sql, values))
+                    await connection.execute(*self.database.syntax.bind(sql, values))
         except (RejectedValue, Contended) as error:
             raise Rejected(error.failure.code, error.failure.message) from error
 
@@ -632,7 +632,7 @@ class BranchStore(SimpleStore):
     async def names(self, where: Selection) -> AsyncGenerator[MemoryKey]:
         tables = await self._all_tables()
         found: set[MemoryKey] = set()
-        async with self.database.snapshot(find_huge=False) as connection:
+        async with self.database.snapshot() as connection:
             for table in tables:
                 sql = f"SELECT DISTINCT session_id FROM {table}"
                 rows = await self.database.fetch_all(connection, sql, {})
@@ -654,7 +654,7 @@ class BranchStore(SimpleStore):
             async with self.database.transaction(connection):
                 for table in tables:
                     sql = f"DELETE FROM {table} WHERE session_id = :session"
-                    statement = self.database.dialect.bind(sql, {"session": key.session})
+                    statement = self.database.syntax.bind(sql, {"session": key.session})
                     deleted = (await connection.execute(*statement)).rowcount
                     gone += deleted if table == _quoted(self._tables.messages) else 0
             await self.database.finish_erasing(connection)
@@ -672,7 +672,7 @@ class BranchStore(SimpleStore):
             f"SELECT m.session_id, COUNT(*) FROM {messages} m WHERE NOT EXISTS "
             f"(SELECT 1 FROM {STRUCTURE} s WHERE s.message_id = m.id) GROUP BY m.session_id"
         )
-        async with self.database.snapshot(find_huge=False) as connection:
+        async with self.database.snapshot() as connection:
             rows = await self.database.fetch_all(connection, sql, {})
         return {self._key(session): count for session, count in rows}
 

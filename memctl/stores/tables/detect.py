@@ -23,12 +23,12 @@ from sqlalchemy.engine.reflection import Inspector
 
 from memctl import foreign
 from memctl.dialects.rows import COLUMN_ROLES, blocks_of
-from memctl.engines.sql import schema
 from memctl.engines.sql.columns import Column, TimeFormat
 from memctl.engines.sql.database import NAMED_TABLES, shown_name
 from memctl.errors import BadData, Uninitialised
 from memctl.foreign import ForeignFormat
 from memctl.location import visible
+from memctl.stores.agentscope1.sql import schema
 from memctl.stores.agentscope2 import tables as agentscope2_tables
 from memctl.stores.agentscope2.tables import find_layouts
 from memctl.stores.agno import store as agno

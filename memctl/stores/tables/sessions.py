@@ -49,7 +49,7 @@ class Sessions:
 
     async def learn(self) -> None:
         """Look at the columns of the tables."""
-        look = partial(_examine, self._mapping.sessions, self._database.dialect.typed)
+        look = partial(_examine, self._mapping.sessions, self._database.syntax.typed)
         self._columns = await self._database.run(look)
 
     def _names(self, table: SessionTable, key: MemoryKey) -> dict[str, str]:
@@ -59,7 +59,7 @@ class Sessions:
 
     def _where(self, columns: dict[str, str]) -> tuple[str, dict[str, Any]]:
         """Return the condition of a row, and its values."""
-        quoted, exact = self._codec.quoted, self._database.dialect.exact
+        quoted, exact = self._codec.quoted, self._database.syntax.exact
         tests = [f"{exact(quoted(name))} = :n{at}" for at, name in enumerate(columns)]
         return " AND ".join(tests), {f"n{at}": value for at, value in enumerate(columns.values())}
 
@@ -190,7 +190,7 @@ class Sessions:
                 found = await self._database.fetch_all(connection, sql, values)
                 if not all(_is_state(text, made[table.table]) for (text,) in found):
                     continue
-            await connection.execute(*self._database.dialect.bind(f"DELETE {rows}", values))
+            await connection.execute(*self._database.syntax.bind(f"DELETE {rows}", values))
             removed[table.table] = made[table.table]
         return removed
 
@@ -214,7 +214,7 @@ class Sessions:
 
     def _state_text(self, table: SessionTable) -> str:
         """Return SQL for the text of a state."""
-        return f"CAST({self._codec.quoted(table.state)} AS {self._database.dialect.text_type})"
+        return f"CAST({self._codec.quoted(table.state)} AS {self._database.syntax.text_type})"
 
     def _now(self, table: SessionTable, column: str) -> Any:
         """Return the moment as the driver takes it for a column."""
@@ -260,7 +260,7 @@ class Sessions:
                 continue
             condition, values = self._where(self._names(table, key))
             sql = f"DELETE FROM {self._codec.quoted(table.table)} WHERE {condition}"
-            await connection.execute(*self._database.dialect.bind(sql, values))
+            await connection.execute(*self._database.syntax.bind(sql, values))
             left = any(one.user == key.user for one in await self.names(connection))
 
 

@@ -16,7 +16,8 @@ from enum import Enum
 from functools import partial
 from itertools import groupby
 from math import inf, isfinite
-from typing import Any, ClassVar, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Integer, MetaData, String, Text, Uuid, insert, inspect, select
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -26,8 +27,9 @@ from memctl.dialects.agentscope import CONTENT, ID, NAME, ROLE
 from memctl.dialects.rows import CALL_ID, CALL_NAME, CALLS, EXTRA, METADATA, TIME, blocks_of
 from memctl.dialects.view import NOTES
 from memctl.engines.sql.columns import UNKNOWN_TIME, Column, TimeFormat, after, shown
-from memctl.engines.sql.database import Database, RejectedValue, damage, is_text
+from memctl.engines.sql.database import Database, RejectedValue, damage, is_text, make_database
 from memctl.engines.sql.schema import create_missing
+from memctl.engines.sql.syntax import MAX_PUSHED_VALUES
 from memctl.errors import BadData, Failure, Uninitialised, UsageError
 from memctl.location import Location, visible
 from memctl.model import (
@@ -54,7 +56,6 @@ from memctl.storekit.edits import (
     whole_edits,
 )
 from memctl.storekit.simple import not_owned
-from memctl.stores.agentscope1.sql.dialect import MAX_PUSHED_VALUES
 from memctl.stores.agentscope1.sql.write import of_shape
 from memctl.stores.openai.branches import LAYOUT, find_tables
 from memctl.stores.tables.detect import foreign_tables
@@ -148,16 +149,16 @@ class Ordering(Enum):
 
 
 class TableStore(Store):
-    """The memories in a table of somebody else; a subclass names its database."""
+    """The memories in a table of somebody else."""
 
     features = Features(marks=frozenset(), duplicate_ids=True)
-    database_class: ClassVar[type[Database]]
 
     def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
         super().__init__(location, mode)
+        self.kind = location.kind
         self.mapping = mapping_of(location.options)
         self.dialect = self.mapping.dialect
-        self.database = self.database_class(location, self.label)
+        self.database = make_database(location, self.label)
         self.details = self.database.details
         self.features = replace(
             self.features,
@@ -195,7 +196,7 @@ class TableStore(Store):
                 "OpenAI Agents SDK's AdvancedSQLiteSession",
                 f"use ?layout={LAYOUT}",
             )
-        columns = await self.database.run(partial(_examine, mapping, self.database.dialect.typed))
+        columns = await self.database.run(partial(_examine, mapping, self.database.syntax.typed))
         if columns is None:
             if not self.mode.creates or mapping.make is None:
                 raise Uninitialised(
@@ -208,13 +209,13 @@ class TableStore(Store):
             mapping.make(mapping, metadata)
             await self.database.create(partial(_create, mapping, metadata))
             columns = await self.database.run(
-                partial(_examine, mapping, self.database.dialect.typed)
+                partial(_examine, mapping, self.database.syntax.typed)
             )
             assert columns is not None
         self.mapping = mapping = mapping.of(columns.all)
         self.dialect = mapping.dialect
         rising = columns.all.get(mapping.rising)
-        if not self.database.dialect.typed and rising is not None and rising.is_fraction:
+        if not self.database.syntax.typed and rising is not None and rising.is_fraction:
             # SqliteSessionService of ADK, which keeps the order of events with one time
             columns = columns._replace(order=(mapping.rising, _ROWID))
         missing = [name for name in mapping.columns.values() if name not in columns.all]
@@ -265,7 +266,7 @@ class TableStore(Store):
         places = [(mapping.app, mapping.table)]
         places += [(one.names["app"], one.table) for one in mapping.sessions if "app" in one.names]
         names: list[str] = []
-        async with self.database.snapshot(find_huge=False) as connection:
+        async with self.database.snapshot() as connection:
             for column, table in places:
                 sql = f"SELECT DISTINCT {quoted(column)} FROM {quoted(table)}"
                 rows = await self.database.fetch_all(connection, sql, {})
@@ -284,7 +285,7 @@ class TableStore(Store):
         """Look at the values that say how times are held, and whether the order is one."""
         table, mapping = self._codec.table, self.mapping
         quoted = self._codec.quoted
-        async with self.database.snapshot(find_huge=False) as connection:
+        async with self.database.snapshot() as connection:
             time = mapping.columns.get("time")
             if time is not None:
                 sql = f"SELECT {quoted(time)} FROM {table} WHERE {quoted(time)} IS NOT NULL LIMIT 1"
@@ -317,7 +318,7 @@ class TableStore(Store):
         if codec.is_json or self.mapping.encoding:
             return
         content = codec.quoted(self.mapping.columns["content"])
-        small = f"{self.database.dialect.json_size(content)} <= {_SMALL_BYTES}"
+        small = f"{self.database.syntax.json_size(content)} <= {_SMALL_BYTES}"
         sql = f"SELECT {content} FROM {codec.table} WHERE {small} LIMIT {_SAMPLE}"
         rows = await self.database.fetch_all(connection, sql, {})
         texts = [one for (one,) in rows if isinstance(one, str)]
@@ -336,7 +337,8 @@ class TableStore(Store):
     # Reading
 
     def read(self, where: Selection) -> AsyncGenerator[Page]:
-        return where.apply(self._pages(where), self.dialect)
+        pages = self.database.read_pages(where, self._pages, self._pages_of_copy)
+        return where.apply(pages, self.dialect)
 
     async def count(self, where: Selection) -> tuple[int, int] | None:
         if where != Selection():
@@ -344,9 +346,21 @@ class TableStore(Store):
         condition, values = self._codec.condition_of_app()
         counted = f"COUNT(DISTINCT {self._codec.session}), COUNT(*)"
         sql = f"SELECT {counted} FROM {self._codec.table} WHERE {condition}"
-        async with self.database.snapshot(find_huge=False) as connection:
+        async with self.database.snapshot() as connection:
             [[memories, messages]] = await self.database.fetch_all(connection, sql, values)
         return memories, messages
+
+    async def _pages_of_copy(self, path: Path, where: Selection) -> AsyncGenerator[Page]:
+        copy = TableStore(replace(self.location, path=path))
+        copy.skips_damage, copy.damage, copy.left_out = (
+            self.skips_damage,
+            self.damage,
+            self.left_out,
+        )
+        async with copy, aclosing(copy._pages(where)) as pages:
+            async for page in pages:
+                yield page
+                del page
 
     async def _pages(self, where: Selection) -> AsyncGenerator[Page]:
         database, codec = self.database, self._codec
@@ -356,7 +370,7 @@ class TableStore(Store):
         current: MemoryKey | None = None
         out = False
         async with (
-            database.snapshot(find_huge=False) as connection,
+            database.snapshot() as connection,
             database.second_connection(connection) as second,
         ):
             sql = codec.select(condition)
@@ -643,7 +657,7 @@ class TableStore(Store):
             return 0
         condition, values = self._codec.of(key)
         sql = f"DELETE FROM {self._codec.table} WHERE {condition}"
-        return (await connection.execute(*self.database.dialect.bind(sql, values))).rowcount
+        return (await connection.execute(*self.database.syntax.bind(sql, values))).rowcount
 
     async def _insert(self, connection: AsyncConnection, rows: _Rows) -> None:
         for columns, some in rows.take():
@@ -763,15 +777,15 @@ class TableStore(Store):
         return frozenset(wanted - taken)
 
     async def _delete(self, connection: AsyncConnection, keys: list[tuple[Any, ...]]) -> None:
-        codec, dialect = self._codec, self.database.dialect
+        codec, syntax = self._codec, self.database.syntax
         names = codec.columns.key
-        tests = (f"{codec.quoted(name)} = {dialect.place(at)}" for at, name in enumerate(names, 1))
+        tests = (f"{codec.quoted(name)} = {syntax.place(at)}" for at, name in enumerate(names, 1))
         sql = f"DELETE FROM {codec.table} WHERE {' AND '.join(tests)}"
         if keys:
             await connection.exec_driver_sql(sql.replace("\\:", ":"), keys)
 
     async def names(self, where: Selection) -> AsyncGenerator[MemoryKey]:
-        async with self.database.snapshot(find_huge=False) as connection:
+        async with self.database.snapshot() as connection:
             found = dict.fromkeys(await self._counts(connection, None))
             found |= dict.fromkeys(await self._sessions.names(connection))
         for key in found:
@@ -785,7 +799,7 @@ class TableStore(Store):
             async with self.database.transaction(connection):
                 condition, values = codec.of(key)
                 sql = f"DELETE FROM {codec.table} WHERE {condition}"
-                statement = self.database.dialect.bind(sql, values)
+                statement = self.database.syntax.bind(sql, values)
                 gone = (await connection.execute(*statement)).rowcount
                 await self._sessions.remove(connection, key)
             await self.database.finish_erasing(connection)
@@ -839,7 +853,7 @@ class RowCodec:
         self.mapping = mapping
         self.columns = columns
         self.times = TimeFormat(utc=mapping.utc)
-        self._sql = database.dialect
+        self._sql = database.syntax
         self.table = self.quoted(mapping.table)
         self.session = self._name("session")
         named = mapping.columns
@@ -867,7 +881,7 @@ class RowCodec:
             + others
         )
         self._start = 2 if self.user else 1
-        self._loose = not database.dialect.typed
+        self._loose = not database.syntax.typed
         """True where a column of texts may hold something else."""
         self._at = {name: self._start + number for number, name in enumerate(selected)}
         self._selected = selected

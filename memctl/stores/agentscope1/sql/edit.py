@@ -20,8 +20,12 @@ from typing import Any, NamedTuple, TypeVar
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from memctl.engines.sql.database import Contended, Database, RejectedValue
-from memctl.engines.sql.locks import (
+from memctl.engines.sql.database import Contended, RejectedValue
+from memctl.engines.sql.syntax import MAX_PUSHED_VALUES
+from memctl.errors import Failure
+from memctl.model import Change, Edit, MemoryKey, StoredMessage, WriteResult
+from memctl.storekit.edits import LargeEdit, batch_edits
+from memctl.stores.agentscope1.sql.locks import (
     STRANGERS,
     UNOWNED,
     MessageRow,
@@ -34,11 +38,8 @@ from memctl.engines.sql.locks import (
     row_pages,
     session_owners,
 )
-from memctl.errors import Failure
-from memctl.model import Change, Edit, MemoryKey, StoredMessage, WriteResult
-from memctl.storekit.edits import LargeEdit, batch_edits
-from memctl.stores.agentscope1.sql.dialect import MAX_PUSHED_VALUES
 from memctl.stores.agentscope1.sql.positions import InsertRun, PositionAllocator, Shift
+from memctl.stores.agentscope1.sql.tables import MemoryTables
 from memctl.stores.agentscope1.sql.write import Rows, name_failure, of_shape
 
 T = TypeVar("T")
@@ -69,7 +70,7 @@ class EditConflict(Exception):
 class SqlEditor:
     """One ``edit`` of a store."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: MemoryTables) -> None:
         self._database = database
         self._foreign: set[str] = set()
         """The sessions with messages whose row ids have another form, as far as was looked."""
@@ -98,10 +99,10 @@ class SqlEditor:
         """Look for row ids of another form in sessions; in all once these are not the first."""
         if self._looked is None or sessions <= self._looked:
             return
-        dialect = self._database.dialect
+        statements = self._database.statements
         sql = (
-            f"SELECT DISTINCT m.session_id FROM {dialect.source()} "
-            f"WHERE {dialect.is_foreign_id()} = 1"
+            f"SELECT DISTINCT m.session_id FROM {statements.source()} "
+            f"WHERE {statements.is_foreign_id()} = 1"
         )
         few = not self._looked and len(sessions) <= MAX_PUSHED_VALUES
         if few:
@@ -260,13 +261,13 @@ class EditTransaction:
     """
 
     def __init__(
-        self, database: Database, connection: AsyncConnection, foreign: Set[str] = frozenset()
+        self, database: MemoryTables, connection: AsyncConnection, foreign: Set[str] = frozenset()
     ) -> None:
         """``foreign`` are sessions in which row ids of the usual form do not tell all messages."""
         self.connection = connection
         self._foreign = foreign
         self._database = database
-        self._no_wait = database.dialect.no_wait
+        self._no_wait = database.statements.no_wait
         self._scans: dict[MemoryKey, SessionScan] = {}
         self._last: dict[MemoryKey, tuple[str | None, int]] = {}
         """The message that the last insertion follows, and the index of its last message."""
@@ -289,7 +290,7 @@ class EditTransaction:
         Raises:
             Contended: others hold some of it.
         """
-        if not self._database.dialect.row_lock:
+        if not self._database.statements.row_lock:
             return
         await lock_session_content(self._database, self.connection, session, self._lock)
         # Others hold at most what came since, and that they may finish.
@@ -346,10 +347,10 @@ class EditTransaction:
 
     async def _shift_back(self, key: MemoryKey, step: list[Shift]) -> None:
         """Undo a step of shifts, unless another row stands in the room that it made."""
-        dialect = self._database.dialect
+        statements = self._database.statements
         sql = (
             f"SELECT 1 FROM message m WHERE m.session_id IN :sessions "
-            f"AND {dialect.index} >= :low AND {dialect.index} < :high LIMIT 1"
+            f"AND {statements.index} >= :low AND {statements.index} < :high LIMIT 1"
         )
         passed = 0
         for shift in step:
@@ -387,7 +388,7 @@ class EditTransaction:
 
     @property
     def _lock(self) -> str:
-        return f"{self._database.dialect.row_lock} {self._no_wait}".strip()
+        return f"{self._database.statements.row_lock} {self._no_wait}".strip()
 
     # Look
 
@@ -475,7 +476,7 @@ class EditTransaction:
     async def _marks(self, row_ids: list[str]) -> dict[str, frozenset[str]]:
         if not row_ids:
             return {}
-        found = self._database.dialect.keyed_rows("message_mark", "msg_id")
+        found = self._database.statements.keyed_rows("message_mark", "msg_id")
         sql = f"SELECT t.msg_id, t.mark FROM {found} {self._lock}"
         marks: dict[str, frozenset[str]] = {}
         shared: dict[str, frozenset[str]] = {}
@@ -494,7 +495,7 @@ class EditTransaction:
             ("message", "id", deleted),
         ):
             if row_ids:
-                sql = self._database.dialect.delete_keyed(table, column)
+                sql = self._database.statements.delete_keyed(table, column)
                 await self._database.for_rows(self.connection, sql, row_ids)
         for key, one in resolved.items():
             if one.freed and key in self._scans:
@@ -553,7 +554,7 @@ class EditTransaction:
     ) -> bool:
         """Return whether the messages stand in their places at the indexes that they had.
 
-        Of rows with one index the row id decides, as for ``Dialect.select_ordered``.
+        Of rows with one index the row id decides, as for ``Statements.select_ordered``.
         """
         if any(part.run.low is not None or None in part.run.wanted for part in parts):
             return False
@@ -587,15 +588,15 @@ class EditTransaction:
 
     async def _ties(self, key: MemoryKey, indexes: list[int]) -> dict[int, list[bytes]]:
         """Return the row ids of the memory at these indexes."""
-        dialect = self._database.dialect
+        statements = self._database.statements
         found: dict[int, list[bytes]] = {}
         sql = (
-            f"SELECT {dialect.index}, m.id, {dialect.user} FROM {dialect.source()} "
-            f"WHERE m.session_id IN :sessions AND {dialect.index} IN :indexes"
+            f"SELECT {statements.index}, m.id, {statements.user} FROM {statements.source()} "
+            f"WHERE m.session_id IN :sessions AND {statements.index} IN :indexes"
         )
         for start in range(0, len(indexes), 1000):
             values = {"sessions": [key.session], "indexes": indexes[start : start + 1000]}
-            for index, row_id, user in await self.connection.execute(*dialect.bind(sql, values)):
+            for index, row_id, user in await self.connection.execute(*statements.bind(sql, values)):
                 if user == key.user:
                     found.setdefault(index, []).append(row_id.encode())
         return found
@@ -796,7 +797,7 @@ class SessionScan:
 
 
 async def scan_sessions(
-    database: Database,
+    database: MemoryTables,
     connection: AsyncConnection,
     keys: Set[MemoryKey],
     missing: Set[MessageName],
@@ -805,17 +806,17 @@ async def scan_sessions(
 
     Reads every row of the sessions.  The id of a message is what ``SqlReader`` takes it for.
     """
-    dialect = database.dialect
+    statements = database.statements
     scans = {key: SessionScan() for key in keys}
     others: dict[MessageName, list[str]] = defaultdict(list)
     by_session = defaultdict(list)
     for key in keys:
         by_session[key.session].append(key)
     sql = (
-        f"SELECT m.session_id, {dialect.user}, {dialect.index}, "
-        f"CASE WHEN {dialect.is_plain_id()} THEN NULL ELSE m.id END, "
-        f"CASE WHEN {dialect.is_plain_id()} THEN NULL ELSE {dialect.field('id')} END "
-        f"FROM {dialect.source()} WHERE m.session_id IN :sessions"
+        f"SELECT m.session_id, {statements.user}, {statements.index}, "
+        f"CASE WHEN {statements.is_plain_id()} THEN NULL ELSE m.id END, "
+        f"CASE WHEN {statements.is_plain_id()} THEN NULL ELSE {statements.field('id')} END "
+        f"FROM {statements.source()} WHERE m.session_id IN :sessions"
     )
     rows = database.rows(connection, sql, {"sessions": sorted(by_session)})
     async with aclosing(rows) as partitions:
@@ -838,7 +839,7 @@ async def scan_sessions(
 
 
 async def shift_rows(
-    database: Database,
+    database: MemoryTables,
     connection: AsyncConnection,
     shifts: Sequence[tuple[str, Shift]],
     lock: str,
@@ -849,26 +850,26 @@ async def shift_rows(
     """
     if not shifts:
         return
-    dialect = database.dialect
-    name = dialect.index_column
+    statements = database.statements
+    name = statements.index_column
     await connection.exec_driver_sql(
         "CREATE TEMPORARY TABLE IF NOT EXISTS memctl_shifts "
-        f"{dialect.shifts_key} {dialect.temporary_end} "
+        f"{statements.shifts_key} {statements.temporary_end} "
         f"AS SELECT session_id, {name} AS low, {name} AS distance FROM message WHERE 1 = 0"
     )
-    if not dialect.shifts_key:
+    if not statements.shifts_key:
         await connection.exec_driver_sql(
             "CREATE INDEX IF NOT EXISTS memctl_shifts_low ON memctl_shifts (session_id, low)"
         )
     rows = [(session, one.low, one.by) for session, one in shifts]
     await database.insert(connection, "memctl_shifts", ["session_id", "low", "distance"], rows)
-    condition = f"m.session_id IN :sessions AND {dialect.index} >= :low AND {dialect.sound}"
+    condition = f"m.session_id IN :sessions AND {statements.index} >= :low AND {statements.sound}"
     values = {
         "sessions": sorted({session for session, _ in shifts}),
         "low": min(one.low for _, one in shifts),
     }
-    if dialect.locks_scanned_rows:
-        change = f"UPDATE {dialect.keyed_rows('message', 'id')} SET {_shifted('t', name)}"
+    if statements.locks_scanned_rows:
+        change = f"UPDATE {statements.keyed_rows('message', 'id')} SET {_shifted('t', name)}"
         async for row_ids in row_pages(database, connection, condition, values):
             await lock_rows(database, connection, row_ids, lock)
             await database.for_rows(connection, change, row_ids)
@@ -877,7 +878,7 @@ async def shift_rows(
             selected = f"SELECT 1 FROM message m WHERE {condition}"
             await lock_selected(database, connection, selected, values, lock)
         change = f"UPDATE message AS m SET {_shifted('m', name)} WHERE {condition}"
-        await connection.execute(*dialect.bind(change, values))
+        await connection.execute(*statements.bind(change, values))
     await connection.exec_driver_sql("DELETE FROM memctl_shifts")
 
 

@@ -8,20 +8,21 @@ from dataclasses import replace
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from memctl.engines.sql.database import Contended, Database, Extent, RejectedValue
-from memctl.engines.sql.locks import lock_rows, lock_session_content, remove_empty
+from memctl.engines.sql.database import Contended, RejectedValue
 from memctl.model import MemoryKey, WriteResult
 from memctl.selection import Selection
 from memctl.stores.agentscope1.sql.edit import retry_while_locked
+from memctl.stores.agentscope1.sql.locks import lock_rows, lock_session_content, remove_empty
+from memctl.stores.agentscope1.sql.tables import Extent, MemoryTables
 from memctl.stores.agentscope1.sql.write import delete_messages
 
 
 class SqlEraser:
     """One ``erase`` of a store, and the names that it looks for."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: MemoryTables) -> None:
         self._database = database
-        self._dialect = database.dialect
+        self._statements = database.statements
 
     async def names(self, where: Selection) -> AsyncGenerator[MemoryKey]:
         """Yield the names in the tables; see ``Store.names``."""
@@ -71,8 +72,8 @@ class SqlEraser:
 
     async def _delete(self, connection: AsyncConnection, key: MemoryKey) -> int:
         """Delete a memory and, if no other is in its session, that; return how many messages."""
-        database, dialect = self._database, self._dialect
-        lock = f"{dialect.row_lock} {dialect.no_wait}".strip()
+        database, statements = self._database, self._statements
+        lock = f"{statements.row_lock} {statements.no_wait}".strip()
         async with database.transaction(connection):
             if lock:
                 await lock_rows(database, connection, [key.session], lock, "session")
@@ -106,13 +107,13 @@ class SqlEraser:
     @property
     def _own(self) -> str:
         """SQL for the row of a session that is this user's."""
-        exact = self._dialect.exact
+        exact = self._statements.exact
         return f"{exact('id')} = {exact(':session')} AND {exact('user_id')} = {exact(':user')}"
 
     async def _run(self, connection: AsyncConnection, sql: str, key: MemoryKey, **more: str) -> int:
         """Run a statement about a session; return how many rows it has found."""
         values = {"session": key.session, "user": key.user, **more}
-        result = await connection.execute(*self._dialect.bind(sql, values))
+        result = await connection.execute(*self._statements.bind(sql, values))
         return len(result.all()) if result.returns_rows else result.rowcount
 
     async def _remove_users(self, connection: AsyncConnection, users: set[str]) -> None:

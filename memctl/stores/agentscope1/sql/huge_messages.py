@@ -15,14 +15,9 @@ from memctl import jsonio
 from memctl.dialects.agentscope import ID, NAME, ROLE
 from memctl.dialects.agentscope1 import TIMESTAMP
 
-HUGE_BYTES = 8 * 1024 * 1024
-"""Messages above this size are huge."""
-
 MAX_HUGE = 500
 """With more huge messages none is replaced: databases limit the parameters of a statement."""
 
-CHUNK_BYTES = 4 * 1024 * 1024
-"""Huge messages travel in pieces of this size where the driver would copy them whole."""
 
 _FIELDS = (ID, NAME, ROLE, TIMESTAMP)
 

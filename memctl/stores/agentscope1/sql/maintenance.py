@@ -15,13 +15,14 @@ from sqlalchemy import Connection, inspect, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memctl import jsonio
-from memctl.engines.sql.database import Database, shown_name
-from memctl.engines.sql.locks import lock_rows
+from memctl.engines.sql.database import shown_name
 from memctl.errors import BadData, UsageError
 from memctl.model import Finding, MemoryKey
 from memctl.selection import Selection
 from memctl.store import Maintenance, Note, Record, Store
-from memctl.stores.agentscope1.sql.dialect import COLUMNS, Dialect
+from memctl.stores.agentscope1.sql.locks import lock_rows
+from memctl.stores.agentscope1.sql.statements import COLUMNS, Statements
+from memctl.stores.agentscope1.sql.tables import MemoryTables
 from memctl.stores.agentscope1.sql.write import MAX_INDEX
 
 REPAIRS = frozenset(
@@ -43,11 +44,11 @@ class SqlMaintenance(Maintenance):
     statement changes it, and nothing else, whatever its size.
     """
 
-    def __init__(self, store: Store, database: Database) -> None:
+    def __init__(self, store: Store, database: MemoryTables) -> None:
         super().__init__(store)
         self._database = database
-        self._dialect = database.dialect
-        self._table = database.dialect.temporary(_NOTED)
+        self._statements = database.statements
+        self._table = database.statements.temporary(_NOTED)
 
     async def check(self, where: Selection) -> AsyncGenerator[Finding]:
         async with self._database.snapshot() as connection:
@@ -105,12 +106,12 @@ class SqlMaintenance(Maintenance):
         count = 0
         async with self._transaction() as connection:
             checks = _Checks(self._database, connection, where)
-            if self._dialect.row_lock:
+            if self._statements.row_lock:
                 # Until the end no agent can add a mark, which would go unnoted.
                 async with aclosing(checks.damaged("message", where)) as pages:
                     row_ids = [str(place) async for page in pages for _, place, _ in page]
                 if row_ids:
-                    await lock_rows(self._database, connection, row_ids, self._dialect.row_lock)
+                    await lock_rows(self._database, connection, row_ids, self._statements.row_lock)
             for table in COLUMNS:
                 places: list[Any] = []
                 async with aclosing(checks.damaged(table, where)) as pages:
@@ -123,8 +124,8 @@ class SqlMaintenance(Maintenance):
         return count
 
     async def _take_out(self, connection: AsyncConnection, table: str, place: int | str) -> int:
-        """Delete a row, or the marks of a message, by what ``Dialect.damaged_rows`` calls it."""
-        if not self._dialect.typed:
+        """Delete a row, or the marks of a message, by what ``Statements.damaged_rows`` calls it."""
+        if not self._statements.typed:
             return await self._run(connection, f"DELETE FROM {table} WHERE rowid = {int(place)}")
         column = COLUMNS[table][0]
         sql = f"DELETE FROM {table} WHERE {self._same(column)}"
@@ -134,7 +135,7 @@ class SqlMaintenance(Maintenance):
         return (await connection.execute(text(sql), {"place": place})).rowcount
 
     def _same(self, column: str) -> str:
-        exact = f"{self._dialect.exact(column)} = {self._dialect.exact(':place')}"
+        exact = f"{self._statements.exact(column)} = {self._statements.exact(':place')}"
         return f"{column} = :place AND {exact}"
 
     async def _put_back(self, connection: AsyncConnection, record: Record) -> int:
@@ -142,7 +143,7 @@ class SqlMaintenance(Maintenance):
         table = record["table"]
         if table not in COLUMNS:
             raise BadData(f"{table!r} is not a table of AgentScope", "was the journal edited?")
-        insert = self._insert if self._dialect.typed else self._insert_anything
+        insert = self._insert if self._statements.typed else self._insert_anything
         return sum([await insert(connection, table, *row) for row in record["rows"]])
 
     async def _insert(
@@ -155,10 +156,12 @@ class SqlMaintenance(Maintenance):
             f"value_{name}": bytes.fromhex(value).decode() if kind == "text" else str(value)
             for name, (kind, value) in found.items()
         }
-        names = ", ".join(f"{self._dialect.quote}{name}{self._dialect.quote}" for name in found)
-        given = ", ".join(self._dialect.given(name, f":value_{name}") for name in found)
+        names = ", ".join(
+            f"{self._statements.quote}{name}{self._statements.quote}" for name in found
+        )
+        given = ", ".join(self._statements.given(name, f":value_{name}") for name in found)
         sql = f"INSERT INTO {table} ({names}) VALUES ({given})"
-        statement = text(self._dialect.insert_free(sql, COLUMNS[table][0]))
+        statement = text(self._statements.insert_free(sql, COLUMNS[table][0]))
         return (await connection.execute(statement, values)).rowcount
 
     async def _insert_anything(
@@ -194,7 +197,7 @@ class SqlMaintenance(Maintenance):
             rows = (
                 "SELECT k.msg_id AS id, k.mark AS mark FROM message_mark k "
                 "LEFT JOIN message m ON m.id = k.msg_id "
-                f"WHERE m.id IS NULL AND {self._dialect.is_sound_mark}"
+                f"WHERE m.id IS NULL AND {self._statements.is_sound_mark}"
             )
             count = await self._collect(connection, rows, {})
             await self._note(connection, note, "orphan-mark", "id, mark")
@@ -202,13 +205,13 @@ class SqlMaintenance(Maintenance):
                 connection,
                 "DELETE FROM message_mark WHERE NOT EXISTS "
                 "(SELECT 1 FROM message m WHERE m.id = message_mark.msg_id) "
-                f"AND {self._dialect.is_sound_mark.replace('k.', '')}",
+                f"AND {self._statements.is_sound_mark.replace('k.', '')}",
             )
             return count
 
     async def _renumber(self, where: Selection, note: Note) -> int:
         """Keep the order, and move up what must be for each index to be the only one."""
-        dialect, index = self._dialect, self._dialect.index_column
+        statements, index = self._statements, self._statements.index_column
         sessions = await self._sessions_with_duplicates(where)
         if not sessions:
             return 0
@@ -220,12 +223,12 @@ class SqlMaintenance(Maintenance):
                 values = {"sessions": await self._with_room(connection, values)}
                 if not values["sessions"]:
                     continue
-                place = f"{index}, {dialect.exact(dialect.sortable('id'))}"
+                place = f"{index}, {statements.exact(statements.sortable('id'))}"
                 numbered = (
                     f"SELECT id, session_id, {index} AS old_index, CAST(ROW_NUMBER() OVER "
-                    f"(PARTITION BY session_id ORDER BY {place}) AS {dialect.big_integer}) "
+                    f"(PARTITION BY session_id ORDER BY {place}) AS {statements.big_integer}) "
                     "AS place FROM message WHERE session_id IN :sessions "
-                    f"AND {dialect.sound}"
+                    f"AND {statements.sound}"
                 )
                 rows = (
                     "SELECT id, old_index, new_index FROM (SELECT id, old_index, place + "
@@ -235,7 +238,7 @@ class SqlMaintenance(Maintenance):
                 )
                 moved += await self._collect(connection, rows, values)
                 await self._note(connection, note, "duplicate-index", "id, old_index, new_index")
-                update = dialect.update_index(self._table, "old_index", "new_index")
+                update = statements.update_index(self._table, "old_index", "new_index")
                 await self._run(connection, update)
             return moved
 
@@ -243,10 +246,10 @@ class SqlMaintenance(Maintenance):
         self, connection: AsyncConnection, values: dict[str, list[str]]
     ) -> list[str]:
         """Return the sessions whose indexes can move up; the others stay as they are."""
-        index = self._dialect.index_column
+        index = self._statements.index_column
         sql = (
             "SELECT session_id FROM message WHERE session_id IN :sessions "
-            f"AND {self._dialect.sound} GROUP BY session_id "
+            f"AND {self._statements.sound} GROUP BY session_id "
             f"HAVING MAX({index}) <= {MAX_INDEX} - COUNT(*)"
         )
         return [name for (name,) in await self._database.fetch_all(connection, sql, values)]
@@ -264,9 +267,9 @@ class SqlMaintenance(Maintenance):
 
     async def _lock(self, connection: AsyncConnection, values: dict[str, list[str]]) -> None:
         """Have agents wait who want to add to these sessions."""
-        lock = self._dialect.row_lock
+        lock = self._statements.row_lock
         sql = f"SELECT id FROM session WHERE id IN :sessions ORDER BY id {lock}"
-        await connection.execute(*self._dialect.bind(sql, values))
+        await connection.execute(*self._statements.bind(sql, values))
 
     async def _insert_users(self, where: Selection, note: Note) -> int:
         async with self._transaction() as connection:
@@ -277,7 +280,7 @@ class SqlMaintenance(Maintenance):
                     condition += f" AND {column} IN :{name}"
                     values[name] = chosen
             rows = (
-                f"SELECT DISTINCT s.user_id AS id FROM {self._dialect.session_table} s "
+                f"SELECT DISTINCT s.user_id AS id FROM {self._statements.session_table} s "
                 f"LEFT JOIN users u ON u.id = s.user_id WHERE u.id IS NULL{condition}"
             )
             count = await self._collect(connection, rows, values)
@@ -286,25 +289,25 @@ class SqlMaintenance(Maintenance):
             return count
 
     async def _create_index(self, note: Note) -> int:
-        if not await self._database.run(partial(lacks_index, dialect=self._dialect)):
+        if not await self._database.run(partial(lacks_index, statements=self._statements)):
             return 0
         await note({"code": "no-session-index", "index": INDEX})
         async with self._autocommit() as connection:
-            for sql in self._dialect.create_session_index(INDEX):
+            for sql in self._statements.create_session_index(INDEX):
                 await self._database.execute_alone(connection, sql)
         return 1
 
     async def _drop_index(self) -> int:
         if INDEX in await self._database.run(_index_names):
             async with self._autocommit() as connection:
-                sql = self._dialect.drop_session_index(INDEX)
+                sql = self._statements.drop_session_index(INDEX)
                 await self._database.execute_alone(connection, sql)
         return 1
 
     # Undo
 
     async def _revert(self, connection: AsyncConnection, record: Record) -> int:
-        index = self._dialect.index_column
+        index = self._statements.index_column
         match record["code"]:
             case "damaged-row":
                 return await self._put_back(connection, record)
@@ -322,7 +325,7 @@ class SqlMaintenance(Maintenance):
                 empty = f"SELECT id, {index} AS old_index, {index} AS new_index FROM message"
                 columns = ("id", "old_index", "new_index")
                 await self._fill(connection, f"{empty} WHERE 1 = 0", columns, record["rows"])
-                update = self._dialect.update_index(self._table, "new_index", "old_index")
+                update = self._statements.update_index(self._table, "new_index", "old_index")
                 return await self._run(connection, update)
             case "user-row-missing":
                 empty = "SELECT id FROM users WHERE 1 = 0"
@@ -359,9 +362,9 @@ class SqlMaintenance(Maintenance):
         self, connection: AsyncConnection, rows: str, values: dict[str, list[str]]
     ) -> int:
         """Keep the rows of a SELECT in the temporary table, and count them."""
-        await self._run(connection, self._dialect.drop_temporary(_NOTED))
-        sql = f"CREATE TEMPORARY TABLE {_NOTED} {self._dialect.temporary_end} AS {rows}"
-        await connection.execute(*self._dialect.bind(sql, values))
+        await self._run(connection, self._statements.drop_temporary(_NOTED))
+        sql = f"CREATE TEMPORARY TABLE {_NOTED} {self._statements.temporary_end} AS {rows}"
+        await connection.execute(*self._statements.bind(sql, values))
         found = await connection.execute(text(f"SELECT COUNT(*) FROM {self._table}"))
         return int(found.scalar_one())
 
@@ -385,9 +388,9 @@ class SqlMaintenance(Maintenance):
                     await note({"code": code, "rows": [list(row) for row in rows]})
 
 
-def lacks_index(connection: Connection, dialect: Dialect) -> bool:
+def lacks_index(connection: Connection, statements: Statements) -> bool:
     """Return whether no index begins with ``session_id``; InnoDB has one for the foreign key."""
-    unusable = dialect.unusable_indexes
+    unusable = statements.unusable_indexes
     ignored = set(connection.scalars(text(unusable))) if unusable else set()
     return not any(
         index["column_names"][:1] == ["session_id"] and index["name"] not in ignored
@@ -402,13 +405,15 @@ def _index_names(connection: Connection) -> set[str | None]:
 class _Checks:
     """The statements, each in one pass over its tables."""
 
-    def __init__(self, database: Database, connection: AsyncConnection, where: Selection) -> None:
+    def __init__(
+        self, database: MemoryTables, connection: AsyncConnection, where: Selection
+    ) -> None:
         self._database = database
         self._connection = connection
         self._where = where
         # Of a session all users are looked at, whoever is selected.
         sessions = Selection(sessions=where.sessions)
-        self._condition, self._values = database.dialect.condition(sessions)
+        self._condition, self._values = database.statements.condition(sessions)
 
     async def _rows(
         self, sql: str, values: dict[str, list[str]] | None = None
@@ -420,14 +425,15 @@ class _Checks:
 
     async def shared_sessions(self) -> AsyncGenerator[Finding]:
         """Find sessions with messages of several users, or of another user than the owner."""
-        dialect = self._database.dialect
+        statements = self._database.statements
         sql = (
             "SELECT session_id, user_id, MIN(owner), COUNT(*) FROM ("
-            f"SELECT {dialect.sortable('m.session_id')} AS session_id, "
-            f"{dialect.sortable(dialect.user)} AS user_id, s.user_id AS owner "
-            f"FROM {dialect.source()} WHERE {self._condition} {dialect.subquery_barrier}) AS found "
-            f"GROUP BY {dialect.exact('session_id')}, {dialect.exact('user_id')} "
-            f"ORDER BY {dialect.exact('session_id')}, {dialect.exact('user_id')}"
+            f"SELECT {statements.sortable('m.session_id')} AS session_id, "
+            f"{statements.sortable(statements.user)} AS user_id, s.user_id AS owner "
+            f"FROM {statements.source()} WHERE {self._condition} "
+            f"{statements.subquery_barrier}) AS found "
+            f"GROUP BY {statements.exact('session_id')}, {statements.exact('user_id')} "
+            f"ORDER BY {statements.exact('session_id')}, {statements.exact('user_id')}"
         )
         session: list[Sequence[Any]] = []
         async with aclosing(self._rows(sql, self._values)) as rows:
@@ -442,15 +448,15 @@ class _Checks:
 
     async def duplicate_indexes(self) -> AsyncGenerator[Finding]:
         """Find positions of a session that several messages have."""
-        dialect = self._database.dialect
-        session = dialect.sortable("m.session_id")
+        statements = self._database.statements
+        session = statements.sortable("m.session_id")
         sql = (
             "SELECT session_id, position, MIN(owner), COUNT(*) FROM ("
-            f"SELECT {session} AS session_id, {dialect.index} AS position, s.user_id AS owner "
-            f"FROM (SELECT * FROM message WHERE {dialect.sound}) m "
+            f"SELECT {session} AS session_id, {statements.index} AS position, s.user_id AS owner "
+            f"FROM (SELECT * FROM message WHERE {statements.sound}) m "
             f"LEFT JOIN session s ON s.id = m.session_id WHERE {self._condition}) AS found "
-            f"GROUP BY {dialect.exact('session_id')}, position HAVING COUNT(*) > 1 "
-            f"ORDER BY {dialect.exact('session_id')}, position"
+            f"GROUP BY {statements.exact('session_id')}, position HAVING COUNT(*) > 1 "
+            f"ORDER BY {statements.exact('session_id')}, position"
         )
         async with aclosing(self._rows(sql, self._values)) as rows:
             count = 0
@@ -470,19 +476,19 @@ class _Checks:
 
     async def strange_row_ids(self) -> AsyncGenerator[Finding]:
         """Find rows whose id cannot be split; that the message disagrees, its reader sees."""
-        dialect = self._database.dialect
+        statements = self._database.statements
         sql = (
-            f"SELECT {dialect.user} AS user_id, m.session_id, m.id FROM {dialect.source()} "
-            f"WHERE {self._condition} AND {dialect.is_foreign_id()} = 1"
+            f"SELECT {statements.user} AS user_id, m.session_id, m.id FROM {statements.source()} "
+            f"WHERE {self._condition} AND {statements.is_foreign_id()} = 1"
         )
         async for finding in self._grouped("row-id-mismatch", sql, self._values):
             yield finding
 
     async def missing_sessions(self) -> AsyncGenerator[Finding]:
         """Find messages of a session without a row."""
-        dialect = self._database.dialect
+        statements = self._database.statements
         sql = (
-            f"SELECT {dialect.user} AS user_id, m.session_id, m.id FROM {dialect.source()} "
+            f"SELECT {statements.user} AS user_id, m.session_id, m.id FROM {statements.source()} "
             f"WHERE {self._condition} AND s.id IS NULL"
         )
         async for finding in self._grouped("session-row-missing", sql, self._values):
@@ -491,7 +497,7 @@ class _Checks:
     async def missing_users(self) -> AsyncGenerator[Finding]:
         """Find sessions of a user without a row."""
         sql = (
-            f"SELECT s.user_id, s.id FROM {self._database.dialect.session_table} s "
+            f"SELECT s.user_id, s.id FROM {self._database.statements.session_table} s "
             "LEFT JOIN users u ON u.id = s.user_id WHERE u.id IS NULL"
         )
         async with aclosing(self._rows(sql)) as rows:
@@ -505,7 +511,7 @@ class _Checks:
 
         A cell is the type of a value and the value, a text or blob in hexadecimal.
         """
-        sql = self._database.dialect.damaged_rows(table, proved=proved)
+        sql = self._database.statements.damaged_rows(table, proved=proved)
         if not sql:
             return
         async with aclosing(self._database.rows(self._connection, sql, {})) as partitions:
@@ -541,7 +547,7 @@ class _Checks:
         """Find marks of no message: SQLite does not enforce its foreign keys by default."""
         sql = (
             "SELECT k.msg_id FROM message_mark k LEFT JOIN message m ON m.id = k.msg_id "
-            f"WHERE m.id IS NULL AND {self._database.dialect.is_sound_mark}"
+            f"WHERE m.id IS NULL AND {self._database.statements.is_sound_mark}"
         )
         count = 0
         ids: list[str] = []
@@ -555,7 +561,7 @@ class _Checks:
 
     async def missing_index(self) -> AsyncGenerator[Finding]:
         """Find that there is no index on the column that AgentScope always looks up."""
-        if await self._connection.run_sync(lacks_index, self._database.dialect):
+        if await self._connection.run_sync(lacks_index, self._database.statements):
             yield Finding("no-session-index", None)
 
     async def _grouped(

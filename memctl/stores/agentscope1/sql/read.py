@@ -16,7 +16,14 @@ import orjson
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memctl import jsonio
-from memctl.engines.sql.database import Database, RejectedValue, damage, is_text
+from memctl.engines.sql.database import RejectedValue, damage, is_text
+from memctl.engines.sql.syntax import (
+    HUGE_BYTES,
+    MAX_PUSHED_VALUES,
+    NEVER,
+    Condition,
+    session_condition,
+)
 from memctl.model import (
     PAGE_BYTES,
     PAGE_ENTRIES,
@@ -29,15 +36,8 @@ from memctl.model import (
 from memctl.selection import Selection
 from memctl.store import DamagedMemory, Matches
 from memctl.storekit.batching import are_objects
-from memctl.stores.agentscope1.sql.dialect import (
-    BLOB,
-    MAX_PUSHED_VALUES,
-    NEVER,
-    UNPROVEN,
-    Condition,
-    unproven,
-)
-from memctl.stores.agentscope1.sql.huge_messages import HUGE_BYTES
+from memctl.stores.agentscope1.sql.statements import BLOB, UNPROVEN, unproven
+from memctl.stores.agentscope1.sql.tables import MemoryTables
 from memctl.stores.agentscope1.sql.write import shape_of
 
 _SESSION_AND_USER = itemgetter(0, 1)
@@ -71,10 +71,10 @@ class SqlReader:
     """
 
     def __init__(
-        self, database: Database, where: Selection, mode: ReadMode, *, skip_damage: bool
+        self, database: MemoryTables, where: Selection, mode: ReadMode, *, skip_damage: bool
     ) -> None:
         self._database = database
-        self._dialect = database.dialect
+        self._statements = database.statements
         self._where = where
         self._mode = mode
         self._outline = mode is ReadMode.OUTLINE
@@ -88,7 +88,7 @@ class SqlReader:
                 rows that cannot be read are left out instead, and the rest is what it is.
         """
         database, where = self._database, self._where
-        find_huge = self._dialect.scans_for_huge and not self._outline
+        find_huge = self._statements.scans_for_huge and not self._outline
         seen: set[MemoryKey] = set()
         async with (
             database.snapshot(find_huge=find_huge) as connection,
@@ -181,26 +181,28 @@ class SqlReader:
         cutter.clear()
 
     async def _rows(self, connection: AsyncConnection) -> AsyncGenerator[Sequence[Any]]:
-        database, dialect, where = self._database, self._dialect, self._where
+        database, statements, where = self._database, self._statements, self._where
         match self._mode:
             case ReadMode.FULL:
-                return database.read_ordered(connection, dialect.condition(where))
+                return database.read_ordered(connection, statements.condition(where))
             case ReadMode.ANCHORED:
-                memories = await self._few_memories(connection) or dialect.memory_condition(where)
-                messages = dialect.message_condition(where)
+                memories = await self._few_memories(connection) or statements.memory_condition(
+                    where
+                )
+                messages = statements.message_condition(where)
                 return database.read_matching(connection, memories, messages)
             case ReadMode.OUTLINE:
-                condition, values = dialect.memory_condition(where)
-                statement = dialect.select_ordered(condition, outline=True)
+                condition, values = statements.memory_condition(where)
+                statement = statements.select_ordered(condition, outline=True)
                 return database.rows(connection, statement, values, PAGE_ENTRIES)
 
     async def _few_memories(self, connection: AsyncConnection) -> Condition | None:
         """Return the memories of the messages that may be selected, where these are few."""
-        dialect, where = self._dialect, self._where
-        selected = dialect.condition(where)
-        if not dialect.message_condition(where).values or "sessions" in selected.values:
+        statements, where = self._statements, self._where
+        selected = statements.condition(where)
+        if not statements.message_condition(where).values or "sessions" in selected.values:
             return None
-        sql = f"SELECT m.session_id FROM {dialect.source()} WHERE {selected.sql} LIMIT {_FEW}"
+        sql = f"SELECT m.session_id FROM {statements.source()} WHERE {selected.sql} LIMIT {_FEW}"
         found = await self._database.fetch_all(connection, sql, selected.values)
         sessions = frozenset(session for (session,) in found)
         if not found:
@@ -209,7 +211,7 @@ class SqlReader:
             return None
         if not all(map(is_text, sessions)):
             return None
-        return dialect.memory_condition(replace(where, sessions=sessions))
+        return statements.memory_condition(replace(where, sessions=sessions))
 
     async def _with_anchors(
         self, second: AsyncConnection, key: MemoryKey, rows: Sequence[Any]
@@ -251,7 +253,7 @@ class SqlReader:
         if not self._outline:
             # SQLite takes a text up to its first NUL for JSON.
             odd = any(map(bytes.__contains__, texts, repeat(b"\0")))
-            proves = self._database.dialect.proves_json
+            proves = self._database.statements.proves_json
             objects = map(bytes.startswith, texts, repeat(b"{"))
             if odd or not (all(objects) if proves else are_objects(texts)):
                 pairs = zip(row_ids, texts, strict=True)
@@ -417,17 +419,17 @@ class _PageCutter:
 
 
 async def find_messages(
-    database: Database, where: Selection, matches: Matches
+    database: MemoryTables, where: Selection, matches: Matches
 ) -> AsyncGenerator[tuple[MemoryKey, StoredMessage]]:
     """Yield messages whose texts match, with the ids of their rows; see ``Store.find_messages``.
 
     To find the user of a message its session is looked up, so that is done for matches alone.
     """
     async with (
-        database.snapshot(find_huge=database.dialect.scans_for_huge) as connection,
+        database.snapshot(find_huge=database.statements.scans_for_huge) as connection,
         database.second_connection(connection) as second,
     ):
-        condition = database.dialect.session_condition(where)
+        condition = session_condition(where)
         async with aclosing(database.read_unordered(connection, condition)) as partitions:
             async for rows in partitions:
                 small = [row for row in rows if row[1] is not None and row[1][:1] in _BRACE]
@@ -465,14 +467,14 @@ def _object(text: str | bytes) -> bytes | None:
 
 
 async def _with_keys(
-    database: Database, found: list[tuple[str, bytes]]
+    database: MemoryTables, found: list[tuple[str, bytes]]
 ) -> list[tuple[MemoryKey, StoredMessage]]:
     """Return messages with their memories, from pairs of a row id and a text."""
-    dialect = database.dialect
+    statements = database.statements
     texts = dict(found)
     sql = (
-        f"SELECT m.session_id, {dialect.user}, m.id FROM {dialect.source()} "
-        f"WHERE m.id {dialect.in_row_ids}"
+        f"SELECT m.session_id, {statements.user}, m.id FROM {statements.source()} "
+        f"WHERE m.id {statements.in_row_ids}"
     )
     async with database.snapshot(find_huge=False) as connection:
         rows = await database.select_rows(connection, sql, list(texts))
@@ -482,7 +484,7 @@ async def _with_keys(
 # The catalogue
 
 
-async def count_messages(database: Database, where: Selection) -> AsyncGenerator[MemoryInfo]:
+async def count_messages(database: MemoryTables, where: Selection) -> AsyncGenerator[MemoryInfo]:
     """Yield the catalogue of whole memories, counted by the database.
 
     One statement gives a row per memory and role, another a row per memory and mark.
@@ -490,17 +492,17 @@ async def count_messages(database: Database, where: Selection) -> AsyncGenerator
     try:
         infos = await _count(database, where)
     except RejectedValue:
-        if not database.dialect.enable_lenient_json():
+        if not database.statements.enable_lenient_json():
             raise
         infos = await _count(database, where)
     for info in infos.values():
         yield info
 
 
-async def _count(database: Database, where: Selection) -> dict[MemoryKey, MemoryInfo]:
+async def _count(database: MemoryTables, where: Selection) -> dict[MemoryKey, MemoryInfo]:
     infos: dict[MemoryKey, MemoryInfo] = {}
     async with database.snapshot() as connection:
-        condition, values = database.dialect.condition(where)
+        condition, values = database.statements.condition(where)
         by_role = database.rows(connection, _by_role(database, condition), values)
         async with aclosing(by_role) as partitions:
             async for rows in partitions:
@@ -523,37 +525,37 @@ async def _count(database: Database, where: Selection) -> dict[MemoryKey, Memory
     return infos
 
 
-def _by_role(database: Database, condition: str) -> str:
-    dialect = database.dialect
+def _by_role(database: MemoryTables, condition: str) -> str:
+    statements = database.statements
     return (
         f"SELECT user_id, session_id, role, COUNT(*), SUM(size), MIN(at), MAX(at) FROM ("
-        f"SELECT {dialect.user} AS user_id, m.session_id AS session_id, "
-        f"{dialect.short_field('role')} AS role, "
-        f"{dialect.huge.sized(dialect.message_size())} AS size, "
-        f"NULLIF({dialect.short_field('timestamp')}, '') AS at "
-        f"FROM {dialect.source()} {dialect.fields_join()} "
-        f"WHERE {condition} {dialect.subquery_barrier}) AS found "
+        f"SELECT {statements.user} AS user_id, m.session_id AS session_id, "
+        f"{statements.short_field('role')} AS role, "
+        f"{statements.huge.sized(statements.message_size())} AS size, "
+        f"NULLIF({statements.short_field('timestamp')}, '') AS at "
+        f"FROM {statements.source()} {statements.fields_join()} "
+        f"WHERE {condition} {statements.subquery_barrier}) AS found "
         f"GROUP BY {_exactly(database, 'user_id', 'session_id', 'role')}"
     )
 
 
-def _by_mark(database: Database, condition: str) -> str:
-    dialect = database.dialect
+def _by_mark(database: MemoryTables, condition: str) -> str:
+    statements = database.statements
     return (
         f"SELECT user_id, session_id, mark, COUNT(*) FROM ("
-        f"SELECT {dialect.user} AS user_id, m.session_id AS session_id, marked.mark AS mark "
-        f"FROM {dialect.source()} JOIN message_mark marked ON marked.msg_id = m.id "
-        f"WHERE {condition} {dialect.subquery_barrier}) AS found "
+        f"SELECT {statements.user} AS user_id, m.session_id AS session_id, marked.mark AS mark "
+        f"FROM {statements.source()} JOIN message_mark marked ON marked.msg_id = m.id "
+        f"WHERE {condition} {statements.subquery_barrier}) AS found "
         f"GROUP BY {_exactly(database, 'user_id', 'session_id', 'mark')}"
     )
 
 
-def _exactly(database: Database, *columns: str) -> str:
-    return ", ".join(database.dialect.exact(column) for column in columns)
+def _exactly(database: MemoryTables, *columns: str) -> str:
+    return ", ".join(database.statements.exact(column) for column in columns)
 
 
 def _add_role(
-    database: Database, infos: dict[MemoryKey, MemoryInfo], where: Selection, row: Any
+    database: MemoryTables, infos: dict[MemoryKey, MemoryInfo], where: Selection, row: Any
 ) -> None:
     user, session, role, number, size, first, last = row
     key = MemoryKey(user, session)

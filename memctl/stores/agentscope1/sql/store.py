@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, contextmanager
+from dataclasses import replace
 from functools import partial
-from typing import ClassVar
+from pathlib import Path
 
-from memctl.engines.sql.database import Database
-from memctl.engines.sql.schema import has_own_table
+from memctl.engines.sql.syntax import session_condition
 from memctl.errors import UsageError
 from memctl.location import Location
 from memctl.model import (
@@ -24,33 +24,28 @@ from memctl.model import (
 from memctl.selection import Selection
 from memctl.store import Features, Matches, OpenMode, Store
 from memctl.storekit.catalog import catalog
-from memctl.stores.agentscope1.sql.dialect import COLUMNS
 from memctl.stores.agentscope1.sql.edit import SqlEditor
 from memctl.stores.agentscope1.sql.erase import SqlEraser
 from memctl.stores.agentscope1.sql.maintenance import REPAIRS, SqlMaintenance
 from memctl.stores.agentscope1.sql.read import ReadMode, SqlReader, count_messages, find_messages
+from memctl.stores.agentscope1.sql.schema import has_own_table
+from memctl.stores.agentscope1.sql.statements import COLUMNS
+from memctl.stores.agentscope1.sql.tables import make_tables
 from memctl.stores.agentscope1.sql.write import SqlWriter
 from memctl.stores.agentscope2.tables import find_layouts
 from memctl.stores.tables.detect import preset_layouts, unknown_database
 
 
-class SqlStore(Store):
-    """The memories in AgentScope's tables; a subclass names its database.
-
-    Example::
-
-        class PostgresqlStore(SqlStore):
-            kind = "postgresql"
-            features = replace(SqlStore.features, parallel=True)
-            database_class = PostgresqlDatabase
-    """
+class SqlMemoryStore(Store):
+    """The memories in AgentScope's tables."""
 
     features = Features(empty=True, cheap_outline=True, cheap_positions=True, repairs=REPAIRS)
-    database_class: ClassVar[type[Database]]
 
     def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
         super().__init__(location, mode)
-        self.database = self.database_class(location, self.label)
+        self.kind = location.kind
+        self.database = make_tables(location, self.label)
+        self.features = replace(self.features, parallel=self.database.parallel)
         self.details = self.database.details
         self._other: str | None = None
         """The layout of the tables, where it is not this one."""
@@ -96,7 +91,7 @@ class SqlStore(Store):
 
     async def unrestorable(self, where: Selection) -> str:
         # Of all users: whose a message is may take a look into it.
-        condition = self.database.dialect.session_condition(where)
+        condition = session_condition(where)
         return await self.database.find_other_values("message", COLUMNS["message"], condition)
 
     async def is_empty(self) -> bool:
@@ -121,7 +116,23 @@ class SqlStore(Store):
         return self._proving(where, self._read(where)) if self.skips_damage else self._read(where)
 
     def _read(self, where: Selection) -> AsyncGenerator[Page]:
+        return self.database.read_pages(where, self._read_here, self._read_copy)
+
+    def _read_here(self, where: Selection) -> AsyncGenerator[Page]:
         return where.apply(self._pages(where, ReadMode.FULL))
+
+    async def _read_copy(self, path: Path, where: Selection) -> AsyncGenerator[Page]:
+        database = make_tables(replace(self.location, path=path), self.label)
+        await database.open(OpenMode.READ)
+        try:
+            reader = SqlReader(database, where, ReadMode.FULL, skip_damage=self.skips_damage)
+            async with aclosing(where.apply(reader.pages())) as pages:
+                async for page in pages:
+                    yield page
+                    del page
+        finally:
+            self.database.doubts += database.doubts + database.statements.has_unsound
+            await database.close()
 
     async def _proving(self, where: Selection, pages: AsyncGenerator[Page]) -> AsyncGenerator[Page]:
         """Yield the pages, and tell maintenance if they prove that the messages are sound."""
@@ -131,7 +142,7 @@ class SqlStore(Store):
             async for page in pages:
                 yield page
                 del page
-        if database.doubts == doubts and not database.dialect.has_unsound:
+        if database.doubts == doubts and not database.statements.has_unsound:
             database.proved = where
 
     def read_with_anchors(self, where: Selection) -> AsyncGenerator[Page]:

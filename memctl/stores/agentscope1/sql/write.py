@@ -13,18 +13,19 @@ from typing import Any, cast
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memctl import jsonio
-from memctl.engines.sql.database import Database, Extent, RejectedValue
-from memctl.engines.sql.locks import (
+from memctl.engines.sql.database import RejectedValue
+from memctl.errors import Failure
+from memctl.model import Memory, MemoryKey, Page, StoredMessage, WriteMode, WriteResult
+from memctl.spool import ItemSpool
+from memctl.storekit.batching import BATCH_BYTES, Large, Small, gather
+from memctl.stores.agentscope1.sql.locks import (
     STRANGERS,
     LockedSessions,
     is_plain_id,
     lock_sessions,
     session_owners,
 )
-from memctl.errors import Failure
-from memctl.model import Memory, MemoryKey, Page, StoredMessage, WriteMode, WriteResult
-from memctl.spool import ItemSpool
-from memctl.storekit.batching import BATCH_BYTES, Large, Small, gather
+from memctl.stores.agentscope1.sql.tables import Extent, MemoryTables
 
 BATCH_MESSAGES = 10_000
 """Small memories share a transaction up to this size: a commit waits for the disk."""
@@ -51,7 +52,7 @@ class SqlWriter:
     again within its own transaction.
     """
 
-    def __init__(self, database: Database, mode: WriteMode) -> None:
+    def __init__(self, database: MemoryTables, mode: WriteMode) -> None:
         self._database = database
         self._mode = mode
         self._exact = mode is WriteMode.REPLACE
@@ -229,7 +230,7 @@ class SqlWriter:
         """
         keys = [memory.key for memory in memories]
         before = {key: self._messages.get(key, 0) for key in keys}
-        lock = self._database.dialect.row_lock
+        lock = self._database.statements.row_lock
         filled = self._last_indexes.keys()
         locked = await lock_sessions(
             *(self._database, connection, keys, lock),
@@ -307,24 +308,23 @@ class Rows:
         ]
         return indexes[-1]
 
-    async def insert(self, database: Database, connection: AsyncConnection) -> None:
+    async def insert(self, database: MemoryTables, connection: AsyncConnection) -> None:
         """Insert the rows, and hold them no more."""
         messages, marks, blobs = self._messages, self._marks, self._blobs
         self._messages, self._marks, self._blobs = [], [], []
         if messages:
             columns = ["id", "msg", "session_id", "index"]
             await database.insert(connection, "message", columns, messages)
-        if blobs and not database.dialect.typed:
-            sql = (
-                f"UPDATE message SET msg = CAST(msg AS BLOB) WHERE id {database.dialect.in_row_ids}"
-            )
+        if blobs and not database.statements.typed:
+            named = database.statements.in_row_ids
+            sql = f"UPDATE message SET msg = CAST(msg AS BLOB) WHERE id {named}"
             await database.for_rows(connection, sql, blobs)
         if marks:
             await database.insert(connection, "message_mark", ["msg_id", "mark"], marks)
 
 
 async def delete_messages(
-    database: Database, connection: AsyncConnection, keys: Collection[MemoryKey]
+    database: MemoryTables, connection: AsyncConnection, keys: Collection[MemoryKey]
 ) -> dict[MemoryKey, int]:
     """Delete the messages of memories and their marks; return how many messages each had.
 
@@ -334,9 +334,9 @@ async def delete_messages(
     found: Counter[MemoryKey] = Counter()
     if not keys:
         return found
-    dialect, wanted = database.dialect, set(keys)
+    statements, wanted = database.statements, set(keys)
     sql = (
-        f"SELECT {dialect.user}, m.session_id, m.id FROM {dialect.source()} "
+        f"SELECT {statements.user}, m.session_id, m.id FROM {statements.source()} "
         "WHERE m.session_id IN :sessions"
     )
     values = {"sessions": sorted({key.session for key in keys})}
@@ -353,7 +353,7 @@ async def delete_messages(
                     spool.add(row_ids)
         for row_ids in spool:
             for table, column in (("message_mark", "msg_id"), ("message", "id")):
-                sql = dialect.delete_keyed(table, column)
+                sql = statements.delete_keyed(table, column)
                 await database.for_rows(connection, sql, row_ids)
     return found
 
@@ -405,7 +405,7 @@ def _indexes(positions: Sequence[int | None], last: int) -> Sequence[int]:
 def _refuse_misread(
     locked: LockedSessions, messages: Mapping[MemoryKey, list[StoredMessage]]
 ) -> None:
-    """Refuse messages that would be read as those of another user; see ``Dialect.user``.
+    """Refuse messages that would be read as those of another user; see ``Statements.user``.
 
     Raises:
         _Refused: there are such messages.

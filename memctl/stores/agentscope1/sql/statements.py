@@ -5,24 +5,24 @@ Source: ``memory/_working_memory/_sqlalchemy_memory.py`` of agentscope 1.0.21.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
-from datetime import datetime, timedelta
-from typing import Any, ClassVar, NamedTuple
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
-from sqlalchemy import TextClause, bindparam, text
+from sqlalchemy import TextClause
 
+from memctl.engines.sql.syntax import (
+    ALWAYS,
+    HUGE_BYTES,
+    NEVER,
+    SMALL_BYTES,
+    Condition,
+    Syntax,
+    pushed_down,
+    session_condition,
+)
 from memctl.selection import Selection
-from memctl.stores.agentscope1.sql.huge_messages import HUGE_BYTES, HugeMessages
-
-MAX_PUSHED_VALUES = 1000
-"""The longest list of names in a statement: databases limit its parameters.
-
-Longer lists are compared by memctl.
-"""
-
-SMALL_BYTES = 64 * 1024
-"""Larger messages are fetched one by one: drivers fetch rows by number, whatever their size."""
+from memctl.stores.agentscope1.sql.huge_messages import HugeMessages
 
 COLUMNS = {
     "message_mark": ("msg_id", "mark"),
@@ -32,8 +32,6 @@ COLUMNS = {
 }
 """The columns of AgentScope's tables, the tables in the order in which rows can go."""
 
-ALWAYS, NEVER = "1 = 1", "1 = 0"
-
 UNPROVEN = b"\0"
 """The first byte of a message that is not JSON as the database knows it; see ``proven_payload``."""
 BLOB = UNPROVEN + b"\1"
@@ -41,22 +39,15 @@ BLOB = UNPROVEN + b"\1"
 
 
 def unproven(payload: bytes) -> bytes:
-    """Return a message without what ``Dialect.proven_payload`` puts in front."""
+    """Return a message without what ``Statements.proven_payload`` puts in front."""
     return payload.removeprefix(BLOB if payload.startswith(BLOB) else UNPROVEN)
 
 
 _COLUMNS = "session_id, owner, id, position, payload, marks, session_owner"
 
 
-class Condition(NamedTuple):
-    """A condition in SQL, and its values."""
-
-    sql: str
-    values: dict[str, list[str]]
-
-
-class Dialect(ABC):
-    """The SQL of one database: expressions that it spells its own way, and the statements of them.
+class Statements(Syntax):
+    """The statements about AgentScope's tables, for one database.
 
     In every statement ``m`` is a row of ``message`` and ``s`` its row of ``session``.
 
@@ -69,7 +60,6 @@ class Dialect(ABC):
     apart, and whether it agrees with the message or not, the user is the owner.
     """
 
-    quote: ClassVar[str] = '"'
     mark_array: ClassVar[str]
     """An aggregate that gives the marks of a message as a JSON array."""
     payload: ClassVar[str] = "m.msg"
@@ -78,32 +68,16 @@ class Dialect(ABC):
     """The columns that identify a row of ``message``."""
     session_table: str = "session"
     """The sessions that ``source`` joins, as a table or a subquery."""
-    row_lock: ClassVar[str] = ""
-    """The end of a SELECT that locks its rows until the transaction ends."""
-    no_wait: ClassVar[str] = ""
-    """The end of ``row_lock`` with which the database refuses rows that others hold."""
-    locks_scanned_rows: ClassVar[bool] = False
-    """True where rows that are read to find the selected ones are locked, or waited for."""
+    in_row_ids: ClassVar[str] = "IN :rows"
+    """The end of a condition on a column: one of the row ids of ``MemoryTables.for_rows``."""
     scans_for_huge: ClassVar[bool] = True
     """True where huge messages are looked for even before a statement that parses few."""
-    in_row_ids: ClassVar[str] = "IN :rows"
-    """The end of a condition that compares a column with the row ids of ``Database.for_rows``."""
-    temporary_end: ClassVar[str] = ""
-    """The end of the name of a temporary table that goes with the transaction, where one can."""
     shifts_key: ClassVar[str] = ""
     """The key of the temporary table of shifts, where it must be created with the table."""
-    subquery_barrier: ClassVar[str] = ""
-    """The end of an inner SELECT that keeps the database from merging it with the outer one."""
-    materialize_hint: ClassVar[str] = ""
-    """The end of an inner SELECT whose columns are computed before they are sorted."""
     stub_cast: ClassVar[str] = "{}"
     """SQL that converts a text to the type of ``message.msg``."""
-    big_integer: ClassVar[str] = "BIGINT"
-    """The type of an integer of 64 bits in a CAST."""
     proves_json: ClassVar[bool] = True
     """False where the database takes for JSON what is none: each message is parsed, then."""
-    typed: ClassVar[bool] = True
-    """True where a column holds values of its type alone."""
     is_sound: str = ALWAYS
     """SQL that tests, without ``m``, whether the columns of a message have the types that they
     were declared with, where the database does not see to it."""
@@ -198,14 +172,6 @@ class Dialect(ABC):
         """SQL for the user of the row ``m`` joined with its session ``s``."""
         parsed = f"COALESCE({self.parsed_user()}, s.user_id, '')"
         return f"CASE WHEN {self.is_plain_id()} THEN s.user_id ELSE {parsed} END"
-
-    def exact(self, text: str) -> str:
-        """Return SQL for a text that equals only itself, whatever the collation."""
-        return text
-
-    def sortable(self, text: str) -> str:
-        """Return SQL for a text that is to be ordered by its bytes, a column of an inner SELECT."""
-        return text
 
     def marks(self, more: str = "") -> tuple[str, str]:
         """Return SQL for the marks of a message as a JSON array, and what is joined for it.
@@ -330,43 +296,6 @@ class Dialect(ABC):
         """Return SQL for the value of a column from the text at ``place``."""
         return place
 
-    text_type: ClassVar[str] = "TEXT"
-    """The type of a text in a CAST."""
-    json_place: ClassVar[str] = ":json"
-    """SQL for the value ``json`` of a statement, which goes into a column of JSON."""
-    time_step: ClassVar[timedelta] = timedelta(microseconds=1)
-    """The least difference of two times in a column."""
-    reads_briefly: ClassVar[bool] = False
-    """True where a transaction that reads keeps others from writing."""
-
-    def place(self, number: int) -> str:  # noqa: ARG002 - most do not count them
-        """Return the place of a value, counted from 1, in a statement for the driver itself."""
-        return "?"
-
-    def json_text(self, column: str) -> str:
-        """Return SQL for a column of JSON as text or bytes."""
-        return column
-
-    @abstractmethod
-    def json_size(self, column: str) -> str:
-        """Return SQL for the bytes of a column of JSON."""
-
-    def stored_json(self, value: bytes) -> Any:
-        """Return JSON as the driver takes it at ``json_place``."""
-        return value
-
-    def stored_time(self, time: datetime) -> Any:
-        """Return a time without a zone as the driver takes it for a column of times."""
-        return time
-
-    def earlier(self, column: str, seconds: int) -> str:
-        """Return SQL for a time some seconds before that of a column."""
-        return f"{column} - INTERVAL '{seconds}' SECOND"
-
-    def insert_free(self, insert: str, column: str) -> str:  # noqa: ARG002 - for MySQL
-        """Return an INSERT that leaves a row alone whose key is taken."""
-        return f"{insert} ON CONFLICT DO NOTHING"
-
     @property
     def sound(self) -> str:
         """SQL, without ``m``, that only the messages pass that can be read."""
@@ -380,19 +309,12 @@ class Dialect(ABC):
 
     def memory_condition(self, where: Selection) -> Condition:
         """Return the part of ``condition`` that all messages of a memory share."""
-        users = _pushed({("users", f"{self.user} IN :users"): where.users})
-        return _both(users, self.session_condition(where))
-
-    def session_condition(self, where: Selection) -> Condition:
-        """Return the part of ``memory_condition`` that looks at ``m`` alone."""
-        sessions = where.sessions
-        if where.keys is not None:
-            sessions = sessions or frozenset(key.session for key in where.keys)
-        return _pushed({("sessions", "m.session_id IN :sessions"): sessions})
+        users = pushed_down({("users", f"{self.user} IN :users"): where.users})
+        return _both(users, session_condition(where))
 
     def message_condition(self, where: Selection) -> Condition:
         """Return the part of ``condition`` that is about the messages themselves."""
-        return _pushed({("ids", self.has_id): where.ids, ("marks", self.has_mark): where.marks})
+        return pushed_down({("ids", self.has_id): where.ids, ("marks", self.has_mark): where.marks})
 
     @property
     def has_id(self) -> str:
@@ -475,14 +397,6 @@ class Dialect(ABC):
         """Return a statement that deletes the same rows."""
         return f"DELETE FROM {table} WHERE {column} {self.in_row_ids}"
 
-    def temporary(self, table: str) -> str:
-        """Return the name of a temporary table that no other table can have."""
-        return table
-
-    def drop_temporary(self, table: str) -> str:
-        """Return a statement that drops a temporary table, if it exists."""
-        return f"DROP TABLE IF EXISTS {self.temporary(table)}"
-
     def update_index(self, table: str, old: str, new: str) -> str:
         """Return a statement that sets the index of messages from a table of ids ``id``.
 
@@ -502,12 +416,9 @@ class Dialect(ABC):
         return f"DROP INDEX {name}"
 
     def bind(self, sql: str, values: Mapping[str, Any]) -> tuple[TextClause, dict[str, Any]]:
-        """Return a statement with all its values; lists become the values of an IN."""
+        statement, bound = super().bind(sql, values)
         known = self.huge.values() if ":huge_" in sql else {}
-        used = {name: value for name, value in known.items() if f":{name}" in sql}
-        lists = (name for name, value in values.items() if isinstance(value, list))
-        statement = text(sql).bindparams(*(bindparam(name, expanding=True) for name in lists))
-        return statement, {**values, **used}
+        return statement, bound | {name: one for name, one in known.items() if f":{name}" in sql}
 
 
 def _both(*conditions: Condition) -> Condition:
@@ -515,12 +426,3 @@ def _both(*conditions: Condition) -> Condition:
     return Condition(
         " AND ".join(found.sql for found in conditions if found.values) or ALWAYS, values
     )
-
-
-def _pushed(conditions: Mapping[tuple[str, str], Collection[str]]) -> Condition:
-    """Return conditions by the names of their values, but those with none or too many values."""
-    used = {
-        key: values for key, values in conditions.items() if 0 < len(values) <= MAX_PUSHED_VALUES
-    }
-    clause = " AND ".join(sql for _, sql in used) or ALWAYS
-    return Condition(clause, {name: sorted(values) for (name, _), values in used.items()})

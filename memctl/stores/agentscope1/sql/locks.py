@@ -1,24 +1,18 @@
-"""Locks on sessions and rows that change, and the lock of a run on a database server."""
+"""Locks on sessions and rows that change."""
 
 from __future__ import annotations
 
-import asyncio
 import json
-from abc import abstractmethod
 from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
 from typing import Any, NamedTuple
 
-from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from memctl.engines.sql.database import Database
-from memctl.errors import Failure, MemctlError
+from memctl.errors import Failure
 from memctl.model import Memory, MemoryKey
-from memctl.storekit.locks import ServerLock
+from memctl.stores.agentscope1.sql.tables import MemoryTables
 
 PAGE_ROWS = 1000
-ANSWER_SECONDS = 15
 
 
 # Sessions and rows, until a transaction ends.  ``lock`` is the SQL that locks, empty where the
@@ -33,7 +27,7 @@ _OWNER = "owner"
 
 
 STRANGERS = Failure("damaged", "its session has no row, and messages of an unknown user")
-"""The failure of a memory whose session must not get a row; see ``Database.has_strangers``."""
+"""The failure of a memory whose session must not get a row; see ``MemoryTables.has_strangers``."""
 
 
 class LockedSessions(NamedTuple):
@@ -76,7 +70,7 @@ def session_owners(memories: Iterable[Memory]) -> dict[str, str]:
 
 
 async def lock_sessions(
-    database: Database,
+    database: MemoryTables,
     connection: AsyncConnection,
     keys: Sequence[MemoryKey],
     lock: str,
@@ -100,7 +94,7 @@ async def lock_sessions(
     owners = dict(given or {})
     for key in [*(key for key in keys if key in empty), *keys]:
         owners.setdefault(key.session, key.user)
-    existing = f"SELECT t.id, t.user_id FROM {database.dialect.keyed_rows('session', 'id')}"
+    existing = f"SELECT t.id, t.user_id FROM {database.statements.keyed_rows('session', 'id')}"
     existing += f" ORDER BY t.id {lock}"
     found = dict(await database.for_rows(connection, existing, sorted(owners)))
     known = set(found)
@@ -109,7 +103,7 @@ async def lock_sessions(
     if not owners_only:
         users.update(key.user for key in keys)
     if users:
-        sql = f"SELECT t.id FROM {database.dialect.keyed_rows('users', 'id')}"
+        sql = f"SELECT t.id FROM {database.statements.keyed_rows('users', 'id')}"
         users -= {row[0] for row in await database.for_rows(connection, sql, sorted(users))}
     unlisted: set[str] = set()
     if users:
@@ -144,7 +138,7 @@ async def lock_sessions(
 
 
 async def remove_empty(
-    database: Database, connection: AsyncConnection, key: MemoryKey, made: Mapping[str, Any]
+    database: MemoryTables, connection: AsyncConnection, key: MemoryKey, made: Mapping[str, Any]
 ) -> set[str]:
     """Delete the session and the users of a memory, of what was ``made``, if nothing is left.
 
@@ -152,25 +146,25 @@ async def remove_empty(
     Returns what was deleted, of ``session`` and ``user``.
     """
     deleted = set()
-    dialect = database.dialect
+    statements = database.statements
     for name, table, column, child, value, needless in (
         ("session", "session", "session_id", "message", key.session, UNOWNED),
         ("user", "users", "user_id", "session", key.user, UNLISTED),
         (_OWNER, "users", "user_id", "session", made.get(_OWNER), None),
     ):
         if name in made:
-            same = f"{dialect.exact('id')} = {dialect.exact(':name')}"
-            inner = f"{dialect.exact(f'c.{column}')} = {dialect.exact(':name')}"
+            same = f"{statements.exact('id')} = {statements.exact(':name')}"
+            inner = f"{statements.exact(f'c.{column}')} = {statements.exact(':name')}"
             sql = f"DELETE FROM {table} WHERE {same}"
             if needless not in made:
                 sql += f" AND NOT EXISTS (SELECT 1 FROM {child} c WHERE {inner})"
-            if (await connection.execute(*dialect.bind(sql, {"name": value}))).rowcount:
+            if (await connection.execute(*statements.bind(sql, {"name": value}))).rowcount:
                 deleted.add(name)
     return deleted
 
 
 async def lock_rows(
-    database: Database,
+    database: MemoryTables,
     connection: AsyncConnection,
     row_ids: list[str],
     lock: str,
@@ -180,7 +174,7 @@ async def lock_rows(
     """Lock rows of a table by the first column of their key."""
     await database.for_rows(
         connection,
-        _counted(f"SELECT 1 FROM {database.dialect.keyed_rows(table, column)} {lock}"),
+        _counted(f"SELECT 1 FROM {database.statements.keyed_rows(table, column)} {lock}"),
         row_ids,
     )
 
@@ -195,17 +189,17 @@ class MessageRow(NamedTuple):
 
 
 async def lock_messages(
-    database: Database, connection: AsyncConnection, row_ids: list[str], lock: str
+    database: MemoryTables, connection: AsyncConnection, row_ids: list[str], lock: str
 ) -> dict[str, MessageRow]:
     """Lock messages by their row ids; return those that exist.
 
-    Few messages are parsed: of most the row id tells the user, see ``Dialect.is_plain_id``.
+    Few messages are parsed: of most the row id tells the user, see ``Statements.is_plain_id``.
     """
-    dialect = database.dialect
+    statements = database.statements
     # What a subquery reads is not locked.
     owner = "(SELECT s.user_id FROM session s WHERE s.id = t.session_id)"
-    columns = f"t.id, t.session_id, {owner}, t.{dialect.index_column}"
-    sql = f"SELECT {columns} FROM {dialect.keyed_rows('message', 'id')} {lock}"
+    columns = f"t.id, t.session_id, {owner}, t.{statements.index_column}"
+    sql = f"SELECT {columns} FROM {statements.keyed_rows('message', 'id')} {lock}"
     rows: dict[str, MessageRow] = {}
     rest: list[str] = []
     for row_id, session, user, position in await database.for_rows(connection, sql, row_ids):
@@ -215,8 +209,8 @@ async def lock_messages(
             rest.append(row_id)
     if rest:
         sql = (
-            f"SELECT m.id, m.session_id, {dialect.user}, {dialect.index}, s.id IS NOT NULL "
-            f"FROM {dialect.source()} WHERE m.id {dialect.in_row_ids}"
+            f"SELECT m.id, m.session_id, {statements.user}, {statements.index}, s.id IS NOT NULL "
+            f"FROM {statements.source()} WHERE m.id {statements.in_row_ids}"
         )
         for row_id, *row in await database.select_rows(connection, sql, rest):
             rows[row_id] = MessageRow(*row)
@@ -224,7 +218,7 @@ async def lock_messages(
 
 
 def is_plain_id(row_id: str, owner: str, session: str) -> bool:
-    """Return whether a row id splits in one way only; see ``Dialect.is_plain_id``."""
+    """Return whether a row id splits in one way only; see ``Statements.is_plain_id``."""
     between = f"-{session}-"
     return (
         row_id.startswith(owner)
@@ -234,11 +228,11 @@ def is_plain_id(row_id: str, owner: str, session: str) -> bool:
 
 
 async def lock_session_content(
-    database: Database, connection: AsyncConnection, session: str, lock: str
+    database: MemoryTables, connection: AsyncConnection, session: str, lock: str
 ) -> None:
     """Lock all messages of a session and their marks."""
     condition, values = "m.session_id IN :sessions", {"sessions": [session]}
-    if database.dialect.locks_scanned_rows:
+    if database.statements.locks_scanned_rows:
         async for row_ids in row_pages(database, connection, condition, values):
             await lock_rows(database, connection, row_ids, lock)
             await lock_rows(database, connection, row_ids, lock, "message_mark", "msg_id")
@@ -249,10 +243,14 @@ async def lock_session_content(
 
 
 async def lock_selected(
-    database: Database, connection: AsyncConnection, sql: str, values: Mapping[str, Any], lock: str
+    database: MemoryTables,
+    connection: AsyncConnection,
+    sql: str,
+    values: Mapping[str, Any],
+    lock: str,
 ) -> None:
     """Lock the rows of a SELECT, which stay in the database."""
-    await connection.execute(*database.dialect.bind(_counted(f"{sql} {lock}"), values))
+    await connection.execute(*database.statements.bind(_counted(f"{sql} {lock}"), values))
 
 
 def _counted(sql: str) -> str:
@@ -260,98 +258,17 @@ def _counted(sql: str) -> str:
 
 
 async def row_pages(
-    database: Database, connection: AsyncConnection, condition: str, values: Mapping[str, Any]
+    database: MemoryTables, connection: AsyncConnection, condition: str, values: Mapping[str, Any]
 ) -> AsyncGenerator[list[str]]:
     """Yield the ids of the rows ``m`` for which the condition holds, in pages; none is locked."""
     more = ""
     bound = dict(values)
     while True:
         sql = f"SELECT m.id FROM message m WHERE {condition} {more} ORDER BY m.id LIMIT {PAGE_ROWS}"
-        found = await connection.execute(*database.dialect.bind(sql, bound))
+        found = await connection.execute(*database.statements.bind(sql, bound))
         row_ids = [row_id for (row_id,) in found]
         if not row_ids:
             return
         yield row_ids
         more = "AND m.id > :last"
         bound["last"] = row_ids[-1]
-
-
-# The lock of a run
-
-
-class ConnectionLock(ServerLock):
-    """A lock that belongs to a connection of its own, and ends with it."""
-
-    def __init__(self, database: Database, warnings: list[str]) -> None:
-        super().__init__(database.label, warnings)
-        self._database = database
-        self._connection: AsyncConnection | None = None
-
-    async def attempt(self) -> str | None:
-        await self._drop()
-        with self._database.errors():
-            self._connection = await self._database.connect_autocommit()
-            try:
-                if await self.acquire():
-                    return None
-                other = await self.find_owner()
-            except BaseException:
-                await self._drop()
-                raise
-        await self._drop()
-        return other
-
-    async def stay(self) -> bool:
-        if self._connection is None:
-            await asyncio.sleep(self.period)
-            return False
-        try:
-            with self._database.errors():
-                await self.wait()
-        except MemctlError:  # the lock has gone with the connection
-            await self._drop()
-            return False
-        return True
-
-    async def let_go(self) -> None:
-        if self._connection is None:
-            return
-        try:
-            # The server frees it in any case; told to, it does so before the next run tries.
-            with suppress(MemctlError), self._database.errors():
-                async with asyncio.timeout(ANSWER_SECONDS):
-                    await self.free()
-        finally:
-            await self._drop()
-
-    @property
-    def _connected(self) -> AsyncConnection:
-        assert self._connection is not None
-        return self._connection
-
-    async def ask(self, sql: str, **values: Any) -> Any:
-        """Return the first row of an answer on the lock's connection, None where there is none."""
-        async with asyncio.timeout(self.period + ANSWER_SECONDS):
-            return (await self._connected.execute(text(sql), values)).first()
-
-    async def _drop(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            with suppress(MemctlError), self._database.errors():  # it broke before
-                await connection.close()
-
-    @abstractmethod
-    async def acquire(self) -> bool:
-        """Try to acquire the lock; return whether it is ours now."""
-
-    @abstractmethod
-    async def find_owner(self) -> str:
-        """Return the text of the run that holds the lock, empty where there is none."""
-
-    @abstractmethod
-    async def wait(self) -> None:
-        """Wait for a period; raise what the driver raises when the connection is lost."""
-
-    @abstractmethod
-    async def free(self) -> None:
-        """Free the lock."""

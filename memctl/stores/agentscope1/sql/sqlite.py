@@ -1,0 +1,436 @@
+"""AgentScope's tables in a SQLite file."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from functools import partial
+from typing import Any
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from memctl import jsonio
+from memctl.engines.sql.database import FETCH_ROWS, damage, prefetch
+from memctl.engines.sql.sqlite import (
+    HAS_OCTETS,
+    SqliteDatabase,
+    SqliteSyntax,
+    decode_name,
+    driver_of,
+    insert_statement,
+)
+from memctl.engines.sql.syntax import ALWAYS, CHUNK_BYTES, HUGE_BYTES, Condition
+from memctl.errors import Failure
+from memctl.model import PAGE_ENTRIES, MemoryKey
+from memctl.stores.agentscope1.sql.statements import BLOB, COLUMNS, UNPROVEN, Statements
+from memctl.stores.agentscope1.sql.tables import MemoryTables
+
+_MAY_BE_UNSOUND = "(typeof({0}) <> 'text' OR {0} GLOB '*[^ -~]*')"
+"""SQL for a mark that is no text, or has other characters than those of ASCII."""
+
+
+SEARCH_ROWS = 50_000
+"""Number of messages that are searched before others may write."""
+
+
+FIRST_ROW = -(2**63)
+
+
+_STAGED_KEYS = "memctl.staged_keys"
+
+
+def _name(text: bytes | None) -> str:
+    return "" if text is None else decode_name(text)
+
+
+def _damaged(message: bytes | None, *names: bytes) -> bool:
+    """Return whether a message is not a JSON object, or a name not UTF-8."""
+    try:
+        for text in (message or b"", *names):
+            text.decode()
+        return message is not None and not isinstance(jsonio.outline(message), dict)
+    except ValueError:
+        return True
+
+
+def _field(message: bytes | None, name: str) -> str | None:
+    try:
+        return jsonio.field(message or b"", name)
+    except ValueError:
+        return None
+
+
+def _user(driver: sqlite3.Connection, row: int, id: bytes, in_session: bytes) -> str | None:
+    """Return what precedes the session and the id of its message in a row id.
+
+    The message is read here: handed over by SQLite, a huge one would be there several times.
+    """
+    try:
+        with driver.blobopen("message", "msg", row, readonly=True) as blob:
+            name = _field(blob.read(), "id")
+        row_id, session = id.decode(), in_session.decode()
+    except (sqlite3.OperationalError, UnicodeDecodeError):  # a number or NULL, which holds no id
+        return None
+    end = f"-{session}-{name}"
+    return row_id.removesuffix(end) if name is not None and row_id.endswith(end) else None
+
+
+class SqliteStatements(Statements, SqliteSyntax):
+    """The statements for a SQLite file, with memctl's own functions; see ``add_functions``."""
+
+    in_row_ids = "IN (SELECT id FROM temp.memctl_keys)"
+
+    mark_array = "json_group_array(CASE typeof(k.mark) WHEN 'text' THEN k.mark END)"
+
+    payload = "CAST(m.msg AS BLOB)"
+
+    row_columns = "rowid, id"
+
+    is_sound = (
+        "typeof(id) = 'text' AND typeof(session_id) = 'text' AND typeof(\"index\") = 'integer' "
+        "AND msg IS NOT NULL"
+    )
+
+    # What is the same for all rows of a session is computed once, and in bytes: SQLite's texts end
+    # at a NUL for some functions, and for others not.
+    _user, _between = "CAST(user_id AS BLOB)", "CAST('-' || id || '-' AS BLOB)"
+
+    _start = "CAST(user_id || '-' || id || '-' AS BLOB)"
+    session_table = (
+        f"(SELECT id, user_id, {_start} AS start, length({_start}) AS size, "
+        f"{_between} AS between_, length({_user}) + 2 AS behind, "
+        f"instr({_start}, {_between}) = length({_user}) + 1 AS plain "
+        "FROM session WHERE typeof(id) = 'text' AND typeof(user_id) = 'text' LIMIT -1)"
+    )
+
+    def field(self, name: str) -> str:
+        # SQLite's JSON functions refuse NaN; memctl's own function takes what Python takes.
+        return (
+            f"CASE WHEN NOT json_valid(m.msg) THEN memctl_field(CAST(m.msg AS BLOB), '{name}') "
+            f"WHEN json_type(m.msg, '$.{name}') = 'text' THEN json_extract(m.msg, '$.{name}') END"
+        )
+
+    def is_plain_id(self) -> str:
+        row_id = "CAST(m.id AS BLOB)"
+        return (
+            f"s.plain AND substr({row_id}, 1, s.size) = s.start "
+            f"AND instr(substr({row_id}, s.behind), s.between_) = 0"
+        )
+
+    def message_id(self) -> str:
+        return "CAST(substr(CAST(m.id AS BLOB), s.size + 1) AS TEXT)"
+
+    def parsed_user(self) -> str:
+        return "memctl_user(m.rowid, CAST(m.id AS BLOB), CAST(m.session_id AS BLOB))"
+
+    is_sound_mark = "typeof(k.msg_id) = 'text' AND typeof(k.mark) = 'text'"
+
+    def proven_payload(self) -> str:
+        # Without Python's lock, while Python is busy with the rows before.
+        type_ = "typeof(m.msg)"
+        first = f"CASE {type_} WHEN 'blob' THEN x'{BLOB.hex()}' ELSE x'{UNPROVEN.hex()}' END"
+        proven = f"CASE WHEN {type_} = 'text' AND json_valid(m.msg) THEN {self.payload} "
+        return f"{proven} ELSE CAST({first} || {self.payload} AS BLOB) END"
+
+    def message_size(self) -> str:
+        return self.json_size("m.msg")
+
+    def damaged_rows(self, table: str, *, proved: bool = False) -> str:
+        joined = f"LEFT JOIN {self.session_table} s ON s.id = m.session_id"
+        match table:
+            case "message" if proved:
+                return ""
+            case "message":
+                fault = self._damaged_message()
+                user, session = self._owner, "m.session_id"
+                source = f"(SELECT rowid, * FROM message WHERE {fault}) m {joined}"
+            case "message_mark":  # those of a message that goes, too
+                fault = (
+                    "typeof(msg_id) <> 'text' OR typeof(mark) <> 'text' OR "
+                    "memctl_damaged(NULL, CAST(msg_id AS BLOB), CAST(mark AS BLOB))"
+                )
+                if not proved:
+                    damaged = f"SELECT id FROM message WHERE {self._damaged_message()}"
+                    fault += f" OR msg_id IN ({damaged})"
+                user, session = f"CASE WHEN m.id IS NOT NULL THEN {self._owner} END", "m.session_id"
+                source = (
+                    f"(SELECT rowid, * FROM message_mark WHERE {fault}) t "
+                    f"LEFT JOIN message m ON m.id = t.msg_id {joined}"
+                )
+            case _:
+                names = COLUMNS[table]
+                types = " OR ".join(f"typeof({name}) <> 'text'" for name in names)
+                texts = ", ".join(f"CAST({name} AS BLOB)" for name in names)
+                user, session = ("t.user_id", "t.id") if table == "session" else ("t.id", "NULL")
+                source = f"(SELECT rowid, * FROM {table} WHERE {types} " + (
+                    f"OR memctl_damaged(NULL, {texts})) t"
+                )
+        row = "m" if table == "message" else "t"
+        cells = ", ".join(
+            f'typeof({row}."{name}"), CASE typeof({row}."{name}") WHEN \'text\' '
+            f'THEN CAST({row}."{name}" AS BLOB) ELSE {row}."{name}" END'
+            for name in COLUMNS[table]
+        )
+        key = ", ".join(
+            f"CASE typeof({of}) WHEN 'text' THEN CAST({of} AS BLOB) "
+            f"WHEN 'null' THEN NULL ELSE CAST(quote({of}) AS BLOB) END"
+            for of in (user, session)
+        )
+        return f"SELECT {row}.rowid, {key}, NULL, {cells} FROM {source}"
+
+    def _damaged_message(self) -> str:
+        small = (
+            f"octet_length(msg) <= {HUGE_BYTES}" if HAS_OCTETS else f"length(msg) <= {HUGE_BYTES}"
+        )
+        return (
+            f"(NOT ({self.is_sound}) OR memctl_damaged(CASE WHEN {small} THEN CAST(msg AS BLOB) "
+            "END, CAST(id AS BLOB), CAST(session_id AS BLOB)))"
+        )
+
+    @property
+    def _owner(self) -> str:
+        """SQL for the user of a row that may be damaged."""
+        readable = "typeof(m.id) = 'text' AND typeof(m.session_id) = 'text'"
+        return f"CASE WHEN {readable} THEN {self.user} ELSE s.user_id END"
+
+    def unsoundly_marked(self) -> str:
+        """Return the statement that reads whose marks are not texts in UTF-8: user and session."""
+        return (
+            f"SELECT CAST({self.user} AS BLOB), CAST(m.session_id AS BLOB) FROM {self.source()} "
+            f"JOIN message_mark k ON k.msg_id = m.id WHERE {_MAY_BE_UNSOUND.format('k.mark')} "
+            "AND (typeof(k.mark) <> 'text' OR memctl_damaged(NULL, CAST(k.mark AS BLOB)))"
+        )
+
+    def unsound_messages(self) -> str:
+        """Return the statement that reads which messages are not sound.
+
+        Its columns are the user and the session, both as bytes, and what is wrong.
+        """
+        fault = (
+            "CASE WHEN typeof(m.id) <> 'text' THEN 'its id is ' || typeof(m.id) "
+            "WHEN typeof(m.session_id) <> 'text' THEN 'its session is ' || typeof(m.session_id) "
+            "WHEN m.msg IS NULL THEN 'its message is null' "
+            "ELSE 'its index is ' || typeof(m.\"index\") END"
+        )
+        return (
+            f"SELECT CAST({self._owner} AS BLOB), CAST(CASE typeof(m.session_id) WHEN 'text' "
+            f"THEN m.session_id ELSE quote(m.session_id) END AS BLOB), "
+            f"'row ' || m.rowid || ' of the table message: ' || {fault} "
+            f"FROM (SELECT rowid, * FROM message WHERE NOT ({self.is_sound})) m "
+            f"LEFT JOIN {self.session_table} s ON s.id = m.session_id"
+        )
+
+
+class SqliteTables(MemoryTables, SqliteDatabase):
+    """AgentScope's tables in a SQLite file."""
+
+    syntax_class = SqliteStatements
+    syntax: SqliteStatements
+    _has_staged_rows = False
+
+    def add_functions(self, driver: sqlite3.Connection) -> None:
+        driver.create_function("memctl_field", 2, _field, deterministic=True)
+        driver.create_function("memctl_user", 3, partial(_user, driver))
+        driver.create_function("memctl_damaged", -1, _damaged, deterministic=True)
+
+    async def begin_write(self, connection: AsyncConnection) -> None:
+        self._has_staged_rows = False
+        connection.info.pop(_STAGED_KEYS, None)  # a rollback empties the table
+        await super().begin_write(connection)
+
+    async def insert(
+        self, connection: AsyncConnection, table: str, columns: Sequence[str], rows: list[Any]
+    ) -> None:
+        if table == "message":
+            huge = [row for row in rows if len(row[1]) > HUGE_BYTES]
+            if huge:
+                rows = [row for row in rows if len(row[1]) <= HUGE_BYTES]
+                await self._stage_large_rows(connection, huge)
+        if rows:
+            await super().insert(connection, table, columns, rows)
+
+    async def describe_unsound(self, connection: AsyncConnection) -> dict[MemoryKey, Failure]:
+        driver = await driver_of(connection)
+        damaged: dict[MemoryKey, Failure] = {}
+        sql = f"SELECT 1 FROM message WHERE NOT ({self.statements.is_sound}) LIMIT 1"
+        if await driver.execute_fetchall(sql):
+            sql = self.syntax.unsound_messages()
+            for user, session, fault in await driver.execute_fetchall(sql):
+                damaged[MemoryKey(_name(user), _name(session))] = damage(fault)
+            self.statements.has_unsound = True
+        sql = f"SELECT 1 FROM message_mark WHERE {_MAY_BE_UNSOUND.format('mark')} LIMIT 1"
+        if await driver.execute_fetchall(sql):
+            for user, session in await driver.execute_fetchall(self.syntax.unsoundly_marked()):
+                key = MemoryKey(_name(user), _name(session))
+                damaged[key] = damage("a mark of a message is not a string")
+        sql = (
+            "SELECT CAST(CASE typeof(user_id) WHEN 'text' THEN user_id ELSE quote(user_id) END "
+            "AS BLOB), CAST(CASE typeof(id) WHEN 'text' THEN id ELSE quote(id) END AS BLOB) "
+            "FROM session WHERE typeof(id) <> 'text' OR typeof(user_id) <> 'text'"
+        )
+        for user, session in await driver.execute_fetchall(sql):
+            key = MemoryKey(_name(user), _name(session))
+            damaged[key] = damage("a value of its row in session is not a string")
+        return damaged
+
+    async def read_ordered(
+        self, connection: AsyncConnection, where: Condition
+    ) -> AsyncGenerator[Sequence[Any]]:
+        # The keys are sorted, and the messages fetched by these: in SQLite's sorter the messages
+        # would go to the disk and back.
+        await self._sort_keys(connection, where)
+        # SQLite reads the marks of each message faster than it joins them all.
+        marks = f"SELECT {self.statements.mark_array} FROM message_mark k WHERE k.msg_id = o.id"
+        sql = (
+            "SELECT o.session_id, o.owner, o.id, o.position, "
+            f"{self.statements.small_payload()}, ({marks}), o.session_owner "
+            "FROM temp.sorted o CROSS JOIN message m ON m.rowid = o.row_ ORDER BY o.rowid"
+        )
+        async with aclosing(self.rows(connection, sql, {})) as partitions:
+            async for rows in partitions:
+                yield rows
+
+    async def read_matching(
+        self, connection: AsyncConnection, memories: Condition, messages: Condition
+    ) -> AsyncGenerator[Sequence[Any]]:
+        # Which messages there are, and their marks, is of one moment.  The texts, which never
+        # change, are fetched afterwards, some at a time: agents can write meanwhile.
+        statements = self.statements
+        driver = await driver_of(connection)
+        values = dict(messages.values)
+        ids = {"ids": values.pop("ids")} if "ids" in values else {}
+        named = statements.has_id if ids else ALWAYS
+        condition = Condition(memories.sql, {**memories.values, **ids})
+        await self._sort_keys(connection, condition, named)
+        await driver.execute("DROP TABLE IF EXISTS temp.marked")
+        await driver.execute(
+            "CREATE TABLE temp.marked (msg_id TEXT, mark TEXT, PRIMARY KEY (msg_id, mark)) "
+            "WITHOUT ROWID"
+        )
+        await driver.execute(
+            "INSERT OR IGNORE INTO temp.marked "
+            "SELECT msg_id, CASE typeof(mark) WHEN 'text' THEN mark ELSE x'' END "
+            "FROM message_mark WHERE msg_id IS NOT NULL ORDER BY msg_id, mark"
+        )
+        await driver.commit()
+        marks = "FROM temp.marked k WHERE k.msg_id = o.id"
+        marked = f"EXISTS (SELECT 1 {marks} AND k.mark IN :marks)" if values else ALWAYS
+        text = f"SELECT {statements.small_payload()} FROM message m WHERE m.id = o.id"
+        before = (
+            "SELECT p.id FROM temp.sorted p WHERE p.rowid = o.place - 1 "
+            "AND p.session_id = o.session_id AND p.owner = o.owner"
+        )
+        statement, bound = self.compile(
+            "WITH o AS (SELECT rowid AS place, * FROM temp.sorted WHERE rowid > :low AND named) "
+            f"SELECT o.session_id, o.owner, o.id, o.position, ({text}), "
+            f"(SELECT {statements.mark_array} {marks}), o.session_owner, ({before}), o.place "
+            f"FROM o WHERE {marked} "
+            f"ORDER BY o.place LIMIT {FETCH_ROWS}",
+            {"low": 0, **values},
+        )
+        _, *others = bound  # that of low is the first
+        low = 0
+
+        async def fetch() -> Sequence[Any]:
+            nonlocal low
+            rows = await self.all_rows(connection, statement, (low, *others))
+            low = rows[-1][-1] if rows else low
+            return rows
+
+        async with aclosing(prefetch(fetch)) as partitions:
+            async for rows in partitions:
+                yield rows
+
+    async def _sort_keys(
+        self, connection: AsyncConnection, where: Condition, named: str = ALWAYS
+    ) -> None:
+        """Put the keys of messages into ``temp.sorted``, and for which of them ``named`` holds."""
+        statements = self.statements
+        driver = await driver_of(connection)
+        statement, bound = self.compile(
+            f"INSERT INTO temp.sorted SELECT m.rowid, m.session_id, {statements.user}, m.id, "
+            f"{statements.index}, s.user_id, {named} FROM {statements.source()} WHERE {where.sql} "
+            f"ORDER BY m.session_id, 3, {statements.index}, m.id",
+            where.values,
+        )
+        await driver.execute("DROP TABLE IF EXISTS temp.sorted")
+        await driver.execute(
+            "CREATE TABLE temp.sorted (row_ INTEGER, session_id TEXT, owner TEXT, id TEXT, "
+            "position INTEGER, session_owner TEXT, named INTEGER)"
+        )
+        await driver.execute(statement, bound)
+
+    async def read_unordered(
+        self, connection: AsyncConnection, where: Condition
+    ) -> AsyncGenerator[Sequence[Any]]:
+        # Some at a time, as in ``read_matching``.
+        await (await driver_of(connection)).commit()
+        statement = self.statements.select_unordered(f"{where.sql} AND m.rowid > :low", "m.rowid")
+        statement += f" ORDER BY m.rowid LIMIT {SEARCH_ROWS}"
+        low: int | None = FIRST_ROW
+        while low is not None:
+            values: dict[str, Any] = {**where.values, "low": low}
+            low = None
+            source = self.rows(connection, statement, values, PAGE_ENTRIES)
+            async with aclosing(source) as partitions:
+                async for rows in partitions:
+                    low = rows[-1][-1]
+                    yield rows
+
+    async def for_rows(
+        self, connection: AsyncConnection, sql: str, row_ids: Sequence[str]
+    ) -> Sequence[Any]:
+        driver = await driver_of(connection)
+        staged = tuple(row_ids)
+        if connection.info.get(_STAGED_KEYS) != staged:
+            connection.info.pop(_STAGED_KEYS, None)
+            await driver.execute("CREATE TABLE IF NOT EXISTS temp.memctl_keys (id TEXT)")
+            await driver.execute("DELETE FROM temp.memctl_keys")
+            await driver.executemany(
+                "INSERT INTO temp.memctl_keys VALUES (?)", zip(staged, strict=True)
+            )
+            connection.info[_STAGED_KEYS] = staged
+        statement, bound = self.compile(sql, {})
+        return await self.all_rows(connection, statement, bound)
+
+    async def insert_missing(
+        self, connection: AsyncConnection, table: str, columns: Sequence[str], rows: list[Any]
+    ) -> int:
+        sql = f"{insert_statement(table, columns)} ON CONFLICT (id) DO NOTHING"
+        return (await connection.exec_driver_sql(sql, rows)).rowcount
+
+    async def _stage_large_rows(self, connection: AsyncConnection, rows: list[Any]) -> None:
+        """Stream huge messages into a temporary table.
+
+        To insert a row SQLite copies its values twice, and the third copy, the one of the caller,
+        would be one too many: ``insert_staged`` inserts when that is gone.
+        """
+        await connection.exec_driver_sql(
+            "CREATE TABLE IF NOT EXISTS temp.huge "
+            "(id TEXT, session_id TEXT, position INTEGER, msg BLOB)"
+        )
+        self._has_staged_rows = True
+        for row_id, message, session, position in rows:
+            result = await connection.exec_driver_sql(
+                "INSERT INTO temp.huge VALUES (?, ?, ?, zeroblob(?))",
+                (row_id, session, position, len(message)),
+            )
+            await asyncio.to_thread(self._fill, result.lastrowid, message)
+
+    def _fill(self, row: int, message: bytes) -> None:
+        view = memoryview(message)
+        with self._driver.blobopen("huge", "msg", row, name="temp") as blob:
+            for start in range(0, len(view), CHUNK_BYTES):
+                blob.write(view[start : start + CHUNK_BYTES])
+
+    async def insert_staged(self, connection: AsyncConnection) -> None:
+        if not self._has_staged_rows:
+            return
+        await connection.exec_driver_sql(
+            'INSERT INTO message (id, msg, session_id, "index") '
+            "SELECT id, CAST(msg AS TEXT), session_id, position FROM temp.huge"
+        )
+        await connection.exec_driver_sql("DELETE FROM temp.huge")
+        self._has_staged_rows = False

@@ -1,0 +1,264 @@
+"""AgentScope's tables in a database: a row a message, in order of ``index`` in a session.
+
+Source: ``memory/_working_memory/_sqlalchemy_memory.py`` of agentscope 1.0.21.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing, asynccontextmanager
+from functools import partial
+from importlib import import_module
+from typing import Any, ClassVar, NamedTuple
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from memctl.engines.sql.database import NAMED_TABLES, Database, damage, is_text, shown_name
+from memctl.engines.sql.syntax import Condition
+from memctl.errors import BadData, Failure, Uninitialised
+from memctl.location import Location, visible
+from memctl.model import PAGE_ENTRIES, MemoryKey
+from memctl.selection import Selection
+from memctl.store import OpenMode
+from memctl.stores.agentscope1.sql.huge_messages import MAX_HUGE, HugeMessages, describe
+from memctl.stores.agentscope1.sql.schema import METADATA, create_tables, examine_schema
+from memctl.stores.agentscope1.sql.statements import Statements
+
+
+class Extent(NamedTuple):
+    """The size of a memory: how many messages it holds, and its highest index."""
+
+    messages: int
+    last_index: int
+
+
+class MemoryTables(Database):
+    """A database with AgentScope's tables, and what this run knows of their rows."""
+
+    syntax_class: ClassVar[type[Statements]]
+    syntax: Statements
+
+    def __init__(self, location: Location, label: str) -> None:
+        super().__init__(location, label)
+        self.damaged: dict[MemoryKey, Failure] = {}
+        """The memories that are known to be damaged, and why."""
+        self.doubts = 0
+        """The number of rows that were read, with all damage passed over, and may be damaged."""
+        self.proved: Selection | None = None
+        """The last selection that was read so without any doubt."""
+        self._searched = self._examined = True
+        """True if the rows were looked through for huge messages, and for unsound columns."""
+        self._keyless: list[str] = []
+        """The tables without their primary key."""
+        self.new_users: set[str] = set()
+        self.new_sessions: set[str] = set()
+        """The users and the sessions of which this run has made the row."""
+
+    @property
+    def statements(self) -> Statements:
+        """The statements about these tables."""
+        return self.syntax
+
+    # Opening, and what is found then
+
+    async def open(self, mode: OpenMode) -> None:
+        """Connect, and create the tables if the mode says so; raises as ``Store.open``."""
+        await self.start(mode, self.prepare)
+
+    async def prepare(self) -> None:
+        """Look at AgentScope 1.x's tables, and create them if the mode says so.
+
+        Raises:
+            MemctlError: as ``Store.open``.
+        """
+        typed, keys = self.syntax.typed, self.mode.writes
+        schema = await self.run(partial(examine_schema, typed=typed, keys=keys))
+        missing = schema.missing
+        if missing and not self.mode.creates:
+            others = ", ".join(visible(shown_name(name)) for name in schema.others[:NAMED_TABLES])
+            raise Uninitialised(
+                f"{self.label} holds no AgentScope memory: it has no table {missing[0]!r}",
+                "check the database: AgentScope's tables are users, session, "
+                f"message, message_mark{f'; it has {others}' if others else ''}",
+            )
+        self._keyless = schema.keyless
+        if missing:
+            self.require_keys()  # before anything is created
+            await self.create(create_tables)
+        self._searched = self._examined = False
+        if self.syntax.typed:
+            self.statements.expect_nulls(schema.nullable)
+
+    async def find_unsound(self, connection: AsyncConnection) -> None:
+        """Find the rows whose columns have other types than declared; the memories are damaged."""
+        if not self._examined and self.statements.may_be_unsound:
+            self.damaged |= await self.describe_unsound(connection)
+        self._examined = True
+
+    def forget_soundness(self) -> None:
+        """Have the next connection find such rows again."""
+        self._examined = False
+
+    async def describe_unsound(self, connection: AsyncConnection) -> dict[MemoryKey, Failure]:
+        """Return the memories of which rows are not sound, where the database lets that be."""
+        damaged: dict[MemoryKey, Failure] = {}
+        for sql in self.statements.unsound_rows():
+            for user, session, fault in await self.fetch_all(connection, sql, {}):
+                damaged[MemoryKey(user, session)] = damage(fault)
+            self.statements.has_unsound = bool(damaged)  # the next statement sees the others
+        return damaged
+
+    def require_keys(self) -> None:
+        """Check that rows are known by their keys, before any changes.
+
+        Raises:
+            BadData: a table has no primary key: what is deleted there could not be restored.
+        """
+        if self._keyless:
+            name = self._keyless[0]
+            key = ", ".join(METADATA.tables[name].primary_key.columns.keys())
+            raise BadData(
+                f"the table {name!r} of {self.label} has no primary key, so changes could not be "
+                "undone",
+                f"delete rows without a key or with a duplicate one, then add it: {name} ({key})",
+            )
+
+    def has_strangers(self, session: str) -> bool:
+        """Return whether a session without a row has damaged messages, whose user is not known.
+
+        With a row they would be those of its owner.
+        """
+        return MemoryKey("", session) in self.damaged
+
+    def is_damaged(self, key: MemoryKey) -> bool:
+        """Return whether a memory is known to be damaged, as one is whose name is no text."""
+        if key not in self.damaged and not (is_text(key.user) and is_text(key.session)):
+            self.damaged[key] = damage("its name is not valid UTF-8")
+        return key in self.damaged
+
+    # Connections
+
+    @asynccontextmanager
+    async def snapshot(self, *, find_huge: bool = True) -> AsyncGenerator[AsyncConnection]:
+        """Open a connection in a read-only transaction; ``find_huge`` where messages are parsed."""
+        async with super().snapshot() as connection:
+            await self.find_unsound(connection)
+            if find_huge and not self._searched:
+                await self._find_huge(connection)
+            yield connection
+
+    @asynccontextmanager
+    async def connect(self) -> AsyncGenerator[AsyncConnection]:
+        """Open a connection for transactions that follow one another.
+
+        Raises:
+            BadData: as ``require_keys``.
+        """
+        self.require_keys()
+        async with super().connect() as connection:
+            if not self._examined:
+                async with self.read_transaction(connection):
+                    await self.find_unsound(connection)
+            yield connection
+
+    # Statements
+
+    async def _find_huge(self, connection: AsyncConnection) -> None:
+        result = await connection.execute(
+            text(f"SELECT m.id FROM message m WHERE {self.statements.is_huge()}")
+        )
+        ids = [row[0] for row in result]
+        if len(ids) <= MAX_HUGE:
+            found = {
+                row_id: describe(await self.fetch_message(connection, row_id)) for row_id in ids
+            }
+            self.statements.huge = HugeMessages(found)
+        self._searched = True
+
+    @abstractmethod
+    async def insert_missing(
+        self, connection: AsyncConnection, table: str, columns: Sequence[str], rows: list[Any]
+    ) -> int:
+        """Insert the rows whose primary key does not exist yet; return how many."""
+
+    @abstractmethod
+    async def for_rows(
+        self, connection: AsyncConnection, sql: str, row_ids: Sequence[str]
+    ) -> Sequence[Any]:
+        """Run a statement for the rows with these ids; return its rows, if it has any.
+
+        ``Statements.keyed_rows`` or ``Statements.delete_keyed`` make the statement.  Within a
+        transaction, statements for the same ids stage them once.
+        """
+
+    async def select_rows(
+        self, connection: AsyncConnection, sql: str, row_ids: Sequence[str]
+    ) -> Sequence[Any]:
+        """Run a SELECT that ends in ``Statements.in_row_ids``; no right to write is needed."""
+        return await self.for_rows(connection, sql, row_ids)
+
+    async def fetch_message(self, connection: AsyncConnection, row_id: str) -> bytes:
+        """Return the text of one large message, empty where it was deleted meanwhile."""
+        sql = text(f"SELECT {self.statements.payload} FROM message m WHERE m.id = :id")
+        payload = (await connection.execute(sql, {"id": row_id})).scalar()
+        if isinstance(payload, str):
+            return payload.encode("utf-8", "surrogatepass")
+        return payload or b""
+
+    def read_ordered(
+        self, connection: AsyncConnection, where: Condition
+    ) -> AsyncGenerator[Sequence[Any]]:
+        """Yield the rows of ``Statements.select_ordered``, in partitions."""
+        return self.rows(connection, self.statements.select_ordered(where.sql), where.values)
+
+    def read_matching(
+        self, connection: AsyncConnection, memories: Condition, messages: Condition
+    ) -> AsyncGenerator[Sequence[Any]]:
+        """Yield the rows of ``Statements.select_matching``: ``messages`` of ``memories``."""
+        sql = self.statements.select_matching(memories.sql, messages)
+        return self.rows(connection, sql, {**memories.values, **messages.values})
+
+    def read_unordered(
+        self, connection: AsyncConnection, where: Condition
+    ) -> AsyncGenerator[Sequence[Any]]:
+        """Yield the rows of ``Statements.select_unordered``, which need not be of one moment."""
+        sql = self.statements.select_unordered(where.sql)
+        return self.rows(connection, sql, where.values, PAGE_ENTRIES)
+
+    async def sessions(self, connection: AsyncConnection) -> AsyncGenerator[MemoryKey]:
+        """Yield the memories that have a session row, with messages or without."""
+        statement = f"SELECT s.user_id, s.id FROM {self.statements.session_table} s"
+        async with aclosing(self.rows(connection, statement, {})) as partitions:
+            async for rows in partitions:
+                for user, session in rows:
+                    yield MemoryKey(user, session)
+
+    async def extents(
+        self, connection: AsyncConnection, values: dict[str, list[str]]
+    ) -> dict[MemoryKey, Extent]:
+        """Return the extents of all memories with messages, or of the list ``sessions``."""
+        statements = self.statements
+        condition = "m.session_id IN :sessions" if values else "1 = 1"
+        sql = (
+            f"SELECT user_id, session_id, COUNT(*), MAX(position) FROM ("
+            f"SELECT {statements.user} AS user_id, m.session_id AS session_id, "
+            f"{statements.index} AS position "
+            f"FROM {statements.source()} WHERE {condition} {statements.subquery_barrier}) AS found "
+            f"GROUP BY {statements.exact('user_id')}, {statements.exact('session_id')}"
+        )
+        async with aclosing(self.rows(connection, sql, values)) as partitions:
+            return {
+                MemoryKey(user, session): Extent(count, last)
+                async for rows in partitions
+                for user, session, count, last in rows
+            }
+
+
+def make_tables(location: Location, label: str) -> MemoryTables:
+    """Return AgentScope's tables in the database at a location; its kind begins with the engine."""
+    engine = location.kind.partition("-")[0]
+    module = import_module(f"memctl.stores.agentscope1.sql.{engine}")
+    tables: type[MemoryTables] = getattr(module, f"{engine.capitalize()}Tables")
+    return tables(location, label)
