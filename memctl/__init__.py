@@ -49,12 +49,12 @@ if TYPE_CHECKING:
     from memctl.model import Page as Page
     from memctl.model import ServiceHit as ServiceHit
     from memctl.model import StoredMessage as StoredMessage
+    from memctl.model import ToolPairPolicy as ToolPairPolicy
     from memctl.model import WriteMode as WriteMode
     from memctl.model import WriteResult as WriteResult
     from memctl.ops.compare import CompareReport as CompareReport
     from memctl.ops.compress.plan import CompressMode as CompressMode
     from memctl.ops.compress.plan import CompressOptions as CompressOptions
-    from memctl.ops.delete import ToolPairPolicy as ToolPairPolicy
     from memctl.ops.inspect import Catalogue as Catalogue
     from memctl.ops.inspect import Sort as Sort
     from memctl.ops.search import Hit as Hit
@@ -87,10 +87,9 @@ _HOMES = {
     "inference.settings": "Settings",
     "location": "Location",
     "model": "Change Edit Embedding Finding Memory MemoryInfo MemoryKey OnConflict Page "
-    "ServiceHit StoredMessage WriteMode WriteResult",
+    "ServiceHit StoredMessage ToolPairPolicy WriteMode WriteResult",
     "ops.compare": "CompareReport",
     "ops.compress.plan": "CompressMode CompressOptions",
-    "ops.delete": "ToolPairPolicy",
     "ops.inspect": "Catalogue Sort",
     "ops.search": "Hit SearchReport",
     "registry": "StoreSpec",

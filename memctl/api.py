@@ -4,8 +4,8 @@
 loads only what it uses.  Every error is one of ``memctl.errors``.  A memory that fails is not an
 error: the others are done, and the result names it in ``failures``.
 
-The commands run the same operations, from ``memctl.runs`` and ``memctl.ops``, with an observer that
-writes to the terminal.
+The commands run the same operations, from ``memctl.ops``, with an observer that writes to the
+terminal.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from urllib.parse import urlencode
 
 from memctl.errors import Failure, UsageError
 from memctl.location import Location
-from memctl.model import MemoryKey, OnConflict
-from memctl.ops.delete import ToolPairPolicy
+from memctl.model import MemoryKey, OnConflict, ToolPairPolicy
 from memctl.ops.inspect import Catalogue, Sort
 from memctl.registry import URL_OPTIONS, make_store, parse
 from memctl.selection import Selection
@@ -30,11 +29,11 @@ from memctl.store import OpenMode, Store
 if TYPE_CHECKING:
     from memctl.embedder import Embedder
     from memctl.journal.runs import Run
+    from memctl.ops.change import ChangeRun
     from memctl.ops.compare import CompareReport
     from memctl.ops.compress.plan import CompressOptions
     from memctl.ops.report import Progress
     from memctl.ops.search import SearchReport
-    from memctl.runs.change import ChangeRun
     from memctl.summarizer import Summarizer
 
 EVERYTHING = Selection()
@@ -218,8 +217,9 @@ async def copy(
         MemctlError: as ``Store.read`` and ``Store.write``.
     """
     from memctl.ops.copy import CopyOptions
-    from memctl.runs.change import Unobserved
-    from memctl.runs.copy import CopyRun, Recording
+    from memctl.ops.migration import CopyRun
+    from memctl.ops.observer import Unobserved
+    from memctl.ops.recording import Recording
 
     options = CopyOptions(on_conflict, lossy, jobs, checksum)
     recording = Recording(_record("migrate", target), None) if backup else None
@@ -258,7 +258,8 @@ async def delete(
         Busy: another run writes to the store.
         MemctlError: as ``Store.read`` and ``Store.edit``; or there is no room for the backup.
     """
-    from memctl.runs.change import DeleteRun, RunOptions
+    from memctl.ops.change import RunOptions
+    from memctl.ops.delete import DeleteRun
 
     options = RunOptions(backup, dry_run)
     record = _record("delete", store)
@@ -282,8 +283,8 @@ async def mark(
     """
     if add is None and remove is None:
         raise UsageError("no mark is named", "name one to add, to remove, or both")
+    from memctl.ops.change import ChangeRun, RunOptions
     from memctl.ops.marks import MarkChange, plan_marks
-    from memctl.runs.change import ChangeRun, RunOptions
 
     remark = MarkChange(add, remove)
     run = ChangeRun(
@@ -322,9 +323,9 @@ async def erase(
     """
     from memctl import __version__
     from memctl.journal.runs import Runs
-    from memctl.ops.erase import Subject
+    from memctl.ops.erase import EraseRun
     from memctl.ops.receipt import ErasedStore, Receipt, prepare_path
-    from memctl.runs.erase import EraseRun
+    from memctl.ops.subject import Subject
 
     subject, about = Subject(user, session), _record("erase", store)
     entry = ErasedStore(store.label, about.argument, store.kind)
@@ -377,9 +378,9 @@ async def compress(
         Unavailable: the model or the store went away; what was committed is whole.
         MemctlError: as ``delete``.
     """
+    from memctl.ops.change import RunOptions
     from memctl.ops.compress.plan import CompressMode, CompressOptions
-    from memctl.runs.change import RunOptions
-    from memctl.runs.compress import CompressRun
+    from memctl.ops.compress.run import CompressRun
     from memctl.summarizers.registry import EXTRACTIVE, make_summarizer
 
     run = CompressRun(

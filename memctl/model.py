@@ -170,6 +170,14 @@ class OnConflict(StrEnum):
     REPLACE = "replace"
 
 
+class ToolPairPolicy(StrEnum):
+    """The policy where the selection parts a tool call from its result."""
+
+    SPLIT = "split"
+    KEEP = "keep"
+    DELETE = "delete"
+
+
 class WriteMode(StrEnum):
     """The ways in which a store takes the pages of a memory.
 

@@ -9,9 +9,10 @@ from memctl.commands._reports import ChangeOutcome
 from memctl.commands._run import opened, wait_for
 from memctl.errors import BadData, Interrupted, MemctlError, Partial, Unavailable, UsageError
 from memctl.location import Location
+from memctl.ops.change import ChangeRun
+from memctl.ops.lock import lock
 from memctl.output.terminal import Output
 from memctl.registry import make_store
-from memctl.runs.change import ChangeRun, lock
 from memctl.store import OpenMode
 
 

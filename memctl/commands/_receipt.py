@@ -17,9 +17,10 @@ from memctl.journal.erase import RunEraser
 from memctl.journal.runs import Runs
 from memctl.location import Location, visible
 from memctl.model import MemoryKey
-from memctl.ops.erase import list_names, readings
+from memctl.ops.names import list_names
 from memctl.ops.receipt import Receipt, read_receipt
 from memctl.ops.retry import leaving_damaged
+from memctl.ops.subject import readings
 from memctl.output.numbers import count
 from memctl.output.report import Report
 from memctl.registry import make_store

@@ -9,13 +9,13 @@ from rich.console import RenderableType
 from memctl.errors import BadData, Conflict, Failure, MemctlError, Partial
 from memctl.model import MemoryKey
 from memctl.ops.apply import ChangeReport
+from memctl.ops.change import ChangeRun
 from memctl.ops.compare import CompareReport
 from memctl.ops.report import CopyReport
 from memctl.output import tables
 from memctl.output.numbers import count
 from memctl.output.report import Report
 from memctl.output.terminal import Output
-from memctl.runs.change import ChangeRun
 
 DOCTOR = "run memctl doctor to list the damage, and what --repair can do about it"
 

@@ -29,10 +29,10 @@ from memctl.errors import (
 )
 from memctl.journal import runs
 from memctl.location import Location, visible
+from memctl.ops.change import RunOptions
 from memctl.ops.stop import Stop
 from memctl.output.numbers import count
 from memctl.output.terminal import Output
-from memctl.runs.change import RunOptions
 from memctl.selection import Selection
 from memctl.store import OpenMode, Store
 from memctl.storekit.files import recognise, temporary_folder
@@ -40,7 +40,7 @@ from memctl.stores.archive.rotation import LATEST, RotatedFile, Series
 
 if TYPE_CHECKING:
     from memctl.embedder import Embedder
-    from memctl.runs.copy import Recording
+    from memctl.ops.recording import Recording
 
 T = TypeVar("T")
 
@@ -281,7 +281,7 @@ def recorded(run: Run, command: str, argument: str, location: Location) -> Recor
     """The record of a copy into this store; None where the copy goes to stdout."""
     if location.kind == "stdio":
         return None
-    from memctl.runs.copy import Recording  # copies alone
+    from memctl.ops.recording import Recording  # copies alone
 
     return Recording(record(run, command, argument, location), run.configuration().undo)
 

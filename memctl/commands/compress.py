@@ -23,9 +23,9 @@ from memctl.commands._reports import ChangeOutcome
 from memctl.commands._run import changeable, record, run_options, wait_for
 from memctl.errors import Loss, UsageError
 from memctl.ops.compress.plan import CompressMode, CompressOptions
+from memctl.ops.compress.run import CompressRun
 from memctl.output import tables
 from memctl.registry import located, make_store
-from memctl.runs.compress import CompressRun
 from memctl.selection import Selection
 from memctl.summarizer import Summarizer
 from memctl.summary import TEMPLATE, check_template

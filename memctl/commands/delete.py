@@ -22,12 +22,12 @@ from memctl.commands._reports import ChangeOutcome
 from memctl.commands._run import changeable, record, run_options
 from memctl.errors import Loss, UsageError
 from memctl.location import redact, visible
+from memctl.model import ToolPairPolicy
 from memctl.ops.apply import ChangeReport
-from memctl.ops.delete import ToolPairPolicy
+from memctl.ops.delete import DeleteRun
 from memctl.output import tables
 from memctl.output.numbers import count
 from memctl.output.terminal import Output
-from memctl.runs.change import DeleteRun
 from memctl.selection import Selection
 
 _LIMIT = re.compile(r"(\d+(?:\.\d+)?)(%?)")

@@ -25,13 +25,13 @@ from memctl.errors import BadData, MemctlError, Unavailable, Unhealthy, UsageErr
 from memctl.location import Location, visible
 from memctl.ops.doctor.check import MAX_RESULT, Diagnosis, Limits, check
 from memctl.ops.doctor.findings import KINDS, Severity
+from memctl.ops.doctor.repair import RepairRun
+from memctl.ops.names import refuse_absent_in
 from memctl.output import tables
 from memctl.output.numbers import count
 from memctl.output.report import Report
 from memctl.output.terminal import Output
 from memctl.registry import make_store
-from memctl.runs.change import refuse_absent_in
-from memctl.runs.repair import RepairRun
 from memctl.selection import Selection
 
 

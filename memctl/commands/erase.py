@@ -30,15 +30,15 @@ from memctl.errors import Interrupted, MemctlError, Partial, UsageError
 from memctl.journal.runs import Runs
 from memctl.location import Location, visible
 from memctl.model import MemoryKey
-from memctl.ops.erase import ALWAYS, Subject, list_names
+from memctl.ops.erase import EraseRun
+from memctl.ops.names import list_names, refuse_absent
 from memctl.ops.receipt import FAILED, ErasedStore, Receipt, prepare_path
+from memctl.ops.subject import ALWAYS, Subject
 from memctl.output import erasing
 from memctl.output.numbers import count
 from memctl.output.report import Report
 from memctl.output.terminal import Output
 from memctl.registry import make_store
-from memctl.runs.change import refuse_absent
-from memctl.runs.erase import EraseRun
 from memctl.selection import Selection
 from memctl.store import OpenMode
 

@@ -36,6 +36,8 @@ from memctl.location import Location, same_file, visible
 from memctl.model import Memory, MemoryKey, OnConflict
 from memctl.ops.compare import Comparability, fingerprints
 from memctl.ops.copy import CopyOptions
+from memctl.ops.migration import CopyRun
+from memctl.ops.names import refuse_absent_in
 from memctl.ops.report import Counts, Progress, Total, count_all
 from memctl.ops.retry import leaving_damaged
 from memctl.ops.select import select_with_places
@@ -46,8 +48,6 @@ from memctl.output.terminal import Format, Output
 from memctl.output.trajectories import TrajectoryFile
 from memctl.output.writer import PageWriter
 from memctl.registry import make_store, spec_of
-from memctl.runs.change import refuse_absent_in
-from memctl.runs.copy import CopyRun
 from memctl.selection import Selection
 from memctl.store import LeftOut, Store, refuse_facts
 from memctl.storekit.files import (

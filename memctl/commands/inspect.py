@@ -25,6 +25,7 @@ from memctl.location import Location
 from memctl.model import Memory, Page, StoredMessage
 from memctl.ops import inspect as operation
 from memctl.ops.inspect import Catalogue, Group, GroupBy, Sort
+from memctl.ops.names import refuse_absent_in
 from memctl.ops.retry import undamaged_pages
 from memctl.ops.select import select_with_places
 from memctl.output import tables
@@ -32,7 +33,6 @@ from memctl.output.pager import paged
 from memctl.output.report import Listing, Report, memory_row, message_json
 from memctl.output.terminal import Format, Output
 from memctl.registry import make_store, title_of
-from memctl.runs.change import refuse_absent_in
 from memctl.selection import Selection
 from memctl.store import Store
 from memctl.stores.archive.rotation import RotatedFile

@@ -21,13 +21,14 @@ from memctl.commands._run import changeable, opened, readable, record, run_optio
 from memctl.errors import UsageError
 from memctl.location import Location
 from memctl.ops import inspect as operation
+from memctl.ops.change import ChangeRun
 from memctl.ops.inspect import Group, GroupBy
 from memctl.ops.marks import MarkChange, plan_marks
+from memctl.ops.names import refuse_absent_in
 from memctl.output import tables
 from memctl.output.report import Report
 from memctl.output.terminal import Output
 from memctl.registry import make_store
-from memctl.runs.change import ChangeRun, refuse_absent_in
 from memctl.selection import Selection
 from memctl.store import refuse_facts
 

@@ -41,12 +41,13 @@ from memctl.model import OnConflict
 from memctl.ops.compare import compare
 from memctl.ops.copy import CopyOptions
 from memctl.ops.follow import Lag
+from memctl.ops.migration import CopyRun, NewTarget
+from memctl.ops.names import refuse_absent, refuse_absent_in
+from memctl.ops.recording import Recording
 from memctl.ops.report import Total
 from memctl.ops.retry import Retries
 from memctl.output.numbers import count
 from memctl.registry import make_store, refuse_unknown_extension
-from memctl.runs.change import refuse_absent, refuse_absent_in
-from memctl.runs.copy import CopyRun, NewTarget, Recording
 from memctl.selection import Selection
 from memctl.store import Store
 from memctl.wrappers.embedded import embedded

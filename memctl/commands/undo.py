@@ -22,10 +22,11 @@ from memctl.journal.runs import Run, Runs
 from memctl.location import Location, visible
 from memctl.model import MemoryKey
 from memctl.ops.apply import ChangeReport
+from memctl.ops.restore import RestoreRun
+from memctl.ops.undo import UndoRun
 from memctl.output import tables
 from memctl.output.numbers import local_time
 from memctl.registry import as_recorded, make_store
-from memctl.runs.undo import RestoreRun, UndoRun
 from memctl.selection import Selection
 from memctl.store import OpenMode
 

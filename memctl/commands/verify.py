@@ -20,13 +20,13 @@ from memctl.location import Location, visible
 from memctl.model import MemoryKey
 from memctl.ops.compare import CompareReport, Difference, compare
 from memctl.ops.diff import with_lines
+from memctl.ops.names import refuse_absent_in
 from memctl.ops.report import Total, count_all
 from memctl.output import tables
 from memctl.output.numbers import count
 from memctl.output.report import CsvRows, Listing, Report, columns
 from memctl.output.terminal import Format, Output
 from memctl.registry import make_store
-from memctl.runs.change import refuse_absent_in
 from memctl.selection import Selection
 from memctl.store import Store
 

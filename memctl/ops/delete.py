@@ -5,21 +5,15 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
+from typing import Any
 
 from memctl.dialects.view import Dialect, ToolSide
-from memctl.model import Change, Edit, MemoryKey, Page, StoredMessage
-from memctl.ops.select import places, reads_all, select_with_anchors
+from memctl.journal import runs
+from memctl.model import Change, Edit, MemoryKey, Page, StoredMessage, ToolPairPolicy
+from memctl.ops.change import ChangeRun, RunOptions
+from memctl.ops.select import places, reads_all, select_with_anchors, whole_memories
 from memctl.selection import Selection
 from memctl.store import Store
-
-
-class ToolPairPolicy(StrEnum):
-    """The policy where the selection parts a tool call from its result."""
-
-    SPLIT = "split"
-    KEEP = "keep"
-    DELETE = "delete"
 
 
 @dataclass(slots=True)
@@ -240,3 +234,69 @@ class MessageGroups:
             if group & selected and not group <= selected:
                 found = found | group if pairs is ToolPairPolicy.DELETE else found - group
         return found
+
+
+class DeleteRun(ChangeRun):
+    """A run that deletes the selected messages."""
+
+    def __init__(
+        self,
+        record: runs.Run,
+        where: Selection,
+        pairs: ToolPairPolicy = ToolPairPolicy.SPLIT,
+        *,
+        options: RunOptions,
+        limit: tuple[float, bool] | None = None,
+        warn_parted: bool = False,
+    ) -> None:
+        """``limit`` is a number of messages, or with True a percentage of the selected memories.
+
+        With ``warn_parted`` tool calls that lose their result, or the reverse, are counted and
+        warned of.
+        """
+        self.counts_staying = options.dry_run
+        """True to count, too, what stays of the memories that a plan names."""
+        self._limit = limit
+        self._warn_parted = warn_parted
+        self._parted = SplitToolCalls()
+        self._parted_tool_calls = 0
+        super().__init__(
+            record,
+            where,
+            lambda store, some: plan_deletions(store, some, pairs, self._parted),
+            options,
+        )
+
+    def details(self) -> dict[str, Any]:
+        """Return the number of parted tool calls, if there are any."""
+        parted = self._parted_tool_calls
+        return {"parted_tool_calls": parted} if parted else {}
+
+    async def check(self, store: Store) -> None:
+        """Compute how many messages may be deleted, and how many stay."""
+        planned = self.report.planned_by_memory
+        if self.counts_staying and planned:
+            named = Selection(keys=frozenset(planned))
+            async with aclosing(store.list_memories(named)) as infos:
+                async for info in infos:
+                    self.report.staying[info.key] = info.messages - planned[info.key]
+        if self._limit is None:
+            return
+        number, percentage = self._limit
+        self.most = number
+        if percentage:
+            total = 0
+            async with aclosing(store.list_memories(whole_memories(self.where))) as infos:
+                async for info in infos:
+                    total += info.messages
+            self.most = total * number / 100
+
+    async def after_plan(self, store: Store) -> None:
+        """Count the tool calls that lose their result, or the reverse."""
+        if self._warn_parted and (number := await count_split_tool_calls(store, self._parted)):
+            self._parted_tool_calls = number
+            calls = f"{number:,} tool call" + ("s" if number != 1 else "")
+            self._observer.warn(
+                f"the selection separates {calls} from the result: keep both with "
+                "--keep-tool-pairs, delete both with --with-tool-pairs"
+            )

@@ -1,122 +1,172 @@
-"""The subject of an erase, a user or a session: the names that may be theirs, what stays out of
-reach, and who else may have been meant."""
+"""A run that erases a user, or one session, from a store and from the runs on it.
+
+No journal is written: what is erased cannot be restored.
+"""
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable
 from contextlib import aclosing
-from dataclasses import dataclass
-from itertools import islice
+from dataclasses import dataclass, field
+from functools import partial
 
+from memctl.concurrency import in_thread
+from memctl.errors import Failure
+from memctl.index.folder import remove_of
+from memctl.journal.erase import ErasedRuns, RunEraser
+from memctl.journal.runs import Run, Runs
 from memctl.model import MemoryKey
+from memctl.ops.lock import lock
+from memctl.ops.names import list_names
+from memctl.ops.observer import Observer, Unobserved
+from memctl.ops.receipt import BEGUN, ERASED, NOTHING, PARTIAL, Digests, ErasedStore
 from memctl.ops.retry import leaving_damaged
-from memctl.selection import Selection
+from memctl.ops.subject import Subject, not_reached
 from memctl.store import Store
 
-_JOINTS = {
-    "redis": ":session:",
-    "redis-session": ":session:",
-    "redis-runtime-state": ":",
-    "sessions": "_",
-}
-"""The text between user and session in the names of stores where it may be in either, too."""
-_COMPARED = 50_000
-"""The names among which a similar one is looked for."""
+_ATTEMPTS = 2
+"""The attempts to erase what others add meanwhile."""
 
 
-@dataclass(frozen=True, slots=True)
-class Subject:
-    """A user, or one session of a user."""
+@dataclass(slots=True)
+class EraseReport:
+    """The findings and the work of an erase in a store: messages by memory, and undo runs."""
 
-    user: str
-    session: str | None = None
+    found: dict[MemoryKey, int] = field(default_factory=dict)
+    erased: dict[MemoryKey, int] = field(default_factory=dict)
+    failures: list[tuple[MemoryKey, Failure]] = field(default_factory=list)
+    runs: ErasedRuns = field(default_factory=ErasedRuns)
+    noun: str = "message"
+    """The word for a message of the store."""
 
     @property
-    def where(self) -> Selection:
-        """The selection of the subject's memories."""
-        sessions = frozenset() if self.session is None else frozenset({self.session})
-        return Selection(users=frozenset({self.user}), sessions=sessions)
-
-    def concerns(self, kind: str, key: MemoryKey) -> bool:
-        """Return whether a name in a store of this kind may be the subject's.
-
-        The file of a state does not say whose it is: it is the subject's who was named for it.
-        """
-        return kind == "state" or any(map(self.where.has_key, readings(kind, key)))
+    def nothing(self) -> bool:
+        """True where nothing of the subject was found."""
+        return not (self.found or self.runs.found)
 
 
-def readings(kind: str, key: MemoryKey) -> Iterator[MemoryKey]:
-    """Yield a name, and the others that are written in the same way in a store of this kind."""
-    yield key
-    joint = _JOINTS.get(kind)
-    if joint is None:
-        return
-    text = f"{key.user}{joint}{key.session}"
-    at = text.find(joint)
-    while at >= 0:
-        found = MemoryKey(text[:at], text[at + len(joint) :], key.part)
-        if found != key:
-            yield found
-        at = text.find(joint, at + 1)
+class EraseRun:
+    """The erase of a subject from one store; ``entry`` is its part of the receipt.
 
+    ::
 
-async def list_names(store: Store, where: Selection) -> list[MemoryKey]:
-    """Return the names under which a store keeps anything, each once.
-
-    Raises:
-        MemctlError: as ``Store.names``.
+        erasure = EraseRun(Subject("ada"), entry, runs_on_it)
+        await erasure.plan(store)
+        await erasure.execute(store, digests, save)
     """
 
-    async def attempt() -> list[MemoryKey]:
-        async with aclosing(store.names(where)) as names:
-            return list(dict.fromkeys([key async for key in names]))
+    def __init__(
+        self,
+        subject: Subject,
+        entry: ErasedStore,
+        runs: Callable[[], list[Run]],
+        observer: Observer | None = None,
+        folder: Runs | None = None,
+    ) -> None:
+        """``runs`` returns the runs that changed the store, of those in ``folder``."""
+        self.subject = subject
+        self.entry = entry
+        self.report = EraseReport()
+        self.begun = False
+        """True if something may have been erased."""
+        self._runs = runs
+        self._kept = folder or Runs()
+        self._observer = observer or Unobserved()
 
-    found = await leaving_damaged(attempt)
-    users = {key.user for key in found if key.session}
-    return [key for key in found if key.session or key.user not in users]
+    async def plan(self, store: Store, digests: Digests | None = None) -> None:
+        """Find what the store and its runs hold of the subject; note the ids in ``digests``.
 
+        Raises:
+            MemctlError: as ``Store.read``.
+        """
+        self.entry.kind = store.kind
+        self.entry.not_reached = not_reached(store.kind)
+        await store.check_integrity(self.subject.where)
+        with self._observer.progress("looking"):
+            names = await list_names(store, self.subject.where)
+            found = dict.fromkeys([key._replace(part="") for key in names], 0)
+            if found:
+                found |= await leaving_damaged(partial(self._counts, store, digests))
+        runs = await self._eraser(store).erase(self._runs(), dry_run=True)
+        self.report = EraseReport(
+            {key: found[key] for key in sorted(found)}, runs=runs, noun=store.dialect.noun
+        )
 
-def similar(names: Iterable[MemoryKey], where: Selection) -> list[str]:
-    """Return the names of users and sessions nearest to those of a selection, the nearest first."""
-    some = list(islice(names, _COMPARED))
-    found: dict[str, None] = {}
-    for wanted, known in (
-        (where.users, {key.user for key in some}),
-        (where.sessions, {key.session for key in some}),
-    ):
-        for name in sorted(wanted - known):
-            folded: dict[str, list[str]] = {}
-            for one in sorted(known):
-                folded.setdefault(one.strip().casefold(), []).append(one)
-            near = difflib.get_close_matches(name.strip().casefold(), folded, n=3, cutoff=0.6)
-            found |= dict.fromkeys(one for text in near for one in folded[text])
-    return list(found)[:3]
+    async def _counts(self, store: Store, digests: Digests | None) -> dict[MemoryKey, int]:
+        found: Counter[MemoryKey] = Counter()
+        async with aclosing(store.outline(self.subject.where)) as pages:
+            async for page in pages:
+                found[page.memory.key._replace(part="")] += len(page.messages)
+                if digests is not None:
+                    digests.add(message.id for message in page.messages)
+        return found
 
+    async def execute(self, store: Store, digests: Digests, save: Callable[[], None]) -> None:
+        """Lock the store, plan again, and erase: first from the runs, then from the store.
 
-ALWAYS = (
-    "running processes, which may write what they hold in memory",
-    "backups, replicas and snapshots of the database or the disk",
-    "archives and exports that were not named, and logs",
-    "data sent to model providers",
-)
-"""The places that no erase reaches."""
-_OF_KINDS = {
-    "sqlite": "pages that were free before (VACUUM clears them) and blocks of the disk",
-    "postgresql": "dead rows until VACUUM, and the write-ahead log",
-    "mysql": "the undo log until it is purged, and the binary log",
-    "redis": "RDB and AOF files until they are rewritten",
-}
-_OF_LAYOUTS = {
-    "agentscope2": (
-        "the user's credentials, schedules, channels, skills and knowledge bases in AgentScope 2.x"
-    ),
-    "agno": "what Agno remembers about the user (agno_memories), its traces and other tables",
-}
+        ``save`` makes the receipt durable: before anything goes it has the digests.
 
+        Raises:
+            Busy: another run writes to the store.
+            MemctlError: as ``Store.erase``; ``entry`` has what was done.
+        """
+        await lock(store)
+        await self._remove_indexes(store)
+        await self.plan(store, digests)
+        if self.report.nothing:
+            self.entry.state = NOTHING
+            return
+        self.entry.state = BEGUN
+        save()
+        self.begun = True
+        report = self.report
+        try:
+            with self._observer.progress("erasing"):
+                report.runs = await self._eraser(store).erase(self._runs())
+                left = await self._erase(store)
+                await self._remove_indexes(store)  # of a search meanwhile
+        finally:
+            self._settle()
+        failed = {key for key, _ in report.failures}
+        came = Failure("changed", "it exists again: another program writes to it")
+        left = [key._replace(part="") for key in left]
+        report.failures += [(key, came) for key in left if key not in failed]
+        self._settle()
+        if not self.entry.failures:
+            self.entry.state = ERASED
 
-def not_reached(kind: str) -> list[str]:
-    """Return what an erase leaves of a store of this kind."""
-    engine, _, layout = kind.partition("-")
-    found = [_OF_KINDS[engine]] if engine in _OF_KINDS else []
-    return [*found, _OF_LAYOUTS[layout]] if layout in _OF_LAYOUTS else found
+    async def _remove_indexes(self, store: Store) -> None:
+        """Remove what searches have kept of the store; the next one makes it again."""
+        await in_thread(partial(remove_of, await store.identity()))
+
+    async def _erase(self, store: Store) -> list[MemoryKey]:
+        """Erase from the store; return the names that are there still."""
+        report = self.report
+        for _ in range(_ATTEMPTS):
+            report.failures.clear()
+            async with aclosing(store.erase(self.subject.where)) as results:
+                async for result in results:
+                    key = result.key._replace(part="")
+                    if result.failure is not None:
+                        report.failures.append((key, result.failure))
+                    else:
+                        report.erased[key] = report.erased.get(key, 0) + result.deleted
+            left = await list_names(store, self.subject.where)
+            if not left or report.failures:
+                break
+        return left
+
+    def _settle(self) -> None:
+        """Put into the entry what was done so far."""
+        report, entry = self.report, self.entry
+        entry.memories, entry.messages = len(report.erased), sum(report.erased.values())
+        removed, rewritten = len(report.runs.removed), len(report.runs.rewritten)
+        entry.runs = {"removed": removed, "rewritten": rewritten}
+        entry.failures = [failure.code for _, failure in report.failures]
+        entry.failures += ["run"] * len(report.runs.failures)
+        if entry.state == BEGUN:
+            entry.state = PARTIAL
+
+    def _eraser(self, store: Store) -> RunEraser:
+        return RunEraser(self._kept, partial(self.subject.concerns, store.kind))

@@ -26,7 +26,7 @@ from memctl import system
 from memctl.errors import BadData, NotFound, UsageError
 from memctl.location import visible
 from memctl.model import MemoryKey
-from memctl.ops.erase import ALWAYS, Subject
+from memctl.ops.subject import ALWAYS, Subject
 from memctl.storekit.files import AtomicFile, system_errors
 
 SCHEMA = "memctl/erase-receipt/1"

@@ -14,17 +14,24 @@ from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from itertools import repeat
 from pathlib import Path
+from typing import Any
 
 from memctl import jsonio
-from memctl.errors import Failure
+from memctl.dialects.registry import DIALECTS
+from memctl.errors import BadData, Failure
+from memctl.journal import runs
 from memctl.journal.changes import read_changes
+from memctl.journal.repairs import FILE_NAME
 from memctl.journal.runs import Note
 from memctl.model import Change, Edit, Memory, MemoryKey, Page, StoredMessage
-from memctl.ops.compare import Comparability, Hasher, Precision, fingerprints
+from memctl.ops.apply import ChangeCounts, ChangeReport
+from memctl.ops.change import ChangeRun, RunOptions
 from memctl.ops.delete import removal
+from memctl.ops.doctor.repair import revert_repairs
 from memctl.ops.select import places, select_with_anchors
 from memctl.selection import Selection
-from memctl.store import Store
+from memctl.store import OpenMode, Store
+from memctl.wrappers.converted import shown_as
 
 GROUP_CHANGES = 50_000
 """About how many changes are looked at together."""
@@ -97,51 +104,6 @@ async def _reversals(
                     yield _summarised(removal(found, places(store, found)), group)
         for edit in _reversed(path, keys - added):
             yield group[edit.memory.key].placed(edit)
-
-
-async def unchanged_since_run(
-    store: Store, parts: Sequence[Path], keys: frozenset[MemoryKey]
-) -> frozenset[MemoryKey]:
-    """Return the keys of memories that a run wrote whole and that are still as it left them.
-
-    Raises:
-        BadData: a file of changes is damaged.
-        MemctlError: as ``Store.read``.
-    """
-    sides = Comparability(facts=store.dialect.facts)
-    left: dict[MemoryKey, Hasher] = {}
-    for path in parts:
-        for edit in read_changes(path, messages=False):
-            key = edit.memory.key
-            if key in keys:
-                if edit.offset == 0:
-                    left[key] = sides.hasher(Precision.OUTLINE)
-                left[key].add(
-                    [
-                        StoredMessage(one.id, b"", one.new)
-                        for one in edit.changes
-                        if one.new is not None
-                    ]
-                )
-    outlines = store.outline(Selection(keys=keys))
-    found = await fingerprints(outlines, Precision.OUTLINE, sides)
-    return frozenset(
-        key for key in keys if key in found and found[key].digest == left[key].digest()
-    )
-
-
-async def same_outlines(one: Store, other: Store, where: Selection) -> frozenset[MemoryKey]:
-    """Return the keys of memories with the same ids, order and marks in both stores.
-
-    Raises:
-        MemctlError: as ``Store.read``.
-    """
-    sides = Comparability(facts=one.dialect.facts)
-    here = await fingerprints(one.outline(where), Precision.OUTLINE, sides)
-    there = await fingerprints(other.outline(where), Precision.OUTLINE, sides)
-    return frozenset(
-        key for key, found in here.items() if key in there and found.digest == there[key].digest
-    )
 
 
 class _RunEffect:
@@ -476,3 +438,106 @@ def _summarised(edit: Edit, group: dict[MemoryKey, _RunEffect]) -> Edit:
     if new is None:
         return edit
     return replace(edit, memory=replace(edit.memory, summary=old), summary=new)
+
+
+class UndoRun(ChangeRun):
+    """A run that reverses the edits of another, and what the store itself repaired in it."""
+
+    mode = OpenMode.RESTORE
+
+    def __init__(
+        self,
+        record: runs.Run,
+        where: Selection,
+        parts: Sequence[Path],
+        folder: Path,
+        options: RunOptions,
+        report: ChangeReport | None = None,
+        notes: runs.Notes | None = None,
+        *,
+        edits_first: bool = False,
+        skips_damage: bool = False,
+    ) -> None:
+        """``parts`` are the files of changes of the run to be undone, ``folder`` is its folder.
+
+        ``notes`` are what its store said of memories.  With ``edits_first`` they are undone before
+        the repairs of the store: of a run that is an undo itself, and changed the messages last.
+        ``skips_damage`` where the run was a repair, which changed memories beside their damage.
+        """
+        record.repairs_first = not edits_first
+        of = notes.of if notes is not None else lambda _: runs.Note()
+        report = report or ChangeReport()
+        super().__init__(
+            record,
+            where,
+            lambda store, some: plan_undo(store, parts, some, report.failures, of),
+            options,
+            report,
+        )
+        self._folder = folder
+        self._repaired = (folder / FILE_NAME).exists()
+        self._skips_damage = skips_damage
+        self._reverted: int | None = None
+        self._before = ChangeCounts(), list(self.report.failures)
+        """The counts and the failures of the report before anything was planned."""
+
+    @property
+    def nothing(self) -> str:
+        if self._repaired and self._reverted is None:
+            return "only repairs of the store itself to undo"
+        return "no other change to undo" if self._reverted else "nothing to undo"
+
+    def details(self) -> dict[str, Any]:
+        """Return how many keys, rows or ids the undo of repairs restored, if there were repairs."""
+        return {} if self._reverted is None else {"unmended": self._reverted}
+
+    async def plan(self, store: Store) -> bool:
+        """Plan the reverse of the edits."""
+        if self._repaired and self.where.named:
+            self._observer.warn(
+                "repairs of the store itself belong to no single user: they are kept"
+            )
+            self._repaired = False
+        self._before = replace(self.report.planned), list(self.report.failures)
+        if self._skips_damage or (self._repaired and store.features.single_session):
+            store.skip_damage()  # which the run passed over, or may have put back
+        something = await super().plan(as_recorded(store, self.record))
+        return something or self._repaired
+
+    async def carry_out(self, store: Store) -> None:
+        """Undo what was done last first: the repairs of the store itself, or the edits."""
+        recorded = as_recorded(store, self.record)
+        if self._repaired and self.record.repairs_first:
+            await self._revert(store)
+            if len(self.report.failures) > len(self._before[1]):
+                # What they lack may be back by now, such as a row that others stood behind.
+                self.report.planned, self.report.failures[:] = self._before
+                await super().plan(recorded)
+        if self.report.planned.memories:
+            await super().carry_out(recorded)
+        if self._repaired and not self.record.repairs_first:
+            await self._revert(store)
+
+    async def _revert(self, store: Store) -> None:
+        self.begin()
+        self._reverted = await revert_repairs(store, self._folder, self.journal.folder)
+        if self._reverted:
+            self._observer.note(
+                f"repairs of the store itself undone: {self._reverted:,} keys, rows or ids restored"
+            )
+
+
+def as_recorded(store: Store, record: runs.Run) -> Store:
+    """Return the store in the dialect in which changes were recorded.
+
+    Raises:
+        BadData: this memctl does not know it.
+    """
+    if not record.dialect:
+        return store
+    if record.dialect not in DIALECTS:
+        raise BadData(
+            f"the run was recorded in another dialect, {record.dialect!r}",
+            f"upgrade memctl: this version reads {', '.join(DIALECTS)}",
+        )
+    return shown_as(store, DIALECTS[record.dialect])

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from memctl.errors import Uninitialised
+from memctl.ops.migration import NewTarget
 from memctl.ops.report import CopyReport
 from memctl.registry import make_store, parse
-from memctl.runs.copy import NewTarget
 from memctl.selection import Selection
 from memctl.store import OpenMode
 from memctl.testing import samples

@@ -16,15 +16,15 @@ from urllib.parse import quote, unquote
 
 import pytest
 import redis
+from memctl.stores.redis.before import KEPT_BYTES
+from memctl.stores.sql.edit import BATCH_CHANGES
 
 from memctl import zstd
 from memctl.commands._context import Run as ThisRun
 from memctl.commands._run import record
 from memctl.model import MemoryKey, StoredMessage
+from memctl.ops.change import ChangeRun
 from memctl.registry import parse
-from memctl.runs.change import ChangeRun
-from memctl.stores.agentscope1.redis.before import KEPT_BYTES
-from memctl.stores.agentscope1.sql.edit import BATCH_CHANGES
 from memctl.testing import Place, samples
 from memctl.testing.drive import read
 from memctl.testing.samples import entry, sample

@@ -14,8 +14,8 @@ from memctl.inference.errors import ModelError, TooLong
 from memctl.inference.settings import Prices, Usage
 from memctl.model import Memory, MemoryKey
 from memctl.ops.compress.chunks import ChunkedSummarizer
+from memctl.ops.compress.pipeline import Budget
 from memctl.ops.compress.plan import CompressionPlan
-from memctl.ops.compress.run import Budget
 from memctl.summarizer import Answer, Excerpt, Summarizer, Turn
 from memctl.summary import LIMITS, Summary
 

@@ -13,6 +13,7 @@ from memctl.inference.errors import Unreachable
 from memctl.inference.settings import Usage
 from memctl.model import Memory, MemoryKey
 from memctl.ops.compress.commit import SummarizedMemory
+from memctl.ops.compress.pipeline import AHEAD, CompressionPipeline
 from memctl.ops.compress.plan import (
     CompressionPlan,
     CompressMode,
@@ -21,7 +22,6 @@ from memctl.ops.compress.plan import (
     PlannedMessage,
 )
 from memctl.ops.compress.report import CompressReport
-from memctl.ops.compress.run import AHEAD, CompressionRun
 from memctl.ops.compress.spool import Spool
 from memctl.ops.stop import Stop
 from memctl.summarizer import Answer, Excerpt, Summarizer, Turn
@@ -61,7 +61,7 @@ class Bench:
         self.committed: list[str] | None = None
         self._spool = spool
         options = CompressOptions(CompressMode.MESSAGE, jobs=JOBS)
-        self.work = CompressionRun(spool, options, self.model, self.report, self.stop)
+        self.work = CompressionPipeline(spool, options, self.model, self.report, self.stop)
 
     def find(self, *names: str) -> None:
         for name in names:

@@ -1,363 +1,149 @@
-"""One compression run: find the memories, have them summarized, many at once, and commit each.
-
-One pass over the store, which waits for no model, puts what is to be summarized into the spool.
-"""
+"""A run that compresses: found and spooled, summarized, committed memory by memory."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Coroutine
-from contextlib import aclosing
-from dataclasses import replace
-from functools import partial
-from typing import Any
+from collections.abc import AsyncGenerator, Callable
 
-from memctl.dialects.agentscope1 import AGENTSCOPE1
-from memctl.dialects.view import Dialect
-from memctl.errors import Failure, Interrupted, Unavailable
-from memctl.inference.errors import ModelError, Unreachable
-from memctl.inference.settings import Usage
-from memctl.model import Page
+from memctl.errors import Unavailable
+from memctl.journal import runs
+from memctl.journal.changes import ChangesWriter
+from memctl.model import Edit
+from memctl.ops.change import ChangeRun, RunOptions
 from memctl.ops.compress.chunks import ChunkedSummarizer
-from memctl.ops.compress.commit import SummarizedMemory, summarized
-from memctl.ops.compress.plan import (
-    CompressionPlan,
-    CompressionPlanner,
-    CompressMode,
-    CompressOptions,
-)
+from memctl.ops.compress.commit import SummarizedMemory, SummaryCommitter
+from memctl.ops.compress.pipeline import Budget, CompressionPipeline, plan_compression
+from memctl.ops.compress.plan import CompressionPlan, CompressMode, CompressOptions
 from memctl.ops.compress.report import CompressReport
 from memctl.ops.compress.spool import Spool
-from memctl.ops.marks import COMPRESSED, SUMMARY, require_mark
-from memctl.ops.report import Progress
-from memctl.ops.retry import undamaged_pages
-from memctl.ops.select import places, select_with_anchors, whole_memories
-from memctl.ops.stop import Stop
+from memctl.ops.lock import lock
 from memctl.selection import Selection
-from memctl.store import Store, refuse_facts
+from memctl.store import Store
 from memctl.summarizer import Summarizer
-from memctl.summary import Summary, render_free
-
-PROMPT_TOKENS = 500
-REPLY_TOKENS = 500
-"""The approximate tokens of a request besides the conversation, and a summary."""
 
 
-class Budget:
-    """A budget: a memory begins where the costs so far, of open memories and its own fit in."""
-
-    def __init__(
-        self, limit: float | None, summarizer: Summarizer, parts: ChunkedSummarizer
-    ) -> None:
-        """``limit`` is in the currency of the summarizer's prices."""
-        self._limit = limit
-        self._prices = summarizer.prices
-        self._asks = summarizer.kind != "extractive"
-        self._parts = parts
-        self._going_on: dict[int, float] = {}
-
-    def estimate(self, case: CompressionPlan) -> Usage:
-        """Estimate the tokens that summarizing a memory takes."""
-        if not self._asks:
-            return Usage()
-        calls = self._parts.calls(case.tokens)
-        read = case.tokens + (calls - 1) * REPLY_TOKENS + (REPLY_TOKENS if case.earlier else 0)
-        return Usage(read + calls * PROMPT_TOKENS, calls * REPLY_TOKENS)
-
-    def allows(self, case: CompressionPlan, spent: float) -> bool:
-        """Return whether a memory may begin; if so, it goes on from now."""
-        if self._limit is None or self._prices is None:
-            return True
-        cost = self._prices.of(self.estimate(case))
-        if spent + sum(self._going_on.values()) + cost > self._limit:
-            return False
-        self._going_on[case.start] = cost
-        return True
-
-    def settle(self, case: CompressionPlan) -> None:
-        """Move the cost of a finished memory from the open ones to what is spent."""
-        self._going_on.pop(case.start, None)
+async def _no_edits(_store: Store, _where: Selection) -> AsyncGenerator[Edit]:
+    """Plan nothing: memories are planned one by one, while others are summarized."""
+    return
+    yield
 
 
-_MARKS = {
-    CompressMode.MARK: (COMPRESSED,),
-    CompressMode.MESSAGE: (COMPRESSED, SUMMARY),
-    CompressMode.REPLACE: (SUMMARY,),
-}
-"""The marks that messages get in each mode."""
-_NO_STATE = Failure(
-    "no-state",
-    "its session has no saved state for the summary; use --mode message",
-)
-
-
-async def plan_compression(
-    store: Store,
-    where: Selection,
-    options: CompressOptions,
-    count: Callable[[str], int],
-    spool: Spool | None,
-    report: CompressReport,
-    seen: Callable[[CompressionPlan], None],
-    progress: Progress,
-) -> None:
-    """Put what is to be compressed into the spool and the report; ``seen`` hears of each memory.
-
-    Memories whose agent would not find the summary are left, and are failures of the report.
-
-    ``count`` counts the tokens of a text.  Memory stays bound: of a message that has passed, some
-    bytes are kept until its memory ends.
-
-    Raises:
-        UsageError: the store holds facts, or no messages with the marks that the mode needs.
-        BadData: a message is not JSON.
-        MemctlError: as ``Store.check_integrity`` and ``Store.read``.
-    """
-    refuse_facts(store, "conversation to summarize")
-    for mark in _MARKS[options.mode]:
-        require_mark(store, mark)
-    await store.check_integrity(whole_memories(where))
-    found = 0
-    behind: str | None = None
-    history: CompressionPlanner | None = None
-    async with aclosing(_pages(store, where, options.mode)) as pages:
-        async for page in pages:
-            if page.offset == 0 or history is None:
-                if spool is not None:
-                    spool.drop()  # what is left of a memory that turned out to be damaged
-                history = CompressionPlanner(page.memory, where, options, count, store.dialect)
-                behind = None
-            indexes = places(store, page)
-            for place, (entry, at) in enumerate(zip(page.messages, indexes, strict=True)):
-                line = history.take(entry)._replace(shape=entry.shape, at=at)
-                if page.anchors is not None and page.anchors[place] != behind:
-                    behind = page.anchors[place]
-                    line = line._replace(behind=behind)
-                if spool is not None:
-                    spool.add(line)
-            size = sum([len(entry.message) for entry in page.messages])
-            progress.advance(memories=int(page.last), messages=len(page.messages), size=size)
-            if not page.last:
-                continue
-            case = history.case()
-            key = page.memory.key
-            report.see(key, *history.size())
-            history = None
-            if case and options.mode is CompressMode.MARK and not await store.keeps_summary(key):
-                case = None
-                report.changes.failures.append((key, _NO_STATE))
-            if spool is not None:
-                spool.keep(case) if case is not None else spool.drop()
-            if case is not None:
-                found += 1
-                report.plan(case, deleted=options.mode is CompressMode.REPLACE)
-                seen(case)
-            if found == options.max_memories:
-                return
-            await asyncio.sleep(0)  # pages come many at a time, and the model is asked meanwhile
-
-
-def _pages(store: Store, where: Selection, mode: CompressMode) -> AsyncGenerator[Page]:
-    """Yield the memories, without what was summarized before and stays."""
-    whole = whole_memories(where)
-    if mode is CompressMode.REPLACE:
-        return undamaged_pages(store.read, whole)
-    rest = replace(whole, exclude_marks=frozenset({COMPRESSED}))
-    if mode is CompressMode.MARK:
-        return undamaged_pages(store.read, rest)
-    # An earlier summary that goes must find its way back: between the messages that it stands for.
-    return undamaged_pages(partial(select_with_anchors, store), rest)
-
-
-GRACE_SECONDS = 10.0
-"""The seconds that paid requests may go on after a stop is asked for."""
-UNREACHABLE_IN_A_ROW = 3
-"""After so many requests that found nobody the model is taken to be gone."""
-HOPELESS = 20
-"""So many memories may fail before the first one is summarized."""
-AHEAD = 4
-"""So many memories a job may be begun before all are found.
-
-What they cost is lost if the store cannot be read to its end.
-"""
-
-FindPlans = Callable[[], Coroutine[Any, Any, None]]
-"""A function that spools the memories to summarize, and reports each."""
-CommitSummaries = Callable[[asyncio.Queue[SummarizedMemory | None]], Coroutine[Any, Any, None]]
-"""A function that writes the summaries of the queue into the store, until None comes."""
-
-
-class CompressionRun:
-    """One run: several jobs summarize what is found, and it is committed meanwhile."""
+class CompressRun(ChangeRun):
+    """A run that summarizes old messages; each memory is committed as soon as it is summarized."""
 
     def __init__(
         self,
-        spool: Spool,
-        options: CompressOptions,
+        record: runs.Run,
+        where: Selection,
+        wanted: CompressOptions,
         summarizer: Summarizer,
-        report: CompressReport,
-        stop: Stop,
-        dialect: Dialect = AGENTSCOPE1,
+        options: RunOptions,
     ) -> None:
-        """``summarizer`` is opened by ``run``; see ``ChunkedSummarizer`` for what it may raise."""
-        self._summarizer = summarizer
-        self._spool = spool
-        self._options = options
-        self._report = report
-        self._stop = stop
-        self._dialect = dialect
-        self._prices = summarizer.prices
-        self._parts = ChunkedSummarizer(summarizer, self._spend)
-        self._budget = Budget(options.max_cost, summarizer, self._parts)
-        self._ahead = AHEAD * options.jobs
-        """The number of memories that may begin before all are found."""
-        self._all_found = False
-        self._news = asyncio.Event()
-        """True if there may be more to begin than when a job looked."""
-        self._ready: asyncio.Queue[SummarizedMemory | None] = asyncio.Queue()
-        self._answered = False
-        """True if the model is there: the first of the requests find that out."""
-        self._summarised = self._failed = 0
-        self._silent = 0
-        """Requests in a row that found nobody."""
+        super().__init__(
+            record,
+            where,
+            _no_edits,
+            options,
+        )
+        self.wanted = wanted
+        self.summarizer = summarizer
+        self.compressed = CompressReport(self.report, summarizer.counted_by)
+        if summarizer.prices is not None:
+            self.compressed.cost = 0.0
+        self._parts = ChunkedSummarizer(summarizer, lambda _: None)
+        self._written = False
 
-    def found(self) -> None:
-        """Another memory is in the spool."""
-        self._report.changes.left += 1
-        if self._spool.taken < self._ahead:
-            self._news.set()
+    @property
+    def changed(self) -> bool:
+        """Return whether any memory was committed."""
+        return self._written
 
-    async def run(self, find: FindPlans, commit: CommitSummaries) -> None:
-        """Summarize and commit everything that ``find`` puts into the spool.
+    def counts(self) -> dict[str, int]:
+        """Return the numbers of changed memories and messages that the history shows."""
+        done = self.report.done
+        return {"summarised": done.memories, "deleted": done.deleted, "marked": done.marked}
 
-        The model is asked from the first memory on, so that one that is not there is noticed before
-        a large store is read to its end.  Nothing is committed before all is found: no store has to
-        be read and written at once, and where it cannot be read nothing is changed.
+    async def plan(self, store: Store) -> bool:
+        """Estimate the work, for a dry run; False where there is nothing to do."""
+        budget = Budget(self.wanted.max_cost, self.summarizer, self._parts)
+
+        def seen(case: CompressionPlan) -> None:
+            if not budget.allows(case, self._estimated()):
+                self.compressed.leave(case, deleted=self.wanted.mode is CompressMode.REPLACE)
+                return
+            budget.settle(case)
+            self.report.planned_by_memory[case.memory.key] = case.messages
+            self.report.staying[case.memory.key] = case.stay
+            self.compressed.estimate(case, budget.estimate(case), self._parts.calls(case.tokens))
+
+        await self._scan(store, None, seen)
+        if self.summarizer.prices is not None:
+            self.compressed.cost = self._estimated()
+        return bool(self.report.planned.memories)
+
+    def _estimated(self) -> float:
+        prices = self.summarizer.prices
+        return 0.0 if prices is None else prices.of(self.compressed.usage)
+
+    async def execute(self, store: Store) -> None:
+        """Lock the store, summarize while memories are still found, commit.
 
         Raises:
-            Unavailable: the model or the store went away; what the report says is done is durable.
-            Interrupted: a stop was asked for; the same holds.
-            MemctlError: as ``find``; nothing was committed.
+            Unavailable: the model or the store went away; what was committed is whole.
+            MemctlError: as ``ChangeRun.execute``.
         """
-        with self._stop.cooperative_while():
-            jobs = asyncio.create_task(self._summarise_all())
+        if self.dry_run:
+            await self.plan(store)
+            return
+        await lock(store)
+        with Spool(self.journal.folder) as spool:
+            work = CompressionPipeline(
+                *(spool, self.wanted, self.summarizer, self.compressed, self.stop), store.dialect
+            )
+            await work.run(
+                lambda: self._scan(store, spool, lambda _: work.found()),
+                lambda ready: self._commit(store, spool, ready),
+            )
+        if left := self.compressed.over_budget:
+            memories = "1 memory" if left == 1 else f"{left:,} memories"
+            self._observer.warn(
+                f"{memories} not compressed because of --max-cost: run again, or raise it"
+            )
+
+    async def _scan(
+        self, store: Store, spool: Spool | None, then: Callable[[CompressionPlan], None]
+    ) -> None:
+        with self._observer.progress("reading") as progress:
+            await plan_compression(
+                *(store, self.where, self.wanted, self.summarizer.count, spool),
+                *(self.compressed, then, progress),
+            )
+        self.note_damage(store)
+        if not self.report.planned.memories:
+            await self._refuse_absent(store)
+
+    async def _commit(
+        self, store: Store, spool: Spool, ready: asyncio.Queue[SummarizedMemory | None]
+    ) -> None:
+        self.begin()
+        with (
+            self.journal.writer(growing=True) as writer,
+            self._observer.summarising(self.report.planned.memories) as watching,
+        ):
+            commits = SummaryCommitter(
+                *(store, spool, self.summarizer, writer, self.compressed, watching),
+                self.journal.note,
+            )
             try:
-                await self._find(find, jobs)
-                if self._spool.cases:
-                    await self._commit(commit, jobs)
-                await asyncio.wait({jobs})
+                await commits.run(ready)
             finally:
-                jobs.cancel()
-                await asyncio.wait({jobs})
-        jobs.result()
-        if self._stop.asked:
-            raise Interrupted("stopped as asked", "what was reported as done is complete")
+                self._written = commits.begun
+                if commits.begun:
+                    self._finish(writer)
 
-    async def _find(self, find: FindPlans, jobs: asyncio.Task[None]) -> None:
-        finding = asyncio.create_task(find())
+    def _finish(self, writer: ChangesWriter) -> None:
         try:
-            await asyncio.wait({finding, jobs}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            # Where the jobs have ended, nobody would begin what is found.
-            finding.cancel()
-            await asyncio.wait({finding})
-        if not finding.cancelled():
-            finding.result()
-        self._all_found = True
-        self._news.set()
-
-    async def _commit(self, commit: CommitSummaries, jobs: asyncio.Task[None]) -> None:
-        committing = asyncio.create_task(commit(self._ready))
-        try:
-            await asyncio.wait({committing, jobs}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            if committing.done() or not jobs.done():
-                jobs.cancel()
-            await asyncio.wait({jobs})
-            # What was paid for is kept, however the rest ended.
-            self._ready.put_nowait(None)
-            await asyncio.wait({committing})
-        committing.result()
-
-    async def _summarise_all(self) -> None:
-        async with self._summarizer:
-            await self._do_jobs()
-
-    async def _do_jobs(self) -> None:
-        tasks = [asyncio.create_task(self._job()) for _ in range(self._options.jobs)]
-        asked = asyncio.create_task(self._stop.wait())
-        try:
-            every: asyncio.Future[Any] = asyncio.gather(*tasks)
-            await asyncio.wait({every, asked}, return_when=asyncio.FIRST_COMPLETED)
-            self._news.set()
-            await asyncio.wait({every}, timeout=GRACE_SECONDS)
-            if every.done():
-                every.result()
-        finally:
-            for task in (*tasks, asked):
-                task.cancel()
-            await asyncio.wait([*tasks, asked])
-
-    async def _job(self) -> None:
-        while (case := await self._next()) is not None:
-            try:
-                turns = (line.turn for line in self._spool.lines(case) if case.goes(line))
-                found = await self._parts.summarise(filter(None, turns), case.earlier, case.tokens)
-            except ModelError as error:
-                self._fail(case, Failure(error.code, error.message))
-                self._refuse_hopeless(error)
-            except Unreachable as error:
-                self._silent += 1
-                if not self._answered or self._silent >= UNREACHABLE_IN_A_ROW:
-                    raise
-                self._fail(case, Failure("unreachable", error.message))
-            else:
-                self._silent = 0
-                self._summarised += 1
-                text = self._render(found)
-                mode = self._options.mode
-                await self._ready.put(summarized(case, text, mode, self._dialect))
-            finally:
-                self._budget.settle(case)
-
-    async def _next(self) -> CompressionPlan | None:
-        """The next memory that the budget allows, as soon as it is found."""
-        while not self._stop.asked:
-            may_begin = self._all_found or self._spool.taken < self._ahead
-            case = self._spool.take() if may_begin else None
-            if case is not None:
-                if self._budget.allows(case, self._report.cost or 0.0):
-                    return case
-                self._report.over_budget += 1
-                self._report.changes.left -= 1
-            elif self._all_found:
-                break
-            else:
-                self._news.clear()
-                await self._news.wait()
-        return None
-
-    def _fail(self, case: CompressionPlan, failure: Failure) -> None:
-        self._report.changes.failures.append((case.memory.key, failure))
-        self._report.changes.left -= 1
-
-    def _refuse_hopeless(self, error: ModelError) -> None:
-        self._failed += 1
-        if not self._summarised and self._failed >= HOPELESS:
-            raise Unavailable(
-                f"none of the first {self._failed} memories could be summarized: {error.message}",
-                "try one memory with --max-memories 1",
-            ) from error
-
-    def _render(self, found: Summary | str) -> str:
-        return (
-            render_free(found) if isinstance(found, str) else found.render(self._options.template)
-        )
-
-    def _spend(self, usage: Usage) -> None:
-        self._answered = True
-        report = self._report
-        report.calls += 1
-        report.usage = report.usage.plus(usage)
-        if self._prices is not None:
-            report.cost = (report.cost or 0.0) + self._prices.of(usage)
+            writer.finish()
+        except Unavailable as error:
+            # What was committed is synced, and can be undone from what there is of the file.
+            self._observer.warn(f"cannot record the end of the run: {error.message}")

@@ -69,8 +69,6 @@ class ArchiveStore(Store):
     )
     created: str | None = None
     """The time of writing, in ISO 8601; None is now."""
-    keeps_lines = False
-    """True where line breaks in messages are to come back: no program but memctl reads them."""
 
     def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
         super().__init__(location, mode)
@@ -229,7 +227,7 @@ class ArchiveStore(Store):
             header=header,
             dialect=self.dialect,
             embedding=self.embedding,
-            keeps_lines=self.keeps_lines,
+            keeps_lines=self.location.options.get("lines") == "kept",
         )
 
     def _incoming(self, writer: ArchiveWriter, mode: WriteMode, stack: ExitStack) -> ArchiveUpdate:

@@ -2,156 +2,30 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import (
-    AbstractContextManager,
-    ExitStack,
-    aclosing,
-    contextmanager,
-    nullcontext,
-    suppress,
-)
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, aclosing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
-from weakref import WeakSet
+from typing import Any, ClassVar
 
 from memctl.concurrency import together
-from memctl.errors import BadData, MemctlError, NotFound, Unavailable
+from memctl.errors import BadData, NotFound, Unavailable
 from memctl.journal import runs
 from memctl.journal.files import refusals
 from memctl.journal.runs import Journal, Retention, Runs
-from memctl.location import Location
-from memctl.model import MemoryKey
 from memctl.ops.apply import ChangeReport, Planner, apply_plan, plan, preview
-from memctl.ops.delete import SplitToolCalls, ToolPairPolicy, count_split_tool_calls, plan_deletions
-from memctl.ops.erase import list_names, similar
-from memctl.ops.report import (
-    Progress,
-    SilentProgress,
-    SilentSummaryProgress,
-    SummaryProgress,
-    Total,
-)
+from memctl.ops.lock import lock
+from memctl.ops.names import refuse_absent_in
+from memctl.ops.observer import Observer, Unobserved
+from memctl.ops.report import Total
 from memctl.ops.retry import leaving_damaged
 from memctl.ops.select import whole_memories
 from memctl.ops.stop import Stop
 from memctl.selection import Selection
 from memctl.store import OpenMode, Store
 from memctl.storekit.files import temporary_folder
-from memctl.storekit.locks import lock_owner
-
-_locked: WeakSet[Store] = WeakSet()
-"""Stores whose lock is held: it is taken once, and released when they are closed."""
-
-
-async def lock(store: Store) -> None:
-    """Keep other runs from writing to the store until it is closed.
-
-    Raises:
-        Busy: another run holds the lock.
-        Unavailable: the store cannot be locked.
-    """
-    if store not in _locked:
-        await store.lock(lock_owner())
-        _locked.add(store)
-
-
-def refuse_absent(
-    where: Selection, found: int, *places: Location, names: Iterable[MemoryKey] = ()
-) -> None:
-    """Refuse a memory that was named and is not there; an empty selection is not an error.
-
-    Of the ``names`` that are there, the hint suggests the nearest.
-
-    Raises:
-        NotFound: nothing was found under the names.
-    """
-    label = " or ".join(place.label for place in places)
-    path = places[0].options.get("path") if len(places) == 1 else None
-    if path is not None and not found:
-        raise NotFound(
-            f"{label} has no memory at the path {path!r}", "list the memories with: memctl inspect"
-        )
-    if where.named and not found:
-        wanted = ", ".join(repr(name) for name in sorted(where.users | where.sessions))
-        raise NotFound(f"{label} has no memory of {wanted}", suggestion(names, where))
-
-
-async def refuse_absent_in(where: Selection, found: int, *stores: Store) -> None:
-    """Refuse it as ``refuse_absent`` does, in open stores; the hint says who may have been meant.
-
-    Raises:
-        NotFound: nothing was found under the names.
-    """
-    names: list[MemoryKey] = []
-    if where.named and not found:
-        for store in stores:
-            with suppress(MemctlError):  # a hint is no reason for another error
-                names += await list_names(store, Selection())
-    refuse_absent(where, found, *(store.location for store in stores), names=names)
-
-
-def suggestion(names: Iterable[MemoryKey], where: Selection) -> str:
-    """Return a hint that says who may have been meant by a selection."""
-    near = [repr(name) for name in similar(names, where)]
-    if not near:
-        return "list the memories with: memctl inspect"
-    return f"did you mean {' or '.join(near)}?"
-
-
-class Observer(Protocol):
-    """The side of a caller that a run reports to; the output of a command is one."""
-
-    def progress(
-        self, description: str, total: Callable[[], Total | None] = ..., /
-    ) -> AbstractContextManager[Progress]:
-        """Show the progress of one phase; ``total`` returns its size once that is known."""
-
-    def summarising(self, memories: int, /) -> AbstractContextManager[SummaryProgress]:
-        """Show the progress of so many summaries."""
-
-    def warn(self, text: str, /) -> None:
-        """Show a warning."""
-
-    def note(self, text: str, /) -> None:
-        """Show a note."""
-
-    def detail(self, text: str, /) -> None:
-        """Show a detail."""
-
-
-class Unobserved:
-    """The observer of a program: warnings go to the logger ``memctl``, progress to its caller."""
-
-    def __init__(self, progress: Progress | None = None) -> None:
-        self._progress = progress or SilentProgress()
-        self._logger = logging.getLogger("memctl")
-
-    def progress(
-        self, _description: str, _total: Callable[[], Total | None] = lambda: None, /
-    ) -> AbstractContextManager[Progress]:
-        """Return the progress that the caller watches."""
-        return nullcontext(self._progress)
-
-    def summarising(self, _memories: int, /) -> AbstractContextManager[SummaryProgress]:
-        """Return a progress that is not shown."""
-        return nullcontext(SilentSummaryProgress())
-
-    def warn(self, text: str, /) -> None:
-        """Log a warning."""
-        self._logger.warning(text)
-
-    def note(self, text: str, /) -> None:
-        """Log a note."""
-        self._logger.info(text)
-
-    def detail(self, text: str, /) -> None:
-        """Log a detail."""
-        self._logger.debug(text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -403,69 +277,3 @@ class ChangeRun:
         if something and self.approve():
             work = self.carry_out(store)
             await (together(work, self.after_plan(store)) if parallel else work)
-
-
-class DeleteRun(ChangeRun):
-    """A run that deletes the selected messages."""
-
-    def __init__(
-        self,
-        record: runs.Run,
-        where: Selection,
-        pairs: ToolPairPolicy = ToolPairPolicy.SPLIT,
-        *,
-        options: RunOptions,
-        limit: tuple[float, bool] | None = None,
-        warn_parted: bool = False,
-    ) -> None:
-        """``limit`` is a number of messages, or with True a percentage of the selected memories.
-
-        With ``warn_parted`` tool calls that lose their result, or the reverse, are counted and
-        warned of.
-        """
-        self.counts_staying = options.dry_run
-        """True to count, too, what stays of the memories that a plan names."""
-        self._limit = limit
-        self._warn_parted = warn_parted
-        self._parted = SplitToolCalls()
-        self._parted_tool_calls = 0
-        super().__init__(
-            record,
-            where,
-            lambda store, some: plan_deletions(store, some, pairs, self._parted),
-            options,
-        )
-
-    def details(self) -> dict[str, Any]:
-        """Return the number of parted tool calls, if there are any."""
-        parted = self._parted_tool_calls
-        return {"parted_tool_calls": parted} if parted else {}
-
-    async def check(self, store: Store) -> None:
-        """Compute how many messages may be deleted, and how many stay."""
-        planned = self.report.planned_by_memory
-        if self.counts_staying and planned:
-            named = Selection(keys=frozenset(planned))
-            async with aclosing(store.list_memories(named)) as infos:
-                async for info in infos:
-                    self.report.staying[info.key] = info.messages - planned[info.key]
-        if self._limit is None:
-            return
-        number, percentage = self._limit
-        self.most = number
-        if percentage:
-            total = 0
-            async with aclosing(store.list_memories(whole_memories(self.where))) as infos:
-                async for info in infos:
-                    total += info.messages
-            self.most = total * number / 100
-
-    async def after_plan(self, store: Store) -> None:
-        """Count the tool calls that lose their result, or the reverse."""
-        if self._warn_parted and (number := await count_split_tool_calls(store, self._parted)):
-            self._parted_tool_calls = number
-            calls = f"{number:,} tool call" + ("s" if number != 1 else "")
-            self._observer.warn(
-                f"the selection separates {calls} from the result: keep both with "
-                "--keep-tool-pairs, delete both with --with-tool-pairs"
-            )

@@ -4,135 +4,25 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, aclosing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 
 from memctl.errors import Loss, MemctlError, Uninitialised, UsageError
-from memctl.journal.changes import ChangesWriter
-from memctl.journal.runs import REPLACED, Journal, Retention, Run, Runs, record_found
 from memctl.location import Location, same_file
-from memctl.model import Change, Edit, Memory, MemoryKey, Page, WriteResult
+from memctl.model import MemoryKey
 from memctl.ops.compare import Precision
 from memctl.ops.copy import CopyOptions, copy, refuse_losses, same_store
 from memctl.ops.follow import Lag, follow
+from memctl.ops.lock import lock
+from memctl.ops.observer import Observer, Unobserved
+from memctl.ops.recording import Recording
 from memctl.ops.report import CopyReport
 from memctl.ops.stop import Stop
 from memctl.registry import make_store
-from memctl.runs.change import Observer, Unobserved, lock
 from memctl.selection import Selection
-from memctl.store import Features, OpenMode, Store
+from memctl.store import Features, Store
 from memctl.storekit.locks import FileLock, lock_owner
-from memctl.stores.archive.store import ArchiveStore
 from memctl.wrappers.converted import in_one_dialect
 from memctl.wrappers.embedded import embedded
-
-
-class Recording:
-    """The record of one copy: the messages it adds, and the memories before it replaces them."""
-
-    def __init__(self, run: Run, keep: Retention | None) -> None:
-        """``keep`` limits how long older runs are kept; None leaves them alone."""
-        self.run = run
-        self._keep = keep
-        self._journal: Journal | None = None
-        self._writer: ChangesWriter | None = None
-        self._stack = ExitStack()
-        self._count = 0
-        self._open = False
-        self._expected: tuple[MemoryKey, int]
-        """The next page of an open memory: its key and offset."""
-
-    @property
-    def begun(self) -> bool:
-        """Return whether changes are being recorded."""
-        return self._journal is not None
-
-    def begin(self, target: Store) -> None:
-        """Create the folder of the run, once; the target is open.
-
-        Raises:
-            Unavailable: the system refuses.
-        """
-        if self._journal is None:
-            record_found(self.run, target.location)
-            kept = Runs()
-            if self._keep is not None:
-                kept.prune(self._keep, self.run.undoes)
-            self._journal = kept.begin(self.run)
-            self._writer = self._stack.enter_context(self._journal.writer(growing=True))
-
-    def adds(self, page: Page, *, summary: bool) -> None:
-        """See ``Recorder``."""
-        assert self._writer is not None
-        key = page.memory.key
-        if self._open and (key, page.offset) != self._expected:  # its memory was given up
-            self._writer.add(Edit(Memory(self._expected[0]), [], self._count))
-            self._open = False
-        if not self._open:
-            self._count = 0
-        changes = [
-            Change(message.id, None, message.marks, b"", None, message.position)
-            for message in page.messages
-        ]
-        new = page.memory.summary if summary else None
-        memory = Memory(key, new or None, place=page.memory.place, owner=page.memory.owner)
-        edit = Edit(memory, changes, self._count, page.last, "")
-        self._writer.add(edit)
-        self._writer.flush()
-        self._count += len(changes)
-        self._open = not page.last
-        self._expected = key, page.offset + len(page.messages)
-
-    def wrote(self, result: WriteResult) -> None:
-        """See ``Recorder``."""
-        assert self._journal is not None
-        self._journal.note(result)
-
-    async def replaces(self, store: Store, keys: frozenset[MemoryKey]) -> None:
-        """See ``Recorder``."""
-        assert self._journal is not None
-        path = self._journal.folder / REPLACED
-        archive = ArchiveStore(Location("archive", str(path), path=path), OpenMode.CREATE)
-        archive.keeps_lines = True
-        archive.adopt(store.dialect, store.embedding)
-        pages = store.read(Selection(keys=keys))
-        async with archive, aclosing(archive.write(pages)) as results:
-            async for _ in results:
-                continue
-
-    def end(self, report: CopyReport) -> None:
-        """Complete the record; that of a run that changed nothing is discarded.
-
-        Raises:
-            Unavailable: the system refuses.
-        """
-        if self._journal is None or self._writer is None:
-            return
-        written = self._writer.memories
-        if not written:
-            self._stack.close()
-            self._journal.discard()
-            self.run.id = ""
-            return
-        self._writer.finish()
-        self._stack.close()
-        self.run.memories = report.memories.written
-        self.run.counts = {"added": report.messages.written, "replaced": report.messages.deleted}
-        self._journal.end("partial" if report.failures else "done")
-
-    @contextmanager
-    def ended(self, report: CopyReport) -> Iterator[None]:
-        """Complete the record at the end of the block; an error of the block itself comes first.
-
-        Raises:
-            Unavailable: the system refuses.
-        """
-        try:
-            yield
-        except BaseException:
-            with suppress(MemctlError):
-                self.end(report)
-            raise
-        self.end(report)
 
 
 class NewTarget:

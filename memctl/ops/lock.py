@@ -1,0 +1,23 @@
+"""The lock of an open store: taken once by the operations on it."""
+
+from __future__ import annotations
+
+from weakref import WeakSet
+
+from memctl.store import Store
+from memctl.storekit.locks import lock_owner
+
+_locked: WeakSet[Store] = WeakSet()
+"""Stores whose lock is held: it is taken once, and released when they are closed."""
+
+
+async def lock(store: Store) -> None:
+    """Keep other runs from writing to the store until it is closed.
+
+    Raises:
+        Busy: another run holds the lock.
+        Unavailable: the store cannot be locked.
+    """
+    if store not in _locked:
+        await store.lock(lock_owner())
+        _locked.add(store)

@@ -1,0 +1,162 @@
+"""Restoring the memories that a copy replaced, from the archive that its run kept."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from pathlib import Path
+
+from memctl.errors import Failure
+from memctl.journal import runs
+from memctl.journal.changes import read_changes
+from memctl.location import Location
+from memctl.model import Edit, Memory, MemoryKey, OnConflict, StoredMessage
+from memctl.ops.apply import ChangeReport
+from memctl.ops.change import RunOptions
+from memctl.ops.compare import Comparability, Hasher, Precision, fingerprints
+from memctl.ops.copy import CopyOptions, copy
+from memctl.ops.lock import lock
+from memctl.ops.recording import Recording
+from memctl.ops.report import CopyReport
+from memctl.ops.undo import as_recorded
+from memctl.registry import make_store
+from memctl.selection import Selection
+from memctl.store import Store
+
+
+class RestoreRun:
+    """A run that restores memories which another replaced, from the archive that it kept."""
+
+    def __init__(
+        self,
+        record: runs.Run,
+        archive: Path,
+        parts: Sequence[Path],
+        notes: runs.Notes,
+        options: RunOptions,
+        report: ChangeReport | None = None,
+    ) -> None:
+        """``parts`` are the files of changes of the run that replaced the memories.
+
+        ``notes`` are what its store said of them.
+        """
+        self._notes = notes
+        self.record = record
+        self.dry_run = options.dry_run
+        self.report = report or ChangeReport()
+        self._parts = parts
+        self._archive = Location("archive", str(archive), path=archive)
+        self._recording = Recording(record, options.keep)
+
+    @property
+    def id(self) -> str | None:
+        """The id of the run for ``memctl undo``; None where there is nothing to undo."""
+        return self.record.id or None
+
+    async def execute(self, store: Store, where: Selection) -> frozenset[MemoryKey]:
+        """Restore the selected memories that are as the run left them; return all it replaced.
+
+        Raises:
+            MemctlError: as ``copy``.
+        """
+        copied = CopyReport()
+        with self._recording.ended(copied):
+            return await self._restore(store, where, copied)
+
+    async def _restore(
+        self, store: Store, where: Selection, copied: CopyReport
+    ) -> frozenset[MemoryKey]:
+        async with make_store(self._archive) as source:
+            if not self.dry_run:
+                await lock(store)
+            async with aclosing(source.headers(where)) as memories:
+                keys = frozenset([memory.key async for memory in memories])
+            keys = frozenset(key for key in keys if not self._notes.of(key).unchanged)
+            recorded = as_recorded(store, self.record)
+            self.record.dialect = ""  # what replaced them is recorded in the dialect of the store
+            good = await unchanged_since_run(recorded, self._parts, keys)
+            whole = Selection(keys=keys - good)
+            as_before = await same_outlines(source, store, whole) if keys - good else frozenset()
+            self.report.failures += [
+                (key, Failure("conflict", "it has changed since it was replaced"))
+                for key in sorted(keys - good - as_before)
+            ]
+            if self.dry_run:
+                await self._count(source, good)
+            elif good:
+                self._recording.begin(store)
+                options = CopyOptions(OnConflict.REPLACE, checksum=True, exact=True)
+                chosen = Selection(keys=good)
+                await copy(source, store, chosen, options, copied, recorder=self._recording)
+                await self._tidy(store, good)
+                for counted in (self.report.planned, self.report.done):
+                    counted.memories += copied.memories.written
+                    counted.restored += copied.messages.written
+                    counted.deleted += copied.messages.deleted
+                self.report.failures += copied.failures
+            return keys
+
+    async def _tidy(self, store: Store, keys: frozenset[MemoryKey]) -> None:
+        """Give back to the store what it said of the memories when they were replaced."""
+
+        async def edits() -> AsyncGenerator[Edit]:
+            for key in keys:
+                if before := self._notes.of(key).before:
+                    yield Edit(Memory(key), [], before=before)
+
+        async with aclosing(store.edit(edits())) as results:
+            async for result in results:
+                if result.failure is not None:
+                    self.report.failures.append((result.key, result.failure))
+
+    async def _count(self, source: Store, keys: frozenset[MemoryKey]) -> None:
+        planned = self.report.planned
+        async with aclosing(source.list_memories(Selection(keys=keys))) as infos:
+            async for info in infos:
+                planned.memories += 1
+                planned.restored += info.messages
+
+
+async def unchanged_since_run(
+    store: Store, parts: Sequence[Path], keys: frozenset[MemoryKey]
+) -> frozenset[MemoryKey]:
+    """Return the keys of memories that a run wrote whole and that are still as it left them.
+
+    Raises:
+        BadData: a file of changes is damaged.
+        MemctlError: as ``Store.read``.
+    """
+    sides = Comparability(facts=store.dialect.facts)
+    left: dict[MemoryKey, Hasher] = {}
+    for path in parts:
+        for edit in read_changes(path, messages=False):
+            key = edit.memory.key
+            if key in keys:
+                if edit.offset == 0:
+                    left[key] = sides.hasher(Precision.OUTLINE)
+                left[key].add(
+                    [
+                        StoredMessage(one.id, b"", one.new)
+                        for one in edit.changes
+                        if one.new is not None
+                    ]
+                )
+    outlines = store.outline(Selection(keys=keys))
+    found = await fingerprints(outlines, Precision.OUTLINE, sides)
+    return frozenset(
+        key for key in keys if key in found and found[key].digest == left[key].digest()
+    )
+
+
+async def same_outlines(one: Store, other: Store, where: Selection) -> frozenset[MemoryKey]:
+    """Return the keys of memories with the same ids, order and marks in both stores.
+
+    Raises:
+        MemctlError: as ``Store.read``.
+    """
+    sides = Comparability(facts=one.dialect.facts)
+    here = await fingerprints(one.outline(where), Precision.OUTLINE, sides)
+    there = await fingerprints(other.outline(where), Precision.OUTLINE, sides)
+    return frozenset(
+        key for key, found in here.items() if key in there and found.digest == there[key].digest
+    )

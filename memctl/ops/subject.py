@@ -1,0 +1,82 @@
+"""The subject of an erase, a user or a session: the names that may be theirs, and what no erase
+reaches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from memctl.model import MemoryKey
+from memctl.selection import Selection
+
+_JOINTS = {
+    "redis": ":session:",
+    "redis-session": ":session:",
+    "redis-runtime-state": ":",
+    "sessions": "_",
+}
+"""The text between user and session in the names of stores where it may be in either, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A user, or one session of a user."""
+
+    user: str
+    session: str | None = None
+
+    @property
+    def where(self) -> Selection:
+        """The selection of the subject's memories."""
+        sessions = frozenset() if self.session is None else frozenset({self.session})
+        return Selection(users=frozenset({self.user}), sessions=sessions)
+
+    def concerns(self, kind: str, key: MemoryKey) -> bool:
+        """Return whether a name in a store of this kind may be the subject's.
+
+        The file of a state does not say whose it is: it is the subject's who was named for it.
+        """
+        return kind == "state" or any(map(self.where.has_key, readings(kind, key)))
+
+
+def readings(kind: str, key: MemoryKey) -> Iterator[MemoryKey]:
+    """Yield a name, and the others that are written in the same way in a store of this kind."""
+    yield key
+    joint = _JOINTS.get(kind)
+    if joint is None:
+        return
+    text = f"{key.user}{joint}{key.session}"
+    at = text.find(joint)
+    while at >= 0:
+        found = MemoryKey(text[:at], text[at + len(joint) :], key.part)
+        if found != key:
+            yield found
+        at = text.find(joint, at + 1)
+
+
+ALWAYS = (
+    "running processes, which may write what they hold in memory",
+    "backups, replicas and snapshots of the database or the disk",
+    "archives and exports that were not named, and logs",
+    "data sent to model providers",
+)
+"""The places that no erase reaches."""
+_OF_KINDS = {
+    "sqlite": "pages that were free before (VACUUM clears them) and blocks of the disk",
+    "postgresql": "dead rows until VACUUM, and the write-ahead log",
+    "mysql": "the undo log until it is purged, and the binary log",
+    "redis": "RDB and AOF files until they are rewritten",
+}
+_OF_LAYOUTS = {
+    "agentscope2": (
+        "the user's credentials, schedules, channels, skills and knowledge bases in AgentScope 2.x"
+    ),
+    "agno": "what Agno remembers about the user (agno_memories), its traces and other tables",
+}
+
+
+def not_reached(kind: str) -> list[str]:
+    """Return what an erase leaves of a store of this kind."""
+    engine, _, layout = kind.partition("-")
+    found = [_OF_KINDS[engine]] if engine in _OF_KINDS else []
+    return [*found, _OF_LAYOUTS[layout]] if layout in _OF_LAYOUTS else found
