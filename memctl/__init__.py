@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from memctl.embedders.registry import make_embedder as make_embedder
     from memctl.errors import BadData as BadData
     from memctl.errors import Busy as Busy
+    from memctl.errors import Different as Different
     from memctl.errors import Failure as Failure
     from memctl.errors import Interrupted as Interrupted
     from memctl.errors import Loss as Loss
@@ -57,8 +58,10 @@ if TYPE_CHECKING:
     from memctl.ops.compress.plan import CompressOptions as CompressOptions
     from memctl.ops.inspect import Catalogue as Catalogue
     from memctl.ops.inspect import Sort as Sort
+    from memctl.ops.retry import Transfer as Transfer
     from memctl.ops.search import Hit as Hit
     from memctl.ops.search import SearchReport as SearchReport
+    from memctl.ops.stop import Stop as Stop
     from memctl.registry import StoreSpec as StoreSpec
     from memctl.selection import Selection as Selection
     from memctl.store import Features as Features
@@ -74,6 +77,7 @@ if TYPE_CHECKING:
     from memctl.storekit.simple import VersionChanged as VersionChanged
     from memctl.summarizer import Summarizer as Summarizer
     from memctl.summarizers.registry import make_summarizer as make_summarizer
+    from memctl.wrappers.rate_limit import Rate as Rate
 
 __version__ = "0.1.0"
 
@@ -82,8 +86,8 @@ _HOMES = {
     "open_store search",
     "embedder": "Embedder",
     "embedders.registry": "make_embedder",
-    "errors": "BadData Busy Failure Interrupted Loss Lost MemctlError NotFound Unavailable "
-    "UsageError",
+    "errors": "BadData Busy Different Failure Interrupted Loss Lost MemctlError NotFound "
+    "Unavailable UsageError",
     "inference.settings": "Settings",
     "location": "Location",
     "model": "Change Edit Embedding Finding Memory MemoryInfo MemoryKey OnConflict Page "
@@ -91,7 +95,9 @@ _HOMES = {
     "ops.compare": "CompareReport",
     "ops.compress.plan": "CompressMode CompressOptions",
     "ops.inspect": "Catalogue Sort",
+    "ops.retry": "Transfer",
     "ops.search": "Hit SearchReport",
+    "ops.stop": "Stop",
     "registry": "StoreSpec",
     "selection": "Selection",
     "store": "Features Maintenance OpenMode Store",
@@ -100,6 +106,7 @@ _HOMES = {
     "stores.simple": "Rejected SimpleStore VersionChanged",
     "summarizer": "Summarizer",
     "summarizers.registry": "make_summarizer",
+    "wrappers.rate_limit": "Rate",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 

@@ -11,7 +11,6 @@ terminal.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -28,12 +27,15 @@ from memctl.store import OpenMode, Store
 
 if TYPE_CHECKING:
     from memctl.embedder import Embedder
-    from memctl.journal.runs import Run
+    from memctl.journal.runs import Retention, Run
     from memctl.ops.change import ChangeRun
     from memctl.ops.compare import CompareReport
     from memctl.ops.compress.plan import CompressOptions
-    from memctl.ops.report import Progress
+    from memctl.ops.observer import Observer
+    from memctl.ops.report import CopyReport, Progress
+    from memctl.ops.retry import Transfer
     from memctl.ops.search import SearchReport
+    from memctl.ops.stop import Stop
     from memctl.summarizer import Summarizer
 
 EVERYTHING = Selection()
@@ -48,7 +50,7 @@ class Copied:
 
     ``memories`` were written, whole or the rest of them, with ``messages`` in all; ``unchanged``
     memories were in the target already.  ``run`` is for ``memctl undo``, None where there is
-    nothing to undo.
+    nothing to undo.  ``verified`` is None where source and target were not compared afterwards.
     """
 
     memories: int
@@ -57,6 +59,7 @@ class Copied:
     failures: Failures = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     run: str | None = None
+    verified: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,8 +194,8 @@ async def compare(left: Store, right: Store, where: Selection = EVERYTHING) -> C
 
 
 async def copy(
-    source: Store,
-    target: Store,
+    source: Store | str | Location,
+    target: Store | str | Location,
     where: Selection = EVERYTHING,
     *,
     on_conflict: OnConflict = OnConflict.FAIL,
@@ -202,43 +205,87 @@ async def copy(
     backup: bool = True,
     progress: Progress | None = None,
     embedder: Embedder | None = None,
+    verify: bool = True,
+    follow: float | None = None,
+    stop: Stop | None = None,
+    dry_run: bool = False,
+    must_exist: bool = False,
+    transfer: Transfer | None = None,
+    observer: Observer | None = None,
+    report: CopyReport | None = None,
+    record: Run | None = None,
+    keep: Retention | None = None,
 ) -> Copied:
     """Copy the selected memories, as ``memctl migrate`` does; again, only what is new.
 
-    The target is opened with ``create``, and stays locked against other runs until it is closed.
-    ``embedder`` makes the vectors of facts that the source does not have; ``make_embedder`` makes
-    one.
+    The copy opens a store that is named, and opens it again when its connection is lost;
+    ``transfer`` limits the retries, the wait for an answer and the rate.  A store that is given
+    open stays open, and its copy is not retried.  Such a target is opened with ``create``, and
+    stays locked against other runs until it is closed.  ``embedder`` makes the vectors of facts
+    that the source does not have; ``make_embedder`` makes one.
+
+    ``verify`` compares both sides afterwards by fresh reads.  With ``follow`` new messages are
+    copied every so many seconds until ``stop.ask()``; such a copy is not recorded for undo.
+    ``dry_run`` writes nothing, and needs a target that is named.  With ``must_exist`` a memory that
+    ``where`` names and the source lacks is an error.
+
+    ``observer`` is told what happens meanwhile; ``report`` is filled in, also when an error ends
+    the copy.  ``record`` is what ``memctl history`` shows of the run, and ``keep`` how long older
+    runs are kept; without it none is removed.
 
     Raises:
-        UsageError: source and target are the same.
+        UsageError: source and target are the same, or options do not fit together.
         Loss: the target has no place for something, and ``lossy`` is not set, or facts need vectors
             and there is no embedder; nothing was written.
         Busy: another run writes to the target.
+        Different: both sides are not the same after the copy.
         MemctlError: as ``Store.read`` and ``Store.write``.
     """
     from memctl.ops.copy import CopyOptions
-    from memctl.ops.migration import CopyRun
+    from memctl.ops.follow import refuse_to_follow
+    from memctl.ops.migration import Migration
     from memctl.ops.observer import Unobserved
     from memctl.ops.recording import Recording
+    from memctl.ops.report import CopyReport
+    from memctl.ops.retry import Transfer
 
-    options = CopyOptions(on_conflict, lossy, jobs, checksum)
-    recording = Recording(_record("migrate", target), None) if backup else None
-    run = CopyRun(where, options, recording, observer=Unobserved(progress))
-    report = run.report
-    report.embedding.embedder = embedder
-    async with embedder or nullcontext():
-        with run.recorded():
-            await run.examine(source, target)
-            await run.begin(source, target)
-            await run.copy(source, target)
+    origin, destination = _place(source), _place(target)
+    if follow is not None:
+        refuse_to_follow(where, on_conflict, backup=backup, dry_run=dry_run)
+    recording = None
+    # What follows the first copy is not recorded, and a half of a run is not undone.
+    if backup and follow is None:
+        at = destination.location if isinstance(destination, Store) else destination
+        recording = Recording(record or _record("migrate", at), keep)
+    report = report or CopyReport()
+    if embedder is not None:
+        report.embedding.embedder = embedder
+    migration = Migration(
+        *(origin, destination, where),
+        CopyOptions(on_conflict, lossy, jobs, checksum),
+        transfer or Transfer(),
+        recording,
+        dry_run=dry_run,
+        must_exist=must_exist,
+        observer=observer or Unobserved(progress),
+        report=report,
+        stop=stop,
+    )
+    await migration.run(verify=verify, interval=follow)
     return Copied(
         report.memories.written,
         report.messages.written,
         report.memories.unchanged,
         report.failures,
         report.warnings,
-        run.id,
+        migration.id,
+        report.verified,
     )
+
+
+def _place(side: Store | str | Location) -> Store | Location:
+    """Return an open store, or the location of one that is named."""
+    return parse(side) if isinstance(side, str) else side
 
 
 async def delete(
@@ -262,7 +309,7 @@ async def delete(
     from memctl.ops.delete import DeleteRun
 
     options = RunOptions(backup, dry_run)
-    record = _record("delete", store)
+    record = _record("delete", store.location)
     return await _change(store, DeleteRun(record, where, pairs, options=options))
 
 
@@ -288,7 +335,7 @@ async def mark(
 
     remark = MarkChange(add, remove)
     run = ChangeRun(
-        _record("mark", store),
+        _record("mark", store.location),
         where,
         lambda one, some: plan_marks(one, some, remark),
         RunOptions(backup, dry_run),
@@ -327,7 +374,7 @@ async def erase(
     from memctl.ops.receipt import ErasedStore, Receipt, prepare_path
     from memctl.ops.subject import Subject
 
-    subject, about = Subject(user, session), _record("erase", store)
+    subject, about = Subject(user, session), _record("erase", store.location)
     entry = ErasedStore(store.label, about.argument, store.kind)
 
     def on_it() -> list[Run]:
@@ -384,7 +431,7 @@ async def compress(
     from memctl.summarizers.registry import EXTRACTIVE, make_summarizer
 
     run = CompressRun(
-        _record("compress", store),
+        _record("compress", store.location),
         where,
         options or CompressOptions(CompressMode.MARK),
         summarizer or make_summarizer(EXTRACTIVE),
@@ -401,11 +448,10 @@ async def compress(
     )
 
 
-def _record(command: str, store: Store) -> Run:
-    """Return the record of a run on the store, by which ``undo`` finds the store again."""
+def _record(command: str, location: Location) -> Run:
+    """Return the record of a run on a store, by which ``undo`` finds the store again."""
     from memctl.journal.runs import describe_run
 
-    location = store.location
     kept = {name: text for name, text in location.options.items() if name in URL_OPTIONS - {"path"}}
     if location.path != Path():
         address = f"sqlite:///{location.path}" if kept else f"{location.prefix}{location.path}"

@@ -6,11 +6,12 @@ import sys
 
 from memctl import signals
 from memctl.commands._reports import ChangeOutcome
-from memctl.commands._run import opened, wait_for
+from memctl.commands._run import wait_for
 from memctl.errors import BadData, Interrupted, MemctlError, Partial, Unavailable, UsageError
 from memctl.location import Location
 from memctl.ops.change import ChangeRun
 from memctl.ops.lock import lock
+from memctl.ops.observer import opened
 from memctl.output.terminal import Output
 from memctl.registry import make_store
 from memctl.store import OpenMode

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache, partial, wraps
 from typing import Annotated, Any, get_type_hints
@@ -18,6 +17,7 @@ from memctl.commands._context import Run, run_as_it_is, this_run
 from memctl.commands._help import CONNECTION, OUTPUT, SAFETY, SELECTION, Helpful
 from memctl.errors import UsageError
 from memctl.model import OnConflict
+from memctl.ops.retry import Transfer
 from memctl.output.terminal import Format
 from memctl.selection import Selection
 from memctl.wrappers.rate_limit import Rate
@@ -188,15 +188,6 @@ def age(option: str, text: str | None, now: datetime) -> datetime | None:
 
 _RATE = re.compile(r"(\d+(?:\.\d+)?)\s*([kMG]i?)?(B)?(?:/s)?", re.IGNORECASE)
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3}
-
-
-@dataclass(frozen=True, slots=True)
-class Transfer:
-    """The retries and the rate limit of moving memories."""
-
-    retries: int
-    timeout: float
-    rate: Rate | None = None
 
 
 TRANSFER: Any = None

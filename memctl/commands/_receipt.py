@@ -11,17 +11,18 @@ from typing import Any
 from rich.text import Text
 
 from memctl.commands._context import Run
-from memctl.commands._run import is_on, opened, wait_for
+from memctl.commands._run import is_on, wait_for
 from memctl.errors import Different, NotFound, Partial, Unavailable
 from memctl.journal.erase import RunEraser
 from memctl.journal.runs import Runs
 from memctl.location import Location, visible
 from memctl.model import MemoryKey
+from memctl.numbers import count
 from memctl.ops.names import list_names
+from memctl.ops.observer import opened
 from memctl.ops.receipt import Receipt, read_receipt
 from memctl.ops.retry import leaving_damaged
 from memctl.ops.subject import readings
-from memctl.output.numbers import count
 from memctl.output.report import Report
 from memctl.registry import make_store
 from memctl.selection import Selection

@@ -8,12 +8,11 @@ from rich.console import RenderableType
 
 from memctl.errors import BadData, Conflict, Failure, MemctlError, Partial
 from memctl.model import MemoryKey
+from memctl.numbers import count
 from memctl.ops.apply import ChangeReport
 from memctl.ops.change import ChangeRun
-from memctl.ops.compare import CompareReport
 from memctl.ops.report import CopyReport
 from memctl.output import tables
-from memctl.output.numbers import count
 from memctl.output.report import Report
 from memctl.output.terminal import Output
 
@@ -29,13 +28,10 @@ class CopyOutcome:
         self.target = target
         self.dry_run = dry_run
         self.copied = CopyReport()
-        self.verified: bool | None = None
         self.run = ""
         """The id of the run for ``memctl undo``, if there is one."""
         self.ended = False
         """True if nothing stopped the run: it is then reported even if it did nothing."""
-        self.rounds = 0
-        """The number of copies with ``--follow``."""
 
     def report(self) -> Report:
         """Return the report for every format."""
@@ -74,16 +70,16 @@ class CopyOutcome:
                 "tokens": made.usage.tokens_in,
                 "cost": made.cost,
             }
-        if self.verified is not None:
-            data["verified"] = self.verified
+        if self.copied.verified is not None:
+            data["verified"] = self.copied.verified
         if self.run:
             data["run"] = self.run
-        if self.rounds:
+        if self.copied.rounds:
             settled = self.copied.settled
             data["follow"] = {
                 "memories": len(settled),
                 "messages": sum(settled.values()),
-                "rounds": self.rounds,
+                "rounds": self.copied.rounds,
             }
         return data
 
@@ -92,10 +88,10 @@ class CopyOutcome:
         return [flat]
 
     def _table(self) -> RenderableType | None:
-        if self.rounds and self.ended:
+        if self.copied.rounds and self.ended:
             return tables.followed(
-                *(self.copied, self.source, self.target, self.rounds),
-                verified=self.verified is True,
+                *(self.copied, self.source, self.target, self.copied.rounds),
+                verified=self.copied.verified is True,
             )
         found = tables.copy(
             self.copied, self.source, self.target, dry_run=self.dry_run, ended=self.ended
@@ -173,20 +169,6 @@ def _failure(key: Any, failure: Any) -> dict[str, Any]:
     if key.part:
         row["path"] = key.part
     return row | {"message": failure.message}
-
-
-def expected(found: CompareReport, copied: CopyReport) -> CompareReport:
-    """A comparison after a copy, without what the copy left different on purpose.
-
-    The target may hold memories of its own, and those that failed are reported already.
-    """
-    known = copied.uneven | {key for key, _ in copied.failures}
-    found.differences = [
-        difference
-        for difference in found.differences
-        if difference.code != "memory-extra" and difference.key not in known
-    ]
-    return found
 
 
 class ChangeOutcome:

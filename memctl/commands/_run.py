@@ -9,8 +9,8 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import AsyncGenerator, Coroutine, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -29,18 +29,15 @@ from memctl.errors import (
 )
 from memctl.journal import runs
 from memctl.location import Location, visible
+from memctl.numbers import count
 from memctl.ops.change import RunOptions
 from memctl.ops.stop import Stop
-from memctl.output.numbers import count
-from memctl.output.terminal import Output
 from memctl.selection import Selection
-from memctl.store import OpenMode, Store
 from memctl.storekit.files import recognise, temporary_folder
 from memctl.stores.archive.rotation import LATEST, RotatedFile, Series
 
 if TYPE_CHECKING:
     from memctl.embedder import Embedder
-    from memctl.ops.recording import Recording
 
 T = TypeVar("T")
 
@@ -100,29 +97,6 @@ def interrupted(number: signal.Signals) -> Interrupted:
     error = Interrupted(f"stopped by {number.name}", "what was reported as written is complete")
     error.exit_code = 128 + number
     return error
-
-
-@asynccontextmanager
-async def opened(store: Store, output: Output) -> AsyncGenerator[Store]:
-    """An open store, whose warnings reach the operator, and what it left out."""
-    async with store:
-        gc.freeze()  # what was imported for the store stays, too
-        for text in [f"opened {store.label} ({store.kind})", *store.details]:
-            output.detail(text, "opened", store=store.label)
-        try:
-            yield store
-        finally:
-            for text in store.warnings:
-                output.warn(text)
-            if not store.skips_damage:
-                output.left_out |= store.left_out.failures
-                output.read |= store.left_out.others
-
-
-async def warn_of_other_contents(store: Store, output: Output) -> None:
-    """Warn of what else is in the place of a store that holds no memory."""
-    if await store.is_empty() and (text := await store.other_contents()):
-        output.warn(text)
 
 
 def narrowed(location: Location, where: Selection, path: str | None) -> Location:
@@ -241,17 +215,6 @@ def pour(path: Path, stream: BinaryIO) -> None:
     stream.flush()
 
 
-def make_target(location: Location, *, dry_run: bool) -> Store:
-    """The store that is written to; with ``dry_run`` it only counts."""
-    from memctl.registry import make_store  # loads the contract of stores, not needed for --help
-
-    if dry_run:
-        from memctl.wrappers.dry_run import DryRun
-
-        return DryRun(make_store(location))
-    return make_store(location, OpenMode.CREATE)
-
-
 def run_options(run: Run, *, backup: bool = True, dry_run: bool) -> RunOptions:
     """Return the options of a run that changes a store, with the output as its observer."""
     return RunOptions(backup, dry_run, run.configuration().undo, True, run.output)
@@ -275,15 +238,6 @@ def is_on(run: Run, kept: runs.Run, store: str) -> bool:
     if Path() in (own.path, location.path):
         return own.label == location.label
     return os.path.abspath(own.path) == os.path.abspath(location.path)
-
-
-def recorded(run: Run, command: str, argument: str, location: Location) -> Recording | None:
-    """The record of a copy into this store; None where the copy goes to stdout."""
-    if location.kind == "stdio":
-        return None
-    from memctl.ops.recording import Recording  # copies alone
-
-    return Recording(record(run, command, argument, location), run.configuration().undo)
 
 
 def named_embedder(run: Run, name: str | None) -> Embedder | None:

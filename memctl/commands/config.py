@@ -29,8 +29,8 @@ from memctl.embedder import Embedder
 from memctl.errors import MemctlError, Unavailable, Uninitialised, UsageError
 from memctl.inference.errors import ModelError
 from memctl.installation import conflict_warnings
+from memctl.numbers import count
 from memctl.output import tables
-from memctl.output.numbers import count
 from memctl.output.report import Report
 from memctl.registry import make_store
 from memctl.summarizer import Summarizer

@@ -21,14 +21,15 @@ from memctl.commands._options import (
     UserOption,
     takes_options,
 )
-from memctl.commands._run import opened, readable, wait_for
+from memctl.commands._run import readable, wait_for
 from memctl.location import Location, visible
 from memctl.model import MemoryInfo
+from memctl.numbers import count
 from memctl.ops.compress.transcript import transcribe
 from memctl.ops.context import ContextMessage, find_memory, read_context, sharing_users
 from memctl.ops.marks import COMPRESSED
+from memctl.ops.observer import opened
 from memctl.output import conversation
-from memctl.output.numbers import count
 from memctl.output.pager import paged
 from memctl.output.report import CsvRows, Listing, message_json
 from memctl.output.terminal import Format, Output

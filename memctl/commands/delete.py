@@ -23,10 +23,10 @@ from memctl.commands._run import changeable, record, run_options
 from memctl.errors import Loss, UsageError
 from memctl.location import redact, visible
 from memctl.model import ToolPairPolicy
+from memctl.numbers import count
 from memctl.ops.apply import ChangeReport
 from memctl.ops.delete import DeleteRun
 from memctl.output import tables
-from memctl.output.numbers import count
 from memctl.output.terminal import Output
 from memctl.selection import Selection
 

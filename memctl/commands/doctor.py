@@ -20,15 +20,16 @@ from memctl.commands._options import (
     takes_options,
 )
 from memctl.commands._reports import ChangeOutcome
-from memctl.commands._run import changeable, opened, readable, record, run_options, wait_for
+from memctl.commands._run import changeable, readable, record, run_options, wait_for
 from memctl.errors import BadData, MemctlError, Unavailable, Unhealthy, UsageError
 from memctl.location import Location, visible
+from memctl.numbers import count
 from memctl.ops.doctor.check import MAX_RESULT, Diagnosis, Limits, check
 from memctl.ops.doctor.findings import KINDS, Severity
 from memctl.ops.doctor.repair import RepairRun
 from memctl.ops.names import refuse_absent_in
+from memctl.ops.observer import opened
 from memctl.output import tables
-from memctl.output.numbers import count
 from memctl.output.report import Report
 from memctl.output.terminal import Output
 from memctl.registry import make_store

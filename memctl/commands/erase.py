@@ -25,17 +25,18 @@ from memctl.commands._options import (
     takes_options,
 )
 from memctl.commands._reports import DOCTOR
-from memctl.commands._run import changeable, is_on, opened, record, wait_for
+from memctl.commands._run import changeable, is_on, record, wait_for
 from memctl.errors import Interrupted, MemctlError, Partial, UsageError
 from memctl.journal.runs import Runs
 from memctl.location import Location, visible
 from memctl.model import MemoryKey
+from memctl.numbers import count
 from memctl.ops.erase import EraseRun
 from memctl.ops.names import list_names, refuse_absent
+from memctl.ops.observer import opened
 from memctl.ops.receipt import FAILED, ErasedStore, Receipt, prepare_path
 from memctl.ops.subject import ALWAYS, Subject
 from memctl.output import erasing
-from memctl.output.numbers import count
 from memctl.output.report import Report
 from memctl.output.terminal import Output
 from memctl.registry import make_store

@@ -24,25 +24,23 @@ from memctl.commands._options import (
 )
 from memctl.commands._reports import CopyOutcome, flat_row
 from memctl.commands._run import (
-    make_target,
-    opened,
     pour,
     readable,
     wait_for,
-    warn_of_other_contents,
 )
 from memctl.errors import BadData, NotFound, Unavailable, UsageError
 from memctl.location import Location, same_file, visible
 from memctl.model import Memory, MemoryKey, OnConflict
+from memctl.numbers import count
 from memctl.ops.compare import Comparability, fingerprints
 from memctl.ops.copy import CopyOptions
-from memctl.ops.migration import CopyRun
+from memctl.ops.migration import CopyRun, make_target
 from memctl.ops.names import refuse_absent_in
+from memctl.ops.observer import opened, warn_of_other_contents
 from memctl.ops.report import Counts, Progress, Total, count_all
 from memctl.ops.retry import leaving_damaged
 from memctl.ops.select import select_with_places
 from memctl.output.markdown import FORM, MarkdownFile, MarkdownFolder
-from memctl.output.numbers import count
 from memctl.output.rows import CsvFile
 from memctl.output.terminal import Format, Output
 from memctl.output.trajectories import TrajectoryFile

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 import typer
 
+from memctl import api
 from memctl.commands._context import Run
+from memctl.commands._copy import carry_out
 from memctl.commands._options import (
     TRANSFER,
     BackupOption,
@@ -16,15 +19,14 @@ from memctl.commands._options import (
     LossyOption,
     PathOption,
     StoreArgument,
-    Transfer,
     takes_options,
 )
 from memctl.commands._reports import CopyOutcome
-from memctl.commands._run import named_embedder, narrowed, readable, recorded
-from memctl.commands.migrate import FILES, Migration
+from memctl.commands._run import named_embedder, narrowed, readable, record
 from memctl.errors import UsageError
 from memctl.model import OnConflict
-from memctl.ops.copy import CopyOptions
+from memctl.ops.migration import FILES
+from memctl.ops.retry import Transfer
 from memctl.selection import Selection
 
 
@@ -64,8 +66,17 @@ def import_(
             )
         destination = narrowed(run.locate(store), where, path)
         outcome = CopyOutcome("import", origin.label, destination.label, dry_run=dry_run)
-        outcome.copied.embedding.embedder = named_embedder(run, embedder)
-        # A file may be meant to repair what the store holds: that is a matter of content.
-        options = CopyOptions(on_conflict, lossy, checksum=True)
-        recording = recorded(run, "import", store, destination) if backup else None
-        Migration(run, outcome, origin, where, options, transfer, recording).run(destination)
+        work = partial(
+            api.copy,
+            origin,
+            where=where,
+            on_conflict=on_conflict,
+            lossy=lossy,
+            checksum=True,  # a file may be meant to repair what the store holds
+            backup=backup and destination.kind != "stdio",
+            embedder=named_embedder(run, embedder),
+            verify=False,
+            dry_run=dry_run,
+            record=record(run, "import", store, destination),
+        )
+        carry_out(run, outcome, destination, transfer, work)

@@ -17,9 +17,9 @@ from memctl.errors import NotFound, UsageError
 from memctl.index import folder
 from memctl.index.folder import IndexInfo
 from memctl.location import Location
+from memctl.numbers import count, size
 from memctl.ops import index as operation
 from memctl.ops.index import IndexUse, Target
-from memctl.output.numbers import count, size
 from memctl.output.report import Report
 from memctl.output.tables import Column, Grid, cell
 from memctl.registry import make_store

@@ -13,19 +13,14 @@ import typer
 
 from memctl.commands._context import Run
 from memctl.commands._options import PagerOption, PathOption, StoreArgument, takes_options
-from memctl.commands._run import (
-    opened,
-    readable,
-    rotation,
-    wait_for,
-    warn_of_other_contents,
-)
+from memctl.commands._run import readable, rotation, wait_for
 from memctl.errors import UsageError
 from memctl.location import Location
 from memctl.model import Memory, Page, StoredMessage
 from memctl.ops import inspect as operation
 from memctl.ops.inspect import Catalogue, Group, GroupBy, Sort
 from memctl.ops.names import refuse_absent_in
+from memctl.ops.observer import opened, warn_of_other_contents
 from memctl.ops.retry import undamaged_pages
 from memctl.ops.select import select_with_places
 from memctl.output import tables

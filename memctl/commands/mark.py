@@ -17,7 +17,7 @@ from memctl.commands._options import (
     takes_options,
 )
 from memctl.commands._reports import ChangeOutcome
-from memctl.commands._run import changeable, opened, readable, record, run_options, wait_for
+from memctl.commands._run import changeable, readable, record, run_options, wait_for
 from memctl.errors import UsageError
 from memctl.location import Location
 from memctl.ops import inspect as operation
@@ -25,6 +25,7 @@ from memctl.ops.change import ChangeRun
 from memctl.ops.inspect import Group, GroupBy
 from memctl.ops.marks import MarkChange, plan_marks
 from memctl.ops.names import refuse_absent_in
+from memctl.ops.observer import opened
 from memctl.output import tables
 from memctl.output.report import Report
 from memctl.output.terminal import Output

@@ -14,11 +14,11 @@ from memctl.commands._options import EmbedderOption, PagerOption, PathOption, ta
 from memctl.commands._run import named_embedder, readable, wait_for
 from memctl.errors import UsageError
 from memctl.location import Location, visible
+from memctl.numbers import count
 from memctl.ops.index import Target
 from memctl.ops.names import refuse_absent
 from memctl.ops.search import By, Hit, Neighbour, SearchOptions, SearchReport
 from memctl.ops.search import search as operation
-from memctl.output.numbers import count
 from memctl.output.pager import paged
 from memctl.output.report import Report
 from memctl.output.terminal import Format, Output

@@ -17,8 +17,8 @@ from memctl.commands._run import wait_for
 from memctl.errors import NotFound, UsageError
 from memctl.foreign import ForeignFormat
 from memctl.location import Location, visible
+from memctl.numbers import count
 from memctl.output import tables
-from memctl.output.numbers import count
 from memctl.output.report import Report
 from memctl.output.terminal import Output
 from memctl.registry import SQL_KINDS, kinds, spec_of, store_class

@@ -16,16 +16,17 @@ from memctl.commands._options import (
     takes_options,
 )
 from memctl.commands._reports import ChangeOutcome
-from memctl.commands._run import is_on, opened, record, run_options, wait_for
+from memctl.commands._run import is_on, record, run_options, wait_for
 from memctl.errors import Busy, NotFound, Unavailable
 from memctl.journal.runs import Run, Runs
 from memctl.location import Location, visible
 from memctl.model import MemoryKey
+from memctl.numbers import local_time
 from memctl.ops.apply import ChangeReport
+from memctl.ops.observer import opened
 from memctl.ops.restore import RestoreRun
 from memctl.ops.undo import UndoRun
 from memctl.output import tables
-from memctl.output.numbers import local_time
 from memctl.registry import as_recorded, make_store
 from memctl.selection import Selection
 from memctl.store import OpenMode

@@ -14,16 +14,17 @@ from rich.text import Text
 from memctl.commands._context import Run
 from memctl.commands._options import STORE_HELP, PathOption, takes_options
 from memctl.commands._receipt import verify_receipt
-from memctl.commands._run import opened, readable, wait_for
+from memctl.commands._run import readable, wait_for
 from memctl.errors import Different, UsageError
 from memctl.location import Location, visible
 from memctl.model import MemoryKey
+from memctl.numbers import count
 from memctl.ops.compare import CompareReport, Difference, compare
 from memctl.ops.diff import with_lines
 from memctl.ops.names import refuse_absent_in
+from memctl.ops.observer import opened
 from memctl.ops.report import Total, count_all
 from memctl.output import tables
-from memctl.output.numbers import count
 from memctl.output.report import CsvRows, Listing, Report, columns
 from memctl.output.terminal import Format, Output
 from memctl.registry import make_store

@@ -11,7 +11,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from memctl.model import MemoryKey
+from memctl.errors import UsageError
+from memctl.model import MemoryKey, OnConflict
 from memctl.ops.copy import CopyOptions, copy
 from memctl.ops.report import CopyReport
 from memctl.ops.stop import Stop
@@ -64,3 +65,24 @@ async def follow(
             if last:
                 return
             await stop.pause(interval)
+
+
+def refuse_to_follow(
+    where: Selection, on_conflict: OnConflict, *, backup: bool, dry_run: bool
+) -> None:
+    """Refuse what has no end to wait for, or could not be undone as asked.
+
+    Raises:
+        UsageError: see there.
+    """
+    if dry_run:
+        raise UsageError("--follow and --dry-run cannot be combined", "leave one of them out")
+    if not where.whole:
+        raise UsageError(
+            "--follow copies whole memories", "select by --user and --session, or not at all"
+        )
+    if backup and on_conflict is OnConflict.REPLACE:
+        raise UsageError(
+            "--follow cannot be undone, so --on-conflict replace needs --no-backup",
+            "add --no-backup, or migrate with --on-conflict replace first, then with --follow",
+        )

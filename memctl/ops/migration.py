@@ -1,28 +1,42 @@
-"""A copy into a store, recorded for undo where the store already holds something."""
+"""Copies from one place to another: locked, recorded for undo, resumed, followed, verified."""
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    aclosing,
+    asynccontextmanager,
+    contextmanager,
+    nullcontext,
+    suppress,
+)
 
-from memctl.errors import Loss, MemctlError, Uninitialised, UsageError
+from memctl.errors import Different, Loss, MemctlError, Uninitialised, UsageError
 from memctl.location import Location, same_file
 from memctl.model import MemoryKey
-from memctl.ops.compare import Precision
+from memctl.numbers import count
+from memctl.ops.compare import CompareReport, Precision, compare
 from memctl.ops.copy import CopyOptions, copy, refuse_losses, same_store
 from memctl.ops.follow import Lag, follow
 from memctl.ops.lock import lock
-from memctl.ops.observer import Observer, Unobserved
+from memctl.ops.names import refuse_absent, refuse_absent_in
+from memctl.ops.observer import Observer, Unobserved, opened, warn_of_other_contents
 from memctl.ops.recording import Recording
-from memctl.ops.report import CopyReport
+from memctl.ops.report import CopyReport, Total
+from memctl.ops.retry import Retries, Transfer
 from memctl.ops.stop import Stop
-from memctl.registry import make_store
+from memctl.registry import make_store, refuse_unknown_extension
 from memctl.selection import Selection
-from memctl.store import Features, Store
+from memctl.store import Features, OpenMode, Store
 from memctl.storekit.locks import FileLock, lock_owner
 from memctl.wrappers.converted import in_one_dialect
 from memctl.wrappers.embedded import embedded
+from memctl.wrappers.rate_limit import RateLimit
+from memctl.wrappers.timeout import Timeout
 
 
 class NewTarget:
@@ -91,12 +105,13 @@ class CopyRun:
         dry_run: bool = False,
         observer: Observer | None = None,
         report: CopyReport | None = None,
+        stop: Stop | None = None,
     ) -> None:
         """``recording`` is None where nothing is to be recorded for undo."""
         self.where = where
         self.options = options
         self.report = report or CopyReport()
-        self.stop = Stop()
+        self.stop = stop or Stop()
         self.examined = False
         """True if the source was checked: an attempt after the first one does not do it again."""
         self._dry_run = dry_run
@@ -215,3 +230,265 @@ class CopyRun:
     @property
     def _is_recording(self) -> bool:
         return self._recording is not None and self._recording.begun
+
+
+def make_target(location: Location, *, dry_run: bool) -> Store:
+    """Return the store that is written to; with ``dry_run`` it only counts."""
+    if dry_run:
+        from memctl.wrappers.dry_run import DryRun  # only a dry run needs it
+
+        return DryRun(make_store(location))
+    return make_store(location, OpenMode.CREATE)
+
+
+FILES = ("state", "sessions", "archive", "openai")
+"""The kinds of stores that hold memories in files to import."""
+
+
+class Migration:
+    """A copy from one place to another, resumed where a connection is lost, then verified.
+
+    A store that is named by its location is opened by each attempt.  A store that is open already
+    stays so; its copy is not retried.
+    """
+
+    def __init__(
+        self,
+        source: Location | Store,
+        target: Location | Store,
+        where: Selection,
+        options: CopyOptions,
+        transfer: Transfer,
+        recording: Recording | None = None,
+        *,
+        dry_run: bool = False,
+        must_exist: bool = False,
+        observer: Observer | None = None,
+        report: CopyReport | None = None,
+        stop: Stop | None = None,
+    ) -> None:
+        """``recording`` is None where nothing is to be recorded for undo.
+
+        With ``must_exist`` a memory that is named and not there is an error.
+
+        Raises:
+            UsageError: a target that is open cannot have a dry run.
+        """
+        if dry_run and isinstance(target, Store):
+            raise UsageError("a dry run opens its target itself", "give the name of the target")
+        self.report = report or CopyReport()
+        self._source = source
+        self._target = target
+        self._where = where
+        self._transfer = transfer
+        self._dry_run = dry_run
+        self._must_exist = must_exist
+        self._observer: Observer = observer or Unobserved()
+        self._copy = CopyRun(
+            *(where, options, recording),
+            dry_run=dry_run,
+            observer=self._observer,
+            report=self.report,
+            stop=stop,
+        )
+        named = isinstance(source, Location) and isinstance(target, Location)
+        self._retries = Retries(transfer.retries if named else 0, self._observer.retry)
+        self._passes = 0
+
+    @property
+    def id(self) -> str | None:
+        """The id of the run for ``memctl undo``; None where there is nothing to undo."""
+        return self._copy.id
+
+    async def run(self, *, verify: bool = False, interval: float | None = None) -> None:
+        """Copy and verify; with an ``interval`` in seconds follow the source until ``stop``.
+
+        A target that this made goes again if nothing could be written to it.
+
+        Raises:
+            MemctlError: as ``CopyRun``.
+            Different: source and target are not the same afterwards.
+        """
+        new = None
+        if isinstance(self._target, Location):
+            refuse_unknown_extension(self._target)
+            new = NewTarget(self._target)
+        try:
+            with self._copy.recorded():
+                await self._run(verify=verify, interval=interval)
+        except BaseException:
+            await self._withdraw(new)
+            raise
+        if self.report.failures:
+            await self._withdraw(new)
+
+    async def _withdraw(self, new: NewTarget | None) -> None:
+        if new is not None:  # in a task of its own, which is not cancelled yet
+            await asyncio.create_task(new.withdraw(self.report))
+
+    async def _run(self, *, verify: bool, interval: float | None) -> None:
+        report = self.report
+        async with report.embedding.embedder or nullcontext():
+            await self._retries.run(
+                lambda: self._attempt(verify=verify, interval=interval),
+                lambda: report.memories.written + len(report.settled) + self._passes,
+            )
+        for text in report.warnings:
+            self._observer.warn(text)
+        if self._must_exist:
+            refuse_absent(self._where, report.memories.selected, _location(self._source))
+
+    async def _attempt(self, *, verify: bool, interval: float | None) -> None:
+        """Make one attempt, which resumes where the one before ended."""
+        async with self._opened_source() as source:
+            target = self._make_target()
+            if not self._copy.examined:
+                await self._examine(source, target, follows=interval is not None)
+            async with self._opened_target(target):
+                await self._copy.begin(source, target)
+                self._retries.reached = True
+                await self._copy.copy(source, target, following=interval is not None)
+                if not self.report.memories.selected:
+                    await warn_of_other_contents(source, self._observer)
+                    if interval is None and self._must_exist:
+                        await refuse_absent_in(self._where, 0, source)
+                if interval is not None:
+                    await self._copy.follow(source, target, interval, self._tell)
+                if verify and not self._dry_run and self.report.memories.written:
+                    await self._verify(source, target)
+
+    async def _examine(self, source: Store, target: Store, *, follows: bool) -> None:
+        if source.location.kind == "state" and target.location.kind not in FILES:
+            await _refuse_nameless(source, self._where)
+        await self._copy.examine(source, target)
+        if source.dialect.facts and not self._dry_run:
+            await self._refuse_vectors(source)
+        if self._must_exist and not follows:
+            await self._refuse_nothing(source)
+
+    def _opened_source(self) -> AbstractAsyncContextManager[Store]:
+        if isinstance(self._source, Store):
+            return nullcontext(self._source)
+        store = self._timed(make_store(self._source))
+        if self._transfer.rate is not None:
+            store = RateLimit(store, self._transfer.rate)
+        return opened(store, self._observer)
+
+    def _make_target(self) -> Store:
+        if isinstance(self._target, Store):
+            return self._target
+        return self._timed(make_target(self._target, dry_run=self._dry_run))
+
+    def _opened_target(self, target: Store) -> AbstractAsyncContextManager[Store]:
+        given = target is self._target
+        return nullcontext(target) if given else opened(target, self._observer)
+
+    def _timed(self, store: Store) -> Store:
+        return Timeout(store, self._transfer.timeout)
+
+    async def _refuse_vectors(self, source: Store) -> None:
+        """Refuse facts whose vectors do not fit, before anything of the target is made."""
+        if isinstance(self._target, Store):
+            return
+        made = self.report.embedding
+        async with self._timed(make_target(self._target, dry_run=True)) as target:
+            if target.embedding is not None:
+                await embedded(source, target, self._where, made)
+
+    async def _refuse_nothing(self, source: Store) -> None:
+        """Refuse to create a file or tables for a memory that does not exist."""
+        if self._where.named:
+            async with aclosing(source.headers(self._where)) as found:
+                async for _ in found:
+                    return
+            await refuse_absent_in(self._where, 0, source)
+
+    def _tell(self, lag: Lag) -> None:
+        """Show how far behind the target was."""
+        self._passes += 1
+        self.report.rounds = self._passes + 1  # the first copy is one, too
+        text = f"the target is {lag.seconds:.1f} s behind"
+        if lag.messages or lag.memories:
+            new = f"{count(lag.messages, 'message')} in {count(lag.memories, 'memory')}"
+            self._observer.note(f"{text}; copied {new}")
+        else:
+            self._observer.detail(text)
+
+    @asynccontextmanager
+    async def _reread(self, source: Store, target: Store) -> AsyncGenerator[tuple[Store, Store]]:
+        """Both sides, opened anew where they are named; the target is still locked meanwhile."""
+        async with AsyncExitStack() as stack:
+            if isinstance(self._source, Location):
+                source = await stack.enter_async_context(self._opened_source())
+            if isinstance(self._target, Location):
+                again = self._timed(make_store(self._target))
+                target = await stack.enter_async_context(opened(again, self._observer))
+            yield source, target
+
+    async def _verify(self, source: Store, target: Store) -> None:
+        """Compare both sides by fresh reads."""
+        report = self.report
+        async with self._reread(source, target) as (one, other):
+            total = Total(len(report.settled), sum(report.settled.values()))
+            with self._observer.progress("verifying", lambda: total) as progress:
+                compared = await compare(
+                    *(one, other, self._where, report.settled, progress),
+                    together=report.ordinary,
+                )
+        found = _expected(compared, report)
+        if report.uneven:
+            self._observer.warn(
+                f"not compared, because --on-conflict or --lossy leaves them different: "
+                f"{count(len(report.uneven), 'memory')}"
+            )
+        if found.grown > 0:
+            self._observer.note(
+                f"{count(found.grown, 'message')} added to the source meanwhile: "
+                "run again to copy them"
+            )
+        if found.kept:
+            self._observer.note(
+                f"{count(found.kept, 'summary')} of the target kept: the source has none"
+            )
+        report.verified = found.equal
+        if not found.equal:
+            first = found.differences[0]
+            raise Different(
+                f"the target differs after the copy: {first.key}: {first.message} "
+                f"({len(found.differences)} differences)",
+                "the source may have changed meanwhile; list every difference with: memctl verify",
+            )
+
+
+def _expected(found: CompareReport, copied: CopyReport) -> CompareReport:
+    """A comparison after a copy, without what the copy left different on purpose.
+
+    The target may hold memories of its own, and those that failed are reported already.
+    """
+    known = copied.uneven | {key for key, _ in copied.failures}
+    found.differences = [
+        difference
+        for difference in found.differences
+        if difference.code != "memory-extra" and difference.key not in known
+    ]
+    return found
+
+
+def _location(side: Location | Store) -> Location:
+    return side.location if isinstance(side, Store) else side
+
+
+async def _refuse_nameless(source: Store, where: Selection) -> None:
+    """A state_dict does not say whose memory it is.
+
+    Raises:
+        UsageError: neither do the options.
+    """
+    location = source.location
+    async with aclosing(source.headers(where)) as memories:
+        async for memory in memories:
+            guessed = "session" not in location.options and memory.key.session == location.path.stem
+            if guessed or ("user" not in location.options and not memory.key.user):
+                raise UsageError(
+                    f"{source.label} names no user and session", "add --user and --session"
+                )

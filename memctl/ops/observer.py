@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from typing import Protocol
 
 from memctl.ops.report import (
@@ -14,6 +14,7 @@ from memctl.ops.report import (
     SummaryProgress,
     Total,
 )
+from memctl.store import Store
 
 
 class Observer(Protocol):
@@ -35,6 +36,15 @@ class Observer(Protocol):
 
     def detail(self, text: str, /) -> None:
         """Show a detail."""
+
+    def retry(self, text: str, /) -> None:
+        """Show that a lost connection is made again."""
+
+    def store_opened(self, store: Store, /) -> None:
+        """Take note of a store that was opened, with its ``details``."""
+
+    def store_closing(self, store: Store, /) -> None:
+        """Take the ``warnings`` of a store, and what of it was ``left_out``."""
 
 
 class Unobserved:
@@ -65,3 +75,34 @@ class Unobserved:
     def detail(self, text: str, /) -> None:
         """Log a detail."""
         self._logger.debug(text)
+
+    def retry(self, text: str, /) -> None:
+        """Log a warning."""
+        self._logger.warning(text)
+
+    def store_opened(self, store: Store, /) -> None:
+        """Log its details."""
+        for text in store.details:
+            self.detail(text)
+
+    def store_closing(self, store: Store, /) -> None:
+        """Log its warnings."""
+        for text in store.warnings:
+            self.warn(text)
+
+
+@asynccontextmanager
+async def opened(store: Store, observer: Observer) -> AsyncGenerator[Store]:
+    """An open store, whose warnings reach the observer."""
+    async with store:
+        observer.store_opened(store)
+        try:
+            yield store
+        finally:
+            observer.store_closing(store)
+
+
+async def warn_of_other_contents(store: Store, observer: Observer) -> None:
+    """Warn of what else is in the place of a store that holds no memory."""
+    if await store.is_empty() and (text := await store.other_contents()):
+        observer.warn(text)

@@ -110,6 +110,10 @@ class CopyReport:
     """The kinds of what the target has no place for."""
     total: Total | None = None
     """The total of the selection, where outlines gave it beforehand."""
+    verified: bool | None = None
+    """True if source and target were compared afterwards and are the same; None if not compared."""
+    rounds: int = 0
+    """The number of copies, where the source is followed."""
 
     @property
     def ordinary(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
+from dataclasses import dataclass
 from typing import TypeVar
 
 from memctl.concurrency import backoff, cut_short
@@ -12,6 +13,7 @@ from memctl.errors import Busy, Lost, MemctlError
 from memctl.model import MemoryKey, Page
 from memctl.selection import Selection
 from memctl.store import DamagedMemory
+from memctl.wrappers.rate_limit import Rate
 
 T = TypeVar("T")
 
@@ -56,6 +58,15 @@ async def undamaged_pages(
             return
         except DamagedMemory:
             continue
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """The options of moving memories: retries in a row, seconds to wait for an answer, the rate."""
+
+    retries: int = 5
+    timeout: float = 600.0
+    rate: Rate | None = None
 
 
 class Retries:

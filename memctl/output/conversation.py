@@ -25,7 +25,7 @@ from memctl.dialects.view import (
 )
 from memctl.location import visible
 from memctl.model import Memory, MemoryKey, StoredMessage
-from memctl.output.numbers import count, duration, size
+from memctl.numbers import count, duration, size
 
 FOLDED = 120
 """Columns that a folded tool call or result may take."""

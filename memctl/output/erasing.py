@@ -10,10 +10,10 @@ from rich.text import Text
 
 from memctl.location import visible
 from memctl.model import MemoryKey
+from memctl.numbers import count
 from memctl.ops.apply import SHOWN_MEMORIES
 from memctl.ops.erase import EraseReport
 from memctl.ops.subject import ALWAYS
-from memctl.output.numbers import count
 from memctl.output.tables import Column, Grid, cell
 
 

@@ -6,8 +6,8 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from memctl.location import visible
+from memctl.numbers import count
 from memctl.ops.search import Hit, Neighbour, SearchReport
-from memctl.output.numbers import count
 
 _INDENT = 3
 

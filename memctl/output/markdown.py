@@ -30,9 +30,9 @@ from memctl.dialects.view import (
 from memctl.errors import MemctlError, Partial, UsageError
 from memctl.location import visible
 from memctl.model import Memory, MemoryKey, Page, StoredMessage
+from memctl.numbers import count
 from memctl.ops.compare import Fingerprint, Hasher, Precision, summary_digest
 from memctl.output.conversation import media
-from memctl.output.numbers import count
 from memctl.output.writer import PageWriter
 from memctl.storekit.files import AtomicFile, sync_folder, system_errors
 

@@ -18,8 +18,8 @@ from rich.progress import (
 )
 from rich.text import Text
 
+from memctl.numbers import count, duration, size
 from memctl.ops.report import Total
-from memctl.output.numbers import count, duration, size
 
 _SOON = 1.0
 """Seconds before which no speed is shown."""

@@ -21,7 +21,7 @@ from memctl.dialects.view import (
     ToolResultBlock,
 )
 from memctl.model import MemoryKey, Page, StoredMessage
-from memctl.output.numbers import count
+from memctl.numbers import count
 from memctl.output.writer import PageWriter, storable
 
 

@@ -17,6 +17,7 @@ from memctl.errors import Failure
 from memctl.journal.runs import CUT_SHORT, Run
 from memctl.location import visible
 from memctl.model import Embedding, Finding, MemoryInfo, MemoryKey
+from memctl.numbers import bar, count, duration, local_time, size
 from memctl.ops.apply import SHOWN_MEMORIES, ChangeCounts, ChangeReport
 from memctl.ops.compare import CompareReport
 from memctl.ops.compress.report import CompressReport
@@ -24,7 +25,6 @@ from memctl.ops.doctor.check import Diagnosis
 from memctl.ops.doctor.findings import KINDS, RepairMethod, Severity
 from memctl.ops.inspect import Catalogue, Group, Totals
 from memctl.ops.report import CopyReport
-from memctl.output.numbers import bar, count, duration, local_time, size
 from memctl.output.terminal import WIDE
 from memctl.stores.archive.rotation import LATEST, RotatedFile
 from memctl.summarizer import Summarizer

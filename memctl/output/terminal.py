@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import sys
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from memctl.errors import BadData, Failure, MemctlError, NotFound, Partial
 from memctl.location import redact_quoted, redact_text, visible
 from memctl.model import MemoryKey
+from memctl.numbers import count
 from memctl.ops.report import (
     Progress,
     SilentProgress,
@@ -23,7 +25,6 @@ from memctl.ops.report import (
     SummaryProgress,
     Total,
 )
-from memctl.output.numbers import count
 from memctl.selection import Untimed
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
     from memctl.output.progress import Lines, Live, Meter
     from memctl.output.report import Listing, Report
+    from memctl.store import Store
 
 WIDE = 10_000
 """Columns of a table that is piped: never cut."""
@@ -147,6 +149,20 @@ class Output:
     def retry(self, text: str) -> None:
         """A connection was lost, and is made again."""
         self.warn(text, "retry")
+
+    def store_opened(self, store: Store) -> None:
+        """Print the details of a store."""
+        gc.freeze()  # what was imported for the store stays
+        for text in [f"opened {store.label} ({store.kind})", *store.details]:
+            self.detail(text, "opened", store=store.label)
+
+    def store_closing(self, store: Store) -> None:
+        """Print the warnings of a store; note what of it was left out, for ``finish``."""
+        for text in store.warnings:
+            self.warn(text)
+        if not store.skips_damage:
+            self.left_out |= store.left_out.failures
+            self.read |= store.left_out.others
 
     def note(self, text: str) -> None:
         """Print a note, unless ``--quiet``."""

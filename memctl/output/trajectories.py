@@ -28,7 +28,7 @@ from memctl.dialects.view import (
     ToolResultBlock,
 )
 from memctl.model import Memory, MemoryKey, Page, StoredMessage
-from memctl.output.numbers import count
+from memctl.numbers import count
 from memctl.output.writer import PageWriter, storable
 
 VERSION = "ATIF-v1.7"
