@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from memctl.api import copy as copy
     from memctl.api import delete as delete
     from memctl.api import erase as erase
+    from memctl.api import export as export
     from memctl.api import inspect as inspect
     from memctl.api import mark as mark
     from memctl.api import open_store as open_store
@@ -56,6 +57,9 @@ if TYPE_CHECKING:
     from memctl.ops.compare import CompareReport as CompareReport
     from memctl.ops.compress.plan import CompressMode as CompressMode
     from memctl.ops.compress.plan import CompressOptions as CompressOptions
+    from memctl.ops.export.destination import Shape as Shape
+    from memctl.ops.export.run import ExportOptions as ExportOptions
+    from memctl.ops.export.run import ExportReport as ExportReport
     from memctl.ops.inspect import Catalogue as Catalogue
     from memctl.ops.inspect import Sort as Sort
     from memctl.ops.retry import Transfer as Transfer
@@ -82,8 +86,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "api": "Changed Compressed Copied Erased compare compress copy delete erase inspect mark "
-    "open_store search",
+    "api": "Changed Compressed Copied Erased compare compress copy delete erase export inspect "
+    "mark open_store search",
     "embedder": "Embedder",
     "embedders.registry": "make_embedder",
     "errors": "BadData Busy Different Failure Interrupted Loss Lost MemctlError NotFound "
@@ -94,6 +98,8 @@ _HOMES = {
     "ServiceHit StoredMessage ToolPairPolicy WriteMode WriteResult",
     "ops.compare": "CompareReport",
     "ops.compress.plan": "CompressMode CompressOptions",
+    "ops.export.destination": "Shape",
+    "ops.export.run": "ExportOptions ExportReport",
     "ops.inspect": "Catalogue Sort",
     "ops.retry": "Transfer",
     "ops.search": "Hit SearchReport",

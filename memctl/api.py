@@ -10,11 +10,13 @@ terminal.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 from urllib.parse import urlencode
 
 from memctl.errors import Failure, UsageError
@@ -31,8 +33,10 @@ if TYPE_CHECKING:
     from memctl.ops.change import ChangeRun
     from memctl.ops.compare import CompareReport
     from memctl.ops.compress.plan import CompressOptions
+    from memctl.ops.export.destination import Shape
+    from memctl.ops.export.run import ExportOptions, ExportReport
     from memctl.ops.observer import Observer
-    from memctl.ops.report import CopyReport, Progress
+    from memctl.ops.report import CopyReport, Progress, Total
     from memctl.ops.retry import Transfer
     from memctl.ops.search import SearchReport
     from memctl.ops.stop import Stop
@@ -180,17 +184,53 @@ async def search(
     return await operation.search(targets, query, where, options, progress, embedder)
 
 
-async def compare(left: Store, right: Store, where: Selection = EVERYTHING) -> CompareReport:
-    """Compare the selected memories of two stores: ids, order, marks, content, summaries, expiry.
+async def compare(
+    left: Store | str | Location,
+    right: Store | str | Location,
+    where: Selection = EVERYTHING,
+    *,
+    progress: Progress | None = None,
+    must_exist: bool = False,
+    observer: Observer | None = None,
+) -> CompareReport:
+    """Compare the selected memories of two stores, as ``memctl verify`` does.
+
+    That is ids, order, marks, content, summaries and expiry.  A store that is named is opened and
+    closed again.  With ``must_exist`` a memory that ``where`` names and neither side has is an
+    error; ``observer`` is told what happens meanwhile.
 
     Raises:
+        NotFound: see ``must_exist``.
         MemctlError: as ``Store.read``.
     """
     from memctl.ops import compare as operation
+    from memctl.ops.names import refuse_absent_in
+    from memctl.ops.observer import Unobserved
+    from memctl.ops.report import count_all
 
-    await left.check_integrity(where)
-    await right.check_integrity(where)
-    return await operation.compare(left, right, where)
+    watcher: Observer = observer or Unobserved(progress)
+    async with _entered(left, watcher) as one, _entered(right, watcher) as other:
+        total: Total | None = None
+        with watcher.progress("comparing", lambda: total) as watching:
+            if one.dialect.name == other.dialect.name:  # else messages are joined or split
+                total = await count_all(one, where, watching)
+            found = await operation.compare(one, other, where, progress=watching)
+        for warning in found.warnings:
+            watcher.warn(warning)
+        found.failures += (one.left_out.failures | other.left_out.failures).items()
+        if must_exist:
+            await refuse_absent_in(where, found.same + len(found.differences), one, other)
+        return found
+
+
+def _entered(
+    side: Store | str | Location, observer: Observer
+) -> AbstractAsyncContextManager[Store]:
+    """Return an open store, which stays open, or one that is named and opened here."""
+    from memctl.ops.observer import opened
+
+    place = _place(side)
+    return nullcontext(place) if isinstance(place, Store) else opened(make_store(place), observer)
 
 
 async def copy(
@@ -286,6 +326,51 @@ async def copy(
 def _place(side: Store | str | Location) -> Store | Location:
     """Return an open store, or the location of one that is named."""
     return parse(side) if isinstance(side, str) else side
+
+
+async def export(
+    source: Store | str | Location,
+    output: str | Path | BinaryIO,
+    where: Selection = EVERYTHING,
+    *,
+    shape: Shape | None = None,
+    options: ExportOptions | None = None,
+    progress: Progress | None = None,
+    observer: Observer | None = None,
+    report: ExportReport | None = None,
+) -> ExportReport:
+    """Write the selected memories to a file, a folder or a stream, as ``memctl export`` does.
+
+    The output is locked meanwhile, and appears when it is whole.  Without a ``shape`` the extension
+    of its name sets the form, or else the number of memories: one state_dict, or an archive.  In
+    the report ``copied`` has the counts and the memories that failed, and ``left_out`` has the
+    damaged ones; a ``report`` that is given is filled in, also when an error ends the export.
+
+    Raises:
+        UsageError: the output exists, or cannot be written in this form.
+        BadData: all memories are damaged; nothing was written.
+        Busy: another run writes to the output.
+        MemctlError: as ``Store.read``.
+    """
+    from memctl.ops.export.destination import STDOUT
+    from memctl.ops.export.run import Export
+    from memctl.ops.observer import Unobserved
+
+    file, stream = STDOUT, None
+    if isinstance(output, (str, Path)):
+        file = os.fspath(output)
+    else:
+        stream = output
+    exporting = Export(
+        *(_place(source), file, where, shape, options),
+        stream=stream,
+        observer=observer or Unobserved(progress),
+        report=report,
+    )
+    await exporting.prepare()
+    with exporting.place() as place:
+        await exporting.write(place)
+    return exporting.report
 
 
 async def delete(

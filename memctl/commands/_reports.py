@@ -6,28 +6,33 @@ from typing import Any
 
 from rich.console import RenderableType
 
-from memctl.errors import BadData, Conflict, Failure, MemctlError, Partial
-from memctl.model import MemoryKey
+from memctl.errors import BadData, Conflict, MemctlError, Partial
 from memctl.numbers import count
 from memctl.ops.apply import ChangeReport
 from memctl.ops.change import ChangeRun
-from memctl.ops.report import CopyReport
+from memctl.ops.report import DOCTOR, CopyReport, only_damage
 from memctl.output import tables
 from memctl.output.report import Report
 from memctl.output.terminal import Output
-
-DOCTOR = "run memctl doctor to list the damage, and what --repair can do about it"
 
 
 class CopyOutcome:
     """The report of import and migrate."""
 
-    def __init__(self, command: str, source: str, target: str, *, dry_run: bool) -> None:
+    def __init__(
+        self,
+        command: str,
+        source: str,
+        target: str,
+        *,
+        dry_run: bool,
+        copied: CopyReport | None = None,
+    ) -> None:
         self.command = command
         self.source = source
         self.target = target
         self.dry_run = dry_run
-        self.copied = CopyReport()
+        self.copied = copied or CopyReport()
         self.run = ""
         """The id of the run for ``memctl undo``, if there is one."""
         self.ended = False
@@ -111,9 +116,9 @@ class CopyOutcome:
                 "messages",
                 "use --on-conflict skip, append or replace",
             )
+        if damage := self.copied.damage():
+            return damage
         key, failure = next(item for item in failures if item[1].code != "conflict")
-        if len(failures) == self.copied.memories.selected and only_damage(failures):
-            return BadData(f"{key} is damaged: {failure.message}", DOCTOR)
         return Partial(
             f"{count(len(failures), 'memory')} could not be written; the first: {key}: "
             f"{failure.message}",
@@ -136,11 +141,6 @@ def losses(copied: CopyReport) -> list[dict[str, Any]]:
         }
         for lost in copied.losses
     ]
-
-
-def only_damage(failures: list[tuple[MemoryKey, Failure]]) -> bool:
-    """Return whether all of them are memories that are damaged."""
-    return all(failure.code == "damaged" for _, failure in failures)
 
 
 def flat_row(data: dict[str, Any], *names: str) -> dict[str, Any]:

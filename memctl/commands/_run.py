@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from memctl import foreign, signals
 from memctl.commands._context import Run
@@ -31,6 +31,7 @@ from memctl.journal import runs
 from memctl.location import Location, visible
 from memctl.numbers import count
 from memctl.ops.change import RunOptions
+from memctl.ops.export.destination import pour
 from memctl.ops.stop import Stop
 from memctl.selection import Selection
 from memctl.storekit.files import recognise, temporary_folder
@@ -206,13 +207,6 @@ def writable(location: Location) -> Iterator[Location]:
         yield replace(location, kind="archive", path=path)
         if path.exists():
             pour(path, sys.stdout.buffer)
-
-
-def pour(path: Path, stream: BinaryIO) -> None:
-    """Copy a file into a stream."""
-    with path.open("rb") as whole:
-        shutil.copyfileobj(whole, stream)
-    stream.flush()
 
 
 def run_options(run: Run, *, backup: bool = True, dry_run: bool) -> RunOptions:

@@ -24,7 +24,6 @@ from memctl.commands._options import (
     selecting,
     takes_options,
 )
-from memctl.commands._reports import DOCTOR
 from memctl.commands._run import changeable, is_on, record, wait_for
 from memctl.errors import Interrupted, MemctlError, Partial, UsageError
 from memctl.journal.runs import Runs
@@ -35,6 +34,7 @@ from memctl.ops.erase import EraseRun
 from memctl.ops.names import list_names, refuse_absent
 from memctl.ops.observer import opened
 from memctl.ops.receipt import FAILED, ErasedStore, Receipt, prepare_path
+from memctl.ops.report import DOCTOR
 from memctl.ops.subject import ALWAYS, Subject
 from memctl.output import erasing
 from memctl.output.report import Report

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
+from memctl import api
 from memctl.commands._context import Run
 from memctl.commands._options import STORE_HELP, PathOption, takes_options
 from memctl.commands._receipt import verify_receipt
@@ -19,11 +20,9 @@ from memctl.errors import Different, UsageError
 from memctl.location import Location, visible
 from memctl.model import MemoryKey
 from memctl.numbers import count
-from memctl.ops.compare import CompareReport, Difference, compare
+from memctl.ops.compare import CompareReport, Difference
 from memctl.ops.diff import with_lines
-from memctl.ops.names import refuse_absent_in
 from memctl.ops.observer import opened
-from memctl.ops.report import Total, count_all
 from memctl.output import tables
 from memctl.output.report import CsvRows, Listing, Report, columns
 from memctl.output.terminal import Format, Output
@@ -83,7 +82,7 @@ def verify(
         readable(run.locate(right), where, path) as second,
     ):
         found = wait_for(_compare(output, first, second, where, show=show))
-    if not found.equal:
+    if found.differences:
         raise Different(f"{count(len(found.differences), 'difference')} between the two stores")
     output.finish()
 
@@ -95,14 +94,7 @@ async def _compare(
         opened(make_store(first), output) as left,
         opened(make_store(second), output) as right,
     ):
-        total: Total | None = None
-        with output.progress("comparing", lambda: total) as progress:
-            if left.dialect.name == right.dialect.name:  # else messages are joined or split
-                total = await count_all(left, where, progress)
-            found = await compare(left, right, where, progress=progress)
-        for warning in found.warnings:
-            output.warn(warning)
-        await refuse_absent_in(where, found.same + len(found.differences), left, right)
+        found = await api.compare(left, right, where, must_exist=True, observer=output)
         output.report = Report(
             "verify",
             lambda: {**_data(found, first.label, second.label), "differences": _rows(found)},

@@ -25,7 +25,7 @@ from memctl.dialects.fact import without_vector
 from memctl.dialects.registry import DIALECTS
 from memctl.dialects.rows import EXTRA
 from memctl.dialects.view import Dialect
-from memctl.errors import BadData
+from memctl.errors import BadData, Failure
 from memctl.model import PAGE_BYTES, Memory, MemoryKey, Page, StoredMessage
 from memctl.ops.report import Progress, SilentProgress
 from memctl.ops.retry import leaving_damaged
@@ -649,11 +649,13 @@ class CompareReport:
     differences: list[Difference] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     """Properties that could not be compared, because one side has no place for them."""
+    failures: list[tuple[MemoryKey, Failure]] = field(default_factory=list)
+    """Memories that are damaged on a side, and were not compared."""
 
     @property
     def equal(self) -> bool:
-        """Return whether nothing differs."""
-        return not self.differences
+        """Return whether all memories were compared, and nothing differs."""
+        return not (self.differences or self.failures)
 
 
 async def compare(

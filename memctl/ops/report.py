@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from memctl.embedder import EmbeddingReport
-from memctl.errors import Failure
+from memctl.errors import BadData, Failure, MemctlError, Partial
 from memctl.model import MemoryKey
 from memctl.selection import Selection
 
@@ -64,6 +65,26 @@ class SilentSummaryProgress:
         """Do nothing."""
 
 
+DOCTOR = "run memctl doctor to list the damage, and what --repair can do about it"
+
+
+def only_damage(failures: Sequence[tuple[MemoryKey, Failure]]) -> bool:
+    """Return whether all of them are memories that are damaged."""
+    return all(failure.code == "damaged" for _, failure in failures)
+
+
+def damage(left_out: Mapping[MemoryKey, Failure], *, others: bool) -> MemctlError:
+    """Return the error of a run that left out damaged memories; ``others`` if any were read."""
+    key, failure = next(iter(left_out.items()))
+    more = len(left_out) - 1
+    kind = Partial if others else BadData
+    return kind(
+        f"{key} is damaged and left out: {failure.message}"
+        + (f"; and {more:,} more" if more else ""),
+        DOCTOR,
+    )
+
+
 @dataclass(slots=True)
 class Counts:
     """Memories or messages, by what became of them."""
@@ -119,6 +140,14 @@ class CopyReport:
     def ordinary(self) -> bool:
         """Return whether all that was selected was read, and no message of it was huge."""
         return self.messages.written == self.messages.selected and self.largest <= HUGE_BYTES
+
+    def damage(self) -> BadData | None:
+        """Return the error of a copy that found nothing but damaged memories."""
+        failures = self.failures
+        if not failures or len(failures) != self.memories.selected or not only_damage(failures):
+            return None
+        key, failure = failures[0]
+        return BadData(f"{key} is damaged: {failure.message}", DOCTOR)
 
     def settle(self, key: MemoryKey, messages: int) -> None:
         """Record that nothing is left to do for a memory, of which the source has ``messages``.

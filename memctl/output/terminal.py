@@ -14,7 +14,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from memctl.errors import BadData, Failure, MemctlError, NotFound, Partial
+from memctl.errors import Failure, MemctlError, NotFound
 from memctl.location import redact_quoted, redact_text, visible
 from memctl.model import MemoryKey
 from memctl.numbers import count
@@ -24,6 +24,7 @@ from memctl.ops.report import (
     SilentSummaryProgress,
     SummaryProgress,
     Total,
+    damage,
 )
 from memctl.selection import Untimed
 
@@ -229,27 +230,8 @@ class Output:
             BadData: the same, and there are no others.
         """
         if self.left_out:
-            raise self._damage()
+            raise damage(self.left_out, others=self.read)
         self.emit()
-
-    def refuse_damage_alone(self) -> None:
-        """Refuse to go on without any memory.
-
-        Raises:
-            BadData: damaged memories were left out, and there are no others.
-        """
-        if self.left_out and not self.read:
-            raise self._damage()
-
-    def _damage(self) -> MemctlError:
-        key, failure = next(iter(self.left_out.items()))
-        more = len(self.left_out) - 1
-        kind = Partial if self.read else BadData
-        return kind(
-            f"{key} is damaged and left out: {failure.message}"
-            + (f"; and {more:,} more" if more else ""),
-            "run memctl doctor to list the damage, and what --repair can do about it",
-        )
 
     def emit(self, error: MemctlError | None = None) -> None:
         """Write the report; with an error, as far as there is something to report."""
@@ -286,7 +268,9 @@ class Output:
 
     def cause(self, error: MemctlError) -> MemctlError:
         """Return why a run ended: what is not found may be what is damaged."""
-        return self._damage() if isinstance(error, NotFound) and self.left_out else error
+        if isinstance(error, NotFound) and self.left_out:
+            return damage(self.left_out, others=self.read)
+        return error
 
     def fail(self, error: MemctlError, command: str = "") -> None:
         """Report how far a run came, then why it ended."""

@@ -286,7 +286,7 @@ def test_parquet_without_its_library(
     source = store_of(tmp_path, ["a"])
     source.write_bytes(source.read_bytes()[:-5])  # it is not even read
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    monkeypatch.delitem(sys.modules, "memctl.output.parquet", raising=False)
+    monkeypatch.delitem(sys.modules, "memctl.ops.export.parquet", raising=False)
     path = tmp_path / "a.parquet"
     fails(run("export", source, "-o", path), 2, "pip install 'agentscope-memctl[parquet]'")
     assert not path.exists()

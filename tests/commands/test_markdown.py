@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from memctl.model import MemoryKey, StoredMessage
-from memctl.output import markdown
-from memctl.output.markdown import file_name
+from memctl.ops.export import markdown
+from memctl.ops.export.markdown import file_name
 from memctl.testing import samples
 from tests.support.cli import FRIDAY, Run, fails, fill, report
 

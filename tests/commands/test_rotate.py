@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from memctl.commands import export as exporting
 from memctl.errors import UsageError
+from memctl.ops.export import run as exporting
 from memctl.stores.archive import rotation
 from memctl.stores.archive.rotation import Series, parse_rotation
 from tests.support.cli import Run, fails, report

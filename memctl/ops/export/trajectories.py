@@ -29,7 +29,7 @@ from memctl.dialects.view import (
 )
 from memctl.model import Memory, MemoryKey, Page, StoredMessage
 from memctl.numbers import count
-from memctl.output.writer import PageWriter, storable
+from memctl.ops.export.writer import PageWriter, storable
 
 VERSION = "ATIF-v1.7"
 _UNKNOWN = "unknown"

@@ -30,11 +30,14 @@ from memctl.dialects.view import (
 from memctl.errors import MemctlError, Partial, UsageError
 from memctl.location import visible
 from memctl.model import Memory, MemoryKey, Page, StoredMessage
-from memctl.numbers import count
+from memctl.numbers import count, size
 from memctl.ops.compare import Fingerprint, Hasher, Precision, summary_digest
-from memctl.output.conversation import media
-from memctl.output.writer import PageWriter
+from memctl.ops.export.writer import PageWriter
 from memctl.storekit.files import AtomicFile, sync_folder, system_errors
+
+_ADDRESS = 120
+_LONGEST_ADDRESS = 4096
+"""Characters of an address that are shown, and that are looked at for it."""
 
 _SUSPECT = re.compile(r"<[A-Za-z/!?]|!\[")
 _ACTIVE = frozenset({"html_block", "html_inline", "image"})
@@ -143,7 +146,7 @@ def _block(block: Block) -> Iterator[str]:
         case ToolResultBlock(_, name, output):
             return _folded(f"← {name}", [_result(one) for one in output])
         case MediaBlock():
-            return iter([f"*{block.kind}: {inline(media(block))}*\n"])
+            return iter([f"*{block.kind}: {inline(_media(block))}*\n"])
         case _:
             said = (
                 []
@@ -153,12 +156,21 @@ def _block(block: Block) -> Iterator[str]:
             return _folded(block.kind, said)
 
 
+def _media(block: MediaBlock) -> str:
+    """Return where an image, a sound or a film is, or its type and size where it came along."""
+    if block.url is not None or block.media_type is None:
+        text = block.url or ""
+        line = visible(" ".join(text[:_LONGEST_ADDRESS].split()))
+        return line if len(line) <= _ADDRESS else line[: _ADDRESS - 1].rstrip() + "…"
+    return f"{visible(block.media_type)}, {size(block.size)}"
+
+
 def _result(block: Block) -> str:
     match block:
         case TextBlock(text) | ThinkingBlock(text) | HintBlock(text):
             return text
         case MediaBlock():
-            return f"[{block.kind}] {media(block)}"
+            return f"[{block.kind}] {_media(block)}"
         case ToolCallBlock() | ToolResultBlock():
             return f"[{block.name}]"
         case _:

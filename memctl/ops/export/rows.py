@@ -22,7 +22,7 @@ from memctl.dialects.view import (
 )
 from memctl.model import MemoryKey, Page, StoredMessage
 from memctl.numbers import count
-from memctl.output.writer import PageWriter, storable
+from memctl.ops.export.writer import PageWriter, storable
 
 
 class Kind(Enum):

@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 
 from memctl.dialects.view import Dialect
 from memctl.model import Page
-from memctl.output.rows import Kind, columns, rows
-from memctl.output.writer import PageWriter
+from memctl.ops.export.rows import Kind, columns, rows
+from memctl.ops.export.writer import PageWriter
 
 _GROUP_BYTES = 16 * 1024 * 1024
 _GROUP_ROWS = 100_000

@@ -1,0 +1,457 @@
+"""One export: an archive or states by a copy, forms for readers page by page."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    aclosing,
+    contextmanager,
+    nullcontext,
+)
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import BinaryIO, TextIO
+
+from memctl.errors import BadData, Failure, NotFound, UsageError
+from memctl.location import Location
+from memctl.model import Memory, MemoryKey, OnConflict
+from memctl.ops.compare import Comparability, fingerprints
+from memctl.ops.copy import CopyOptions
+from memctl.ops.export.destination import (
+    STDOUT,
+    WRITTEN,
+    Shape,
+    is_folder,
+    locked_output,
+    nowhere,
+    published,
+    refuse_options,
+    refuse_output,
+    refuse_taken,
+    shape_of,
+)
+from memctl.ops.export.markdown import FORM, MarkdownFile, MarkdownFolder
+from memctl.ops.export.rows import CsvFile
+from memctl.ops.export.trajectories import TrajectoryFile
+from memctl.ops.export.writer import PageWriter
+from memctl.ops.migration import CopyRun, make_target
+from memctl.ops.names import refuse_absent_in
+from memctl.ops.observer import Observer, Unobserved, opened, warn_of_other_contents
+from memctl.ops.report import CopyReport, Counts, Progress, Total, count_all, damage
+from memctl.ops.retry import leaving_damaged
+from memctl.ops.select import select_with_places
+from memctl.registry import make_store
+from memctl.selection import Selection
+from memctl.store import LeftOut, Store, refuse_facts
+from memctl.stores.archive.rotation import Rotation, Series
+
+
+@dataclass(frozen=True, slots=True)
+class ExportOptions:
+    """The options of an export.
+
+    ``force`` replaces what is there.  ``rotation`` adds the time to the name, and says which older
+    files are kept.  ``prune`` removes Markdown files whose memories are gone.  ``part`` is the path
+    of the memories in session states that are written.  With ``must_exist`` a memory that is named
+    and not there is an error.
+    """
+
+    force: bool = False
+    rotation: Rotation | None = None
+    prune: bool = False
+    lossy: bool = False
+    part: str | None = None
+    dry_run: bool = False
+    must_exist: bool = False
+
+
+@dataclass(slots=True)
+class ExportReport:
+    """The result of an export."""
+
+    file: str = STDOUT
+    """The file or folder."""
+    shape: Shape = Shape.ARCHIVE
+    bytes: int | None = None
+    """The size of the file that was written; None for a folder and for a dry run."""
+    removed: list[str] = field(default_factory=list)
+    """Files that were removed, or would be."""
+    copied: CopyReport = field(default_factory=CopyReport)
+    left_out: dict[MemoryKey, Failure] = field(default_factory=dict)
+    """The damaged memories that were left out of what was read."""
+
+
+class Export:
+    """One export, in this order::
+
+    export = Export(source, "backup.ndjson.zst", Selection())
+    await export.prepare()
+    with export.place() as place:
+        await export.write(place)
+    """
+
+    def __init__(
+        self,
+        source: Location | Store,
+        output: str,
+        where: Selection,
+        shape: Shape | None = None,
+        options: ExportOptions | None = None,
+        *,
+        stream: BinaryIO | None = None,
+        observer: Observer | None = None,
+        report: ExportReport | None = None,
+    ) -> None:
+        """``stream`` takes what is written to the output ``-``."""
+        self.report = report or ExportReport()
+        self._source = source
+        self._output = output
+        self._where = where
+        self._shape = shape
+        self._options = options or ExportOptions()
+        self._stream = stream
+        self._observer: Observer = observer or Unobserved()
+        self._folder: MarkdownFolder | None = None
+
+    async def prepare(self) -> None:
+        """Settle the form of the output, and refuse what cannot be written.
+
+        Raises:
+            UsageError: see there.
+            MemctlError: as ``Store.headers``.
+        """
+        options, output = self._options, self._output
+        shape = self._shape or shape_of(output) or await self._by_count()
+        if shape is Shape.JSON:
+            shape = Shape.STATE_DICT
+        source = self._source
+        refuse_output(output, shape, source if isinstance(source, Location) else source.location)
+        _writer_of(shape)
+        rotates = options.rotation is not None
+        refuse_options(output, shape, self._where, rotate=rotates, prune=options.prune)
+        self.report.shape, self.report.file = shape, output
+        if shape is Shape.MARKDOWN and is_folder(output, shape):
+            self._folder = MarkdownFolder(Path(output))
+        elif not rotates:
+            refuse_taken(output, shape, force=options.force)
+
+    @contextmanager
+    def place(self) -> Iterator[Path]:
+        """Lock the output; yield a place to write to, which is published at the end of the block.
+
+        Raises:
+            UsageError: a folder of Markdown holds something else.
+            Busy: another run writes to the output.
+            Unavailable: the output cannot be written.
+        """
+        if self._folder is not None:
+            if not self._options.force:
+                self._folder.refuse_foreign()
+            made = nullcontext() if self._options.dry_run else self._folder.made()
+            with made, self._locked():
+                yield Path(self._output)
+            return
+        with self._locked():
+            if self._options.rotation is None:
+                with self._published() as place:
+                    yield place
+                    self._measure(place)
+                return
+            series = Series(Path(self._output))
+            new = series.new(datetime.now())
+            self.report.file = str(new)
+            with self._published() as place:
+                yield place
+                self._measure(place)
+            self._rotate(series, self._options.rotation, new)
+
+    async def write(self, place: Path) -> None:
+        """Write the memories to the place.
+
+        Raises:
+            MemctlError: as ``CopyRun``, or as ``Store.read``.
+            BadData: all memories are damaged.
+        """
+        if self._folder is not None:
+            await self._write_folder(self._folder)
+            return
+        if self.report.shape in WRITTEN:
+            await self._write_file(place)
+        else:
+            await self._copy(_target(self.report.shape, place, self._options.part))
+
+    def _measure(self, place: Path) -> None:
+        if place.is_file():
+            self.report.bytes = place.stat().st_size
+
+    def _opened(self) -> AbstractAsyncContextManager[Store]:
+        if isinstance(self._source, Store):
+            return nullcontext(self._source)
+        return opened(make_store(self._source), self._observer)
+
+    async def _by_count(self) -> Shape:
+        """Return the form by the number of memories: one a state_dict, several an archive."""
+        found = 0
+        source = self._source
+        opening = nullcontext(source) if isinstance(source, Store) else make_store(source)
+        async with opening as store, aclosing(store.headers(self._where)) as memories:
+            if store.dialect.facts:
+                return Shape.ARCHIVE
+            async for _ in memories:
+                found += 1
+                if found > 1:
+                    break
+        return Shape.STATE_DICT if found == 1 else Shape.ARCHIVE
+
+    def _locked(self) -> AbstractContextManager[None]:
+        if self._options.dry_run:
+            return nullcontext()
+        return locked_output(self._observer, self._output, self.report.shape)
+
+    def _published(self) -> AbstractContextManager[Path]:
+        file, shape = self.report.file, self.report.shape
+        if self._options.dry_run:
+            return nowhere(file, shape)
+        return published(file, shape, self._stream)
+
+    def _rotate(self, series: Series, rotation: Rotation, new: Path) -> None:
+        report = self.report
+        if report.copied.failures:
+            return
+        if not report.copied.memories.written:
+            self._observer.warn("no memory found: older files are kept")
+            return
+        expired = series.expired(rotation, new)
+        for path in expired if self._options.dry_run else series.remove(expired):
+            report.removed.append(str(path))
+
+    async def _refuse_absent(self, store: Store, found: int) -> None:
+        if self._options.must_exist:
+            await refuse_absent_in(self._where, found, store)
+
+    async def _copy(self, target: Location) -> None:
+        copied, where = self.report.copied, self._where
+        async with self._opened() as source:
+            if target.kind == "state":
+                await _refuse_several(source.headers(where), "state_dict", "use --as archive")
+            file = make_target(target, dry_run=self._options.dry_run)
+            # In a folder that is there already, --force was given.
+            options = CopyOptions(OnConflict.REPLACE, lossy=self._options.lossy)
+            copying = CopyRun(where, options, observer=self._observer, report=copied)
+            await copying.examine(source, file)
+            async with opened(file, self._observer):
+                await copying.begin(source, file)
+                await copying.copy(source, file, "exporting")
+            self._note_left_out(source)
+            if not copied.memories.selected:
+                await warn_of_other_contents(source, self._observer)
+                if copied.damage() is None:
+                    await self._refuse_absent(source, 0)
+        for text in copied.warnings:
+            self._observer.warn(text)
+        if error := copied.damage():
+            raise error  # nothing was written
+
+    def _note_left_out(self, store: Store) -> None:
+        self.report.left_out |= store.left_out.failures
+
+    def _refuse_damage_alone(self, store: Store) -> None:
+        if self.report.left_out and not store.left_out.others:
+            raise damage(self.report.left_out, others=False)
+
+    async def _write_file(self, place: Path) -> None:
+        """Write all memories into one file; a dry run only counts them.
+
+        Raises:
+            MemctlError: as ``Store.read``; NotFound where a named memory is not there.
+            OSError: the system refuses.
+        """
+        name = os.devnull if self._options.dry_run else place
+        handle = os.open(name, os.O_WRONLY | os.O_CREAT, 0o600)
+        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
+            async with self._opened() as store:
+                if self.report.shape is Shape.ATIF:
+                    refuse_facts(store, "trajectory")
+                if place.suffix == ".json":
+                    await _refuse_several(
+                        store.headers(self._where), "trajectory", "name it NAME.jsonl"
+                    )
+                await store.check_integrity(self._where)
+                total: Total | None = None
+                with self._observer.progress("exporting", lambda: total) as progress:
+                    total = await count_all(store, self._where, progress)
+                    remarks = await leaving_damaged(lambda: self._write_all(store, file, progress))
+                self._note_left_out(store)
+                await self._refuse_absent(store, self.report.copied.memories.selected)
+            if not self._options.dry_run:
+                file.flush()
+                os.fsync(file.fileno())
+        for text in remarks:
+            self._observer.note(text)
+        self._refuse_damage_alone(store)
+
+    async def _write_all(self, store: Store, file: TextIO, progress: Progress) -> list[str]:
+        """Write all memories, in the place of what an attempt before this one wrote.
+
+        Return what there is to remark on them.
+        """
+        copied = self.report.copied
+        copied.memories, copied.messages = Counts(), Counts()
+        if not self._options.dry_run:
+            file.seek(0)
+            file.truncate()
+        with _writer_of(self.report.shape)(file, store.dialect) as writer:
+            async with aclosing(select_with_places(store, self._where)) as pages:
+                async for page in pages:
+                    try:
+                        writer.add(page)
+                    except RecursionError as error:
+                        raise BadData(
+                            f"{page.memory.key}: a message is nested too deep",
+                            "write an archive, or leave the message out by a selection",
+                        ) from error
+                    _count(copied, int(page.last), len(page.messages))
+                    progress.advance(memories=int(page.last), messages=len(page.messages))
+            writer.finish()
+        copied.memories.written -= writer.left_out
+        copied.memories.skipped += writer.left_out
+        return writer.remarks()
+
+    async def _write_folder(self, folder: MarkdownFolder) -> None:
+        """Bring a folder up to date: write what changed, remove what is gone if asked.
+
+        Raises:
+            MemctlError: as ``Store.read``, or the system refuses.
+        """
+        async with self._opened() as store:
+            await store.check_integrity(self._where)
+            found = await self._changed(store, folder)
+            if not self._options.dry_run:
+                await self._write_changed(store, self._where.only(found.changed), folder)
+            self._note_left_out(store)
+            await self._refuse_absent(store, len(found.all))
+        if self._options.prune and found.all:
+            self._prune(folder, found.all, store.left_out)
+        elif self._options.prune:
+            self._observer.warn("no memory found: no file is removed")
+        if not self._options.dry_run:
+            folder.write_index()
+        self._refuse_damage_alone(store)
+
+    async def _changed(self, store: Store, folder: MarkdownFolder) -> _Found:
+        found, copied = _Found(), self.report.copied
+        with self._observer.progress("comparing"):
+            prints = await leaving_damaged(
+                lambda: fingerprints(store.read(self._where), FORM, Comparability(mark_order=True))
+            )
+        found.all = {*prints, *store.left_out.failures}
+        found.changed = frozenset(key for key, one in prints.items() if not folder.holds(key, one))
+        copied.memories.selected = len(prints)
+        copied.memories.unchanged = len(prints) - len(found.changed)
+        copied.messages.selected = sum(one.messages for one in prints.values())
+        new = sum(prints[key].messages for key in found.changed)
+        copied.messages.skipped = copied.messages.selected - new
+        if self._options.dry_run:
+            copied.memories.written, copied.messages.written = len(found.changed), new
+        return found
+
+    async def _write_changed(self, store: Store, where: Selection, folder: MarkdownFolder) -> None:
+        if not where.keys:
+            return
+        with self._observer.progress("exporting") as progress:
+            async with aclosing(store.read(where)) as pages:
+                file = None
+                try:
+                    async for page in pages:
+                        if page.offset == 0:
+                            file = folder.file(page.memory, store.dialect)
+                        assert file is not None
+                        file.add(page)
+                        self.report.copied.memories.written += page.last
+                        self.report.copied.messages.written += len(page.messages)
+                        progress.advance(memories=int(page.last), messages=len(page.messages))
+                finally:
+                    if file is not None:
+                        file.discard()
+
+    def _prune(self, folder: MarkdownFolder, there: set[MemoryKey], damaged: LeftOut) -> None:
+        for path, stamp in folder.files():
+            gone = stamp.key not in there and not damaged.may_have(stamp.key)
+            if gone and self._where.has_key(stamp.key):
+                if not self._options.dry_run:
+                    folder.remove(path)
+                self.report.removed.append(str(path))
+
+
+class _Found:
+    """The memories of the store, and those of which the folder has no file that shows them."""
+
+    def __init__(self) -> None:
+        self.all: set[MemoryKey] = set()
+        self.changed: frozenset[MemoryKey] = frozenset()
+
+
+def _target(shape: Shape, place: Path, path: str | None) -> Location:
+    options = {} if path is None else {"path": path}
+    match shape:
+        case Shape.STATE_DICT:
+            return Location("state", "the state_dict", path=place)
+        case Shape.SESSION_DIR:
+            return Location("sessions", "the folder", path=place, options=options)
+        case Shape.OPENAI:
+            return Location("openai", "the file", path=place)
+        case _:
+            return Location("archive", "the archive", path=place)
+
+
+async def _refuse_several(headers: AsyncGenerator[Memory], what: str, instead: str) -> None:
+    """A JSON file holds one memory, as ``what``; ``instead`` says what to do for all.
+
+    Raises:
+        UsageError: several are selected.
+        NotFound: none is.
+    """
+    found = []
+    async with aclosing(headers) as memories:
+        async for memory in memories:
+            found.append(memory.key)
+            if len(found) > 1:
+                raise UsageError(
+                    f"a JSON file ({what}) holds one memory; selected are at least {found[0]} "
+                    f"and {found[1]}",
+                    f"choose one with --user and --session, or {instead} for all",
+                )
+    if not found:
+        raise NotFound("no memory is selected", "list the memories with: memctl inspect")
+
+
+_WRITERS: dict[Shape, type[PageWriter]] = {Shape.CSV: CsvFile, Shape.ATIF: TrajectoryFile}
+
+
+def _writer_of(shape: Shape) -> type[PageWriter]:
+    """Return what writes a file of one of ``WRITTEN``.
+
+    Raises:
+        UsageError: a library that it needs is not installed.
+    """
+    if shape is not Shape.PARQUET:
+        return _WRITERS.get(shape, MarkdownFile)
+    try:
+        from memctl.ops.export.parquet import ParquetFile
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"Parquet needs the library {error.name!r}, which is not installed",
+            "pip install 'agentscope-memctl[parquet]'",
+        ) from error
+    return ParquetFile
+
+
+def _count(copied: CopyReport, memories: int, messages: int) -> None:
+    copied.memories.selected += memories
+    copied.memories.written += memories
+    copied.messages.selected += messages
+    copied.messages.written += messages
