@@ -7,6 +7,7 @@ server ends with the process that started it.
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import json
 import os
@@ -47,6 +48,8 @@ _PRELOADED = [
 ]
 _REQUEST_BYTES = 200_000
 _STATUS_BYTES = 100
+_CAPABILITY_VERSION = 0x20080522
+"""The third version of the calls, in which the header names two sets of 32 capabilities."""
 
 
 class ForkedProcess(subprocess.Popen[Any]):
@@ -54,6 +57,9 @@ class ForkedProcess(subprocess.Popen[Any]):
 
     It replaces what Popen does to begin a child and to wait for it, for the child is the server's.
     """
+
+    as_root = True
+    """Whether memctl keeps the rights of root, if the tests have them."""
 
     def _execute_child(self, arguments: list[str], *settings: Any) -> None:
         folder, environment = settings[4], settings[5]
@@ -64,6 +70,7 @@ class ForkedProcess(subprocess.Popen[Any]):
             "arguments": arguments,
             "folder": os.fspath(folder or os.getcwd()),
             "environment": dict(os.environ if environment is None else environment),
+            "as_root": self.as_root,
         }
         self._status, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
@@ -88,6 +95,12 @@ class ForkedProcess(subprocess.Popen[Any]):
             return 0, 0
         with self._status:
             return self.pid, int(self._status.recv(_STATUS_BYTES))
+
+
+class PlainProcess(ForkedProcess):
+    """The same without the rights of root: what a file's mode forbids is forbidden."""
+
+    as_root = False
 
 
 @cache
@@ -152,6 +165,13 @@ def _report(running: dict[int, socket.socket]) -> None:
                 continue
 
 
+def _drop_capabilities() -> None:
+    """Give up what root may do; the user stays."""
+    header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0)  # of this process
+    if ctypes.CDLL(None, use_errno=True).capset(header, (ctypes.c_uint32 * 6)()):
+        raise OSError(ctypes.get_errno(), "capset failed")
+
+
 def main() -> None:
     """Be the server, then, in a fork, memctl."""
     with socket.socket(fileno=int(sys.argv[1])) as requests:
@@ -160,6 +180,8 @@ def main() -> None:
     os.environ.update(request["environment"])
     time.tzset()
     os.chdir(request["folder"])
+    if not request["as_root"]:
+        _drop_capabilities()
     sys.stdin = open(0)  # noqa: SIM115 - as Python opens them when it starts
     sys.stdout = open(1, "w", buffering=1 if os.isatty(1) else -1)  # noqa: SIM115
     sys.stderr = open(2, "w", buffering=1, errors="backslashreplace")  # noqa: SIM115

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tests.support.processes import MEMCTL
+from tests.support.processes import start
 
 ROOT = os.geteuid() == 0
 OTHER = 65534
@@ -29,16 +29,14 @@ def can_be_plain() -> bool:
 
 def run_plain(*arguments: object, **settings: Any) -> subprocess.CompletedProcess[str]:
     """Run memctl as a user who may do to a file what its mode says."""
-    words = [*_PLAIN, *MEMCTL, *map(str, arguments)]
-    return subprocess.run(
-        words, check=False, capture_output=True, text=True, stdin=subprocess.DEVNULL, **settings
-    )
+    with start_plain(*arguments, stdin=subprocess.DEVNULL, **settings) as process:
+        stdout, stderr = process.communicate()
+    return subprocess.CompletedProcess(arguments, process.returncode, stdout, stderr)
 
 
-def start_plain(*arguments: object) -> subprocess.Popen[bytes]:
+def start_plain(*arguments: object, **settings: Any) -> subprocess.Popen[str]:
     """Start memctl as ``run_plain`` runs it."""
-    words = [*_PLAIN, *MEMCTL, *map(str, arguments)]
-    return subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    return start(*arguments, without_rights=_PLAIN, **settings)
 
 
 def give_away(path: Path, rights: int) -> None:

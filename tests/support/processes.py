@@ -5,21 +5,24 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from tests.support.forkserver import ForkedProcess
+from tests.support.forkserver import ForkedProcess, PlainProcess
 
 MEMCTL = [sys.executable, "-m", "memctl"]
 
 
-def start(*arguments: object, **settings: Any) -> subprocess.Popen[str]:
-    """Start memctl, by a fork where that can be."""
+def start(
+    *arguments: object, without_rights: Sequence[str] = (), **settings: Any
+) -> subprocess.Popen[str]:
+    """Start memctl, by a fork where that can be; ``without_rights`` is what takes those of root."""
     words = [str(argument) for argument in arguments]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     if sys.platform == "linux" and "preexec_fn" not in settings:
-        return ForkedProcess(words, **{**pipes, **settings})
-    return subprocess.Popen([*MEMCTL, *words], **{**pipes, **settings})
+        forked = PlainProcess if without_rights else ForkedProcess
+        return forked(words, **{**pipes, **settings})
+    return subprocess.Popen([*without_rights, *MEMCTL, *words], **{**pipes, **settings})
 
 
 def wait_until(ready: Callable[[], object]) -> None:
