@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from memctl.testing import Place, samples
-from tests.support.backends import WITH_ANY_MARK, new_place
+from tests.support.backends import WITH_ANY_MARK, new_place, params
 from tests.support.cli import fill
 from tests.support.compressing import configure, model
 from tests.support.servers.pool import Servers
@@ -61,7 +61,7 @@ def filled(database: str) -> str:
     return database
 
 
-@pytest.fixture(params=WITH_ANY_MARK)
+@pytest.fixture(params=params(WITH_ANY_MARK))
 def place(request: pytest.FixtureRequest, tmp_path: Path, servers: Servers) -> Place:
     """A new and empty place of each store in turn."""
     return new_place(request.param, tmp_path, servers)

@@ -20,7 +20,7 @@ from tokenizers.pre_tokenizers import Whitespace
 from memctl.model import MemoryKey, StoredMessage
 from memctl.testing import Place, samples
 from memctl.testing.samples import sample
-from tests.support.backends import OF_AGENTSCOPE2
+from tests.support.backends import OF_AGENTSCOPE2, params
 from tests.support.cli import FRIDAY, Run, fails, fill, report
 from tests.support.places import put
 
@@ -208,7 +208,7 @@ def test_context_large_message_is_whole_in_json(run: Run, tmp_path: Path) -> Non
     assert "characters more: --format json has all" in run("context", path).stdout
 
 
-@pytest.mark.parametrize("name", OF_AGENTSCOPE2)
+@pytest.mark.parametrize("name", params(OF_AGENTSCOPE2))
 def test_context_is_that_of_the_state_where_the_log_differs(
     run: Run, one: Callable[[str], Place], name: str
 ) -> None:

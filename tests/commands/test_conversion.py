@@ -17,7 +17,7 @@ from memctl.model import MemoryKey, StoredMessage
 from memctl.selection import Selection
 from memctl.testing import Place, samples
 from memctl.testing.samples import sample
-from tests.support.backends import OF_AGENTSCOPE2, new_place
+from tests.support.backends import OF_AGENTSCOPE2, new_place, params
 from tests.support.cli import Run, report
 from tests.support.hostile import memories
 from tests.support.places import append, held, put
@@ -51,7 +51,7 @@ def result(id: str, call: str) -> StoredMessage:
     return message(id, "system", [block])
 
 
-@pytest.mark.parametrize("name", OF_AGENTSCOPE2)
+@pytest.mark.parametrize("name", params(OF_AGENTSCOPE2))
 def test_hostile_memories_come_back_as_they_were(
     run: Run, archive: Place, one: Callable[[str], Place], tmp_path: Path, name: str
 ) -> None:
@@ -66,7 +66,7 @@ def test_hostile_memories_come_back_as_they_were(
     assert "480 and 480 messages" in run("verify", archive.text, back).stdout
 
 
-@pytest.mark.parametrize("name", OF_AGENTSCOPE2)
+@pytest.mark.parametrize("name", params(OF_AGENTSCOPE2))
 def test_a_growing_memory_is_followed_and_undone_step_by_step(
     run: Run, archive: Place, one: Callable[[str], Place], name: str
 ) -> None:
@@ -161,7 +161,7 @@ def deep(id: str) -> StoredMessage:
 TOO_DEEP = "the message 'deep' cannot be converted: nested too deep"
 
 
-@pytest.mark.parametrize("name", OF_AGENTSCOPE2)
+@pytest.mark.parametrize("name", params(OF_AGENTSCOPE2))
 def test_a_message_that_is_nested_too_deep_fails_its_memory_alone(
     run: Run, archive: Place, one: Callable[[str], Place], name: str
 ) -> None:
@@ -224,7 +224,7 @@ def test_an_unknown_way_is_refused(run: Run, archive: Place, tmp_path: Path) -> 
     assert "agentscope9" in found.stderr
 
 
-@pytest.mark.parametrize("name", OF_AGENTSCOPE2)
+@pytest.mark.parametrize("name", params(OF_AGENTSCOPE2))
 def test_an_unanswered_call_of_2_x_is_answered_within_its_reply(
     run: Run, archive: Place, one: Callable[[str], Place], name: str
 ) -> None:

@@ -9,8 +9,8 @@ import pytest
 
 from memctl.model import MemoryKey
 from memctl.registry import make_store, parse
-from memctl.stores.agentscope1.sql.dialect import COLUMNS
-from memctl.stores.agentscope1.sql.write import BATCH_MESSAGES
+from memctl.stores.agentscope1.sql import write
+from memctl.stores.agentscope1.sql.statements import COLUMNS
 from memctl.testing import samples
 from tests.support.backends import SQL_PLACES, sql_database
 from tests.support.cli import Run, report
@@ -19,7 +19,8 @@ from tests.support.servers.pool import Servers
 
 DEFAULT = "default_session"
 ADA, BOB, EVE = (MemoryKey(user, DEFAULT) for user in ("ada", "bob", "eve"))
-MANY = BATCH_MESSAGES + 1
+BATCH = 20
+MANY = BATCH + 1
 
 SHARED = {
     "the owner has no messages": {ADA: 0, BOB: 3},
@@ -28,6 +29,12 @@ SHARED = {
     "the owner has many messages": {EVE: MANY, ADA: 2},
 }
 """The messages of each memory of a session, that of its owner first."""
+
+
+@pytest.fixture(autouse=True)
+def _small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have few messages be more than one statement takes."""
+    monkeypatch.setattr(write, "BATCH_MESSAGES", BATCH)
 
 
 @pytest.fixture(params=SHARED)

@@ -16,8 +16,8 @@ from urllib.parse import quote, unquote
 
 import pytest
 import redis
-from memctl.stores.redis.before import KEPT_BYTES
-from memctl.stores.sql.edit import BATCH_CHANGES
+from memctl.stores.agentscope1.redis.before import KEPT_BYTES
+from memctl.stores.agentscope1.sql.edit import BATCH_CHANGES
 
 from memctl import zstd
 from memctl.commands._context import Run as ThisRun

@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import pytest
-from _pytest.mark import ParameterSet
 
 from memctl.engines.redis import lock
 from memctl.testing import Backend
-from tests.support.backends import BACKENDS, FURTHER, LEASE
+from tests.support.backends import BACKENDS, LEASE, params
 from tests.support.servers.pool import Servers
-
-
-def params(names: Iterable[str]) -> list[ParameterSet]:
-    """Return backends as parameters of a test; further ones are slow."""
-    return [pytest.param(name, marks=pytest.mark.slow if name in FURTHER else ()) for name in names]
 
 
 @pytest.fixture(params=params(BACKENDS))

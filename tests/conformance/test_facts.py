@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from memctl.testing import Backend, FactSuite
-from tests.conformance.conftest import params
-from tests.support.backends import FACT_BACKENDS
+from tests.support.backends import FACT_BACKENDS, params
 from tests.support.servers.pool import Servers
 
 

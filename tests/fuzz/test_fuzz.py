@@ -29,6 +29,7 @@ SAMPLES = [
 """Mutators, what is done with their stores, and below which number inputs are tried."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("mutators", "scenes", "count"), SAMPLES)
 def test_fuzz_sample_breaks_no_invariant(
     mutators: str, scenes: str, count: int, servers: Servers

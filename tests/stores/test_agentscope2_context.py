@@ -16,7 +16,7 @@ from memctl.model import Memory, MemoryKey, StoredMessage
 from memctl.testing import Place
 from memctl.testing.drive import read, write
 from memctl.testing.samples import Sample
-from tests.support.backends import OF_AGENTSCOPE2, new_place
+from tests.support.backends import OF_AGENTSCOPE2, new_place, params
 from tests.support.cli import Run, report
 from tests.support.places import held, put
 from tests.support.servers.pool import Servers
@@ -118,7 +118,7 @@ CONTRADICTIONS = [
 
 
 @pytest.mark.parametrize(("log", "context", "gone"), CONTRADICTIONS, ids=str)
-@pytest.mark.parametrize("name", OF_AGENTSCOPE2)
+@pytest.mark.parametrize("name", params(OF_AGENTSCOPE2))
 def test_undo_restores_log_and_context_that_contradict_each_other(
     tmp_path: Path,
     servers: Servers,

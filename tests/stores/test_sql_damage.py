@@ -549,6 +549,7 @@ def test_sql_damage_of_nobody_is_not_replaced(tmp_path: Path, good: Path, run: R
     assert dump(path) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", HOSTILE)
 def test_sql_damage_any_change_is_refused_or_undone_exactly(
     tmp_path: Path, good: Path, more: Path, run: Run, damage: str

@@ -13,6 +13,8 @@ from typing import Any
 from uuid import NAMESPACE_OID, uuid5
 
 import chromadb
+import pytest
+from _pytest.mark import ParameterSet
 
 from memctl import testing
 from memctl.engines.sql.database import Database
@@ -428,6 +430,7 @@ FACT_BACKENDS: dict[str, Callable[[Servers], Backend]] = {
         lambda text: text.replace("mem0://", "mem0://somebody", 1),
         servers.mem0_memories,
         exists=True,
+        large=300,
         style=Style("fact", frozenset()),
         refuses_names=True,
     ),
@@ -435,13 +438,15 @@ FACT_BACKENDS: dict[str, Callable[[Servers], Backend]] = {
 """As ``BACKENDS``, the stores of facts."""
 
 FURTHER = {
+    "postgresql",
     "mysql",
-    "postgresql-agentscope2",
+    "sqlite-agentscope2",
     "mysql-agentscope2",
     "redis-langchain",
     "redis-openai-agents",
     "langchain-files",
     "agentscope2-files",
+    "sqlite-table",
     "sqlite-table-json",
     "sqlite-openai-branches",
     "sqlite-agno",
@@ -449,7 +454,6 @@ FURTHER = {
     "postgresql-agno",
     "mysql-agno",
     "postgresql-openai-agents",
-    "mysql-langchain",
     "redis-session",
     "redis-runtime",
     "redis-runtime-state",
@@ -466,6 +470,12 @@ FURTHER = {
 }
 """Combinations of a layout and an engine, or a file format, that other backends have, too, and
 stores that are slow to test."""
+
+
+def params(names: Iterable[str]) -> list[ParameterSet]:
+    """Return backends as parameters of a test; those of ``FURTHER`` are slow."""
+    return [pytest.param(name, marks=pytest.mark.slow if name in FURTHER else ()) for name in names]
+
 
 WITH_ANY_MARK = [
     name

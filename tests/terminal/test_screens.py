@@ -121,7 +121,10 @@ HISTORY = {
 }
 
 
-@pytest.mark.parametrize("columns", HISTORY)
+@pytest.mark.parametrize(
+    "columns",
+    [pytest.param(60, marks=pytest.mark.slow), 80, pytest.param(120, marks=pytest.mark.slow)],
+)
 def test_terminal_history_shows_the_stores(
     terminal: Terminal, large: str, tmp_path: Path, columns: int
 ) -> None:
