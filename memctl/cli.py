@@ -28,6 +28,8 @@ from memctl.location import visible
 from memctl.output.terminal import Color, Format, LogFormat, Output
 from memctl.system import EXHAUSTED
 
+ABOUT = "Administer the memory of LLM agents where it is stored."
+
 GROUPS = {
     "Look": {
         "inspect": ("inspect", "Show what is in a store: totals, memories or messages."),
@@ -70,6 +72,17 @@ GROUPS = {
 A command is its module, with the function in it where that has another name."""
 
 COMMANDS = {name: entry for group in GROUPS.values() for name, entry in group.items()}
+
+MOST_USED = {
+    "inspect": "STORE",
+    "search": "STORE QUERY",
+    "export": "STORE -o FILE",
+    "migrate": "SRC DST",
+    "delete": "STORE",
+    "doctor": "STORE",
+    "undo": "[RUN]",
+}
+"""The commands that ``memctl`` alone lists, and what to write after them."""
 
 WORDS = {
     **dict.fromkeys(("backup", "dump", "save"), "export"),
@@ -150,6 +163,9 @@ class Memctl(Helpful, TyperGroup):
         name, line, *more = args
         given = tuple(line)
         try:
+            if not given and not settings.get("resilient_parsing"):
+                _orient()
+                raise typer.Exit(UsageError.exit_code)
             context = super().make_context(name, self._own_options_first(line), *more, **settings)
         except OSError as error:
             raise _unwritten(error, Output(arguments=given, color=_color(given))) from error
@@ -275,6 +291,22 @@ class Memctl(Helpful, TyperGroup):
             raise typer.Exit(failed.exit_code) from error
 
 
+def _orient() -> None:
+    """Print what memctl is, the commands that are used most, and where the help is."""
+    from memctl.commands._help import Page, columns, render
+
+    rows = [(f"{name} {rest}", COMMANDS[name][1]) for name, rest in MOST_USED.items()]
+    guide = [
+        ("memctl --help", "All commands, topics and options."),
+        ("memctl help COMMAND", "A command, with examples."),
+        ("memctl help stores", "How to write a STORE."),
+    ]
+    examples = ["memctl inspect agents.db", "memctl export agents.db -o backup.ndjson.zst"]
+    found = Page("memctl COMMAND [options]", [ABOUT], examples)
+    found.commands = {"Most used": rows, "Help": guide}
+    typer.echo(render(found, columns()), err=True)
+
+
 def _options_of(command: Any) -> dict[str, bool]:
     """Return the options of a command, and whether a value follows each."""
     return {
@@ -367,10 +399,10 @@ def _unwritten(error: OSError, output: Output) -> typer.Exit:
 
 
 def _usage(error: Any, root: Any = None) -> UsageError | None:
-    """Return what is wrong with the command line, in memctl's own words.
+    """Return an error of the parser in memctl's own words; None if the parser did not raise it.
 
-    None where that is not the matter, or where it is that there is nothing on it: Typer then shows
-    the help.  ``root`` is memctl itself, where the error is that of a command.
+    Also None if a group of commands stands alone: Typer then shows its help.  ``root`` is the
+    command ``memctl`` if the error is that of a command below it.
     """
     kind = type(error)
     if not hasattr(error, "format_message") or kind.__name__ == "NoArgsIsHelpError":
@@ -425,8 +457,7 @@ def _unforeseen(error: Exception) -> MemctlError:
 app = typer.Typer(
     cls=Memctl,
     name="memctl",
-    help="Administer the memory of AgentScope agents.",
-    no_args_is_help=True,
+    help=ABOUT,
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,

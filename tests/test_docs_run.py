@@ -7,6 +7,7 @@ The store is that of ``tools/demo.py``; addresses of servers are replaced by tho
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -24,6 +25,10 @@ import pytest
 from typer.testing import Result
 
 from memctl.cli import COMMANDS
+from memctl.model import MemoryKey
+from memctl.testing import samples
+from tests.support.backends import FACT_BACKENDS
+from tests.support.cli import fill
 from tests.support.monitor import monitored
 from tests.support.servers.pool import Servers
 from tests.test_docs import ROOT, of_shells
@@ -60,10 +65,30 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_docs_readme_is_run(world: Path, run: Run, postgresql_url: str) -> None:
-    assert world
+FRAMEWORKS = {
+    "chats.db": "langchain&owner=ada",
+    "sessions.db": "openai-agents&owner=ada",
+    "adk.db": "adk&app=weather",
+    "agno.db": "agno",
+}
+"""The databases of the README, and how memctl writes them."""
+
+
+def test_docs_readme_is_run(world: Path, run: Run, postgresql_url: str, servers: Servers) -> None:
+    for name, layout in FRAMEWORKS.items():
+        selected = ("--user", "ada") if "owner" in layout else ()
+        target = f"sqlite:///{name}?layout={layout}"
+        result = run("migrate", "agents.db", target, *selected, "--lossy", "--no-backup")
+        assert result.exit_code == 0, result.output
+    facts = FACT_BACKENDS["mem0-qdrant"](servers)
+    samples.use(facts.style)
+    config = Path(facts.make(world).removeprefix("mem0:"))
+    asyncio.run(fill(f"mem0:{config}", {MemoryKey("ada", "trips"): samples.entries(3)}))
+    samples.use(samples.Style())
+    config.rename(world / "mem0.json")
     ran = follow((ROOT / "README.md").read_text("utf-8"), run, postgresql_url)
     assert {"inspect", "export", "migrate", "delete", "compress", "doctor", "undo"} <= set(ran)
+    assert ran.count("inspect") > 2 * len(FRAMEWORKS)
 
 
 def test_docs_migration_is_run(

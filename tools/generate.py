@@ -23,6 +23,26 @@ from memctl.store import REPORTED
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPTS = ("bash", "zsh", "fish", "ps1")
 COLUMNS = 96
+_GUIDES = {
+    "inspect": ("selection", "output"),
+    "context": ("compress",),
+    "search": ("search",),
+    "export": ("copying", "analysis", "cron"),
+    "import": ("copying",),
+    "migrate": ("copying", "migration", "upgrade"),
+    "delete": ("changing",),
+    "mark": ("changing",),
+    "compress": ("compress",),
+    "erase": ("erase",),
+    "verify": ("copying",),
+    "doctor": ("doctor", "changing"),
+    "history": ("undo",),
+    "undo": ("undo",),
+    "config": ("configuration",),
+    "index": ("search",),
+    "stores": ("stores",),
+}
+"""The pages of ``docs/`` that explain a command."""
 _HELD = {
     "summaries": "the compressed summary",
     "ttl": "the TTL of a memory",
@@ -61,12 +81,19 @@ def _help(words: list[str]) -> str:
 
 
 def commands_table() -> str:
-    """The commands, a line each."""
+    """The commands and the pages that explain them, a line each."""
     rows = [
-        f"| [`{name}`](docs/reference.md#memctl-{name}) | {line} |"
-        for name, (_, line) in COMMANDS.items()
+        f"| `{name}` | {line} | {', '.join(_links(name))} |" for name, (_, line) in COMMANDS.items()
     ]
-    return "\n".join(["| command | what it does |", "|---|---|", *rows])
+    return "\n".join(["| command | what it does | read |", "|---|---|---|", *rows])
+
+
+def _links(command: str) -> list[str]:
+    """Return the links to the pages of a command, or to its place in the reference."""
+    pages = _GUIDES.get(command)
+    if pages is None:
+        return [f"[reference](docs/reference.md#memctl-{command})"]
+    return [f"[{page}](docs/{page}.md)" for page in pages]
 
 
 def capabilities_table() -> str:

@@ -48,12 +48,13 @@ def _page(title: str, lines: Iterable[str]) -> str:
 
 def _general() -> Iterator[str]:
     found = page(*parsed([]))
-    yield from _section("NAME", [r"memctl \- administer the memory of AgentScope agents"])
+    yield from _section("NAME", [r"memctl \- administer the memory of LLM agents"])
     yield from _section("SYNOPSIS", _usage(found))
     about = (
         "memctl inspects, exports, imports, migrates, verifies, deletes, compresses and repairs "
-        "the memory of AgentScope agents where it is stored: in SQLite, PostgreSQL, MySQL and "
-        "Redis, in state_dict files and in session folders. It can undo its changes."
+        "the memory of LLM agents where it is stored: that of AgentScope, LangChain, the OpenAI "
+        "Agents SDK, LlamaIndex, Google ADK and Agno in SQL, Redis and files, and the facts of "
+        "mem0, ReMe and vaults. It can undo its changes."
     )
     yield from _section("DESCRIPTION", [_text(about)])
     yield ".SH COMMANDS"

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from memctl.cli import GROUPS, app
+from memctl.cli import GROUPS, MOST_USED, app
 from memctl.commands._help import page
 from memctl.commands._options import build
 from memctl.commands._topics import EXAMPLES, SELECTED, TEXTS, TOPICS
@@ -53,9 +53,25 @@ def test_help_screens(run: Run, monkeypatch: pytest.MonkeyPatch, words: str, col
     assert text == file.read_text("utf-8")
 
 
-def test_help_of_memctl_alone(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    assert run().output == run("help").output == run("--help").output
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_help_screen_of_memctl_alone(
+    run: Run, monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    alone = run()
+    assert (alone.exit_code, alone.stdout) == (2, "")
+    file = SCREENS / f"alone-{columns}.txt"
+    if os.environ.get("MEMCTL_SCREENS") == "write":
+        file.write_text(alone.stderr, "utf-8")
+    assert alone.stderr == file.read_text("utf-8")
+    assert len(alone.stderr.splitlines()) <= 23 or columns < 80
+    assert run("help").output == run("--help").output
+
+
+@pytest.mark.parametrize("words", [*MOST_USED, "COMMAND", "stores"])
+def test_help_names_what_memctl_alone_lists(run: Run, words: str) -> None:
+    assert f" {words} " in run().stderr
+    assert words == "COMMAND" or run("help", words).exit_code == 0
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
