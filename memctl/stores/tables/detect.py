@@ -29,10 +29,10 @@ from memctl.errors import BadData, Uninitialised
 from memctl.foreign import ForeignFormat
 from memctl.location import visible
 from memctl.stores.agentscope1.sql import schema
-from memctl.stores.agentscope2.session import tables as agentscope2_tables
+from memctl.stores.agentscope2 import tables as agentscope2_tables
 from memctl.stores.agentscope2.tables import find_layouts
 from memctl.stores.agno import store as agno
-from memctl.stores.openai.file import branches
+from memctl.stores.openai import branches
 from memctl.stores.tables.mapping import CALL_COLUMNS, PRESETS
 
 _HIDDEN = ":***@"
