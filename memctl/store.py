@@ -251,20 +251,21 @@ class Maintenance:
     async def repair(self, code: str, where: Selection, note: Note) -> int:
         """Repair a finding of ``Features.repairs``; return how many, counted as ``check`` does.
 
-        ``note`` is awaited with all that ``revert`` needs, a part at a time, before anything of
-        that part becomes durable.  Agents may be at work meanwhile, as with ``Store.edit``.
+        ``note`` is awaited with all that ``revert`` needs, or with the damaged data that the repair
+        removes, a part at a time, before anything of that part becomes durable.  Agents may be at
+        work meanwhile, as with ``Store.edit``.
 
         Raises:
             MemctlError: as ``Store.edit``; what was noted is repaired, or as it was.
         """
         raise NotImplementedError(code)
 
-    async def revert(self, records: AsyncGenerator[Record], note: Note) -> int:
+    async def revert(self, records: AsyncGenerator[Record]) -> int:
         """Undo what ``repair`` noted, as far as it is as ``repair`` left it; return how many.
 
         The records come in the reverse order, and some of them may never have been carried out.
-        ``note`` is that of ``repair``: what it gets, ``revert`` can undo in turn.  A store that
-        cannot do its repairs again notes nothing.
+        Records of damaged data that were moved out of the store are not among them: these stay in
+        the quarantine file of the run.
 
         Raises:
             MemctlError: as ``Store.edit``.

@@ -128,7 +128,8 @@ def findings_page() -> str:
         "time or space, or disappears by itself. A store with only notices is healthy.",
         "`--repair` makes only the changes that are named here, to the messages of these findings. "
         "Another examination then finds nothing new: a memory for which that is not so is left as "
-        "it is, with a warning. `memctl undo` restores what was repaired. A message is not *empty* "
+        "it is, with a warning. `memctl undo` restores what was repaired, "
+        "but for damaged data, which stay in their quarantine file. A message is not *empty* "
         "if it has metadata, fields or blocks that memctl does not read.",
     ]
     for severity in Severity:

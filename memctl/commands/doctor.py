@@ -64,8 +64,8 @@ def doctor(
     """Find and repair problems in a store.
 
     Each finding has a code, its meaning for the agent, and a fix. Exit code 6 means errors or
-    warnings; notices alone are healthy. With --repair, the report shows what is left; memctl undo
-    restores what a repair changed.
+    warnings; notices alone are healthy. With --repair, the report shows what is left, and the file
+    that damaged data were moved to; memctl undo restores all else that a repair changed.
 
     Examples:
       memctl doctor agents.db
@@ -115,6 +115,13 @@ class RepairOutcome(ChangeOutcome):
     def __init__(self, run: RepairRun, target: str) -> None:
         super().__init__(run, target)
         self.repaired = run.repaired
+        self._repair = run
+
+    @property
+    def quarantine(self) -> str | None:
+        """The file with the damaged data that were moved out of the store, if there were any."""
+        path = self._repair.quarantine
+        return None if path is None else str(path)
 
     def report_to(self, output: Output) -> None:
         """Report nothing yet: the store is examined once more."""
@@ -203,13 +210,16 @@ def _report(location: Location, found: Diagnosis | None, outcome: RepairOutcome 
             data["failures"] = outcome.failures()
             if outcome.run is not None:
                 data["run"] = outcome.run
+            if outcome.quarantine is not None:
+                data["quarantine"] = outcome.quarantine
         return data
 
     def table() -> RenderableType:
         parts = []
         if outcome:
             about = {"dry_run": outcome.dry_run, "failed": found is None}
-            parts.append(tables.repairs(outcome.repaired(), outcome.run, **about))
+            repaired = outcome.repaired()
+            parts.append(tables.repairs(repaired, outcome.run, outcome.quarantine, **about))
         if found:
             parts.append(tables.findings(location.label, found))
         return tables.stacked(parts)

@@ -91,7 +91,6 @@ def undo(
     notes = runs.before(undone)
     undoing = UndoRun(
         *(new_record(), where, parts, folder, options, report, notes),
-        edits_first=undone.repairs_first,
         skips_damage=runs.origin(undone).command == "doctor",
     )
     outcome = ChangeOutcome(undoing, location.label)

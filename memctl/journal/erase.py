@@ -113,7 +113,11 @@ class RunEraser:
                 keys.update([key async for key in store.names(Selection())])
         gone = {key for key in keys if self._concerns(key)}
         self._held |= gone
-        of_repairs = [self._is_in(record) for record in repairs.read_repairs(folder)]
+        of_repairs = [
+            self._is_in(record)
+            for name in repairs.FILES
+            for record in repairs.read_records(folder / name)
+        ]
         found = len(gone) + sum(concerned for concerned, _ in of_repairs)
         return found, len(keys - gone) + sum(others for _, others in of_repairs)
 
@@ -139,9 +143,10 @@ class RunEraser:
                 sync_folder(folder)
         lines = [line for key, line in _notes(folder) if not self._concerns(key)]
         _replace(folder / BEFORE, lines)
-        records = [self._without(record) for record in repairs.read_repairs(folder)]
-        kept = [sealed(record) for record in reversed(records) if record is not None]
-        _replace(folder / repairs.FILE_NAME, kept)
+        for name in repairs.FILES:
+            records = [self._without(record) for record in repairs.read_records(folder / name)]
+            kept = [sealed(record) for record in reversed(records) if record is not None]
+            _replace(folder / name, kept)
 
     # Repairs of the store: a record of Redis names a memory, one of SQL has rows
 
@@ -248,10 +253,10 @@ def _archive(path: Path) -> Location:
 
 
 def _text(cell: Any) -> str | None:
-    """Return a cell of a row as text: a text, or a kind and a value in hexadecimal."""
+    """Return a cell of a row as text: a text, or a kind and a value, a blob in hexadecimal."""
     match cell:
-        case str():
-            return cell
-        case [("text" | "blob"), str(value)]:
+        case str(text) | ["text", str(text)]:
+            return text
+        case ["blob", str(value)]:
             return bytes.fromhex(value).decode("utf-8", "replace")
     return None

@@ -1,7 +1,10 @@
-"""The file of repairs: what a repair changes besides messages (see ``Maintenance.repair``).
+"""The files of repairs: what ``Maintenance.repair`` changes besides messages.
 
-NDJSON, a record a line, each on the disk before what it records is done.  A last line that is cut
-off belongs to something that was not done.
+``repairs.ndjson`` has what an undo reverts.  ``quarantine.ndjson`` has the damaged data that were
+moved out of the store: they stay there for people, and are not put back.
+
+Both are NDJSON, a record a line, each on the disk before what it records is done.  A last line that
+is cut off belongs to something that was not done.
 """
 
 from __future__ import annotations
@@ -16,18 +19,18 @@ from memctl.errors import BadData
 from memctl.journal.files import new_file, refusals, sync_folder
 from memctl.journal.lines import sealed, unsealed
 
-FILE_NAME = "mends.ndjson"
-"""The file's name in the folder of a run, unchanged since 0.1: older runs must be found, too."""
+REPAIRS = "repairs.ndjson"
+QUARANTINE = "quarantine.ndjson"
+FILES = (REPAIRS, QUARANTINE)
 
 Record = dict[str, Any]
 
 
-class RepairsWriter:
-    """A writer of the file, which is made with the first record.  Used as a context manager."""
+class RecordWriter:
+    """A writer of one file, which is made with the first record.  Used as a context manager."""
 
-    def __init__(self, folder: Path) -> None:
-        self.records = 0
-        self._path = folder / FILE_NAME
+    def __init__(self, path: Path) -> None:
+        self._path = path
         self._file: BinaryIO | None = None
 
     def add(self, record: Record) -> None:
@@ -43,7 +46,6 @@ class RepairsWriter:
             self._file.write(sealed(record))
             self._file.flush()
             os.fsync(self._file.fileno())
-        self.records += 1
 
     def __enter__(self) -> Self:
         return self
@@ -53,14 +55,19 @@ class RepairsWriter:
             self._file.close()
 
 
-def read_repairs(folder: Path) -> Iterator[Record]:
-    """Yield the records of a run, the last one first; none where it repaired nothing.
+def quarantine_of(folder: Path) -> Path | None:
+    """Return the quarantine file of a run; None if the run moved no damaged data."""
+    path = folder / QUARANTINE
+    return path if path.exists() else None
+
+
+def read_records(path: Path) -> Iterator[Record]:
+    """Yield the records of a file, the last one first; none if there is no file.
 
     Raises:
         BadData: the file is damaged.
         Unavailable: the system refuses.
     """
-    path = folder / FILE_NAME
     with refusals(path):
         if not path.exists():
             return

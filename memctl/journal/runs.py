@@ -4,7 +4,8 @@ RUN/run.json              what the run was asked, and how it ended
 RUN/changes-1.ndjson.zst  what it did to each message (see ``changes``)
 RUN/changes-2.ndjson.zst  what it did to memories that were changed meanwhile, and so on
 RUN/replaced.ndjson.zst   an archive of the memories that it replaced by others
-RUN/mends.ndjson          what the store repaired besides messages (see ``repairs``)
+RUN/repairs.ndjson        what the store repaired besides messages (see ``repairs``)
+RUN/quarantine.ndjson     damaged data that a repair moved out of the store
 RUN/before.ndjson         what else the store said of memories that it has changed (``WriteResult``)
 RUN/running               is locked as long as it goes on
 
@@ -99,8 +100,6 @@ class Run:
     """That of the messages in the changes; empty for that of the store."""
     number: int = 0
     """Its place in the order of the runs; 0 for a run of an earlier version."""
-    repairs_first: bool = False
-    """True if it changed first what no message shows, then the messages."""
     planned: bool = False
     """True while nothing is changed: it plans, or waits for an answer or a lock."""
     erased: int = 0
@@ -419,7 +418,7 @@ class Runs:
         if left.exists() and is_growing(left):
             check_whole(left)
             parts.append(left)
-        if not parts and not (folder / repairs.FILE_NAME).exists():
+        if not parts and not any((folder / name).exists() for name in repairs.FILES):
             if run.undoes and run.ended:  # it undid nothing but what a store had repaired itself
                 raise BadData(
                     f"the run {run.id} undid repairs of the store, which cannot be redone",

@@ -21,10 +21,10 @@ from memctl.dialects.registry import DIALECTS
 from memctl.errors import BadData, Failure
 from memctl.journal import runs
 from memctl.journal.changes import read_changes
-from memctl.journal.repairs import FILE_NAME
+from memctl.journal.repairs import REPAIRS, quarantine_of
 from memctl.journal.runs import Note
 from memctl.model import Change, Edit, Memory, MemoryKey, Page, StoredMessage
-from memctl.ops.apply import ChangeCounts, ChangeReport
+from memctl.ops.apply import ChangeReport
 from memctl.ops.change import ChangeRun, RunOptions
 from memctl.ops.delete import removal
 from memctl.ops.doctor.repair import revert_repairs
@@ -455,16 +455,13 @@ class UndoRun(ChangeRun):
         report: ChangeReport | None = None,
         notes: runs.Notes | None = None,
         *,
-        edits_first: bool = False,
         skips_damage: bool = False,
     ) -> None:
         """``parts`` are the files of changes of the run to be undone, ``folder`` is its folder.
 
-        ``notes`` are what its store said of memories.  With ``edits_first`` they are undone before
-        the repairs of the store: of a run that is an undo itself, and changed the messages last.
-        ``skips_damage`` where the run was a repair, which changed memories beside their damage.
+        ``notes`` are what its store said of memories.  ``skips_damage`` where the run was a repair,
+        which changed memories besides their damage.
         """
-        record.repairs_first = not edits_first
         of = notes.of if notes is not None else lambda _: runs.Note()
         report = report or ChangeReport()
         super().__init__(
@@ -475,11 +472,9 @@ class UndoRun(ChangeRun):
             report,
         )
         self._folder = folder
-        self._repaired = (folder / FILE_NAME).exists()
+        self._repaired = (folder / REPAIRS).exists()
         self._skips_damage = skips_damage
         self._reverted: int | None = None
-        self._before = ChangeCounts(), list(self.report.failures)
-        """The counts and the failures of the report before anything was planned."""
 
     @property
     def nothing(self) -> str:
@@ -493,34 +488,28 @@ class UndoRun(ChangeRun):
 
     async def plan(self, store: Store) -> bool:
         """Plan the reverse of the edits."""
+        if quarantine := quarantine_of(self._folder):
+            self._observer.note(f"damaged data that the repair moved stay in {quarantine}")
         if self._repaired and self.where.named:
             self._observer.warn(
                 "repairs of the store itself belong to no single user: they are kept"
             )
             self._repaired = False
-        self._before = replace(self.report.planned), list(self.report.failures)
-        if self._skips_damage or (self._repaired and store.features.single_session):
-            store.skip_damage()  # which the run passed over, or may have put back
+        if self._skips_damage:
+            store.skip_damage()
         something = await super().plan(as_recorded(store, self.record))
         return something or self._repaired
 
     async def carry_out(self, store: Store) -> None:
-        """Undo what was done last first: the repairs of the store itself, or the edits."""
-        recorded = as_recorded(store, self.record)
-        if self._repaired and self.record.repairs_first:
+        """Undo the repairs of the store itself, which came last, then the edits."""
+        if self._repaired:
             await self._revert(store)
-            if len(self.report.failures) > len(self._before[1]):
-                # What they lack may be back by now, such as a row that others stood behind.
-                self.report.planned, self.report.failures[:] = self._before
-                await super().plan(recorded)
         if self.report.planned.memories:
-            await super().carry_out(recorded)
-        if self._repaired and not self.record.repairs_first:
-            await self._revert(store)
+            await super().carry_out(as_recorded(store, self.record))
 
     async def _revert(self, store: Store) -> None:
         self.begin()
-        self._reverted = await revert_repairs(store, self._folder, self.journal.folder)
+        self._reverted = await revert_repairs(store, self._folder)
         if self._reverted:
             self._observer.note(
                 f"repairs of the store itself undone: {self._reverted:,} keys, rows or ids restored"

@@ -708,9 +708,9 @@ def repaired_row(finding: Finding) -> dict[str, Any]:
 
 
 def repairs(
-    faults: list[Finding], run: str | None, *, dry_run: bool, failed: bool
+    faults: list[Finding], run: str | None, quarantine: str | None, *, dry_run: bool, failed: bool
 ) -> RenderableType:
-    """Return what was repaired, a line a kind, and how to undo it."""
+    """Return what was repaired, a line a kind, where damaged data are, and how to undo it."""
     done = "would be repaired" if dry_run else "repaired"
     if not faults:
         return Text("nothing was repaired" if failed else "nothing to repair", "bold")
@@ -718,6 +718,8 @@ def repairs(
     for code, some in groupby(faults, key=lambda finding: finding.code):
         number = sum(finding.count for finding in some)
         text.append(f"\n{' ' * _MARGIN}{code}  {KINDS[code].what}: {number:,}", "not bold default")
+    if quarantine is not None:
+        text.append(f"\ndamaged data were moved to {visible(quarantine)}", "not bold default")
     if run is not None:
         text.append(f"\nundo it with: memctl undo {run}", "not bold dim default")
     return text

@@ -440,14 +440,13 @@ class _Maintenance(Maintenance):
                 count += await store.maintenance().repair(code, where, _marking(note, mark))
         return count
 
-    async def revert(self, records: AsyncGenerator[Record], note: Note) -> int:
+    async def revert(self, records: AsyncGenerator[Record]) -> int:
         count = 0
         async with aclosing(records):
             async for record in records:
                 of_states = record.pop(OF_STATES, False)
                 store = self._states if of_states else self.store
-                mark = {OF_STATES: True} if of_states else {}
-                count += await store.maintenance().revert(_only(record), _marking(note, mark))
+                count += await store.maintenance().revert(_only(record))
         return count
 
 

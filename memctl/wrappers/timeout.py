@@ -225,10 +225,9 @@ class _TimedMaintenance(Maintenance):
         async with self._clock.answer() as limit:
             return await self._inner.repair(code, where, self._untimed(note, limit))
 
-    async def revert(self, records: AsyncGenerator[Record], note: Note) -> int:
+    async def revert(self, records: AsyncGenerator[Record]) -> int:
         async with self._clock.answer() as limit:
-            taken = self._clock.taken(records, limit)
-            return await self._inner.revert(taken, self._untimed(note, limit))
+            return await self._inner.revert(self._clock.taken(records, limit))
 
     def _untimed(self, note: Note, limit: asyncio.Timeout) -> Note:
         """Return ``note``, whose time does not count."""

@@ -20,6 +20,7 @@ from memctl.stores.agentscope1.sql.maintenance import SqlMaintenance
 from tests.support import histories
 from tests.support.cli import Run, fails, fill, report
 from tests.support.histories import ASK, REPLY, call, entries, recent, result, said
+from tests.support.places import quarantined
 from tests.support.servers.pool import Servers
 
 COMPRESSED = ("compressed",)
@@ -176,9 +177,12 @@ def test_repair_database_is_mended_and_unmended(run: Run, tmp_path: Path) -> Non
     ]
     assert found["findings"] == []
     assert "\n".join(connection.iterdump()) != before
+    assert "u-s-m4" in quarantined(found["quarantine"])
     undone = run("undo", "--yes", "--json")
     assert undone.exit_code == 0, undone.output
-    assert "\n".join(connection.iterdump()) == before
+    lost = set(before.splitlines()) - set("\n".join(connection.iterdump()).splitlines())
+    assert [line for line in lost if "message_mark" in line] == [*lost]
+    assert "u-s-m4" in "".join(lost)
     connection.close()
     fails(run("undo", report(undone)["run"]), 8, "undid repairs of the store", "memctl doctor")
 
@@ -189,7 +193,7 @@ def test_repair_redis_is_mended_and_unmended(run: Run, client: redis.Redis, redi
     asyncio.run(fill(redis_url, {key: [*messages(3, "a"), *entries([said("empty", "")])]}))
     client.delete(f"{base}:msg:m1")
     client.set(f"{base}:msg:stray", "{}")
-    before = {name: client.dump(name) for name in client.scan_iter()}
+    before = client.lrange(f"{base}:messages", 0, -1)
     found = report(run("doctor", redis_url, "--repair", "--yes", "--json"))
     assert [one["code"] for one in found["repaired"]] == [
         "empty-assistant-message",
@@ -199,14 +203,16 @@ def test_repair_redis_is_mended_and_unmended(run: Run, client: redis.Redis, redi
     assert client.lrange(f"{base}:messages", 0, -1) == [b"m0", b"m2"]
     undone = run("undo", found["run"])
     assert undone.exit_code == 0, undone.output
-    assert {name: client.dump(name) for name in client.scan_iter()} == before
+    assert client.lrange(f"{base}:messages", 0, -1) == [id for id in before if id != b"m1"]
+    assert not client.exists(f"{base}:msg:stray")
+    assert {"m1", "stray", "{}"} <= set(quarantined(found["quarantine"]).split("\n"))
 
 
 def test_repair_undo_tells_of_repairs_of_the_store(
     run: Run, client: redis.Redis, redis_url: str
 ) -> None:
     asyncio.run(fill(redis_url, {MemoryKey("u", "s"): messages(3, "a")}))
-    client.set("user_id:u:session:s:msg:m1", "{")
+    client.delete("user_id:u:session:s:marks_index")
     repaired = report(run("doctor", redis_url, "--repair", "--yes", "--json"))["run"]
     planned = run("undo", repaired, "--dry-run")
     assert "only repairs of the store itself to undo" in planned.stdout

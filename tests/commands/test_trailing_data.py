@@ -12,7 +12,7 @@ from memctl.testing import samples
 from tests.commands.test_state_files import state
 from tests.support.backends import new_place
 from tests.support.cli import Run, fails, report
-from tests.support.places import put
+from tests.support.places import put, quarantined
 from tests.support.servers.pool import Servers
 
 KEY = MemoryKey("ada", "s1")
@@ -25,7 +25,7 @@ def findings(run: Run, store: object) -> list[str]:
 
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("alone", [True, False])
-def test_tail_of_a_file_is_named_cut_off_and_restored(
+def test_tail_of_a_file_is_named_and_moved(
     run: Run, tmp_path: Path, version: int, alone: bool
 ) -> None:
     folder = tmp_path / "sessions"
@@ -44,11 +44,13 @@ def test_tail_of_a_file_is_named_cut_off_and_restored(
     before = path.read_bytes()
     assert run("doctor", store, "--repair", "--dry-run").exit_code == 6
     assert path.read_bytes() == before
-    assert run("doctor", store, "--repair", "--yes").exit_code == 0
+    repaired = report(run("doctor", store, "--repair", "--yes", "--json"))
     assert path.read_bytes() == whole
     assert report(run("inspect", store, "--json"))["totals"]["messages"] == 4
-    assert run("undo", "--yes").exit_code == 0
-    assert path.read_bytes() == before
+    assert TAIL.decode() in quarantined(repaired["quarantine"]).splitlines()
+    undone = run("undo", "--yes")
+    assert (undone.exit_code, path.read_bytes()) == (0, whole)
+    assert repaired["quarantine"] in undone.stderr
 
 
 def test_tail_of_a_key_is_cut_off(run: Run, tmp_path: Path, servers: Servers) -> None:
@@ -61,17 +63,6 @@ def test_tail_of_a_key_is_cut_off(run: Run, tmp_path: Path, servers: Servers) ->
         assert findings(run, place.text) == ["trailing-data"]
         run("doctor", place.text, "trailing-data", "--repair", "--yes")
         assert client.get(name) == whole
-
-
-def test_tail_is_not_restored_after_another_document(run: Run, tmp_path: Path) -> None:
-    path = tmp_path / "ada_s1.json"
-    state_dict = {"_compressed_summary": "Bees.", "content": []}
-    path.write_bytes(json.dumps(state_dict).encode() + TAIL)
-    assert run("doctor", path, "--repair", "--yes").exit_code == 0
-    newer = json.dumps(state_dict | {"_compressed_summary": "Newer."})
-    path.write_text(newer)
-    run("undo", "--yes")
-    assert path.read_text() == newer
 
 
 def test_tail_that_is_a_document_is_left_alone(run: Run, tmp_path: Path) -> None:

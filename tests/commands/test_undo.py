@@ -16,8 +16,6 @@ from urllib.parse import quote, unquote
 
 import pytest
 import redis
-from memctl.stores.agentscope1.redis.before import KEPT_BYTES
-from memctl.stores.agentscope1.sql.edit import BATCH_CHANGES
 
 from memctl import zstd
 from memctl.commands._context import Run as ThisRun
@@ -25,6 +23,8 @@ from memctl.commands._run import record
 from memctl.model import MemoryKey, StoredMessage
 from memctl.ops.change import ChangeRun
 from memctl.registry import parse
+from memctl.stores.agentscope1.redis.before import KEPT_BYTES
+from memctl.stores.agentscope1.sql.edit import BATCH_CHANGES
 from memctl.testing import Place, samples
 from memctl.testing.drive import read
 from memctl.testing.samples import entry, sample
@@ -475,7 +475,7 @@ def test_undo_plan_that_was_not_finished_is_no_record(run: Run, filled: str) -> 
     assert counts(run, filled) == left
 
 
-@pytest.mark.parametrize("name", ["before.ndjson", "mends.ndjson"])
+@pytest.mark.parametrize("name", ["before.ndjson", "repairs.ndjson"])
 def test_undo_record_in_which_a_letter_was_changed(
     run: Run, filled: str, tmp_path: Path, name: str
 ) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from memctl.cli import COMMANDS
 from memctl.journal.changes import read_changes
-from memctl.journal.repairs import FILE_NAME as REPAIRS
+from memctl.journal.repairs import QUARANTINE, REPAIRS
 from tests.fuzz import invariants
 from tests.fuzz.command import Memctl, Outcome
 from tests.fuzz.invariants import NOTHING_DONE, Broken, check_same
@@ -148,6 +148,9 @@ class Bench:
         if not self.runs():
             check_same(f"{what} changed something, and recorded nothing", before, after)
             return
+        if self._has(QUARANTINE):  # damaged data stay there
+            self._run_undo(specimen, f"undo of {what}")
+            return
         # What a repair puts among the rows of a table moves the rows behind it, for good.
         moves = what == "doctor" and specimen.is_foreign
         if moves or not specimen.is_sound:
@@ -155,7 +158,7 @@ class Bench:
             return
         self._undo(specimen, before, f"undo of {what}")
         again = again and rng.random() < 0.25
-        if again and not (self._has_repairs() or self._makes_empty()):
+        if again and not (self._has(REPAIRS) or self._makes_empty()):
             # What a copy replaced is restored by a run of its own: an undo may be two.
             *undone, _ = self._listed()
             if not undone:
@@ -164,10 +167,10 @@ class Bench:
             *redone, _ = self._listed()[: -len(undone)]
             self._undo(specimen, before, f"second undo of {what}", *redone)
 
-    def _has_repairs(self) -> bool:
-        """Return whether a run has repaired more than messages, which an undone undo does not."""
+    def _has(self, name: str) -> bool:
+        """Return whether a run has a file of that name, such as repairs besides messages."""
         folder = self.memctl.state / "memctl" / "runs"
-        return any(folder.glob(f"*/{REPAIRS}"))
+        return any(folder.glob(f"*/{name}"))
 
     def _makes_empty(self) -> bool:
         """Return whether a run has made memories without messages, which an undone undo does not.
@@ -184,12 +187,15 @@ class Bench:
         return [one["run"] for one in json.loads(listed.stdout)["runs"]]
 
     def _undo(self, specimen: Specimen, expected: Any, what: str, *runs: str) -> None:
-        store = ["--store", specimen.argument] if specimen.has_password else []
         for run in runs or [None]:
-            outcome = self.run("undo", *([run] if run else []), "--yes", *store)
-            if outcome.code:
-                raise Broken(f"{what} ends with {outcome.code}", outcome.stderr)
+            self._run_undo(specimen, what, *([run] if run else []))
         check_same(f"{what} is not exact", expected, specimen.contents())
+
+    def _run_undo(self, specimen: Specimen, what: str, *run: str) -> None:
+        store = ["--store", specimen.argument] if specimen.has_password else []
+        outcome = self.run("undo", *run, "--yes", *store)
+        if outcome.code:
+            raise Broken(f"{what} ends with {outcome.code}", outcome.stderr)
 
     def _everything(self) -> dict[Any, Any]:
         found: dict[Any, Any] = dict(invariants.snapshot(self.folder))

@@ -473,7 +473,8 @@ def test_property_undo_leaves_no_trace(
         named = {"STORE": store, "ARCHIVE": str(archive)}
         done = run(*[named.get(word, word) for word in words], "--json")
         assert done.exit_code in (0, 5, 6, 7, 9), (done.exit_code, done.stderr)
-        kept = json.loads(done.stdout).get("run") if done.stdout else None
+        answer = json.loads(done.stdout) if done.stdout else {}
+        kept = answer.get("run")
         after = case.dump(place)
         if kept is not None:
             undone = report(run("undo", kept, "--store", store, "--json"))
@@ -484,6 +485,8 @@ def test_property_undo_leaves_no_trace(
                 report(run("undo", again["run"], "--store", store, "--json"))
         if kept is None and words[0] in ("import", "migrate"):  # into an empty store
             return
+        if "quarantine" in answer:
+            return  # damaged data stay there
         if words == (*COPY, "replace"):
             assert on_one_line(case.dump(place)) == on_one_line(before)
         else:

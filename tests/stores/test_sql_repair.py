@@ -11,6 +11,7 @@ import pytest
 
 from memctl.model import MemoryKey
 from memctl.ops.doctor.check import Limits, check
+from memctl.ops.doctor.repair import QUARANTINED
 from memctl.registry import make_store, parse
 from memctl.selection import Selection
 from memctl.store import OpenMode, Record, Store
@@ -75,7 +76,7 @@ async def codes(database: Database) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("code", sorted(REPAIRS))
-async def test_sql_repair_is_undone(database: Database, code: str) -> None:
+async def test_sql_repair_is_undone_but_for_what_it_moves(database: Database, code: str) -> None:
     await fill(database)
     broken(database, code)
     before, found = await dump(database), await codes(database)
@@ -98,12 +99,11 @@ async def test_sql_repair_is_undone(database: Database, code: str) -> None:
         assert after == before
     async with changing(database) as store:
         assert await store.maintenance().repair(code, ALL, notes) == 0
-        assert await store.maintenance().revert(notes.reversed(), Notes())
-    assert await codes(database) == found
-    assert await dump(database) == before
-    async with changing(database) as store:  # what was not carried out, or undone already
-        await store.maintenance().revert(notes.reversed(), Notes())
-    assert await codes(database) == found
+    for _ in range(0 if code in QUARANTINED else 2):  # the second time, nothing is left to undo
+        async with changing(database) as store:
+            await store.maintenance().revert(notes.reversed())
+        assert await codes(database) == found
+        assert await dump(database) == before
 
 
 @pytest.mark.parametrize("code", sorted(REPAIRS))

@@ -6,7 +6,9 @@ import asyncio
 import os
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
+from memctl.journal.lines import unsealed
 from memctl.model import Edit, MemoryKey, StoredMessage, WriteResult
 from memctl.registry import make_store
 from memctl.selection import Selection
@@ -82,3 +84,21 @@ def append(place: Place, key: MemoryKey, entries: list[StoredMessage]) -> None:
 async def edited(store: Store, *edits: Edit) -> list[WriteResult]:
     """Change memories by these edits, and return the results."""
     return [result async for result in store.edit(stream(edits))]
+
+
+def texts_in(value: Any) -> str:
+    """Return all texts of a JSON value, one after the other."""
+    match value:
+        case str():
+            return value
+        case dict():
+            return "\n".join(map(texts_in, value.values()))
+        case list():
+            return "\n".join(map(texts_in, value))
+    return ""
+
+
+def quarantined(path: str) -> str:
+    """Return the texts of a quarantine file."""
+    lines = Path(path).read_bytes().splitlines()
+    return "\n".join(texts_in(unsealed(line)) for line in lines)

@@ -1,4 +1,4 @@
-"""Setting aside the damaged messages of memories that are read whole, and putting them back.
+"""Moving the damaged messages of memories that are read whole into quarantine.
 
 A message is an item of a list of Redis, or of an array in a JSON text.  What is watched is planned,
 noted and then changed in one transaction; where an agent was faster, all that begins anew.
@@ -9,15 +9,12 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import (
-    AsyncGenerator,
     Callable,
-    Collection,
     Iterable,
     Iterator,
     Mapping,
     Sequence,
 )
-from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -98,18 +95,9 @@ class WholeMaintenance(Maintenance):
                 if code == quarantine.WRONG_KEY:
                     plan = partial(_taking_keys, pipeline, self.store.types(place))
                 else:
-                    plan = partial(_changing, pipeline, self.store.arrays(place), None)
+                    plan = partial(_changing, pipeline, self.store.arrays(place))
                 count += await _change(pipeline, code, place.memory, plan, note)
         return count
-
-    async def revert(self, records: AsyncGenerator[Record], note: Note) -> int:
-        undone = 0
-        async with self.store.server.pipeline() as pipeline, aclosing(records):
-            async for record in records:
-                key = MemoryKey(record["user"], record["session"], record["part"])
-                plan = partial(_reverting, pipeline, record)
-                undone += await _change(pipeline, record["code"], key, plan, note)
-        return undone
 
 
 def damage_of(
@@ -163,18 +151,6 @@ async def _change(
     )
 
 
-def _reverting(pipeline: Pipeline, record: Record) -> _Plan:
-    """Watch what a record is about, and return what undoes it, or does it again."""
-    if "types" in record:
-        types = {quarantine.to_bytes(key): kind.encode() for key, kind in record["types"].items()}
-        if "values" in record:
-            return _putting_keys(pipeline, types, record["values"])
-        return _taking_keys(pipeline, types)
-    noted = record.get("cuts")
-    cuts = None if noted is None else [_Noted(*one) for one in noted]
-    return _changing(pipeline, [_array(one) for one in record["arrays"]], cuts)
-
-
 # Keys of another type
 
 
@@ -192,10 +168,6 @@ def holds_object(pipeline: Pipeline, key: bytes) -> bool:
     return isinstance(text, bytes) and quarantine.is_object(text)
 
 
-def _described_types(types: Mapping[bytes, bytes]) -> Record:
-    return {quarantine.to_text(key): kind.decode() for key, kind in types.items()}
-
-
 def _taking_keys(pipeline: Pipeline, types: Mapping[bytes, bytes]) -> _Plan:
     """Watch keys, and return the plan that takes away those of another type."""
     pipeline.execute([(b"WATCH", *types)] if types else [])
@@ -205,26 +177,7 @@ def _taking_keys(pipeline: Pipeline, types: Mapping[bytes, bytes]) -> _Plan:
         if dump is not None and ttl != ABSENT:  # else it has expired meanwhile
             keys.append(key)
             values.append([quarantine.to_text(key), dump.hex(), _deadline(ttl)])
-    record = {"types": _described_types(types), "values": values}
-    return _Plan([(b"UNLINK", *keys)] if keys else [], record, len(keys))
-
-
-def _putting_keys(
-    pipeline: Pipeline, types: Mapping[bytes, bytes], values: Sequence[tuple[str, str, int | None]]
-) -> _Plan:
-    """Watch keys, and return the plan that restores those that are not there and still live."""
-    pipeline.execute([(b"WATCH", *types)])
-    plan = _Plan([], {"types": _described_types(types)})
-    for name, dump, expires in values:
-        key = quarantine.to_bytes(name)
-        [exists] = pipeline.execute([(b"EXISTS", key)])
-        if exists or (expires is not None and expires <= _now()):
-            continue
-        plan.commands.append((b"RESTORE", key, b"0", bytes.fromhex(dump)))
-        if expires is not None:
-            plan.commands.append((b"PEXPIREAT", key, b"%d" % expires))
-        plan.count += 1
-    return plan
+    return _Plan([(b"UNLINK", *keys)] if keys else [], {"values": values}, len(keys))
 
 
 def _now() -> int:
@@ -239,23 +192,12 @@ def _deadline(ttl: int) -> int | None:
 # Messages
 
 
-def _changing(
-    pipeline: Pipeline, arrays: Sequence[MessageArray], cuts: Sequence[_Noted] | None
-) -> _Plan:
-    """Watch the values, and return the plan that puts back the cuts, or takes out the damage.
-
-    What is noted of the first says that the damage is to be taken out again.
-    """
+def _changing(pipeline: Pipeline, arrays: Sequence[MessageArray]) -> _Plan:
+    """Watch the values, and return the plan that takes out the damage."""
     pipeline.execute([(b"WATCH", *{array.key for array in arrays})])
-    plan = _Plan([], {"arrays": [_described(one) for one in arrays]})
-    if cuts is None:
-        plan.record["cuts"] = []
+    plan = _Plan([], {"arrays": [_described(one) for one in arrays], "cuts": []})
     for number, array in enumerate(arrays):
-        value = _Value(pipeline, array)
-        if cuts is None:
-            value.take_out(number, plan)
-        else:
-            value.put_back([cut for cut in cuts if cut.array == number], plan)
+        _Value(pipeline, array).take_out(number, plan)
     return plan
 
 
@@ -274,33 +216,29 @@ class _Value:
         self._expires = _deadline(ttl)
         self._items: list[bytes] | None = found if isinstance(found, list) else None
         self._text: bytes | None = found if isinstance(found, bytes) else None
-        self._opening = 0
         if self._items is not None and array.newest_first:
             self._items.reverse()
 
-    def scan(self, wanted: Collection[int] = ()) -> ItemScan | None:
+    def scan(self) -> ItemScan | None:
         """Return the items; None where there is no such array."""
         if self._items is not None:
-            scan = ItemScan(wanted)
+            items = ItemScan()
             for at, item in enumerate(self._items):
-                scan.take(at, at + 1, is_sound=quarantine.is_object(item))
-            return scan.finish()
+                items.take(at, at + 1, is_sound=quarantine.is_object(item))
+            return items.finish()
         if self._text is None or self._array.path is None:
             return None
         try:
-            found = quarantine.scan_text(self._text, self._array.path, wanted)
+            scan = quarantine.scan_text(self._text, self._array.path)
         except ValueError:  # no JSON at all
             return None
-        if found is None:
+        if scan is None:
             return None
-        self._opening, scan = found
         try:
             jsonio.loads(self._spliced((cut.start, cut.end, b"") for cut in scan.cuts))
         except ValueError:  # not without them, either
             return None
         return scan
-
-    # Taking out
 
     def take_out(self, number: int, plan: _Plan) -> None:
         """Plan to take out what is damaged."""
@@ -352,58 +290,6 @@ class _Value:
         """Return the index in Redis of a place in the order of time, whatever comes behind it."""
         return b"%d" % (-1 - at if self._array.newest_first else at)
 
-    # Putting back
-
-    def put_back(self, cuts: Sequence[_Noted], plan: _Plan) -> None:
-        """Plan to put back what was taken out, but for what is there."""
-        if self._array.path is not None and self._text is None:
-            return  # the memory is gone
-        if self._array.path is None and self._items is None:
-            return  # somebody has put another kind of value there
-        scan = self.scan({cut.sound for cut in cuts})
-        if scan is None:
-            return
-        there = [(cut.sound, self._of(cut.start, cut.end)) for cut in scan.cuts]
-        back = []
-        for cut in cuts:
-            texts = [quarantine.to_bytes(text) for text in cut.texts]
-            if not any(sound == cut.sound and self._has(some, texts) for sound, some in there):
-                back.append((cut, texts))
-        if not back:
-            return
-        plan.count += sum(cut.items for cut, _ in back)
-        if self._text is not None:
-            some = [(cut.sound, texts[0]) for cut, texts in back]
-            places = scan.insertions(some, self._opening)
-            plan.commands.append(self._setting((at, at, text) for at, text in places))
-            return
-        by_place: dict[int, list[bytes]] = {}
-        for cut, texts in back:
-            by_place.setdefault(scan.place(cut.sound, 0), []).extend(texts)
-        for at, texts in sorted(by_place.items(), reverse=True):
-            plan.commands += self._inserting(at, texts)
-        expires = back[0][0].expires
-        if not self._items and expires is not None:
-            plan.commands.append((b"PEXPIREAT", self._array.key, b"%d" % expires))
-
-    def _has(self, some: list[bytes], texts: list[bytes]) -> bool:
-        """Return whether what is there has the texts in it."""
-        if self._items is None:
-            return quarantine.bare(texts[0]) in some[0]
-        return any(some[at : at + len(texts)] == texts for at in range(len(some)))
-
-    def _inserting(self, at: int, texts: list[bytes]) -> Iterator[Command]:
-        """Yield the commands that put items into a list at a place in the order of time."""
-        key, items, newest_first = self._array.key, self._items or [], self._array.newest_first
-        if at == len(items):
-            yield (b"LPUSH" if newest_first else b"RPUSH", key, *texts)
-            return
-        token = secrets.token_bytes(16)  # stands for the item at that place meanwhile
-        yield (b"LSET", key, self._index(at), token)
-        for text in texts:
-            yield (b"LINSERT", key, b"AFTER" if newest_first else b"BEFORE", token, text)
-        yield (b"LSET", key, self._index(at + len(texts)), items[at])
-
 
 def _described(array: MessageArray) -> Record:
     """Return an array as records have it."""
@@ -413,16 +299,6 @@ def _described(array: MessageArray) -> Record:
         "path": array.path,
         "newest_first": array.newest_first,
     }
-
-
-def _array(record: Record) -> MessageArray:
-    key, field, path = quarantine.to_bytes(record["key"]), record["field"], record["path"]
-    return MessageArray(
-        key,
-        None if field is None else quarantine.to_bytes(field),
-        None if path is None else tuple(path),
-        record["newest_first"],
-    )
 
 
 def _name(array: MessageArray) -> str:

@@ -23,10 +23,15 @@ class Severity(StrEnum):
 
 
 class RepairMethod(StrEnum):
-    """The way ``--repair`` repairs a finding: by edits of messages, in the store, or not at all."""
+    """The way ``--repair`` repairs a finding.
+
+    ``EDIT`` is an edit of messages.  With ``STORE``, the store repairs, and can undo that.  With
+    ``QUARANTINE``, the store moves damaged data into a file, and nothing puts the data back.
+    """
 
     EDIT = "edit"
     STORE = "store"
+    QUARANTINE = "quarantine"
     NONE = "none"
 
 
@@ -242,17 +247,16 @@ _KINDS = (
         Severity.ERROR,
         "session states that are whole documents with more bytes after their end",
         "AgentScope cannot load the session: the agent fails to start",
-        "--repair cuts off what follows; memctl undo restores it",
-        RepairMethod.STORE,
+        "--repair moves what follows into a quarantine file",
+        RepairMethod.QUARANTINE,
     ),
     FindingKind(
         "damaged-message",
         Severity.ERROR,
         "messages that are no JSON objects, or whose marks are no list of texts",
         "AgentScope fails to load the whole memory; memctl leaves it out",
-        "restore them from a backup; --repair moves them into the record of the run, and memctl "
-        "undo restores them",
-        RepairMethod.STORE,
+        "restore them from a backup; --repair moves them into a quarantine file",
+        RepairMethod.QUARANTINE,
     ),
     FindingKind(
         "damaged-fact",
@@ -400,9 +404,8 @@ _KINDS = (
         Severity.ERROR,
         "rows without a valid message, name, mark or position",
         "AgentScope fails to load the whole memory; memctl leaves it out",
-        "restore them from a backup; --repair moves them into the record of the run, and memctl "
-        "undo restores them",
-        RepairMethod.STORE,
+        "restore them from a backup; --repair moves them into a quarantine file",
+        RepairMethod.QUARANTINE,
     ),
     FindingKind(
         "wrong-key-type",
@@ -410,9 +413,8 @@ _KINDS = (
         "keys of a memory that hold another type of value than AgentScope writes",
         "AgentScope fails when it reads the memory, its marks or their index; memctl takes them "
         "for empty, and does not change the memory",
-        "restore them from a backup; --repair moves them into the record of the run, and memctl "
-        "undo restores them",
-        RepairMethod.STORE,
+        "restore them from a backup; --repair moves them into a quarantine file",
+        RepairMethod.QUARANTINE,
     ),
     FindingKind(
         "orphan-mark",
@@ -420,8 +422,8 @@ _KINDS = (
         "marks of messages that do not exist",
         "a new message with the same id gets the mark of the old one, and every search by mark "
         "reads such marks",
-        "--repair removes them",
-        RepairMethod.STORE,
+        "--repair moves them into a quarantine file",
+        RepairMethod.QUARANTINE,
     ),
     FindingKind(
         "row-id-mismatch",
@@ -479,25 +481,25 @@ _KINDS = (
         Severity.WARNING,
         "messages in the list whose text is gone",
         "AgentScope skips them without an error: the agent has forgotten them",
-        "restore them from a backup; --repair removes the ids from the lists",
-        RepairMethod.STORE,
+        "restore them from a backup; --repair moves the ids into a quarantine file",
+        RepairMethod.QUARANTINE,
     ),
     FindingKind(
         "payload-without-id",
         Severity.WARNING,
         "message texts that are in no list",
         "no agent reads them, and without a TTL they stay forever",
-        "--repair deletes them",
-        RepairMethod.STORE,
+        "--repair moves them into a quarantine file",
+        RepairMethod.QUARANTINE,
     ),
     FindingKind(
         "payload-not-json",
         Severity.ERROR,
         "message texts that are not valid JSON objects",
         "AgentScope fails to load the whole memory",
-        "restore them from a backup; --repair moves them, with their ids and marks, into the "
-        "record of the run, and memctl undo restores them",
-        RepairMethod.STORE,
+        "restore them from a backup; --repair moves them, with their ids and marks, into a "
+        "quarantine file",
+        RepairMethod.QUARANTINE,
     ),
     FindingKind(
         "expires-early",

@@ -16,7 +16,14 @@ from memctl import jsonio
 from memctl.dialects.view import Block, Dialect, TextBlock, ToolCallBlock, ToolResultBlock
 from memctl.errors import UsageError
 from memctl.journal import runs
-from memctl.journal.repairs import Record, RepairsWriter, read_repairs
+from memctl.journal.repairs import (
+    QUARANTINE,
+    REPAIRS,
+    Record,
+    RecordWriter,
+    quarantine_of,
+    read_records,
+)
 from memctl.model import Change, Edit, Finding, Memory, MemoryKey, Page, StoredMessage
 from memctl.ops.apply import ChangeReport
 from memctl.ops.change import ChangeRun, RunOptions
@@ -41,9 +48,10 @@ from memctl.store import Store
 EDITED = frozenset(code for code, kind in KINDS.items() if kind.repair is RepairMethod.EDIT)
 """The findings that are repaired here."""
 
-SET_ASIDE = ("damaged-message", "damaged-row", "payload-not-json", "wrong-key-type")
-"""The findings whose repair keeps what it takes out in the record of the run alone."""
-
+QUARANTINED = frozenset(
+    code for code, kind in KINDS.items() if kind.repair is RepairMethod.QUARANTINE
+)
+"""The findings whose repair moves damaged data into the quarantine file of the run."""
 
 _AFTER = timedelta(microseconds=1)
 
@@ -335,9 +343,9 @@ class StoreRepairs:
         """The number of parts that were noted, and may have been repaired since."""
 
     @property
-    def sets_aside(self) -> bool:
-        """Return whether damaged data are to be moved into the record of the run."""
-        return any(self.planned[code] for code in SET_ASIDE)
+    def quarantines(self) -> bool:
+        """Return whether damaged data are to be moved into the quarantine file."""
+        return any(self.planned[code] for code in QUARANTINED)
 
     async def plan(self, store: Store, where: Selection) -> bool:
         """Count what there is to be repaired, after a ``read`` of the same memories.
@@ -358,9 +366,11 @@ class StoreRepairs:
         Raises:
             MemctlError: as ``Maintenance.repair``; what was noted is repaired, or as it was.
         """
-        with RepairsWriter(folder) as writer:
+        repairs, quarantine = RecordWriter(folder / REPAIRS), RecordWriter(folder / QUARANTINE)
+        with repairs, quarantine:
 
             async def note(record: Record) -> None:
+                writer = quarantine if record["code"] in QUARANTINED else repairs
                 await asyncio.to_thread(writer.add, record)
                 self.noted += 1
 
@@ -369,26 +379,21 @@ class StoreRepairs:
                     self.done[code] += await store.maintenance().repair(code, where, note)
 
 
-async def revert_repairs(store: Store, folder: Path, journal: Path) -> int:
-    """Undo what a run repaired; return how many of them.
+async def revert_repairs(store: Store, folder: Path) -> int:
+    """Undo the repairs that are recorded in the folder of a run; return how many.
 
-    ``folder`` is that of the run, ``journal`` that of the one which undoes it.
+    Damaged data in the quarantine file of the run stay there.
 
     Raises:
         MemctlError: as ``Maintenance.revert``.
     """
 
     async def records() -> AsyncGenerator[Record]:
-        found: Iterator[Record] = read_repairs(folder)
+        found: Iterator[Record] = read_records(folder / REPAIRS)
         while (record := await asyncio.to_thread(next, found, None)) is not None:
             yield record
 
-    with RepairsWriter(journal) as writer:
-
-        async def note(record: Record) -> None:
-            await asyncio.to_thread(writer.add, record)
-
-        return await store.maintenance().revert(records(), note)
+    return await store.maintenance().revert(records())
 
 
 class RepairRun(ChangeRun):
@@ -441,10 +446,10 @@ class RepairRun(ChangeRun):
                 f"{memories} left as found: after a repair of some findings there would be others"
             )
         something = await self._store_repairs.plan(store, self.where) or something
-        if self._store_repairs.sets_aside and not self._options.backup:
+        if self._store_repairs.quarantines and not self._options.backup:
             raise UsageError(
-                "--no-backup cannot be combined with a repair that sets damaged data aside",
-                "leave out --no-backup: the backup is where the data go",
+                "--no-backup cannot be combined with a repair that moves damaged data",
+                "leave out --no-backup: the quarantine file is a part of the backup",
             )
         return something
 
@@ -455,6 +460,11 @@ class RepairRun(ChangeRun):
         self.begin()
         with self._observer.progress("repairing"):
             await self._store_repairs.carry_out(store, self.where, self.journal.folder)
+
+    @property
+    def quarantine(self) -> Path | None:
+        """The file with the damaged data that were moved out of the store, if there were any."""
+        return None if self.dry_run else quarantine_of(self.journal.folder)
 
     def done(self) -> str:
         """Return what has been changed, by edits and by the store itself."""

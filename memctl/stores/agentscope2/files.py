@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import AsyncGenerator, Iterable, Iterator
-from contextlib import aclosing, suppress
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -31,7 +31,7 @@ from memctl.json_stream import TAIL, TrailingData
 from memctl.location import Location, visible
 from memctl.model import Memory, MemoryKey, StoredMessage
 from memctl.selection import Selection
-from memctl.store import Features, Maintenance, Note, OpenMode, Record
+from memctl.store import Features, Maintenance, Note, OpenMode
 from memctl.storekit import quarantine
 from memctl.storekit.edits import Snapshot
 from memctl.storekit.files import AtomicFile, missing, sync_folder, system_errors
@@ -529,27 +529,9 @@ class StateFilesMaintenance(Maintenance):
             if end is None:
                 continue
             end += len(text) - len(plain)
-            record = {"tail": quarantine.to_text(text[end:]), "whole": _digest(text[:end])}
-            await note(quarantine.record_of(key, TAIL, **record))
+            await note(quarantine.record_of(key, TAIL, tail=quarantine.to_text(text[end:])))
             await in_thread(partial(_replace_text, path, text, text[:end]))
             count += 1
-        return count
-
-    async def revert(self, records: AsyncGenerator[Record], note: Note) -> int:
-        count = 0
-        async with aclosing(records):
-            async for record in records:
-                where = Selection(keys=frozenset({MemoryKey(record["user"], record["session"])}))
-                if "tail" not in record:
-                    count += await self.repair(TAIL, where, note)
-                    continue
-                for key, path in await in_thread(partial(self.store.files, where)):
-                    text = await in_thread(partial(_bytes_of, path))
-                    if _digest(text) == record["whole"]:
-                        await note(quarantine.record_of(key, TAIL))
-                        new = text + quarantine.to_bytes(record["tail"])
-                        await in_thread(partial(_replace_text, path, text, new))
-                        count += 1
         return count
 
 

@@ -449,7 +449,7 @@ class Mem0Maintenance(Maintenance):
         await store._save()
         return count
 
-    async def revert(self, records: AsyncGenerator[Repair], note: Note) -> int:  # noqa: ARG002
+    async def revert(self, records: AsyncGenerator[Repair]) -> int:
         store = self.store
         count = 0
         async for record in records:

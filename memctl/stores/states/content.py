@@ -10,7 +10,7 @@ import json
 import re
 from array import array
 from collections import Counter
-from collections.abc import AsyncGenerator, Collection
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 from itertools import chain, pairwise
 from typing import Any
@@ -120,13 +120,13 @@ class Content:
                 entries = batch.entries()
             yield entries
 
-    async def scan(self, wanted: Collection[int] = ()) -> ItemScan:
+    async def scan(self) -> ItemScan:
         """Pass over all items, sound or damaged, and return where they are.
 
         Raises:
             BadData: it cannot be told where an item ends.
         """
-        scan = ItemScan(wanted)
+        scan = ItemScan()
         async for _ in self._cursor.items():
             await self._cursor.peek()
             start = self._cursor.position

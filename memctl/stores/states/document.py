@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
-from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -172,18 +171,13 @@ async def find(source: Source, *, keep: bool = False, wanted: str = "") -> Docum
     return await _MemoryFinder(source, keep=keep, wanted=split(wanted)).run()
 
 
-async def scan_contents(
-    source: Source, wanted: Mapping[str, Collection[int]] | None = None
-) -> dict[str, ScannedContent]:
+async def scan_contents(source: Source) -> dict[str, ItemScan]:
     """Return the lists of messages of a document that hold damaged ones, by their paths.
-
-    With ``wanted``, those of these paths, whatever they hold, and the numbers of the sound messages
-    behind which something is to be put.
 
     Raises:
         BadData: something else in the document is damaged.
     """
-    finder = _MemoryFinder(source, keep=False, wanted=(), tolerant=True, places=wanted)
+    finder = _MemoryFinder(source, keep=False, wanted=(), tolerant=True)
     await finder.run()
     return finder.scanned
 
@@ -220,15 +214,6 @@ async def _member(cursor: Cursor, steps: Steps) -> Span | None:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class ScannedContent:
-    """A list of messages, of which some may be damaged."""
-
-    opening: int
-    """Where its first item would stand."""
-    scan: ItemScan
-
-
 @dataclass(slots=True)
 class _OpenObject:
     """The state of an object while its members pass by."""
@@ -247,7 +232,7 @@ class _OpenObject:
     entries: list[StoredMessage] | None = None
     fault: BadData | None = None
     """The reason why ``content`` is not a list of messages."""
-    scanned: ScannedContent | None = None
+    scanned: ItemScan | None = None
 
     def is_memory(self) -> bool:
         if self.summary is not None:
@@ -266,12 +251,10 @@ class _MemoryFinder:
         keep: bool,
         wanted: Steps,
         tolerant: bool = False,
-        places: Mapping[str, Collection[int]] | None = None,
     ) -> None:
-        """A ``tolerant`` one goes on behind a damaged message; ``places``: see scan_contents."""
-        self.scanned: dict[str, ScannedContent] = {}
+        """A ``tolerant`` one goes on behind a damaged message."""
+        self.scanned: dict[str, ItemScan] = {}
         self._tolerant = tolerant
-        self._places = places or {}
         self._cursor = Cursor(source)
         self._keep = keep
         self._wanted = wanted
@@ -323,7 +306,7 @@ class _MemoryFinder:
         # Of a key that is given twice the last one counts, and what the first one held is gone.
         self._index.parts.pop(path, None)
         self.scanned.pop(path, None)
-        is_one = here.summary is not None or here.counts.messages or path in self._places
+        is_one = here.summary is not None or here.counts.messages
         if here.scanned is not None and is_one:
             self.scanned[path] = here.scanned
         elif here.is_memory():
@@ -376,10 +359,6 @@ class _MemoryFinder:
         here.counts = MessageCounts()
         here.entries = [] if self._keep else None
         here.fault = here.scanned = None
-        if wanted := self._places.get(join(here.steps)):
-            scan = await Content(cursor, keep=False).scan(wanted)
-            here.scanned = ScannedContent(start + 1, scan)
-            return
         try:
             async for batch in content.batches():
                 # The summary says that it is a memory, or the first item does.
@@ -395,14 +374,14 @@ class _MemoryFinder:
             cursor.seek(start)
             if self._tolerant:
                 scan = await Content(cursor, keep=False).scan()
-                here.scanned = ScannedContent(start + 1, scan) if scan.cuts else None
+                here.scanned = scan if scan.cuts else None
             else:
                 await cursor.skip()
         here.content = Span(start, cursor.position)
         here.plain, here.authored = content.plain, content.authored
 
 
-async def damaged_contents(document: Document, chosen: str | None) -> dict[str, ScannedContent]:
+async def damaged_contents(document: Document, chosen: str | None) -> dict[str, ItemScan]:
     """Return the lists that ``scan_contents`` does, but no others than that of a chosen path.
 
     A document that is itself a memory has no paths to choose from.
@@ -447,10 +426,10 @@ async def damaged(
         found = {}
     if not found:
         return Finding("damaged-state", key, detail=error.message)
-    count = sum(content.scan.items for content in found.values())
+    count = sum(scan.items for scan in found.values())
     places = [
         f"{join((*split(path), CONTENT))}[{cut.index}]"
-        for path, content in found.items()
-        for cut in content.scan.cuts
+        for path, scan in found.items()
+        for cut in scan.cuts
     ]
     return quarantine.finding(key, count, places, error.message)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
-from contextlib import ExitStack, aclosing, closing
+from contextlib import ExitStack, aclosing
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, islice
@@ -37,7 +37,7 @@ from memctl.model import PAGE_BYTES, Finding, MemoryKey
 from memctl.selection import Selection
 from memctl.store import Maintenance, Note, Record
 from memctl.storekit.catalog import IdSet
-from memctl.stores.agentscope1.redis.edit import insert_ids, removal_commands, rewrite_commands
+from memctl.stores.agentscope1.redis.edit import removal_commands
 from memctl.stores.agentscope1.redis.keys import (
     MARK,
     MARKS_INDEX,
@@ -59,7 +59,6 @@ from memctl.stores.agentscope1.redis.snapshot import (
     SnapshotReader,
     length_of,
     list_pages,
-    watch_list,
 )
 
 if TYPE_CHECKING:
@@ -93,10 +92,8 @@ _TRIES = 20
 """Attempts to plan the repair of a memory that an agent keeps changing."""
 _NOTED = 1000
 """Keys that one record names."""
-_PUSHED = 1000
-"""The ids that one command pushes, about."""
 _LISTED = 20_000
-"""Ids of a list that one record names: to restore them, all of the list is read."""
+"""Ids of a list that one record names."""
 
 
 class RedisMaintenance(Maintenance):
@@ -119,10 +116,10 @@ class RedisMaintenance(Maintenance):
             repairer = Repairer(pipeline, self.store.keys, self.store.catalogue)
             return await repairer.repair(code, where, note)
 
-    async def revert(self, records: AsyncGenerator[Record], note: Note) -> int:
+    async def revert(self, records: AsyncGenerator[Record]) -> int:
         async with self.store.server.pipeline() as pipeline:
             repairer = Repairer(pipeline, self.store.keys, self.store.catalogue)
-            return await repairer.revert(records, note)
+            return await repairer.revert(records)
 
 
 # Checking
@@ -435,12 +432,12 @@ class Repairer:
         """Remove keys that hold another type of value, whatever it is."""
         memory = MemoryRepair(self._pipeline, self._keys, key, {})
         for _ in range(_TRIES):
-            reversal = Reversal()
-            await self._run(partial(memory.dump, names, reversal))
-            for record in reversal.records:
-                await note(record)
-            if await self._run(partial(self._pipeline.commit, reversal.commands)):
-                return reversal.count
+            values = await self._run(partial(memory.dump, names))
+            if values:
+                await note(memory.record("wrong-key-type", values=values))
+            deletions = [(b"UNLINK", memory.base + encode(name)) for name, _, _ in values]
+            if await self._run(partial(self._pipeline.commit, deletions)):
+                return len(values)
         raise _busy(key)
 
     async def _delete_strays(self, checker: Checker, note: Note) -> int:
@@ -459,7 +456,7 @@ class Repairer:
     async def _delete(self, memory: MemoryRepair, some: list[bytes], note: Note) -> int:
         for _ in range(_TRIES):
             keys = await self._run(partial(memory.strays, some))
-            records = memory.payload_records(keys)
+            records = memory.payload_records("payload-without-id", keys)
             while record := await self._run(partial(next, records, None)):
                 await note(record)
             deletions = ((b"UNLINK", key) for key in keys)
@@ -480,25 +477,15 @@ class Repairer:
                 count += len(some)
         return count
 
-    async def revert(self, records: AsyncGenerator[Record], note: Note) -> int:
-        """Undo repairs; see ``Maintenance.revert``."""
+    async def revert(self, records: AsyncGenerator[Record]) -> int:
+        """Undo repairs of expiries and indexes; see ``Maintenance.revert``."""
         undone = 0
         async with aclosing(records):
             async for record in records:
-                undone += await self._revert(record, note)
+                key = MemoryKey(record["user"], record["session"])
+                memory = MemoryRepair(self._pipeline, self._keys, key, {})
+                undone += await self._run(partial(memory.revert, record))
         return undone
-
-    async def _revert(self, record: Record, note: Note) -> int:
-        key = MemoryKey(record["user"], record["session"])
-        memory = MemoryRepair(self._pipeline, self._keys, key, {})
-        for _ in range(_TRIES):
-            with ExitStack() as files:
-                reversal = await self._run(partial(memory.reversal, record, files))
-                for other in reversal.records:
-                    await note(other)
-                if await self._run(partial(self._pipeline.commit, reversal.commands)):
-                    return reversal.count
-        raise _busy(key)
 
     async def _run(self, call: Callable[[], T]) -> T:
         return await in_thread(self._pipeline, call)
@@ -542,7 +529,8 @@ class MemoryRepair:
         snapshot = self._watch(files)
         messages, marks = snapshot.messages, snapshot.marks
         lists = [messages, *marks.values()]
-        plan = RepairPlan(self, code, dict(self._ends((one.key for one in lists), absent=True)))
+        [(_, end)] = self._ends([messages.key], absent=True)
+        plan = RepairPlan(self, code, end)
         match code:
             case "id-without-payload":
                 gone = self._without_payload(messages)
@@ -607,7 +595,7 @@ class MemoryRepair:
         self._pipeline.execute([(b"WATCH", self.base + MESSAGES)])
         return list(unlisted(self._pipeline, self.base, some))
 
-    def payload_records(self, keys: Iterable[bytes]) -> Iterator[Record]:
+    def payload_records(self, code: str, keys: Iterable[bytes]) -> Iterator[Record]:
         """Yield records of payloads, about a page each.
 
         A payload that is no string is there as Redis dumps it.
@@ -626,15 +614,15 @@ class MemoryRepair:
             some.append([id, {"dump": value.hex()} if dumped else decode(value), _deadline(ttl)])
             size += len(value)
             if size >= PAGE_BYTES or len(some) >= _NOTED:
-                yield self.record("payload-without-id", payloads=some)
+                yield self.record(code, payloads=some)
                 some, size = [], 0
         if some:
-            yield self.record("payload-without-id", payloads=some)
+            yield self.record(code, payloads=some)
 
     # Keys of another type
 
-    def dump(self, keys: Iterable[bytes], found: Reversal) -> None:
-        """Watch keys, and plan to remove them, as far as their types are wrong by now."""
+    def dump(self, keys: Iterable[bytes]) -> list[list[Any]]:
+        """Watch keys; return the name, the DUMP and the end of each of another type."""
         keys = list(keys)
         self._pipeline.execute([(b"WATCH", *keys)])
         kinds = self._pipeline.execute((b"TYPE", key) for key in keys)
@@ -646,28 +634,7 @@ class MemoryRepair:
         dumps = dict(zip(keys, self._pipeline.execute((b"DUMP", key) for key in keys), strict=True))
         ends = dict(self._ends(keys))
         keys = [key for key in keys if dumps[key] is not None and key in ends]  # others expired
-        values = [[decode(key[len(self.base) :]), dumps[key].hex(), ends[key]] for key in keys]
-        if values:
-            found.records.append(self.record("wrong-key-type", values=values))
-            found.commands.append((b"UNLINK", *keys))
-        found.count = len(values)
-
-    def _restore_values(self, values: list[list[Any]], found: Reversal) -> None:
-        """Restore keys that do not exist and have not expired."""
-        keys = [self.base + encode(name) for name, _, _ in values]
-        self._pipeline.execute([(b"WATCH", *keys)])
-        exist = self._pipeline.execute((b"EXISTS", key) for key in keys)
-        again = []
-        for (name, dump, expires), key, exists in zip(values, keys, exist, strict=True):
-            if exists or (expires is not None and expires <= _now()):
-                continue
-            again.append(name)
-            found.commands.append((b"RESTORE", key, b"0", bytes.fromhex(dump)))
-            if expires is not None:
-                found.commands.append(_expire_at(key, expires))
-        found.count = len(again)
-        if again:
-            found.records.append(self.record("wrong-key-type", again=again))
+        return [[decode(key[len(self.base) :]), dumps[key].hex(), ends[key]] for key in keys]
 
     # Expiry
 
@@ -714,192 +681,26 @@ class MemoryRepair:
 
     # Undo
 
-    def reversal(self, record: Record, files: ExitStack) -> Reversal:
-        """Watch what a record is about, and return its reversal; ``files`` closes what it holds."""
-        found = Reversal()
-        match record:
-            case {"lives": lives}:
-                self._restore_expiries(lives, found)
-            case {"payloads": payloads}:
-                self._restore_payloads(payloads, found)
-            case {"put": ids}:
-                self._take_payloads(ids, found)
-            case {"values": values}:
-                self._restore_values(values, found)
-            case {"again": names}:
-                self.dump([self.base + encode(name) for name in names], found)
-            case {"marks": marks}:
-                self._change_index(marks, record, found)
-            case _:
-                key = self.base + encode(record["list"])
-                listed = files.enter_context(closing(watch_list(self._pipeline, key)))
-                if "ids" in record:
-                    self._restore_ids(record, listed, found)
-                else:
-                    self._take_ids(record, listed, found)
-        return found
-
-    def _restore_expiries(self, lives: list[list[Any]], found: Reversal) -> None:
-        """Give keys the expiry that they had, if that is still to come."""
-        coming = {
-            self.base + encode(name): end for name, end in lives if end is None or end > _now()
-        }
-        now = [[decode(key[len(self.base) :]), end] for key, end in self._ends(coming)]
-        found.records.append(self.record("expires-early", lives=now))
-        found.commands += [_expire_at(key, end) for key, end in coming.items()]
-        found.count = len(coming)
-
-    def _restore_payloads(self, payloads: list[list[Any]], found: Reversal) -> None:
-        """Restore payloads that do not exist and have not expired."""
-        keys = [self.base + PAYLOAD + encode(id) for id, _, _ in payloads]
-        self._pipeline.execute([(b"WATCH", *keys)])
-        exist = self._pipeline.execute((b"EXISTS", key) for key in keys)
-        put = []
-        for (id, value, expires), key, exists in zip(payloads, keys, exist, strict=True):
-            if exists or (expires is not None and expires <= _now()):
-                continue
-            put.append(id)
-            if isinstance(value, dict):
-                dump = bytes.fromhex(value["dump"])
-                found.commands.append((b"RESTORE", key, b"0", dump))
-            else:
-                found.commands.append((b"SET", key, encode(value)))
-            if expires is not None:
-                found.commands.append(_expire_at(key, expires))
-        found.count = len(put)
-        if put:
-            found.records.append(self.record("payload-without-id", put=put))
-
-    def _take_payloads(self, ids: list[str], found: Reversal) -> None:
-        """Delete the payloads again that no list names."""
-        keys = [self.base + PAYLOAD + encode(id) for id in ids]
-        self._pipeline.execute([(b"WATCH", self.base + MESSAGES, *keys)])
-        keys = list(unlisted(self._pipeline, self.base, keys))
-        found.records += self.payload_records(keys)
-        found.commands += [(b"UNLINK", key) for key in keys]
-        found.count = len(keys)
-
-    def _change_index(self, marks: list[str], record: Record, found: Reversal) -> None:
-        """Take marks from the index, or add them again where the record says how it expired."""
-        key = self.base + MARKS_INDEX
-        _, named = self._pipeline.execute([(b"WATCH", key), (b"SMEMBERS", key)])
-        adds = "index" in record
-        names = [mark for mark in map(encode, marks) if (mark in named) != adds]
-        [(_, end)] = self._ends([key], absent=True)
-        found.count = len(names)
-        if not names:
-            return
-        texts = [decode(mark) for mark in names]
-        if adds:
-            found.records.append(self.record("marks-index-missing", marks=texts))
-            found.commands.append((b"SADD", key, *names))
-            if not named and record["index"] is not None:
-                found.commands.append(_expire_at(key, record["index"]))
-        else:
-            found.records.append(self.record("marks-index-missing", marks=texts, index=end))
-            found.commands.append((b"SREM", key, *names))
-
-    def _restore_ids(self, record: Record, listed: IdList, found: Reversal) -> None:
-        """Restore ids of a list, in a list that has changed since those that are not there by now.
-
-        What stays before an id tells its place, unless ids repeat: how many stay before it does.
-        """
-        removed = [_Removed.of(item) for item in record["ids"]]
-        if listed.count == record.get("left") and _fits(listed, removed):
-            inserted = partial(_inserted_at, listed, removed)
-        else:
-            removed = [one for one in removed if one.id not in listed.ids]
-            inserted = partial(_inserted, listed, removed)
-        if not removed:
-            return
-        found.count = len(removed)
-        ids = list(dict.fromkeys(decode(one.id) for one in removed))
-        found.records.append(self.record(record["code"], list=record["list"], take=ids))
-        found.commands += rewrite_commands(listed, inserted)
-        expires = record["expires"]
-        if not listed.count and expires is not None and expires > _now():
-            found.commands.append(_expire_at(listed.key, expires))
-
-    def _take_ids(self, record: Record, listed: IdList, found: Reversal) -> None:
-        """Take ids from a list again."""
-        ids = frozenset(map(encode, record["take"]))
-        [(_, end)] = self._ends([listed.key], absent=True)
-        plan = RepairPlan(self, record["code"], {listed.key: end})
-        plan.remove(listed, ids.__contains__)
-        found.records += plan.records()
-        found.commands += plan.commands()
-        found.count = sum(id in ids for id in listed)
-
-
-@dataclass(slots=True)
-class Reversal:
-    """The commands that undo a record, and the records that undo these."""
-
-    records: list[Record] = field(default_factory=list)
-    commands: list[Command] = field(default_factory=list)
-    count: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class _Removed:
-    """An id that a repair removed from a list, and its place among those that stayed."""
-
-    id: bytes
-    after: bytes | None
-    """The id before it."""
-    place: int
-    """How many are before it."""
-
-    @classmethod
-    def of(cls, item: list[Any]) -> _Removed:
-        """Read an item of a record; older ones tell no place."""
-        id, after, *place = item
-        return cls(encode(id), None if after is None else encode(after), *(place or [-1]))
-
-
-def _fits(listed: IdList, removed: list[_Removed]) -> bool:
-    """Return whether each is to come after the id that was before it."""
-    due = iter(removed)
-    one = next(due, None)
-    for count, id in enumerate(chain([None], listed)):
-        while one is not None and one.place == count:
-            if one.after != id:
-                return False
-            one = next(due, None)
-    return one is None
-
-
-def _inserted_at(listed: IdList, removed: list[_Removed]) -> Iterator[list[bytes]]:
-    """Yield the ids of a list with those that were removed at their places."""
-    found: list[bytes] = []
-    due = iter(removed)
-    one = next(due, None)
-    for count, id in enumerate(chain([None], listed)):
-        if id is not None:
-            found.append(id)
-        while one is not None and one.place == count:
-            found.append(one.id)
-            one = next(due, None)
-        if len(found) >= _PUSHED:
-            yield found
-            found = []
-    yield found
-
-
-def _inserted(listed: IdList, removed: list[_Removed]) -> Iterator[list[bytes]]:
-    """Yield the ids of a list with those that were removed after those that were before them."""
-    return insert_ids(listed.chunks(), ((one.after, one.id) for one in removed))
+    def revert(self, record: Record) -> int:
+        """Take marks from the index again, or restore expiries that are still to come."""
+        if "marks" in record:
+            names = map(encode, record["marks"])
+            [count] = self._pipeline.execute([(b"SREM", self.base + MARKS_INDEX, *names)])
+            return int(count)
+        ends = [(name, end) for name, end in record["lives"] if end is None or end > _now()]
+        self._pipeline.execute(_expire_at(self.base + encode(name), end) for name, end in ends)
+        return len(ends)
 
 
 class RepairPlan:
     """The repair of the lists of a memory: to be noted, then done."""
 
-    def __init__(self, memory: MemoryRepair, code: str, ends: dict[bytes, int | None]) -> None:
-        """Take when each list expires, by its key."""
+    def __init__(self, memory: MemoryRepair, code: str, end: int | None) -> None:
+        """Take when the memory expires."""
         self.count = 0
         self._memory = memory
         self._code = code
-        self._ends = ends
+        self._end = end
         self._removals: list[tuple[IdList, Callable[[bytes], bool]]] = []
         self._marks: list[bytes] = []
         self._payloads: list[bytes] = []
@@ -921,14 +722,12 @@ class RepairPlan:
         """Yield what is to be noted, a part at a time."""
         for listed, drops in self._removals:
             name = decode(listed.key[len(self._memory.base) :])
-            removed, left = _removed(listed, drops), listed.count
+            removed = map(decode, filter(drops, listed))
             while some := list(islice(removed, _LISTED)):
-                left -= len(some)
-                more: Record = {"left": left, "expires": self._ends[listed.key]}
-                yield self._memory.record(self._code, list=name, ids=some, **more)
+                yield self._memory.record(self._code, list=name, ids=some)
         if self._marks:
             yield self._memory.record(self._code, marks=[decode(mark) for mark in self._marks])
-        yield from self._memory.payload_records(self._payloads)  # last: put back before their ids
+        yield from self._memory.payload_records(self._code, self._payloads)
 
     def commands(self) -> Iterator[Command]:
         """Yield the commands of the repair."""
@@ -938,21 +737,8 @@ class RepairPlan:
         if self._marks:
             index = self._memory.base + MARKS_INDEX
             yield (b"SADD", index, *self._marks)
-            expires = self._ends[self._memory.base + MESSAGES]
-            if expires is not None:
-                yield _expire_at(index, expires)
-
-
-def _removed(listed: IdList, drops: Callable[[bytes], bool]) -> Iterator[list[str | int | None]]:
-    """Yield the ids that are removed: each, the one that stays before it, how many stay before."""
-    kept: str | None = None
-    count = 0
-    for id in listed:
-        if drops(id):
-            yield [decode(id), kept, count]
-        else:
-            kept = decode(id)
-            count += 1
+            if self._end is not None:
+                yield _expire_at(index, self._end)
 
 
 def _now() -> int:

@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memctl import jsonio
 from memctl.engines.sql.database import shown_name
-from memctl.errors import BadData, UsageError
+from memctl.errors import UsageError
 from memctl.model import Finding, MemoryKey
 from memctl.selection import Selection
 from memctl.store import Maintenance, Note, Record, Store
@@ -83,11 +83,7 @@ class SqlMaintenance(Maintenance):
                 return 0 if where.named else await self._create_index(note)
         raise UsageError(f"{code} cannot be repaired in a database", f"known: {sorted(REPAIRS)}")
 
-    async def revert(
-        self,
-        records: AsyncGenerator[Record],
-        note: Note,  # noqa: ARG002 - repairs are not done again
-    ) -> int:
+    async def revert(self, records: AsyncGenerator[Record]) -> int:
         undone = 0
         async with aclosing(records), self._database.connect() as connection:
             async for record in records:
@@ -96,7 +92,6 @@ class SqlMaintenance(Maintenance):
                     continue
                 async with self._database.transaction(connection):
                     undone += await self._revert(connection, record)
-        self._database.forget_soundness()  # damaged rows may be back
         return undone
 
     # Repairs
@@ -137,60 +132,6 @@ class SqlMaintenance(Maintenance):
     def _same(self, column: str) -> str:
         exact = f"{self._statements.exact(column)} = {self._statements.exact(':place')}"
         return f"{column} = :place AND {exact}"
-
-    async def _put_back(self, connection: AsyncConnection, record: Record) -> int:
-        """Insert rows that were set aside, but for those that are there."""
-        table = record["table"]
-        if table not in COLUMNS:
-            raise BadData(f"{table!r} is not a table of AgentScope", "was the journal edited?")
-        insert = self._insert if self._statements.typed else self._insert_anything
-        return sum([await insert(connection, table, *row) for row in record["rows"]])
-
-    async def _insert(
-        self, connection: AsyncConnection, table: str, _place: str, *cells: list[Any]
-    ) -> int:
-        """Insert a row, as ``_insert_anything`` does, into columns that have a type."""
-        pairs = zip(COLUMNS[table], cells, strict=True)
-        found = {name: (kind, value) for name, (kind, value) in pairs if kind != "null"}
-        values = {
-            f"value_{name}": bytes.fromhex(value).decode() if kind == "text" else str(value)
-            for name, (kind, value) in found.items()
-        }
-        names = ", ".join(
-            f"{self._statements.quote}{name}{self._statements.quote}" for name in found
-        )
-        given = ", ".join(self._statements.given(name, f":value_{name}") for name in found)
-        sql = f"INSERT INTO {table} ({names}) VALUES ({given})"
-        statement = text(self._statements.insert_free(sql, COLUMNS[table][0]))
-        return (await connection.execute(statement, values)).rowcount
-
-    async def _insert_anything(
-        self, connection: AsyncConnection, table: str, place: int, *cells: list[Any]
-    ) -> int:
-        """Insert a row at its place, if that is free; return 0 if its key is taken, or it is there.
-
-        A cell is the type of a value and the value, a text or blob in hexadecimal.
-        """
-        names = [f'"{name}"' for name in COLUMNS[table]]
-        values = {
-            f"value_{number}": bytes.fromhex(value) if kind in ("text", "blob") else value
-            for number, (kind, value) in enumerate(cells)
-        }
-        given = [
-            f"CAST(:value_{number} AS TEXT)" if kind == "text" else f":value_{number}"
-            for number, (kind, _) in enumerate(cells)
-        ]
-        same = " AND ".join(map(" IS ".join, zip(names, given, strict=True)))
-        there = await connection.execute(text(f"SELECT 1 FROM {table} WHERE {same}"), values)
-        if there.first() is not None:
-            return 0
-        others = await connection.execute(text(f"SELECT 1 FROM {table} WHERE rowid = {place:d}"))
-        free = "NULL" if others.first() is not None else f"{place:d}"
-        sql = (
-            f"INSERT OR IGNORE INTO {table} (rowid, {', '.join(names)}) "
-            f"VALUES ({free}, {', '.join(given)})"
-        )
-        return (await connection.execute(text(sql), values)).rowcount
 
     async def _delete_orphan_marks(self, note: Note) -> int:
         async with self._transaction() as connection:
@@ -309,18 +250,6 @@ class SqlMaintenance(Maintenance):
     async def _revert(self, connection: AsyncConnection, record: Record) -> int:
         index = self._statements.index_column
         match record["code"]:
-            case "damaged-row":
-                return await self._put_back(connection, record)
-            case "orphan-mark":
-                empty = "SELECT msg_id AS id, mark FROM message_mark WHERE 1 = 0"
-                await self._fill(connection, empty, ("id", "mark"), record["rows"])
-                return await self._run(
-                    connection,
-                    f"INSERT INTO message_mark (msg_id, mark) SELECT t.id, t.mark "
-                    f"FROM {self._table} t LEFT JOIN message m ON m.id = t.id "
-                    "LEFT JOIN message_mark k ON k.msg_id = t.id AND k.mark = t.mark "
-                    "WHERE m.id IS NULL AND k.mark IS NULL",
-                )
             case "duplicate-index":
                 empty = f"SELECT id, {index} AS old_index, {index} AS new_index FROM message"
                 columns = ("id", "old_index", "new_index")
@@ -509,7 +438,7 @@ class _Checks:
     ) -> AsyncGenerator[list[tuple[MemoryKey | None, int | str, list[Any]]]]:
         """Yield pages of the damaged rows of a table: memory if known, place, and its cells.
 
-        A cell is the type of a value and the value, a text or blob in hexadecimal.
+        A cell is the type of a value and the value, a blob in hexadecimal.
         """
         sql = self._database.statements.damaged_rows(table, proved=proved)
         if not sql:
@@ -592,7 +521,9 @@ def _is_object(message: bytes) -> bool:
 
 
 def _cell(kind: str, value: bytes | float | None) -> list[Any]:
-    return [kind, value.hex() if isinstance(value, bytes) else value]
+    if isinstance(value, bytes):
+        return [kind, value.hex() if kind == "blob" else _name(value)]
+    return [kind, value]
 
 
 def _shared(session: list[Sequence[Any]]) -> Iterable[Finding]:

@@ -115,10 +115,6 @@ class PostgresqlStatements(Statements, PostgresqlSyntax):
     def as_bytes(self, text: str) -> str:
         return f"convert_to(CAST({text} AS TEXT), 'UTF8')"
 
-    def given(self, column: str, place: str) -> str:
-        types = {"msg": "json", "index": "bigint"}
-        return f"CAST(CAST({place} AS TEXT) AS {types.get(column, 'TEXT')})"
-
     def message_size(self) -> str:
         return self.json_size("m.msg")
 

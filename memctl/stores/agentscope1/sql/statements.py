@@ -292,10 +292,6 @@ class Statements(Syntax):
         """Return SQL for a text in UTF-8."""
         return text
 
-    def given(self, column: str, place: str) -> str:  # noqa: ARG002 - most take any text
-        """Return SQL for the value of a column from the text at ``place``."""
-        return place
-
     @property
     def sound(self) -> str:
         """SQL, without ``m``, that only the messages pass that can be read."""

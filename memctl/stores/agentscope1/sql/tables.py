@@ -97,10 +97,6 @@ class MemoryTables(Database):
             self.damaged |= await self.describe_unsound(connection)
         self._examined = True
 
-    def forget_soundness(self) -> None:
-        """Have the next connection find such rows again."""
-        self._examined = False
-
     async def describe_unsound(self, connection: AsyncConnection) -> dict[MemoryKey, Failure]:
         """Return the memories of which rows are not sound, where the database lets that be."""
         damaged: dict[MemoryKey, Failure] = {}
