@@ -63,7 +63,7 @@ def tables(text: str) -> dict[str, list[tuple[str, ...]]]:
     async def look() -> dict[str, list[tuple[str, ...]]]:
         async with make_store(parse(text)) as store:
             database = sql_database(store)
-            quote = database.dialect.quote
+            quote = database.syntax.quote
             async with database.snapshot() as connection:
                 return {
                     table: sorted(

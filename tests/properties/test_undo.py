@@ -121,7 +121,7 @@ rows = st.lists(
 async def _fill_tables(place: Place, found: list[Any]) -> None:
     async with place.store() as store:
         database = sql_database(store)
-        dialect = database.dialect
+        dialect = database.syntax
         insert = (
             f"INSERT INTO message (id, msg, session_id, {dialect.index_column}) "
             f"VALUES (:id, {dialect.stub_cast.format(':msg')}, 's', :position)"
@@ -271,7 +271,7 @@ async def _fill_session_tables(
 ) -> None:
     async with place.store() as store:
         database = session_database(store)
-        moment = database.dialect.stored_time
+        moment = database.syntax.stored_time
         now = datetime(2025, 2, 1, 10)
         async with database.connect() as connection, database.transaction(connection):
             row = ("s", "u", "default", "user", None, None, moment(now), moment(now))
