@@ -1,0 +1,239 @@
+"""``memctl.copy``, ``export`` and ``compare`` give programs what the commands give operators."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import sqlite3
+from collections.abc import Callable
+from contextlib import AbstractContextManager, closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import memctl
+from memctl.model import MemoryKey
+from memctl.ops.observer import Unobserved
+from memctl.ops.report import Progress, Total
+from memctl.testing import samples
+from tests.support.cli import Run, add, contents, fill, report
+from tests.support.processes import wait_until
+from tests.support.servers.pool import Servers
+
+ONE = MemoryKey("ada", "one")
+TWO = MemoryKey("bob", "two")
+ENTRIES = samples.entries(40)
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """A SQLite database with two memories."""
+    path = tmp_path / "source.db"
+    asyncio.run(fill(str(path), {ONE: ENTRIES[:30], TWO: ENTRIES[30:]}))
+    return path
+
+
+class AtPhase(Unobserved):
+    """An observer that does something when a phase begins."""
+
+    def __init__(self, phase: str, action: Callable[[], None]) -> None:
+        super().__init__()
+        self._phase = phase
+        self._action = action
+
+    def progress(
+        self, description: str, total: Callable[[], Total | None] = lambda: None, /
+    ) -> AbstractContextManager[Progress]:
+        if description == self._phase:
+            self._action()
+        return super().progress(description, total)
+
+
+def drop_message(path: Path) -> None:
+    """Delete the first message of a SQLite database behind memctl's back."""
+    with closing(sqlite3.connect(path, timeout=30)) as database, database:
+        database.execute("DELETE FROM message WHERE rowid = (SELECT min(rowid) FROM message)")
+
+
+async def between_open_stores(source: str, target: Path, **options: Any) -> memctl.Copied:
+    """Copy between two stores that the program has opened."""
+    async with (
+        memctl.open_store(source) as one,
+        memctl.open_store(str(target), create=True) as other,
+    ):
+        return await memctl.copy(one, other, **options)
+
+
+def test_library_copy_verifies(source: Path, tmp_path: Path) -> None:
+    copied = asyncio.run(memctl.copy(str(source), str(tmp_path / "t.db")))
+    assert (copied.memories, copied.messages, copied.verified) == (2, 40, True)
+    copied = asyncio.run(memctl.copy(str(source), str(tmp_path / "u.db"), verify=False))
+    assert (copied.memories, copied.verified) == (2, None)
+
+
+def test_library_copy_finds_a_target_that_differs(source: Path, tmp_path: Path) -> None:
+    target = tmp_path / "t.db"
+    observer = AtPhase("verifying", lambda: drop_message(target))
+    with pytest.raises(memctl.Different, match="the target differs after the copy"):
+        asyncio.run(memctl.copy(str(source), str(target), observer=observer))
+    target.unlink()
+    with pytest.raises(memctl.Different, match="the target differs after the copy"):
+        asyncio.run(between_open_stores(str(source), target, observer=observer))
+
+
+@pytest.mark.parametrize("retries", [3, 0])
+def test_library_copy_connects_again(
+    servers: Servers, postgresql_url: str, tmp_path: Path, retries: int
+) -> None:
+    source, keys = tmp_path / "many.db", [samples.key(number) for number in range(20)]
+    asyncio.run(fill(str(source), {key: samples.entries(100) for key in keys}))
+    sql = servers.postgresql.execute
+
+    def cut() -> None:
+        wait_until(lambda: sql(postgresql_url, "SELECT to_regclass('session')") == "session")
+        wait_until(lambda: int(sql(postgresql_url, "SELECT count(*) FROM session")) > 2)
+        servers.postgresql.cut(postgresql_url)
+
+    async def copy() -> memctl.Copied:
+        transfer = memctl.Transfer(retries, rate=memctl.Rate(messages=500))
+        copying = memctl.copy(str(source), postgresql_url, transfer=transfer)
+        copied, _ = await asyncio.gather(copying, asyncio.to_thread(cut))
+        return copied
+
+    if not retries:
+        with pytest.raises(memctl.Lost):
+            asyncio.run(copy())
+        return
+    copied = asyncio.run(copy())
+    assert (copied.memories, copied.messages, copied.verified) == (20, 2000, True)
+
+
+class Ending(memctl.Stop):
+    """A stop that is asked for while its first pause lasts, after something has come."""
+
+    def __init__(self, coming: Callable[[], None]) -> None:
+        super().__init__()
+        self._coming = coming
+
+    async def pause(self, seconds: float) -> None:
+        assert seconds == 60
+        await asyncio.to_thread(self._coming)
+        self.ask()
+
+
+def test_library_copy_follows(source: Path, tmp_path: Path) -> None:
+    target = tmp_path / "t.db"
+    stop = Ending(lambda: add(source, ONE, ENTRIES[30:], 30))
+    copied = asyncio.run(memctl.copy(str(source), str(target), follow=60, stop=stop))
+    assert (copied.verified, copied.run) == (True, None)
+    assert contents(str(target)) == contents(str(source))
+    assert len(contents(str(target))[ONE]) == 40
+    with pytest.raises(memctl.UsageError, match="cannot be undone"):
+        asyncio.run(
+            memctl.copy(
+                *(str(source), str(target)), follow=60, on_conflict=memctl.OnConflict.REPLACE
+            )
+        )
+
+
+def test_library_copy_is_recorded_and_can_be_tried(run: Run, source: Path, tmp_path: Path) -> None:
+    target = tmp_path / "t.db"
+    planned = asyncio.run(memctl.copy(str(source), str(target), dry_run=True))
+    assert planned.memories == 2
+    assert not target.exists()
+    ada = memctl.Selection(users=frozenset({"ada"}))
+    asyncio.run(memctl.copy(str(source), str(target), ada))
+    copied = asyncio.run(memctl.copy(str(source), str(target)))
+    undone = run("undo", copied.run, "--yes")
+    assert undone.exit_code == 0, undone.stderr
+    assert list(contents(str(target))) == [ONE]
+
+
+def test_library_copy_of_nothing_leaves_no_target(source: Path, tmp_path: Path) -> None:
+    nobody = memctl.Selection(users=frozenset({"nobody"}))
+    target = tmp_path / "t.db"
+    with pytest.raises(memctl.NotFound, match="'nobody'"):
+        asyncio.run(memctl.copy(str(source), str(target), nobody, must_exist=True))
+    assert not target.exists()
+
+
+FORMS = [
+    ("a.ndjson", None),
+    ("a.ndjson.zst", None),
+    ("a.jsonl", "openai"),
+    ("b.jsonl", "atif"),
+    ("a.csv", None),
+    ("a.parquet", None),
+    ("a.md", None),
+    ("folder/", "markdown"),
+    ("sessions/", None),
+]
+
+
+@pytest.mark.parametrize(("name", "form"), FORMS)
+def test_library_export_writes_what_the_command_writes(
+    run: Run, source: Path, tmp_path: Path, name: str, form: str | None
+) -> None:
+    own, its = tmp_path / "own", tmp_path / "its"
+    own.mkdir()
+    its.mkdir()
+    shape = None if form is None else memctl.Shape(form)
+    exported = asyncio.run(memctl.export(str(source), f"{own}/{name}", shape=shape))
+    assert (exported.copied.memories.written, exported.left_out) == (2, {})
+    options = () if form is None else ("--as", form)
+    done = run("export", source, "-o", f"{its}/{name}", *options, "--json")
+    assert report(done)["as"] == exported.shape
+    if exported.shape is memctl.Shape.ARCHIVE:  # one says when it was made
+        compared = asyncio.run(memctl.compare(f"{own}/{name}", f"{its}/{name}"))
+        assert (compared.equal, compared.same) == (True, 2)
+    else:
+        assert files(own) == files(its)
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    found = [path for path in folder.rglob("*") if path.is_file()]
+    assert found
+    return {str(path.relative_to(folder)): path.read_bytes() for path in found}
+
+
+def test_library_export_to_a_stream(run: Run, source: Path) -> None:
+    stream = io.BytesIO()
+    asyncio.run(memctl.export(str(source), stream, shape=memctl.Shape.CSV))
+    assert stream.getvalue() == run("export", source, "--as", "csv").stdout_bytes
+
+
+def test_library_export_of_an_open_store_replaces_by_force(source: Path, tmp_path: Path) -> None:
+    output = tmp_path / "a.csv"
+    output.write_text("mine", "utf-8")
+
+    async def export(options: memctl.ExportOptions) -> None:
+        async with memctl.open_store(str(source)) as store:
+            await memctl.export(store, output, options=options)
+
+    with pytest.raises(memctl.UsageError, match="exists"):
+        asyncio.run(export(memctl.ExportOptions()))
+    assert output.read_text("utf-8") == "mine"
+    asyncio.run(export(memctl.ExportOptions(force=True)))
+    assert len(output.read_text("utf-8").splitlines()) > 40
+
+
+def test_library_compare_is_what_verify_reports(run: Run, source: Path, tmp_path: Path) -> None:
+    other = tmp_path / "t.db"
+    asyncio.run(memctl.copy(str(source), str(other)))
+    assert asyncio.run(memctl.compare(str(source), str(other))).equal
+    drop_message(other)
+    compared = asyncio.run(memctl.compare(str(source), str(other)))
+    found = report(run("verify", source, other, "--json"), 6)["differences"]
+    assert not compared.equal
+    assert [one.code for one in compared.differences] == [one["code"] for one in found]
+
+
+def test_library_compare_names_damaged_memories(source: Path, tmp_path: Path) -> None:
+    other = tmp_path / "t.db"
+    asyncio.run(memctl.copy(str(source), str(other)))
+    with closing(sqlite3.connect(other)) as database, database:
+        database.execute("UPDATE message SET msg = '5' WHERE session_id = 'two'")
+    compared = asyncio.run(memctl.compare(str(source), str(other)))
+    assert [key for key, _ in compared.failures] == [TWO]
+    assert not compared.equal
