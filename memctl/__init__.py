@@ -81,9 +81,8 @@ if TYPE_CHECKING:
     from memctl.storekit.simple import VersionChanged as VersionChanged
     from memctl.summarizer import Summarizer as Summarizer
     from memctl.summarizers.registry import make_summarizer as make_summarizer
+    from memctl.version import __version__ as __version__
     from memctl.wrappers.rate_limit import Rate as Rate
-
-__version__ = "0.1.0"
 
 _HOMES = {
     "api": "Changed Compressed Copied Erased compare compress copy delete erase export inspect "
@@ -112,11 +111,12 @@ _HOMES = {
     "storekit.simple": "Rejected SimpleStore VersionChanged",
     "summarizer": "Summarizer",
     "summarizers.registry": "make_summarizer",
+    "version": "__version__",
     "wrappers.rate_limit": "Rate",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 
-__all__ = ["__version__", *_HOME_OF]
+__all__ = [*_HOME_OF]
 
 
 def __getattr__(name: str) -> Any:

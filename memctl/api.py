@@ -453,11 +453,11 @@ async def erase(
         Busy: another run writes to the store.
         MemctlError: as ``Store.erase``.
     """
-    from memctl import __version__
     from memctl.journal.runs import Runs
     from memctl.ops.erase import EraseRun
     from memctl.ops.receipt import ErasedStore, Receipt, prepare_path
     from memctl.ops.subject import Subject
+    from memctl.version import __version__
 
     subject, about = Subject(user, session), _record("erase", store.location)
     entry = ErasedStore(store.label, about.argument, store.kind)

@@ -20,13 +20,14 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from memctl import __version__, plugins, signals
+from memctl import plugins, signals
 from memctl.commands._context import Run
 from memctl.commands._help import Helpful, Rows
 from memctl.errors import MemctlError, Unavailable, UsageError
 from memctl.location import visible
 from memctl.output.terminal import Color, Format, LogFormat, Output
 from memctl.system import EXHAUSTED
+from memctl.version import __version__
 
 ABOUT = "Administer the memory of LLM agents where it is stored."
 

@@ -7,11 +7,11 @@ from typing import Any
 
 from typer.main import get_command
 
-from memctl import __version__
 from memctl.cli import COMMANDS, GROUPS, app
 from memctl.commands._help import Page, page
 from memctl.commands._topics import EXAMPLES, STORES, STORES_MORE, store_rows
 from memctl.errors import exit_codes
+from memctl.version import __version__
 
 ENVIRONMENT = (
     ("MEMCTL_CONFIG", "The configuration file."),

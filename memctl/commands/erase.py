@@ -12,7 +12,6 @@ from typing import Annotated, Any
 import typer
 from rich.console import RenderableType
 
-from memctl import __version__
 from memctl.commands._change import confirm, refuse_unasked
 from memctl.commands._context import Run
 from memctl.commands._options import (
@@ -42,6 +41,7 @@ from memctl.output.terminal import Output
 from memctl.registry import make_store
 from memctl.selection import Selection
 from memctl.store import OpenMode
+from memctl.version import __version__
 
 
 @takes_options

@@ -9,13 +9,14 @@ from typing import Any
 
 from rich.text import Text
 
-from memctl import __version__, installation
 from memctl import config as configuration
+from memctl import installation
 from memctl.commands._context import Run
 from memctl.commands._help import table
 from memctl.commands._options import takes_options
 from memctl.journal.runs import Runs
 from memctl.output.report import Report
+from memctl.version import __version__
 
 
 @takes_options

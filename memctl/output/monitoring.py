@@ -14,11 +14,12 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import SplitResult, urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
-from memctl import __version__, signals
+from memctl import signals
 from memctl.errors import MemctlError, UsageError
 from memctl.location import visible
 from memctl.output.terminal import Output
 from memctl.storekit.files import AtomicFile
+from memctl.version import __version__
 
 _MODE = 0o644
 """node_exporter is another user; nothing of a message is in it."""
