@@ -14,7 +14,7 @@ from benchmarks.places import Places
 
 YARDSTICKS = Path(__file__).with_name("yardsticks")
 AGENTSCOPE = Path(__file__).parents[1] / ".interop" / "bin" / "python"
-"""The Python that has AgentScope: ``make .interop/.ready``."""
+"""The Python that has AgentScope: ``scripts/interop python3 interop``."""
 API_SCRIPT = YARDSTICKS / "api.py"
 API_MESSAGES = 10_000
 

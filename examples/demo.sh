@@ -1,32 +1,47 @@
 #!/usr/bin/env bash
-# Import a sample agent's memory from a state_dict into SQLite; inspect, export, migrate, compare and compress it.
+# Import a sample agent's memory from a state_dict into SQLite; inspect, compress, export, migrate and compare it.
+# Each command is printed as it can be pasted into a shell; memctl keeps the undo records where it always does.
 set -euo pipefail
-cd "$(dirname "$0")"
+friday=$(cd "$(dirname "$0")" && pwd)/friday.json
 demo=$(mktemp -d -t memctl-demo.XXXXXX)
-export XDG_STATE_HOME=$demo/state  # keep the demo's undo records out of yours
 export PAGER=cat  # run to the end without a key
 
+quoted() {
+    local word
+    for word; do
+        [[ $word =~ ^[A-Za-z0-9_./:=+-]+$ ]] || word=${word@Q}
+        printf ' %s' "$word"
+    done
+}
+
 run() {
-    printf '\n\033[1m$ memctl %s\033[0m\n' "${*//$demo/DEMO}"
+    printf '\n\033[1m$ memctl%s\033[0m\n' "$(quoted "$@")"
     memctl "$@"
 }
 
-mkdir "$demo/states"
-store="sqlite:///$demo/agents.db?state=$demo/states"
+# Where another shell finds the store, and memctl if `make demo` installed it: in DEMO_PATH.
+begin=("cd$(quoted "$demo")")
+[[ -z ${DEMO_PATH:-} ]] || begin+=("export PATH=$(printf %q "$DEMO_PATH"):\$PATH")
 
-run import friday.json "$store" --user ada --session kyoto
+cd "$demo"
+printf '\033[1m$ %s\033[0m\n' "${begin[@]}"
+mkdir states
+store="sqlite:///agents.db?state=states"
+
+run import "$friday" "$store" --user ada --session kyoto --on-conflict skip
 run inspect "$store"
 run inspect "$store" --messages --last 5
-run export "$store" --user ada --session kyoto -o "$demo/kyoto.json"
-run export "$store" --as archive -o "$demo/nightly.ndjson.gz"
-run migrate "$store" "$demo/moved.ndjson.zst"
-run migrate "$demo/nightly.ndjson.gz" "$demo/sessions/"
-run verify "$store" "$demo/moved.ndjson.zst"
-run verify "$store" "$demo/sessions/"
 run compress "$store" --keep-recent 2
 run inspect "$store" --messages --exclude-mark compressed
+run export "$store" --user ada --session kyoto -o kyoto.json --force
+run export "$store" --as archive -o nightly.ndjson.gz --force
+run migrate "$store" moved.ndjson.zst
+run migrate nightly.ndjson.gz sessions/ --path memory
+run verify "$store" moved.ndjson.zst
+run verify "$store" sessions/
 
 printf '\nThe store stays in %s. Three things to try:\n\n' "$demo"
-printf '  %s\n' "${MEMCTL:-memctl} inspect $demo/agents.db --messages" \
-    "${MEMCTL:-memctl} delete $demo/agents.db --user ada --keep-last 2" \
-    "${MEMCTL:-memctl} undo --store $demo/agents.db"
+printf '  %s\n' "${begin[@]}" \
+    "memctl inspect agents.db --by user" \
+    "memctl delete agents.db --user ada --keep-last 2" \
+    "memctl undo --store agents.db"

@@ -230,21 +230,38 @@ def test_docs_copying_is_run(
     assert follow(page, run, postgresql_url) == ["migrate", "verify"]
 
 
-def test_docs_demo_keeps_its_store_for_three_things_to_try(
-    world: Path, monkeypatch: pytest.MonkeyPatch
+def test_docs_demo_prints_lines_that_can_be_pasted(
+    world: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TMPDIR", str(world))
-    monkeypatch.setenv("XDG_STATE_HOME", str(world / "own state"))
+    folder = world / "a folder"
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    programs = str(world.parent / "bin")
+    monkeypatch.setenv("DEMO_PATH", programs)
     done = subprocess.run([ROOT / "examples" / "demo.sh"], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    _, _, closing = done.stdout.rpartition("Three things to try:\n")
+    assert (done.returncode, "warning" in done.stderr) == (0, False), done.stderr
+    printed, _, closing = done.stdout.rpartition("Three things to try:\n")
+    begin, path, *commands = re.findall(r"\x1b\[1m\$ (.*)\x1b\[0m", printed)
+    commands += re.findall(r"^undo it with: (.*)", printed, re.MULTILINE)
+    assert len(commands) == 12
+    assert path == f"export PATH={programs}:$PATH"
+    # An unquoted ? fails, as it does in zsh.
+    script = ["shopt -s failglob", 'memctl() { printf "%s\\0" "$@" --; }', begin, *commands]
+    shell = subprocess.run(["bash", "-ec", "\n".join(script)], capture_output=True, text=True)
+    assert (shell.returncode, shell.stderr) == (0, "")
+    [demo] = folder.iterdir()
+    monkeypatch.chdir(demo)
+    for words in shell.stdout.split("--\0")[:-1]:
+        assert run(*words.split("\0")[:-1]).exit_code == 0, words
+
     lines = [line.strip() for line in closing.splitlines() if line]
-    assert [line.split()[1] for line in lines] == ["inspect", "delete", "undo"]
-    before, deleted, undone = (at_terminal(line) for line in lines)
-    assert "user" in before
+    assert lines[:2] == [begin, path]
+    assert [line.split()[1] for line in lines[2:]] == ["inspect", "delete", "undo"]
+    before, deleted, undone = (at_terminal(f"{begin}; {line}") for line in lines[2:])
+    assert "ada" in before
     assert "deleted" in deleted
     assert "restored" in undone
-    assert at_terminal(lines[0]) == before
+    assert at_terminal(f"{begin}; {lines[2]}") == before
 
 
 def at_terminal(line: str) -> str:

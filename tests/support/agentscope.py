@@ -31,7 +31,7 @@ class AgentScope:
     def __init__(self, log: Path) -> None:
         """``log`` takes what AgentScope says.  Raises Missing where it is not installed."""
         if not PYTHON.exists():
-            raise Missing("AgentScope is not installed: make .interop/.ready installs it")
+            raise Missing("AgentScope is not installed: make trust installs it")
         self._log = log
 
     def __enter__(self) -> Self:
