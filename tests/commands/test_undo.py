@@ -23,7 +23,6 @@ from memctl.commands._run import record
 from memctl.model import MemoryKey, StoredMessage
 from memctl.ops.change import ChangeRun
 from memctl.registry import parse
-from memctl.stores.agentscope1.redis.before import KEPT_BYTES
 from memctl.stores.agentscope1.sql.edit import BATCH_CHANGES
 from memctl.testing import Place, samples
 from memctl.testing.drive import read
@@ -568,7 +567,6 @@ def test_undo_of_replacing_in_redis_restores_what_no_message_shows(
     put(place, [sample(key, odd)])
     with redis_memory(place, key) as (client, base):
         client.delete(f"{base}:mark:odd", f"{base}:mark:_MemoryMark.HINT")
-        client.linsert(f"{base}:messages", "BEFORE", "b", "expired")
         client.rpush(f"{base}:mark:odd", "b", "gone", "a", "a")
         client.srem(f"{base}:marks_index", "even")
         client.sadd(f"{base}:marks_index", "ended")
@@ -581,53 +579,80 @@ def test_undo_of_replacing_in_redis_restores_what_no_message_shows(
         there_and_back(run, last, lambda: redis_keys(client, base), before)
 
 
-def test_undo_of_replacing_in_redis_restores_ids_without_a_message(
+def a_list_without_a_message(client: redis.Redis, base: str) -> None:
+    client.linsert(f"{base}:messages", "BEFORE", "m0000001", "gone")
+
+
+def a_message_without_a_payload(client: redis.Redis, base: str) -> None:
+    client.delete(f"{base}:msg:m0000001")
+
+
+def a_payload_without_a_list(client: redis.Redis, base: str) -> None:
+    client.set(f"{base}:msg:z", "anything", ex=500)
+
+
+def a_memory_without_its_list(client: redis.Redis, base: str) -> None:
+    client.delete(f"{base}:messages")
+
+
+REPLACING = ("migrate", "SOURCE", "STORE", "--on-conflict", "replace")
+UNRESTORABLE = [
+    pytest.param(fault, words, id=f"{fault.__name__}, {words[0]}")
+    for fault, commands in (
+        (a_list_without_a_message, [("delete", "STORE", "--mark", "odd", "--yes"), REPLACING]),
+        (a_message_without_a_payload, [("delete", "STORE", "--all", "--yes"), REPLACING]),
+        (a_payload_without_a_list, [REPLACING]),
+        (a_memory_without_its_list, [("migrate", "SOURCE", "STORE")]),
+    )
+    for words in commands
+]
+
+
+@pytest.mark.parametrize(("fault", "words"), UNRESTORABLE)
+def test_change_that_undo_could_not_restore_in_redis_is_refused(
+    run: Run,
+    one: Callable[[str], Place],
+    fault: Callable[[redis.Redis, str], None],
+    words: tuple[str, ...],
+) -> None:
+    """Nothing has changed then; after a repair, the change is made, and undone exactly."""
+    place, source = one("redis"), one("archive")
+    [key] = place.keys(1)
+    marked = [entry("m0000001", 7, ("hint", "new")), entry("z", 8, ())]
+    put(place, [sample(key, [entry("m0000000", 0, ("odd",)), entry("m0000001", 1, ("odd",))])])
+    put(source, [sample(key, marked)])
+    named = {"STORE": place.text, "SOURCE": source.text}
+    words = tuple(named.get(word, word) for word in words)
+    with redis_memory(place, key) as (client, base):
+        fault(client, base)
+        before = redis_keys(client, base)
+        [failure] = report(run(*words, "--json"), 7)["failures"]
+        assert failure["code"] == "unrestorable"
+        assert "memctl doctor --repair" in failure["message"]
+        assert redis_keys(client, base) == before
+        assert run("doctor", place.text, "--repair", "--yes").exit_code in (0, 6)
+        before = redis_keys(client, base)
+        done = report(run(*words, "--json"))
+        assert redis_keys(client, base) != before
+        if fault is not a_memory_without_its_list:  # a copy into an empty store is not recorded
+            report(run("undo", done["run"], "--yes", "--json"))
+            assert redis_keys(client, base) == before
+
+
+def test_undo_of_a_copy_to_marks_that_a_cleared_memory_left_in_redis(
     run: Run, one: Callable[[str], Place]
 ) -> None:
-    origin, place = one("sqlite"), one("redis")
-    [key] = place.keys(1)
-    put(origin, [sample(key, [entry("z", 9, ())])])
-    put(place, [sample(key, [entry("a", 0, ()), entry("b", 1, ()), entry("c", 2, ())])])
-    with redis_memory(place, key) as (client, base):
-        client.delete(f"{base}:msg:b")
-        before = redis_keys(client, base)
-        words = ("migrate", origin.text, place.text, "--on-conflict", "replace", "--lossy")
-        last = report(run(*words, "--json"))["run"]
-        there_and_back(run, last, lambda: redis_keys(client, base), before)
-
-
-@pytest.mark.parametrize("gone", ["messages", "m[ea]*"])
-def test_undo_of_a_copy_to_what_is_left_of_a_memory_in_redis(
-    run: Run, one: Callable[[str], Place], gone: str
-) -> None:
-    """The list of messages is gone, as after an eviction; payloads, and perhaps marks, are not."""
+    """RedisMemory.clear() deletes only the lists of marks that the index names."""
     place, source = one("redis"), one("archive")
     [key] = place.keys(1)
     put(place, [sample(key, samples.entries(3))])
     put(source, [sample(key, [entry("m0000001", 7, ("hint", "new")), entry("z", 8, ())])])
     with redis_memory(place, key) as (client, base):
-        client.delete(*client.scan_iter(f"{base}:{gone}"))
-        client.expire(f"{base}:msg:m0000001", 500)
+        client.delete(f"{base}:messages", *client.scan_iter(f"{base}:msg:*"))
         client.expire(f"{base}:marks_index", 700)
         before = redis_keys(client, base)
         last = report(run("migrate", source.text, place.text, "--json"))["run"]
         assert client.lrange(f"{base}:messages", 0, -1) == [b"m0000001", b"z"]
-        there_and_back(run, last, lambda: redis_keys(client, base), before)
-
-
-@pytest.mark.parametrize("action", ["append", "replace"])
-def test_undo_of_a_copy_over_a_payload_of_no_message_in_redis(
-    run: Run, one: Callable[[str], Place], action: str
-) -> None:
-    place, source = one("redis"), one("archive")
-    [key] = place.keys(1)
-    put(place, [sample(key, [entry("a", 0, ())])])
-    put(source, [sample(key, [entry("a", 0, ()), entry("b", 1, ("hint",)), entry("c", 2, ())])])
-    with redis_memory(place, key) as (client, base):
-        client.set(f"{base}:msg:b", "anything", ex=500)
-        before = redis_keys(client, base)
-        words = ("migrate", source.text, place.text, "--on-conflict", action)
-        last = report(run(*words, "--json"))["run"]
         there_and_back(run, last, lambda: redis_keys(client, base), before)
 
 
@@ -702,37 +727,6 @@ def test_undo_of_replacing_beside_states_that_hold_messages(
         there_and_back(run, done["run"], contents, before)
 
 
-def test_undo_of_a_copy_to_ids_without_a_message_in_redis(
-    run: Run, one: Callable[[str], Place]
-) -> None:
-    place, source = one("redis"), one("archive")
-    [key] = place.keys(1)
-    put(source, [sample(key, samples.entries(3))])
-    with redis_memory(place, key) as (client, base):
-        client.rpush(f"{base}:messages", "gone", "m0000001")
-        client.rpush(f"{base}:mark:hint", "m0000001")
-        before = redis_keys(client, base)
-        report(run("migrate", source.text, place.text, "--json"))
-        assert client.lrange(f"{base}:messages", 0, -1) == [b"m000000%d" % n for n in range(3)]
-        report(run("undo", "--yes", "--json"))
-        assert redis_keys(client, base) == before
-
-
-def test_undo_copy_to_what_is_left_of_a_large_memory_in_redis_is_refused(
-    run: Run, one: Callable[[str], Place]
-) -> None:
-    place, source = one("redis"), one("archive")
-    [key] = place.keys(1)
-    put(source, [sample(key, samples.entries(3))])
-    with redis_memory(place, key) as (client, base):
-        client.set(f"{base}:msg:m0000001", os.urandom(KEPT_BYTES))
-        before = redis_keys(client, base)
-        found = report(run("migrate", source.text, place.text, "--json"), 7)
-        assert found["failures"][0]["code"] == "refused"
-        assert "too large to be kept" in found["failures"][0]["message"]
-        assert redis_keys(client, base) == before
-
-
 def test_undo_redis_halves_of_surrogate_pairs_are_bytes_again(
     run: Run, one: Callable[[str], Place]
 ) -> None:
@@ -748,23 +742,6 @@ def test_undo_redis_halves_of_surrogate_pairs_are_bytes_again(
             client.set(f"{base}:msg:m000000{number}", payload)
         before = redis_keys(client, base)
         last = report(run("delete", place.text, "--all", "--yes", "--json"))["run"]
-        there_and_back(run, last, lambda: redis_keys(client, base), before)
-
-
-@pytest.mark.parametrize("gone", ["", "gone"])
-def test_undo_of_a_summary_in_redis_beside_ids_without_a_message(
-    run: Run, one: Callable[[str], Place], gone: str
-) -> None:
-    """The id, which may be empty, stays where it is, and so does a name in the index alone."""
-    place = one("redis")
-    [key] = place.keys(1)
-    put(place, [sample(key, samples.entries(5))])
-    with redis_memory(place, key) as (client, base):
-        client.linsert(f"{base}:messages", "BEFORE", "m0000002", gone)
-        client.sadd(f"{base}:marks_index", "ended")
-        before = redis_keys(client, base)
-        words = ("compress", place.text, "--mode", "replace", "--keep-recent", "1")
-        last = report(run(*words, "--json"))["run"]
         there_and_back(run, last, lambda: redis_keys(client, base), before)
 
 

@@ -10,10 +10,12 @@ import redis
 
 from memctl.model import MemoryKey, WriteResult
 from tests.support.redis_memories import (
+    ALL,
     BASE,
     KEY,
     MEMBER,
     TTLS,
+    Notes,
     back,
     dump,
     edit,
@@ -191,31 +193,41 @@ async def test_edit_drops_marks_of_a_former_message(client: redis.Redis, redis_u
     assert index(client) == {"hint", "a"}
 
 
-async def test_edit_keeps_ids_without_payload(client: redis.Redis, redis_url: str) -> None:
+async def test_edit_refuses_to_delete_next_to_ids_without_payload(
+    client: redis.Redis, redis_url: str
+) -> None:
     filled(client)
     client.delete(f"{BASE}:msg:m2", f"{BASE}:msg:m3")
-    client.rpush(f"{BASE}:mark:hint", "unknown")
+    before = dump(client, BASE)
     async with store_of(redis_url) as store:
         for change in (gone("m2", "hint"), marked("m3", "x", was=["a"]), back("m3")):
             result = await edit(store, change)
             assert result.failure
             assert result.failure.code == "changed"
-        others = [gone("m0", "hint"), gone("m1", "a"), gone("m4", "hint"), gone("m5", "a")]
-        await edit(store, *others)
-        assert await read(store) == {}
-        await edit(store, *(back(f"m{n}", after="m3") for n in (4, 5)))
-    assert ids(client, "messages") == ["m2", "m3", "m4", "m5"]
-    assert ids(client, "mark:hint") == ["m2", "unknown"]
-    assert ids(client, "mark:a") == ["m3"]
+        result = await edit(store, gone("m0", "hint"))
+        assert result.failure
+        assert result.failure.code == "unrestorable"
+        assert "memctl doctor --repair" in result.failure.message
+        assert dump(client, BASE) == before
+        assert not (await edit(store, marked("m0", "a", was=["hint"]))).failure
+        await store.maintenance().repair("id-without-payload", ALL, Notes())
+        assert (await edit(store, gone("m0", "a"))).deleted == 1
+    assert ids(client, "messages") == ["m1", "m4", "m5"]
 
 
-async def test_edit_overwrites_payloads_without_id(client: redis.Redis, redis_url: str) -> None:
+async def test_edit_refuses_to_overwrite_payloads_without_id(
+    client: redis.Redis, redis_url: str
+) -> None:
     put(client, BASE, ["m0"])
     client.set(f"{BASE}:msg:m1", b'{"id": "m1", "of": "a lost memory"}', ex=100)
+    before = dump(client, BASE)
     async with store_of(redis_url) as store:
-        await edit(store, back("m1", after="m0"))
-        assert (await read(store))[KEY] == [make_message("m0"), make_message("m1")]
-    assert client.ttl(f"{BASE}:msg:m1") == -1
+        result = await edit(store, back("m1", after="m0"))
+        assert result.failure
+        assert result.failure.code == "unrestorable"
+        assert dump(client, BASE) == before
+        await store.maintenance().repair("payload-without-id", ALL, Notes())
+        assert (await edit(store, back("m1", after="m0"))).written == 1
 
 
 @pytest.mark.parametrize("count", [1, 3])

@@ -170,7 +170,7 @@ async def test_write_clears_what_an_agent_left(
         await read(store)
         by_agent(client)
         if mode is WriteMode.ADD:
-            client.delete(f"{BASE}:messages")
+            client.delete(f"{BASE}:messages", *client.scan_iter(f"{BASE}:msg:*"))
         await write(store, page([make_message("m0")]), mode=mode)
     assert set(expiries(client)) >= {"messages", "msg:m0"}
     assert not [name for name in expiries(client) if name.startswith("mark")]

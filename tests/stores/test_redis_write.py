@@ -15,6 +15,7 @@ from tests.support.redis_memories import (
     ALL,
     BASE,
     KEY,
+    Notes,
     contents,
     large,
     make_message,
@@ -107,12 +108,10 @@ async def test_write_leaves_the_expiry_of_marks_that_exist(
     assert client.ttl(f"{BASE}:mark:new") in (499, 500)
 
 
-async def test_write_clears_what_an_expired_memory_left(
-    client: redis.Redis, redis_url: str
-) -> None:
-    """Its list is gone; old marks must not come back on a message with an old id."""
+async def test_write_clears_what_a_cleared_memory_left(client: redis.Redis, redis_url: str) -> None:
+    """RedisMemory clears only lists in the index; their marks must not come back with an id."""
     put(client, BASE, ["m0", "m1"], compressed=["m0"], hint=["m1"])
-    client.delete(f"{BASE}:messages")
+    client.delete(f"{BASE}:messages", f"{BASE}:msg:m0", f"{BASE}:msg:m1")
     client.sadd(f"{BASE}:marks_index", "hint")
     async with store_of(redis_url) as store:
         await write(store, page([make_message("m0", "new"), make_message("m1")]))
@@ -142,11 +141,20 @@ async def test_write_adds_where_some_payloads_expired(client: redis.Redis, redis
         assert [one.id for one in (await read(store))[KEY]] == ["m0", "m2", "m3", "m4"]
 
 
-async def test_write_adds_where_all_payloads_expired(client: redis.Redis, redis_url: str) -> None:
+@pytest.mark.parametrize("mode", WriteMode)
+async def test_write_refuses_to_clear_ids_without_payload(
+    client: redis.Redis, redis_url: str, mode: WriteMode
+) -> None:
     client.rpush(f"{BASE}:messages", *(f"old{number}" for number in range(150)))
+    before = contents(client)
     async with store_of(redis_url) as store:
         assert await read(store) == {}
-        [result] = await write(store, page(make_messages(2)))
+        [result] = await write(store, page(make_messages(2)), mode=mode)
+        assert result.failure
+        assert result.failure.code == "unrestorable"
+        assert contents(client) == before
+        await store.maintenance().repair("id-without-payload", ALL, Notes())
+        [result] = await write(store, page(make_messages(2)), mode=mode)
         assert result == WriteResult(KEY, written=2)
     assert client.llen(f"{BASE}:messages") == 2
 
@@ -164,10 +172,19 @@ async def test_write_takes_a_memory_that_comes_twice(redis_url: str) -> None:
         assert (await read(store))[KEY] == make_messages(3)
 
 
-async def test_write_overwrites_payloads_without_id(client: redis.Redis, redis_url: str) -> None:
+@pytest.mark.parametrize("mode", WriteMode)
+async def test_write_refuses_to_overwrite_payloads_without_id(
+    client: redis.Redis, redis_url: str, mode: WriteMode
+) -> None:
     client.set(f"{BASE}:msg:m1", b'{"id": "m1", "of": "a lost memory"}')
+    before = contents(client)
     async with store_of(redis_url) as store:
-        await write(store, page(make_messages(2)))
+        [result] = await write(store, page(make_messages(2)), mode=mode)
+        assert result.failure
+        assert result.failure.code == "unrestorable"
+        assert contents(client) == before
+        await store.maintenance().repair("payload-without-id", ALL, Notes())
+        await write(store, page(make_messages(2)), mode=mode)
         assert (await read(store))[KEY] == make_messages(2)
 
 

@@ -8,31 +8,17 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from memctl.engines.redis.pipeline import Command
 from memctl.engines.redis.text import decode, encode
 from memctl.stores.agentscope1.redis.snapshot import ABSENT
 
-KEPT_IDS = 10_000
+KEPT_IDS = 100_000
 """Lists of more ids are not kept as they were."""
 KEPT_EXPIRIES = 100_000
 """The expiries of more keys are not kept where they differ from that of their memory."""
-KEPT_BYTES = 16 << 20
-"""A memory is not written where more is left over of an earlier one."""
 _TOLERANCE = 1000
 """Keys whose expiries differ by less, in milliseconds, were given them at once."""
-
-
-class LeftKey(NamedTuple):
-    """A key as it was: its PTTL, -1 where it did not expire, and its DUMP."""
-
-    ttl: int
-    dump: bytes
-
-    def restoring(self, key: bytes) -> Command:
-        """Return the command that makes the key what it was."""
-        return (b"RESTORE", key, b"%d" % max(0, self.ttl), self.dump, b"REPLACE")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +33,13 @@ class MemoryBefore:
     names: list[bytes] = field(default_factory=list)
     """The lists that were changed."""
     messages: list[bytes] = field(default_factory=list)
-    """The list of messages, where ids repeat in it, or have no message."""
+    """The list of messages, where ids repeat in it."""
     expiries: dict[bytes, int] = field(default_factory=dict)
     """The PTTL of keys, by what follows the base; -1 for those that did not expire."""
-    left: dict[bytes, LeftKey] = field(default_factory=dict)
-    """The keys that were left over of an earlier memory, by what follows the base."""
 
     def dump(self) -> str:
         """Return it as a text; empty where there is nothing."""
-        if not (self.expiries or self.left) and self.index is None:
+        if not self.expiries and self.index is None:
             return ""
         return json.dumps(
             {
@@ -68,7 +52,6 @@ class MemoryBefore:
                 "messages": [*map(decode, self.messages)],
             }
             | ({"expiries": _by_text(self.expiries)} if self.expiries else {})
-            | ({"left": _as_hex(self.left)} if self.left else {})
         )
 
     @classmethod
@@ -86,10 +69,6 @@ class MemoryBefore:
                 [*map(encode, found["names"])],
                 [*map(encode, found["messages"])],
                 {encode(name): int(ttl) for name, ttl in found.get("expiries", {}).items()},
-                {
-                    encode(name): LeftKey(int(ttl), bytes.fromhex(dump))
-                    for name, (ttl, dump) in found.get("left", {}).items()
-                },
             )
         except (ValueError, KeyError, TypeError, AttributeError):
             return cls()
@@ -99,14 +78,13 @@ def _by_text(values: dict[bytes, int]) -> dict[str, int]:
     return {decode(name): value for name, value in values.items()}
 
 
-def _as_hex(keys: dict[bytes, LeftKey]) -> dict[str, tuple[int, str]]:
-    return {decode(name): (one.ttl, one.dump.hex()) for name, one in keys.items()}
-
-
 def other_expiries(
     names: Iterable[bytes], ttls: Iterable[int], expected: float
 ) -> dict[bytes, int]:
-    """Return the PTTL of the keys that exist and expire at another time than expected."""
+    """Return the PTTL of the keys that exist and expire at another time than expected.
+
+    With ``ABSENT`` as expected, return the PTTL of all keys that exist.
+    """
     found = {}
     for name, ttl in zip(names, ttls, strict=True):
         never = min(ttl, expected) < 0

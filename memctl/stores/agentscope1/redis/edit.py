@@ -29,7 +29,6 @@ from memctl.storekit.catalog import IdSet
 from memctl.stores.agentscope1.redis.before import (
     KEPT_EXPIRIES,
     KEPT_IDS,
-    LeftKey,
     MemoryBefore,
     expiry_command,
     other_expiries,
@@ -46,6 +45,7 @@ from memctl.stores.agentscope1.redis.keys import (
 )
 from memctl.stores.agentscope1.redis.scan import MemoryRef
 from memctl.stores.agentscope1.redis.snapshot import (
+    ABSENT,
     IdChunks,
     IdList,
     MemorySnapshot,
@@ -59,10 +59,11 @@ from memctl.stores.agentscope1.redis.write import (
     Staging,
     attempt_together,
     check_size,
-    left_over,
     lone_surrogate,
     mark_name,
     payload,
+    refuse_strays,
+    without_payload,
 )
 
 MarkSet = frozenset[bytes]
@@ -78,9 +79,19 @@ _FEW_REMOVALS = 8
 class Editor:
     """One ``edit``, in a thread."""
 
-    def __init__(self, pipeline: Pipeline, marks: dict[bytes, tuple[bytes, ...]]) -> None:
-        """Take the names of the mark lists that were found, by base; they may be in no index."""
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        marks: dict[bytes, tuple[bytes, ...]],
+        *,
+        skips_damage: bool = False,
+    ) -> None:
+        """Take the names of the mark lists that were found, by base; they may be in no index.
+
+        With ``skips_damage``, messages may be deleted next to ids without a payload.
+        """
         self._pipeline = pipeline
+        self._skips_damage = skips_damage
         self._snapshots = SnapshotReader(pipeline, marks)
 
     def edit(self, memories: Sequence[MemoryChanges]) -> Iterator[WriteResult]:
@@ -136,13 +147,25 @@ class Editor:
         )
         for snapshot in snapshots:
             files.callback(snapshot.close)
+        pairs = [*zip(memories, snapshots, strict=True)]
         counts = self._pipeline.stream(
-            count_payloads(one.base, ids) for one in memories for ids in one.ids()
+            count_payloads(one.base, ids)
+            for one, snapshot in pairs
+            for ids in chain(one.ids(), self._checked(one, snapshot))
         )
         return [
-            WatchedState(snapshot, sum(islice(counts, sum(1 for _ in one.ids()))))
-            for one, snapshot in zip(memories, snapshots, strict=True)
+            WatchedState(
+                snapshot,
+                sum(islice(counts, sum(1 for _ in one.ids()))),
+                sum(islice(counts, sum(1 for _ in self._checked(one, snapshot)))),
+                sum(map(len, self._checked(one, snapshot))),
+            )
+            for one, snapshot in pairs
         ]
+
+    def _checked(self, one: MemoryChanges, snapshot: MemorySnapshot) -> IdChunks:
+        """Return the ids of which each must have a payload."""
+        return snapshot.messages.chunks() if one.deleted and not self._skips_damage else iter(())
 
     def _applier(self, one: MemoryChanges, state: WatchedState) -> ChangeApplier:
         """Return what applies the changes; raise MemoryRefused if they cannot be applied."""
@@ -151,35 +174,29 @@ class Editor:
             raise MemoryRefused("refused", text)
         applier = ChangeApplier(one, state)
         applier.check()
+        if state.payloads < state.checked:
+            raise without_payload()
+        if one.new:
+            listed = state.snapshot.messages.ids
+            new = ([id for _, id in chunk.insertions if id not in listed] for chunk in one.chunks())
+            refuse_strays(self._pipeline, one.base, new)
         applier.expiries = self._expiries(one, state.snapshot)
-        applier.left = self._left_over(one, state.snapshot)
         if not min(self._pipeline.stream(one.payloads.prepare(applier.ttl)), default=1):
             raise MemoryRefused("changed", "staged messages expired or were evicted")
         return applier
-
-    def _left_over(self, one: MemoryChanges, snapshot: MemorySnapshot) -> dict[bytes, LeftKey]:
-        """Return what is left over of an earlier memory, in keys that are to be written."""
-        if not one.new:
-            return {}
-        lists: list[bytes] = []
-        if not snapshot.exists:
-            lists += [MARK + name for name, its in snapshot.marks.items() if its.count]
-            lists += [MARKS_INDEX] * bool(snapshot.index)
-        listed = snapshot.messages.ids
-        payloads = (
-            [PAYLOAD + id for _, id in chunk.insertions if id not in listed]
-            for chunk in one.chunks()
-        )
-        return left_over(self._pipeline, one.base, chain([lists], payloads))
 
     def _expiries(self, one: MemoryChanges, snapshot: MemorySnapshot) -> dict[bytes, int]:
         """Return the PTTL of keys that may go and expire at another time than their memory.
 
         By what follows the base; -1 where they do not expire.
         """
-        if not snapshot.exists or not (one.deleted or one.unmarked):
+        if snapshot.exists and not (one.deleted or one.unmarked):
             return {}
         lists = [MARK + name for name, its in snapshot.marks.items() if its.count]
+        if not snapshot.exists:  # what RedisMemory has left of another that was cleared
+            names = [MARKS_INDEX, *lists]
+            ttls = self._pipeline.execute((b"PTTL", one.base + name) for name in names)
+            return other_expiries(names, ttls, ABSENT)
         payloads = ([PAYLOAD + id for id in ids] for ids in one.going())
         found: dict[bytes, int] = {}
         for names in chain([[MARKS_INDEX, *lists]], payloads):
@@ -198,6 +215,9 @@ class WatchedState(NamedTuple):
     snapshot: MemorySnapshot
     present: int
     """The number of messages that the changes presume and that have a payload."""
+    payloads: int
+    """The number of payloads of all messages, where that is checked."""
+    checked: int
 
 
 class ChangeApplier:
@@ -207,8 +227,6 @@ class ChangeApplier:
         self.changes = changes
         self.expiries: dict[bytes, int] = {}
         """The PTTL of keys that may go, where it is not that of the memory."""
-        self.left: dict[bytes, LeftKey] = {}
-        """The keys that were left over of an earlier memory."""
         self._state = state
         self._snapshot = state.snapshot
         self._messages = self._snapshot.messages
@@ -329,7 +347,7 @@ class ChangeApplier:
         """Yield commands that change the memory; all are to run at one moment, or none."""
         changes = self.changes
         before = changes.before
-        if self._only_restores and (self._anew or (before.index is None and not before.left)):
+        if self._only_restores and (self._anew or before.index is None):
             return
         if self._anew:
             yield from self._clear()
@@ -338,8 +356,6 @@ class ChangeApplier:
             yield from rewrite_commands(self._messages, self._ids)
         elif changes.deleted:
             yield from removal_commands(self._messages, changes.gone.__contains__)
-        elif self._lacks_ids:
-            yield from rewrite_commands(self._messages, partial(iter, [before.messages]))
         restored = self._restored()
         for name, its in self._marks.items():
             if name in restored:
@@ -350,21 +366,11 @@ class ChangeApplier:
                 yield from removal_commands(its, self._is_dropped(name))
         yield from self._index_marks()
         yield from self._expire(restored)
-        for name, key in self._left_again().items():
-            yield key.restoring(self._base + name)
 
     @property
     def _only_restores(self) -> bool:
         """Return whether no message changes: what was there before may be restored."""
         return not (self.changes.written or self.changes.deleted)
-
-    @property
-    def _lacks_ids(self) -> bool:
-        """Return whether the list of messages had ids that no message has, besides those it has."""
-        now, then = self._messages, self.changes.before.messages
-        if not self._only_restores or now.count >= len(then):
-            return False
-        return list(now) == [id for id in then if id in now.ids]
 
     # What undo could not tell
 
@@ -375,11 +381,16 @@ class ChangeApplier:
         """
         found = self._lists_before()
         found.expiries.update(self.expiries)
-        found.left.update(self.left)
         return found.dump()
 
     def _lists_before(self) -> MemoryBefore:
         changes = self.changes
+        if self._anew:
+            left, index = self._snapshot.marks, self._snapshot.index
+            lists = {name: [*its] for name, its in left.items() if its.count}
+            return (
+                MemoryBefore({**lists}, index, sorted(left)) if lists or index else MemoryBefore()
+            )
         names = self._marks if self._goes else changes.unmarked.keys() | changes.marked.keys()
         if changes.marked and not self._indexed:
             names = self._marks  # a new index names all
@@ -388,21 +399,21 @@ class ChangeApplier:
         renamed = frozenset() if then is None else then ^ self._indexed
         repeats = bool(changes.deleted and self._messages.ids.duplicates)
         count = sum(self._marks[name].count for name in names) + repeats * self._messages.count
-        if self._anew or count > KEPT_IDS:
+        if count > KEPT_IDS:
             return MemoryBefore()
-        lists: dict[bytes, list[bytes] | None] = {}
+        unusual: dict[bytes, list[bytes] | None] = {}
         for mark in sorted({canonical_mark(name) for name in names}):
             held = {name: list(self._marks[name]) for name in mark_aliases(mark) if name in names}
             usual = self._in_order(set(chain.from_iterable(held.values())))
             if any(ids != usual for ids in held.values()):
                 for name, ids in held.items():
-                    lists[name] = None if ids == usual else ids
+                    unusual[name] = None if ids == usual else ids
         indexed = {name for name in self._marks if self._marks[name].count}
         touched = names or renamed or changes.deleted
-        if not (lists or repeats) and (not touched or indexed == self._indexed):
+        if not (unusual or repeats) and (not touched or indexed == self._indexed):
             return MemoryBefore()
         messages = [*self._messages] if repeats else []
-        return MemoryBefore(lists, self._indexed, sorted(names | renamed), messages)
+        return MemoryBefore(unusual, self._indexed, sorted(names | renamed), messages)
 
     @property
     def _goes(self) -> bool:
@@ -426,26 +437,15 @@ class ChangeApplier:
         found: dict[bytes, list[bytes]] = {}
         for mark in {canonical_mark(name) for name in lists}:
             now = {name: self._now(name) for name in mark_aliases(mark) if name in self._marks}
-            then = {name: lists.get(name) or its for name, its in now.items()}
-            then |= {name: [] for name in now if lists.get(name) == []}
+            then = {
+                name: its if (ids := lists.get(name)) is None else ids for name, its in now.items()
+            }
             marked = [
                 final.intersection(chain.from_iterable(each.values())) for each in (now, then)
             ]
             if marked[0] == marked[1]:
                 found |= then
         return found
-
-    def _left_again(self) -> dict[bytes, LeftKey]:
-        """Return the keys to restore that were left over of an earlier memory.
-
-        Beside messages, these are payloads that none of them has.
-        """
-        left = self.changes.before.left
-        if not left or self._goes:
-            return left
-        listed = {PAYLOAD + id for id in chain.from_iterable(self._ids()) if PAYLOAD + id in left}
-        payloads = (name for name in left if name.startswith(PAYLOAD))
-        return {name: left[name] for name in payloads if name not in listed}
 
     def _now(self, name: bytes) -> list[bytes]:
         """Return a list of a mark as the changes alone would make it."""
@@ -517,7 +517,7 @@ class ChangeApplier:
         for name in names:
             if (its := own.get(name, -1 if ttl is None else ttl)) >= 0:
                 yield (b"PEXPIRE", self._base + name, b"%d" % its)
-        if self._only_restores:
+        if self._only_restores or self._goes:
             yield from (expiry_command(self._base + name, its) for name, its in own.items())
         if not own:
             return

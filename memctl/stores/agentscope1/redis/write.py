@@ -27,10 +27,8 @@ from memctl.spool import ItemSpool
 from memctl.storekit.batching import Large, Small
 from memctl.storekit.catalog import IdSet
 from memctl.stores.agentscope1.redis.before import (
-    KEPT_BYTES,
     KEPT_EXPIRIES,
     KEPT_IDS,
-    LeftKey,
     MemoryBefore,
     other_expiries,
 )
@@ -256,19 +254,39 @@ class Writer:
     # What undo could not tell
 
     def _before(self, one: PendingMemory, state: TargetState) -> str:
-        """Return what the reverse of the write would not restore; see ``WriteResult.before``."""
-        lists: list[bytes] = []
-        replaces = self._mode is WriteMode.REPLACE
-        if not (state.held if replaces else one.offset):  # ids without a message are no memory
-            lists += [MESSAGES] * bool(state.held)
-            lists += [MARK + name for name, ids in state.marks.items() if ids]
-            lists += [MARKS_INDEX] * bool(state.indexed)
-        left = left_over(self._side, one.base, chain([lists], self._unlisted(one, state)))
-        if state.held and replaces:
-            return self._replaced(one.base, state, left)
-        if one.offset and self._unindexed(one, state):
-            return MemoryBefore({}, state.indexed, sorted(state.marks), left=left).dump()
-        return MemoryBefore(left=left).dump()
+        """Return what the reverse of the write would not restore; see ``WriteResult.before``.
+
+        Raises:
+            MemoryRefused: nothing could restore it, for RedisMemory does not write it.
+        """
+        fresh = self._mode is WriteMode.REPLACE or not one.offset
+        if fresh and state.held and self._readable(one.base, state.held) < state.held:
+            raise without_payload()
+        if state.known:
+            listed = IdSet()
+            for ids in self._all_ids(one.base + MESSAGES, state.ids):
+                listed.add(ids)
+            new = ([id for id in some.ids if id not in listed] for some in one.id_chunks())
+            refuse_strays(self._side, one.base, new)
+        if fresh:
+            return self._replaced(one.base, state) if state.held else self._left_over(one, state)
+        if self._unindexed(one, state):
+            return MemoryBefore({}, state.indexed, sorted(state.marks)).dump()
+        return ""
+
+    def _left_over(self, one: PendingMemory, state: TargetState) -> str:
+        """Return the lists of marks that RedisMemory has left of a memory that was cleared."""
+        keys = {name: one.base + MARK + name for name, ids in state.marks.items() if ids}
+        if not (keys or state.indexed):
+            return ""
+        lists: dict[bytes, list[bytes] | None] = {
+            name: [*chain.from_iterable(self._all_ids(key, state.marks[name]))]
+            for name, key in keys.items()
+        }
+        names = [MARKS_INDEX, *(MARK + name for name in keys)]
+        ttls = self._side.execute((b"PTTL", one.base + name) for name in names)
+        expiries = other_expiries(names, ttls, ABSENT)
+        return MemoryBefore(lists, state.indexed, sorted(state.marks), expiries=expiries).dump()
 
     def _unindexed(self, one: PendingMemory, state: TargetState) -> set[bytes]:
         """Return the marks with messages that come into the index with the first new mark.
@@ -278,31 +296,18 @@ class Writer:
         filled = {name for name, ids in state.marks.items() if ids} - state.indexed
         return filled & one.marks if state.indexed or not one.marks else filled
 
-    def _unlisted(self, one: PendingMemory, state: TargetState) -> Iterator[list[bytes]]:
-        """Yield the names of payloads to be written that no message there has, some at a time."""
-        if not state.known:
-            return
-        listed = IdSet()
-        for ids in self._all_ids(one.base + MESSAGES, state.ids):
-            listed.add(ids)
-        for some in one.id_chunks():
-            yield [PAYLOAD + id for id in some.ids if id not in listed]
-
-    def _replaced(self, base: bytes, state: TargetState, left: dict[bytes, LeftKey]) -> str:
+    def _replaced(self, base: bytes, state: TargetState) -> str:
         """Return what writing the replaced messages again would not restore.
 
         Nothing of long lists: they are too much to keep.
         """
         lists = self._unusual_lists(base, state)
-        expiries, is_whole = self._expiries(base, state)
-        messages: list[bytes] = []
-        if not is_whole and state.held <= KEPT_IDS:
-            messages = list(chain.from_iterable(self._all_ids(base + MESSAGES, state.ids)))
+        expiries = self._expiries(base, state)
         indexed = with_aliases(name for name, ids in state.marks.items() if ids)
-        if not (lists or expiries or messages) and indexed == state.indexed:
-            return MemoryBefore(left=left).dump()
+        if not (lists or expiries) and indexed == state.indexed:
+            return ""
         names = sorted(state.marks)
-        return MemoryBefore(lists, state.indexed, names, messages, expiries, left).dump()
+        return MemoryBefore(lists, state.indexed, names, expiries=expiries).dump()
 
     def _unusual_lists(self, base: bytes, state: TargetState) -> dict[bytes, list[bytes] | None]:
         """Return the lists of marks that are not in the order of the messages, or lack some."""
@@ -324,26 +329,23 @@ class Writer:
                 found |= held
         return found
 
-    def _expiries(self, base: bytes, state: TargetState) -> tuple[dict[bytes, int], bool]:
+    def _expiries(self, base: bytes, state: TargetState) -> dict[bytes, int]:
         """Return the PTTL of keys that expire at another time than their memory.
 
-        By what follows the base; -1 where they do not expire.  And return whether each id of the
-        list of messages has one.
+        By what follows the base; -1 where they do not expire.
         """
         lists = [MARK + name for name, ids in state.marks.items() if ids]
         payloads = (
             [PAYLOAD + id for id in ids] for ids in self._all_ids(base + MESSAGES, state.ids)
         )
         found: dict[bytes, int] = {}
-        is_whole = True
         for names in chain([[MARKS_INDEX, *lists]], payloads):
             *ttls, expected = self._pipeline.execute(
                 (b"PTTL", base + name) for name in [*names, MESSAGES]
             )
             if len(found) <= KEPT_EXPIRIES:
                 found |= other_expiries(names, ttls, expected)
-            is_whole = is_whole and (names[0] == MARKS_INDEX or ABSENT not in ttls)
-        return ({} if len(found) > KEPT_EXPIRIES else found), is_whole
+        return {} if len(found) > KEPT_EXPIRIES else found
 
     # Changing
 
@@ -419,35 +421,29 @@ class Writer:
             yield from list_pages(self._side, key, _HEAD)
 
 
-def left_over(
-    pipeline: Pipeline, base: bytes, names: Iterable[list[bytes]]
-) -> dict[bytes, LeftKey]:
-    """Return those keys that are there, by what follows the base.
-
-    ``names`` are what follows the base in keys that are to be written and belong to no message:
-    they are left over of an earlier memory.  They come some at a time.
+def refuse_strays(pipeline: Pipeline, base: bytes, new: Iterable[list[bytes]]) -> None:
+    """Refuse to overwrite payloads that no list names; ``new`` are ids to be written, in chunks.
 
     Raises:
-        MemoryRefused: the keys are too large to be kept for an undo.
+        MemoryRefused: there is such a payload.
         Unavailable: see ``Pipeline.stream``.
     """
-    found: dict[bytes, LeftKey] = {}
-    size = 0
-    for some in names:
-        if not (some and sum(pipeline.execute([(b"EXISTS", *(base + name for name in some))]))):
-            continue
-        asked = chain.from_iterable(
-            ((b"PTTL", base + name), (b"DUMP", base + name)) for name in some
-        )
-        replies = iter(pipeline.stream(asked))
-        for name, ttl, dump in zip(some, replies, replies, strict=True):
-            if dump is not None:
-                found[name] = LeftKey(ttl, dump)
-                size += len(dump)
-        if size > KEPT_BYTES:
-            text = "keys of an earlier memory are left over, too large to be kept for an undo"
-            raise MemoryRefused("refused", text)
-    return found
+    counts = pipeline.stream(count_payloads(base, ids) for ids in new if ids)
+    if count := sum(counts):
+        text = f"the texts of {count:,} earlier messages with its ids are left over in no list"
+        raise _unrestorable(text)
+
+
+def without_payload() -> MemoryRefused:
+    """Return the refusal of a memory whose list holds ids without a payload."""
+    return _unrestorable("its list holds ids without a message")
+
+
+def _unrestorable(what: str) -> MemoryRefused:
+    return MemoryRefused(
+        "unrestorable",
+        f"{what}, which undo could not restore: repair the store with memctl doctor --repair",
+    )
 
 
 def _ttl(one: PendingMemory, state: TargetState) -> int | None:
