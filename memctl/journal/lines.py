@@ -19,16 +19,14 @@ def sealed(record: Any) -> bytes:
 
 
 def unsealed(line: bytes) -> Any:
-    """Return the record of a line; lines of earlier versions have no digest.
+    """Return the record of a line.
 
     Raises:
         ValueError: the line is not JSON, or its digest is another.
     """
     line = line.removesuffix(b"\n")
-    if not line.startswith(_HEAD):
-        return jsonio.loads(line)
     text, end = line[len(_HEAD) : -_AROUND], line[-_AROUND:]
-    if end != b"".join([_MIDDLE, _digest(text), _TAIL]):
+    if not line.startswith(_HEAD) or end != b"".join([_MIDDLE, _digest(text), _TAIL]):
         raise ValueError("the digest of a line is wrong")
     return jsonio.loads(text)
 

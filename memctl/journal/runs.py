@@ -11,8 +11,7 @@ RUN/running               is locked as long as it goes on
 
 Runs are in the order in which they were carried out: each gets the next number of the file
 ``counter`` when it begins, and another, under the lock of its store, when it is carried out.  Their
-ids and times are in UTC.  Runs of earlier versions have no number: they come before the others, in
-the order of their ids.
+ids and times are in UTC.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ RUNNING, CUT_SHORT = "running", "cut-short"
 """The outcomes of a run that has recorded none."""
 _RECORD = "run.json"
 _DIGEST = "digest"
-"""The digest of the other values of a record; those of earlier versions have none."""
+"""The digest of the other values of a record."""
 _COUNTER = "counter"
 BEFORE = "before.ndjson"
 _UNCHANGED = "unchanged"
@@ -99,16 +98,11 @@ class Run:
     dialect: str = ""
     """That of the messages in the changes; empty for that of the store."""
     number: int = 0
-    """Its place in the order of the runs; 0 for a run of an earlier version."""
+    """Its place in the order of the runs."""
     planned: bool = False
     """True while nothing is changed: it plans, or waits for an answer or a lock."""
     erased: int = 0
     """The number of its memories that were erased since, and can no longer be undone."""
-
-    @property
-    def order(self) -> tuple[int, str]:
-        """The key by which runs are sorted, the oldest first."""
-        return self.number, self.id
 
 
 def short_ids(runs: Iterable[Run]) -> dict[str, str]:
@@ -163,7 +157,7 @@ class Journal:
         path = self.folder / _RECORD
         with refusals(path):
             record = asdict(self.run)
-            record[_DIGEST] = _digest(record)
+            record[_DIGEST] = record_digest(record)
             replace_file(path, json.dumps(record, indent=1).encode() + b"\n")
 
     def carry_out(self) -> None:
@@ -341,7 +335,7 @@ class Runs:
 
     def all(self) -> list[Run]:
         """Return the runs, the newest first; folders that are not runs are skipped."""
-        return sorted(_runs_in(self.folder), key=lambda run: run.order, reverse=True)
+        return sorted(_runs_in(self.folder), key=lambda run: run.number, reverse=True)
 
     def damaged(self) -> list[str]:
         """Return the ids of the runs of which there is no record that can be read."""
@@ -460,8 +454,8 @@ class Runs:
         removed = []
         total = 0
         now = time.time()
-        orders = {run.id: run.order for run in _runs_in(self.folder)}
-        names = sorted(_names_in(self.folder), key=lambda name: orders.get(name, (0, name)))
+        numbers = {run.id: run.number for run in _runs_in(self.folder)}
+        names = sorted(_names_in(self.folder), key=lambda name: (numbers.get(name, 0), name))
         for place, name in enumerate(reversed(names)):
             folder = self.folder / name
             with refusals(folder):
@@ -517,16 +511,16 @@ def _unreadable(name: str) -> str:
 def _read(folder: Path) -> Run | None:
     try:
         record = json.loads((folder / _RECORD).read_bytes())
-        if record.pop(_DIGEST, None) not in (None, _digest(record)):
+        if record.pop(_DIGEST, None) != record_digest(record):
             return None
-        known = {one.name for one in fields(Run)}
-        run = Run(**{key: value for key, value in record.items() if key in known})
+        run = Run(**record)
     except (OSError, ValueError, TypeError, AttributeError, RecursionError):
         return None
     return run if run.id == folder.name and _is_sound(run) else None
 
 
-def _digest(record: dict[str, Any]) -> str:
+def record_digest(record: dict[str, Any]) -> str:
+    """Return the digest that seals the other values of a record."""
     return blake2b(json.dumps(record).encode(), digest_size=8).hexdigest()
 
 

@@ -20,6 +20,7 @@ import redis
 from memctl import zstd
 from memctl.commands._context import Run as ThisRun
 from memctl.commands._run import record
+from memctl.journal.runs import Runs
 from memctl.model import MemoryKey, StoredMessage
 from memctl.ops.change import ChangeRun
 from memctl.registry import parse
@@ -413,10 +414,12 @@ def kill(run: str, end: int | None = None) -> None:
 
 
 def change_record(path: Path, **values: object) -> None:
-    """Change the record of a run to one without a digest, as earlier versions made them."""
-    record = json.loads(path.read_bytes())
-    record.pop("digest", None)
-    path.write_text(json.dumps(record | values))
+    """Change the record of a run."""
+    runs = Runs()
+    changed = runs.find(path.parent.name)
+    for name, value in values.items():
+        setattr(changed, name, value)
+    runs.update(changed)
 
 
 def size(run: str) -> int:
