@@ -696,6 +696,23 @@ def test_undo_of_an_append_to_marks_that_no_index_names_in_redis(
         there_and_back(run, done["run"], lambda: redis_keys(client, base), before)
 
 
+def test_undo_of_an_append_of_an_id_that_a_list_of_marks_has_kept_in_redis(
+    run: Run, one: Callable[[str], Place]
+) -> None:
+    """RedisMemory.delete() takes an id only from the lists of marks that the index names."""
+    place, source = one("redis"), one("archive")
+    [key] = place.keys(1)
+    first = [entry("a", 0, ("odd",)), entry("b", 1, ("odd",))]
+    put(place, [sample(key, first)])
+    put(source, [sample(key, [*first, entry("c", 2, ())])])
+    with redis_memory(place, key) as (client, base):
+        client.linsert(f"{base}:mark:odd", "BEFORE", "b", "c")
+        before = redis_keys(client, base)
+        done = report(run("migrate", source.text, place.text, "--json"))
+        assert client.lrange(f"{base}:mark:odd", 0, -1) == [b"a", b"b"]
+        there_and_back(run, done["run"], lambda: redis_keys(client, base), before)
+
+
 @pytest.mark.parametrize("states", ["folder", "redis"])
 def test_undo_of_replacing_beside_states_that_hold_messages(
     run: Run, one: Callable[[str], Place], tmp_path: Path, states: str

@@ -386,15 +386,13 @@ class ChangeApplier:
     def _lists_before(self) -> MemoryBefore:
         changes = self.changes
         if self._anew:
-            left, index = self._snapshot.marks, self._snapshot.index
-            lists = {name: [*its] for name, its in left.items() if its.count}
-            return (
-                MemoryBefore({**lists}, index, sorted(left)) if lists or index else MemoryBefore()
-            )
+            return self._left_over()
         names = self._marks if self._goes else changes.unmarked.keys() | changes.marked.keys()
         if changes.marked and not self._indexed:
             names = self._marks  # a new index names all
         names = {name for name in names if name in self._marks}
+        if changes.new:  # a list may have kept a new id from a message of the past
+            names |= {name for name, its in self._marks.items() if any(map(self._is_put, its))}
         then = changes.before.index
         renamed = frozenset() if then is None else then ^ self._indexed
         repeats = bool(changes.deleted and self._messages.ids.duplicates)
@@ -414,6 +412,17 @@ class ChangeApplier:
             return MemoryBefore()
         messages = [*self._messages] if repeats else []
         return MemoryBefore(unusual, self._indexed, sorted(names | renamed), messages)
+
+    def _left_over(self) -> MemoryBefore:
+        """Return the lists of marks that RedisMemory has left of a memory that was cleared."""
+        left, index = self._snapshot.marks, self._snapshot.index
+        lists: dict[bytes, list[bytes] | None] = {
+            name: [*its] for name, its in left.items() if its.count
+        }
+        return MemoryBefore(lists, index, sorted(left)) if lists or index else MemoryBefore()
+
+    def _is_put(self, id: bytes) -> bool:
+        return id in self.changes.put
 
     @property
     def _goes(self) -> bool:

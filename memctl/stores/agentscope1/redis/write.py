@@ -270,9 +270,21 @@ class Writer:
             refuse_strays(self._side, one.base, new)
         if fresh:
             return self._replaced(one.base, state) if state.held else self._left_over(one, state)
-        if self._unindexed(one, state):
-            return MemoryBefore({}, state.indexed, sorted(state.marks)).dump()
+        lists = self._stale_lists(one, state)
+        if lists or self._unindexed(one, state):
+            return MemoryBefore(lists, state.indexed, sorted(state.marks)).dump()
         return ""
+
+    def _stale_lists(
+        self, one: PendingMemory, state: TargetState
+    ) -> dict[bytes, list[bytes] | None]:
+        """Return the lists of marks that have kept a new id from a message of the past."""
+        found: dict[bytes, list[bytes] | None] = {}
+        for name, first in state.marks.items():
+            key = one.base + MARK + name
+            if any(id in one.ids for id in chain.from_iterable(self._all_ids(key, first))):
+                found[name] = [*chain.from_iterable(self._all_ids(key, first))]
+        return found
 
     def _left_over(self, one: PendingMemory, state: TargetState) -> str:
         """Return the lists of marks that RedisMemory has left of a memory that was cleared."""
