@@ -17,10 +17,11 @@ from collections.abc import (
 )
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from memctl import jsonio
-from memctl.engines.redis.pipeline import WRONG_TYPE, Command, Pipeline, in_thread
+from memctl.engines.redis.pipeline import ABSENT, WRONG_TYPE, Command, Pipeline, in_thread
+from memctl.engines.redis.places import MemoryPlace, MemoryPlaces, MessageArray
 from memctl.errors import BadData, Lost, UsageError
 from memctl.model import Finding, MemoryKey
 from memctl.selection import Selection
@@ -28,27 +29,10 @@ from memctl.store import Maintenance, Note, Record
 from memctl.storekit import quarantine
 from memctl.storekit.quarantine import ItemScan
 from memctl.storekit.simple import Rejected
-from memctl.stores.agentscope1.redis.snapshot import ABSENT
-
-if TYPE_CHECKING:
-    from memctl.engines.redis.whole import MemoryPlace, WholeMemoryStore
 
 REPAIRS = frozenset({quarantine.CODE})
 
 _TRIES = 20
-
-
-@dataclass(frozen=True, slots=True)
-class MessageArray:
-    """The messages of a memory in one value: a list, or an array at a path of a JSON text."""
-
-    key: bytes
-    field: bytes | None = None
-    """The field of a hash that holds the text."""
-    path: tuple[str, ...] | None = None
-    """None for a list."""
-    newest_first: bool = False
-    """New messages come before the others of the list."""
 
 
 class _Noted(NamedTuple):
@@ -77,7 +61,7 @@ class WholeMaintenance(Maintenance):
     A value that is no JSON stays: nobody can tell where a message ends there.
     """
 
-    store: WholeMemoryStore
+    store: MemoryPlaces
 
     async def repair(self, code: str, where: Selection, note: Note) -> int:
         repairs = self.store.features.repairs
@@ -101,7 +85,7 @@ class WholeMaintenance(Maintenance):
 
 
 def damage_of(
-    store: WholeMemoryStore, pipeline: Pipeline, place: MemoryPlace, error: BadData
+    store: MemoryPlaces, pipeline: Pipeline, place: MemoryPlace, error: BadData
 ) -> list[Finding]:
     """Return the findings of a memory that is damaged: what can be set aside, or else all of it."""
     found: list[Finding] = []
@@ -119,7 +103,7 @@ def damage_of(
     return found or [Finding(store.damage_code, place.memory, detail=error.message)]
 
 
-def _is_damaged(store: WholeMemoryStore, pipeline: Pipeline, place: MemoryPlace) -> bool:
+def _is_damaged(store: MemoryPlaces, pipeline: Pipeline, place: MemoryPlace) -> bool:
     try:
         store.fetch(pipeline, place)
     except Rejected:

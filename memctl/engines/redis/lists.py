@@ -18,10 +18,11 @@ from memctl.dialects.langchain import LANGCHAIN
 from memctl.dialects.openai_agents import OpenAIAgents
 from memctl.dialects.rows import EXTRA, METADATA, TIME, RowDialect
 from memctl.dialects.view import NOTES
-from memctl.engines.redis.arrays import REPAIRS, MessageArray
+from memctl.engines.redis.arrays import REPAIRS
 from memctl.engines.redis.pipeline import WRONG_TYPE, Command, Pipeline, scan
+from memctl.engines.redis.places import Held, MemoryPlace, MessageArray
 from memctl.engines.redis.text import decode, encode, encode_or_none, escape
-from memctl.engines.redis.whole import Held, MemoryPlace, WholeMemoryStore
+from memctl.engines.redis.whole import WholeMemoryStore
 from memctl.errors import BadData
 from memctl.location import Location, visible
 from memctl.model import Memory, MemoryKey, StoredMessage

@@ -5,22 +5,29 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import Protocol, TypeVar
 
 from memctl.engines.redis.pipeline import Command, Pipeline, in_thread
 from memctl.engines.redis.text import encode
 from memctl.errors import MemctlError
 from memctl.storekit.locks import ServerLock
 
-if TYPE_CHECKING:
-    from memctl.engines.redis.server import RedisServer
-
 T = TypeVar("T")
 
 LEASE_SECONDS = 30.0
 """Seconds after which the lock of a run that was killed ends."""
+
+
+class LockedServer(Protocol):
+    """What a lock needs of its server."""
+
+    label: str
+    prefix: str
+
+    def pipeline(self) -> AbstractAsyncContextManager[Pipeline]:
+        """Open a pipeline."""
 
 
 class RedisLock(ServerLock):
@@ -30,7 +37,7 @@ class RedisLock(ServerLock):
     used that writing uses too, so that it needs no more of an ACL than writing does.
     """
 
-    def __init__(self, server: RedisServer, kind: str, warnings: list[str]) -> None:
+    def __init__(self, server: LockedServer, kind: str, warnings: list[str]) -> None:
         """Take ``kind``, which differs between stores that may share a prefix."""
         super().__init__(server.label, warnings)
         self.period = LEASE_SECONDS / 3

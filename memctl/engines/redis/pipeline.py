@@ -30,6 +30,8 @@ Command = tuple[bytes, ...]
 
 AHEAD = 256
 """Commands that may wait for their replies, unless the caller sets another limit."""
+ABSENT = -2
+"""PTTL of a key that does not exist."""
 WRONG_TYPE = "WRONGTYPE"
 """The first word of the error reply where a key holds another kind of value."""
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from abc import abstractmethod
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from contextlib import AbstractContextManager, suppress
+from typing import Any, Protocol
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -13,16 +13,25 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from memctl.errors import MemctlError
 from memctl.storekit.locks import ServerLock
 
-if TYPE_CHECKING:
-    from memctl.engines.sql.database import Database
-
 ANSWER_SECONDS = 15
+
+
+class LockedDatabase(Protocol):
+    """What a lock needs of its database."""
+
+    label: str
+
+    def errors(self) -> AbstractContextManager[None]:
+        """Turn what a driver raises into memctl's errors."""
+
+    async def connect_autocommit(self) -> AsyncConnection:
+        """Return a connection outside of transactions, which the caller closes."""
 
 
 class ConnectionLock(ServerLock):
     """A lock that belongs to a connection of its own, and ends with it."""
 
-    def __init__(self, database: Database, warnings: list[str]) -> None:
+    def __init__(self, database: LockedDatabase, warnings: list[str]) -> None:
         super().__init__(database.label, warnings)
         self._database = database
         self._connection: AsyncConnection | None = None

@@ -35,7 +35,7 @@ class ReMeVaultStore(VaultStore):
     leaves_out = frozenset({"metadata", "session", "mem_session"})
 
     def maintenance(self) -> VaultMaintenance:
-        return ReMeVaultMaintenance(self)
+        return ReMeVaultMaintenance(self, self)
 
     def refuse_other_files(self) -> None:
         if not any((self.location.path / mark).is_dir() for mark in MARKS):

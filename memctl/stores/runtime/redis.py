@@ -14,10 +14,11 @@ from typing import Any
 
 from memctl import jsonio
 from memctl.dialects.runtime import RUNTIME
-from memctl.engines.redis.arrays import REPAIRS, MessageArray, WholeMaintenance
+from memctl.engines.redis.arrays import REPAIRS, WholeMaintenance
 from memctl.engines.redis.pipeline import WRONG_TYPE, Command, Pipeline, in_thread, scan
+from memctl.engines.redis.places import Held, MemoryPlace, MessageArray
 from memctl.engines.redis.text import decode, encode, encode_or_none, escape
-from memctl.engines.redis.whole import Held, MemoryPlace, WholeMemoryStore
+from memctl.engines.redis.whole import WholeMemoryStore
 from memctl.errors import BadData, UsageError
 from memctl.location import Location, visible
 from memctl.model import Finding, Memory, MemoryKey, StoredMessage

@@ -26,8 +26,9 @@ from memctl.stores.states.files import (
     remove_file,
     split_stem,
 )
+from memctl.stores.states.place import OwnedDocument
 from memctl.stores.states.rewrite import Draft
-from memctl.stores.states.store import OwnedDocument, StateStore
+from memctl.stores.states.store import StateStore
 
 
 class StateFileStore(StateStore):

@@ -34,8 +34,9 @@ from memctl.stores.states.files import (
     stems,
     unfit,
 )
+from memctl.stores.states.place import OwnedDocument
 from memctl.stores.states.rewrite import Draft
-from memctl.stores.states.store import OwnedDocument, StateStore
+from memctl.stores.states.store import StateStore
 
 _LOOKED_AT = 1000
 _NAMED = 5

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import aclosing
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from memctl.errors import BadData, Failure, Lost, UsageError
 from memctl.json_stream import TAIL, TrailingData
@@ -18,10 +18,8 @@ from memctl.stores.states.document import (
     may_be_cut,
     scan_contents,
 )
+from memctl.stores.states.place import DocumentPlace
 from memctl.stores.states.rewrite import Rewrite, RewritePlan, Splice
-
-if TYPE_CHECKING:
-    from memctl.stores.states.store import StateStore
 
 REPAIRS = frozenset({quarantine.CODE, TAIL})
 
@@ -53,7 +51,7 @@ class StateMaintenance(Maintenance):
     where a message ends there, and an agent that finds no document begins a new one.
     """
 
-    store: StateStore
+    store: DocumentPlace
 
     async def repair(self, code: str, where: Selection, note: Note) -> int:
         if code not in REPAIRS:

@@ -23,8 +23,9 @@ from memctl.selection import Selection
 from memctl.store import OpenMode
 from memctl.stores.agentscope1.redis.keys import LEASE, STATE, Keys
 from memctl.stores.states.document import Document, DocumentChanged, DocumentTooLarge
+from memctl.stores.states.place import OwnedDocument
 from memctl.stores.states.rewrite import Draft
-from memctl.stores.states.store import OwnedDocument, StateStore
+from memctl.stores.states.store import StateStore
 
 _WINDOW = 4 * 1024 * 1024
 _STAGE_BYTES = 1024 * 1024

@@ -34,8 +34,9 @@ from memctl.store import Maintenance, OpenMode
 from memctl.stores.runtime.redis import expiring_unread
 from memctl.stores.states.document import Document, DocumentIndex, DocumentTooLarge, MemoryPart
 from memctl.stores.states.maintenance import StateMaintenance
+from memctl.stores.states.place import OwnedDocument
 from memctl.stores.states.rewrite import Draft
-from memctl.stores.states.store import OwnedDocument, StateStore
+from memctl.stores.states.store import StateStore
 
 _STATE = b"user_state:"
 _FIRST = "1"

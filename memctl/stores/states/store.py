@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from abc import abstractmethod
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 from memctl import foreign
 from memctl.errors import BadData, Failure
 from memctl.foreign import ForeignFormat
 from memctl.json_stream import Cursor
-from memctl.location import Location
 from memctl.model import (
     PAGE_BYTES,
     PAGE_ENTRIES,
@@ -27,7 +24,7 @@ from memctl.model import (
     WriteResult,
 )
 from memctl.selection import Selection
-from memctl.store import EDIT_ATTEMPTS, Features, Maintenance, OpenMode, Store
+from memctl.store import EDIT_ATTEMPTS, Features, Maintenance
 from memctl.stores.states.content import Content
 from memctl.stores.states.document import (
     Document,
@@ -38,26 +35,13 @@ from memctl.stores.states.document import (
     find,
 )
 from memctl.stores.states.maintenance import REPAIRS, StateMaintenance
-from memctl.stores.states.rewrite import Draft
-from memctl.stores.states.write import DEFAULT_PATH, StateWriter
+from memctl.stores.states.place import DocumentPlace, OwnedDocument
+from memctl.stores.states.write import StateWriter
 
-_KNOWN_INDEXES = 100
 _SMALLEST = len("{ }")
 """The bytes of an empty object, which is passed over in silence."""
 _STEP = 50
 """The number of messages put into a page at once."""
-
-
-@dataclass(frozen=True, slots=True)
-class OwnedDocument:
-    """A document, and the user and session that it belongs to.
-
-    ``bare`` is to whom instead, where the document itself is a memory.
-    """
-
-    document: Document
-    owner: tuple[str, str]
-    bare: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +53,7 @@ class FoundMemory:
     document: Document
 
 
-class StateStore(Store):
+class StateStore(DocumentPlace):
     """A store whose sessions are JSON documents, each holding one memory or several.
 
     The option ``path`` names the memory in every document; without it, the one memory of a
@@ -84,62 +68,6 @@ class StateStore(Store):
         parts=True,
         repairs=REPAIRS,
     )
-    default_path = DEFAULT_PATH
-    """The path of the memory in a new document."""
-    keys_tell: ClassVar[bool] = False
-    """True where the name of a document tells that it is a session's, whatever it holds."""
-    together = 64
-    """The number of documents made durable at once."""
-
-    def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
-        super().__init__(location, mode)
-        self.path = location.options.get("path")
-        self._indexes: dict[tuple[str, object], DocumentIndex] = {}
-        self._warned_of_path = False
-        self.is_overlay = False
-        """True for a place of summaries (``?state=``), where a document need not hold a memory."""
-
-    def warn_of_default_path(self) -> None:
-        """Warn, once, that a new session has its memory at a path that nothing names."""
-        if not self._warned_of_path:
-            self._warned_of_path = True
-            self.warnings.append(
-                f"new sessions in {self.label} have their memory at the path {DEFAULT_PATH!r}, as "
-                "the source names none: an application that loads it from another finds nothing; "
-                "choose it as in --path agent.memory"
-            )
-
-    # What a kind of document has to tell
-
-    @abstractmethod
-    def documents(self, where: Selection) -> AsyncGenerator[OwnedDocument, None]:
-        """The documents of the sessions that may be selected; each closed before the next opens."""
-
-    @abstractmethod
-    def name_of(self, key: MemoryKey) -> str | Failure:
-        """Return the name of the document to write the memory to, or why there is none."""
-
-    @abstractmethod
-    async def document(self, name: str) -> Document | None:
-        """The document of that name, or its place; None where there is neither."""
-
-    @abstractmethod
-    async def draft(self, name: str, old: Document | None) -> Draft:
-        """A new document of that name, to take the place of the old one."""
-
-    @abstractmethod
-    async def remove(self, name: str, document: Document) -> None:
-        """Remove a document, unless somebody has changed it since it was opened."""
-
-    @abstractmethod
-    async def publish(
-        self, drafts: list[tuple[Draft, float | None]], *, keep: bool = False
-    ) -> list[Failure | None]:
-        """Make drafts durable, each with its expiry in seconds (None: as it was).
-
-        With ``keep``, a document that takes another's place has that one's expiry in any case.  A
-        failure for each whose document was changed by somebody else meanwhile.
-        """
 
     # Reading
 
@@ -220,18 +148,6 @@ class StateStore(Store):
                 await asyncio.sleep(0)
         self.end_of(where, found=any_found)
 
-    async def index(self, document: Document, *, keep: bool) -> DocumentIndex:
-        """Return the index of a document; of a large one it is cached until that changes."""
-        if document.size <= PAGE_BYTES:
-            return await find(document, keep=keep)
-        known = self._indexes.get((document.name, document.version))
-        if known is None or document.version is None:
-            known = await find(document)
-            if len(self._indexes) >= _KNOWN_INDEXES:
-                self._indexes.clear()
-            self._indexes[document.name, document.version] = known
-        return known
-
     def check(self, document: Document, index: DocumentIndex) -> None:
         """Object to a document that should hold something else."""
 
@@ -286,10 +202,6 @@ class StateStore(Store):
             ]
         for key in found:
             yield await self._erase(key)
-
-    def key_of(self, owned: OwnedDocument) -> MemoryKey:
-        """Return the key by which ``name_of`` finds a document again."""
-        return MemoryKey(*owned.owner)
 
     async def _erase(self, key: MemoryKey) -> WriteResult:
         name = self.name_of(key)

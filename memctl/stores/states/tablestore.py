@@ -32,8 +32,9 @@ from memctl.model import MemoryKey
 from memctl.selection import Selection
 from memctl.store import OpenMode
 from memctl.stores.states.document import Document, DocumentTooLarge
+from memctl.stores.states.place import OwnedDocument
 from memctl.stores.states.rewrite import Draft
-from memctl.stores.states.store import OwnedDocument, StateStore
+from memctl.stores.states.store import StateStore
 
 KEY = ("user_id", "session_id")
 _STATE, _TIME = "__state__", "update_time"

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Seque
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from memctl import jsonio
 from memctl.errors import BadData, Failure
@@ -25,6 +25,7 @@ from memctl.stores.states.document import (
     span_with_comma,
     split,
 )
+from memctl.stores.states.place import DEFAULT_PATH, DocumentPlace
 from memctl.stores.states.rewrite import (
     Draft,
     EditRewrite,
@@ -36,18 +37,12 @@ from memctl.stores.states.rewrite import (
     summary_splices,
 )
 
-if TYPE_CHECKING:
-    from memctl.stores.states.store import StateStore
-
 T = TypeVar("T", Small, Edit)
 
 Begin = Callable[[Draft], Rewrite]
 
 _EMPTY_BYTES = 64 * 1024
 """A document that holds an empty memory alone is not larger."""
-DEFAULT_PATH = "memory"
-"""The default path of the memory in a session: the name that
-``load_session_state(..., memory=InMemoryMemory())`` gives it."""
 
 
 class StateWriter:
@@ -57,7 +52,7 @@ class StateWriter:
     nobody has written to that since: what an agent writes meanwhile is never lost.
     """
 
-    def __init__(self, store: StateStore) -> None:
+    def __init__(self, store: DocumentPlace) -> None:
         self._store = store
 
     async def write(

@@ -18,7 +18,7 @@ from memctl.storekit.edits import is_same_text
 from memctl.stores.tables.mapping import NOW, SessionTable
 
 if TYPE_CHECKING:
-    from memctl.stores.tables.store import RowCodec
+    from memctl.stores.tables.codec import RowCodec
 
 
 class MadeRow(NamedTuple):

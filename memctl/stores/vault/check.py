@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import posixpath
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
 from functools import partial
 from itertools import chain, islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
 from memctl.concurrency import in_thread
 from memctl.model import Finding, MemoryKey
 from memctl.selection import Selection
-from memctl.store import Maintenance
+from memctl.store import Maintenance, Store
+from memctl.storekit.folder import Folder
 from memctl.stores.vault import markdown
 from memctl.stores.vault.markdown import Note
-
-if TYPE_CHECKING:
-    from memctl.stores.vault.store import VaultStore
 
 INDEX = "MEMORY.md"
 """The index of AgenticMemory (``FILENAME_MEMORY_MD``)."""
@@ -36,13 +35,25 @@ class Problem(NamedTuple):
     place: str = ""
 
 
+class CheckedVault(Protocol):
+    """What the checks need of a vault."""
+
+    folder: Folder
+
+    def markdown_files(self) -> Iterator[os.DirEntry[str]]:
+        """Yield the files of the vault."""
+
+    def memory_of(self, name: str) -> MemoryKey:
+        """Return whose fact a file is."""
+
+
 class VaultMaintenance(Maintenance):
     """The checks of a vault; ``problems`` and ``front_fault`` differ from system to system."""
 
-    def __init__(self, store: VaultStore) -> None:
+    def __init__(self, store: Store, vault: CheckedVault) -> None:
         super().__init__(store)
-        self.vault = store
-        self.folder = store.folder
+        self.vault = vault
+        self.folder = vault.folder
         self.files: frozenset[str] = frozenset()
         """The names of all Markdown files of the vault, once ``check`` has begun."""
         self._short_names: frozenset[str] = frozenset()
@@ -78,7 +89,7 @@ class VaultMaintenance(Maintenance):
         ]
 
     def _key(self, name: str) -> MemoryKey:
-        return self.vault.place_of(name).key
+        return self.vault.memory_of(name)
 
     def _problems_of(self, name: str) -> Iterator[Problem]:
         file = self.folder.read(name)

@@ -113,6 +113,10 @@ class VaultStore(FactStore):
         """Yield the files of the vault."""
         return self.folder.files(SUFFIX, self.leaves_out)
 
+    def memory_of(self, name: str) -> MemoryKey:
+        """Return whose fact a file is."""
+        return self.place_of(name).key
+
     def place_of(self, name: str) -> _Place:
         """Return whose fact a file is."""
         parts = name.removeprefix(f"{self.imports}/").split("/")
@@ -189,7 +193,7 @@ class VaultStore(FactStore):
         self.folder.sync()
 
     def maintenance(self) -> Maintenance:
-        return VaultMaintenance(self)
+        return VaultMaintenance(self, self)
 
 
 # From files to facts and back

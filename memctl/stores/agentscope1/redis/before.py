@@ -9,9 +9,8 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from memctl.engines.redis.pipeline import Command
+from memctl.engines.redis.pipeline import ABSENT, Command
 from memctl.engines.redis.text import decode, encode
-from memctl.stores.agentscope1.redis.snapshot import ABSENT
 
 KEPT_IDS = 100_000
 """Lists of more ids are not kept as they were."""

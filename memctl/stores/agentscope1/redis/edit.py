@@ -22,7 +22,7 @@ from functools import partial
 from itertools import chain, islice
 from typing import NamedTuple
 
-from memctl.engines.redis.pipeline import WRONG_TYPE, Command, PackedCommands, Pipeline
+from memctl.engines.redis.pipeline import ABSENT, WRONG_TYPE, Command, PackedCommands, Pipeline
 from memctl.engines.redis.text import decode, encode
 from memctl.model import Change, Memory, WriteResult
 from memctl.storekit.catalog import IdSet
@@ -45,7 +45,6 @@ from memctl.stores.agentscope1.redis.keys import (
 )
 from memctl.stores.agentscope1.redis.scan import MemoryRef
 from memctl.stores.agentscope1.redis.snapshot import (
-    ABSENT,
     IdChunks,
     IdList,
     MemorySnapshot,

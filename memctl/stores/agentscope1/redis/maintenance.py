@@ -18,11 +18,12 @@ from contextlib import ExitStack, aclosing
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from redis.exceptions import ResponseError
 
 from memctl.engines.redis.pipeline import (
+    ABSENT,
     WRONG_TYPE,
     Command,
     Pacer,
@@ -31,11 +32,12 @@ from memctl.engines.redis.pipeline import (
     items_in_thread,
     scan,
 )
+from memctl.engines.redis.server import RedisServer
 from memctl.engines.redis.text import decode, encode
 from memctl.errors import Lost, UsageError
 from memctl.model import PAGE_BYTES, Finding, MemoryKey
 from memctl.selection import Selection
-from memctl.store import Maintenance, Note, Record
+from memctl.store import Maintenance, Note, Record, Store
 from memctl.storekit.catalog import IdSet
 from memctl.stores.agentscope1.redis.edit import removal_commands
 from memctl.stores.agentscope1.redis.keys import (
@@ -53,16 +55,12 @@ from memctl.stores.agentscope1.redis.keys import (
 from memctl.stores.agentscope1.redis.read import Reader, as_message
 from memctl.stores.agentscope1.redis.scan import LISTS, Catalogue, MemoryRef
 from memctl.stores.agentscope1.redis.snapshot import (
-    ABSENT,
     IdList,
     MemorySnapshot,
     SnapshotReader,
     length_of,
     list_pages,
 )
-
-if TYPE_CHECKING:
-    from memctl.stores.agentscope1.redis.store import RedisMemoryStore
 
 T = TypeVar("T")
 
@@ -99,26 +97,29 @@ _LISTED = 20_000
 class RedisMaintenance(Maintenance):
     """Findings and repairs of the keys of ``RedisMemory``."""
 
-    store: RedisMemoryStore
+    def __init__(self, store: Store, server: RedisServer, keys: Keys, catalogue: Catalogue) -> None:
+        super().__init__(store)
+        self._server = server
+        self._keys = keys
+        self._catalogue = catalogue
 
     async def check(self, where: Selection) -> AsyncGenerator[Finding]:
         async with aclosing(super().check(where)) as damage:
             async for finding in damage:
                 yield finding
-        catalogue = self.store.catalogue
-        async with self.store.server.pipeline() as pipeline:
-            make = partial(Checker, pipeline, self.store.keys, catalogue, where)
+        async with self._server.pipeline() as pipeline:
+            make = partial(Checker, pipeline, self._keys, self._catalogue, where)
             async for finding in items_in_thread(pipeline, lambda: make().findings()):
                 yield finding
 
     async def repair(self, code: str, where: Selection, note: Note) -> int:
-        async with self.store.server.pipeline() as pipeline:
-            repairer = Repairer(pipeline, self.store.keys, self.store.catalogue)
+        async with self._server.pipeline() as pipeline:
+            repairer = Repairer(pipeline, self._keys, self._catalogue)
             return await repairer.repair(code, where, note)
 
     async def revert(self, records: AsyncGenerator[Record]) -> int:
-        async with self.store.server.pipeline() as pipeline:
-            repairer = Repairer(pipeline, self.store.keys, self.store.catalogue)
+        async with self._server.pipeline() as pipeline:
+            repairer = Repairer(pipeline, self._keys, self._catalogue)
             return await repairer.revert(records)
 
 

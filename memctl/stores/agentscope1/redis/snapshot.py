@@ -36,8 +36,6 @@ from memctl.stores.agentscope1.redis.scan import MemoryRef
 Marks = tuple[str, ...]
 IdChunks = Iterator[list[bytes]]
 
-ABSENT = -2
-"""PTTL of a key that does not exist."""
 
 _TRIES = 20
 _SMALL = 1000

@@ -128,7 +128,7 @@ class RedisMemoryStore(Store):
         return where.apply(self._pages(where))
 
     def maintenance(self) -> Maintenance:
-        return RedisMaintenance(self)
+        return RedisMaintenance(self, self.server, self.keys, self.catalogue)
 
     def outline(self, where: Selection) -> AsyncGenerator[Page]:
         """Yield outlines; they count payloads that ``read`` skips as they are not JSON objects."""

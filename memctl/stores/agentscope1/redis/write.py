@@ -19,7 +19,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 from redis.exceptions import ResponseError
 
 from memctl import jsonio
-from memctl.engines.redis.pipeline import WRONG_TYPE, Command, PackedCommands, Pipeline
+from memctl.engines.redis.pipeline import ABSENT, WRONG_TYPE, Command, PackedCommands, Pipeline
 from memctl.engines.redis.text import decode, encode
 from memctl.errors import Failure
 from memctl.model import LARGEST_MESSAGE, Memory, MemoryKey, StoredMessage, WriteMode, WriteResult
@@ -45,7 +45,7 @@ from memctl.stores.agentscope1.redis.keys import (
     mark_aliases,
     with_aliases,
 )
-from memctl.stores.agentscope1.redis.snapshot import ABSENT, list_pages
+from memctl.stores.agentscope1.redis.snapshot import list_pages
 
 T = TypeVar("T")
 

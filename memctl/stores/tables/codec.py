@@ -1,0 +1,630 @@
+"""Rows of a mapped table as messages, and back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import datetime
+from enum import Enum
+from math import inf, isfinite
+from typing import Any, NamedTuple
+
+from sqlalchemy import String, Text, Uuid
+
+from memctl import jsonio
+from memctl.dialects.agentscope import CONTENT, ID, NAME, ROLE
+from memctl.dialects.rows import CALL_ID, CALL_NAME, CALLS, EXTRA, METADATA, TIME, blocks_of
+from memctl.dialects.view import NOTES
+from memctl.engines.sql.columns import UNKNOWN_TIME, Column, TimeFormat, shown
+from memctl.engines.sql.database import Database, is_text
+from memctl.engines.sql.syntax import MAX_PUSHED_VALUES
+from memctl.location import visible
+from memctl.model import (
+    MemoryKey,
+    StoredMessage,
+)
+from memctl.selection import Selection
+from memctl.storekit.edits import (
+    is_same_text,
+)
+from memctl.stores.agentscope1.sql.write import of_shape
+from memctl.stores.tables.mapping import CALL_COLUMNS, Mapping
+
+SMALL_BYTES = 32 * 1024
+"""Larger contents are fetched one by one: so the rows that are fetched together hold 8 MiB."""
+_OPTIONAL = {
+    **{"id": ID, "role": ROLE, "name": NAME, "metadata": METADATA},
+    **{"calls": CALLS, "call_id": CALL_ID, "call_name": CALL_NAME},
+}
+_JSON_FIELDS = (METADATA, CALLS)
+ROWID = "rowid"
+FILLED = "filled"
+"""The note, and the field of a shape, that names columns whose values are not of the message: the
+database fills them, or a row has to have one."""
+NOT_JSON = object()
+
+
+class Refusal(Exception):
+    """A message that the table has no place for, and why."""
+
+
+class DamagedRow(Exception):
+    """A row that is no message, and why."""
+
+
+class _JsonStyle(NamedTuple):
+    """The way in which a program writes JSON, as far as programs differ in it."""
+
+    compact: bool
+    """True without spaces."""
+    unicode: bool | None
+    """True if a text beyond ASCII stands there as it is; None if there is none."""
+
+    @classmethod
+    def of(cls, text: str) -> _JsonStyle:
+        """Return the style of a JSON text, as its first key and its characters show it."""
+        at = text.find('":')
+        escaped = None if "\\u" not in text else False
+        return cls(at >= 0 and text[at + 2 : at + 3] != " ", escaped if text.isascii() else True)
+
+    def writes(self, other: _JsonStyle) -> bool:
+        """Return whether another style gives the same text."""
+        return self.compact == other.compact and self.unicode in (None, other.unicode)
+
+    def encode(self, value: Any) -> str:
+        """Return a value as JSON text."""
+        separators = (",", ":") if self.compact else None
+        return json.dumps(value, separators=separators, ensure_ascii=not self.unicode)
+
+
+class TableColumns(NamedTuple):
+    """The table as it is."""
+
+    all: dict[str, Column]
+    key: tuple[str, ...]
+    order: tuple[str, ...]
+    has_index: bool
+    """True where the rows of a session are found without reading the others."""
+    is_serial: bool
+    """True where the database makes the key."""
+
+
+class Ordering(Enum):
+    """The ways in which new messages come to stand behind those that are there."""
+
+    SERIAL = "serial"
+    """By the key, which the database makes, or the message has."""
+    NUMBER = "number"
+    """By a number that memctl gives them."""
+    TIME = "time"
+    """By their times, of which several may be the same."""
+    INSTANT = "instant"
+    """By times of which no two are the same."""
+
+
+class RowCodec:
+    """The rows of a table as messages, and the reverse."""
+
+    def __init__(self, mapping: Mapping, columns: TableColumns, database: Database) -> None:
+        self.mapping = mapping
+        self.columns = columns
+        self.times = TimeFormat(utc=mapping.utc)
+        self._sql = database.syntax
+        self.table = self.quoted(mapping.table)
+        self.session = self._name("session")
+        named = mapping.columns
+        self.user = f"COALESCE({self._name('user')}, '')" if "user" in named else ""
+        key_and_order = dict.fromkeys((*columns.key, *columns.order))
+        own = {*named.values(), *key_and_order, mapping.app}
+        others = [name for name, one in columns.all.items() if name not in own and not one.computed]
+        self.session_column = columns.all[named["session"]]
+        self.extra_columns = frozenset(others)
+        self.filled_columns = frozenset(name for name in others if columns.all[name].default)
+        unread = () if mapping.dialect.documents else ("calls", "call_id")
+        likely = {name for role in unread if role not in named for name in CALL_COLUMNS[role]}
+        self.call_columns = frozenset(name for name in others if name.lower() in likely)
+        self._once_null = [name for name in self.filled_columns if columns.all[name].nullable]
+        owner = named.get("user")
+        self._owner = owner if owner and not columns.all[owner].filled else None
+        """The column of the user where it may be NULL, which is one with an empty text."""
+        self._named = [(named[name], field) for name, field in _OPTIONAL.items() if name in named]
+        self._time = named.get("time")
+        self._content = named["content"]
+        selected = dict.fromkeys(
+            [*key_and_order, self._content, *(column for column, _ in self._named)]
+            + ([self._time] if self._time else [])
+            + ([self._owner] if self._owner else [])
+            + others
+        )
+        self._start = 2 if self.user else 1
+        self._loose = not database.syntax.typed
+        """True where a column of texts may hold something else."""
+        self._at = {name: self._start + number for number, name in enumerate(selected)}
+        self._selected = selected
+        self._others = others
+        self._key = columns.key
+        self._placed = tuple(key_and_order)
+        """The columns that an undo needs to put a row back where it was."""
+        only = columns.all.get(columns.order[0]) if len(columns.order) == 1 else None
+        numbered = columns.order == (ROWID,) or (only is not None and only.is_integer)
+        self._position = self._at[columns.order[0]] if numbered else None
+        self.ordering = self._ordering()
+        self.is_json = columns.all[self._content].is_json or mapping.encoding == "json"
+        self._mixed = not (self.is_json or mapping.dialect.documents)
+        """True where a content may be a text as it is, or as JSON."""
+        fields = {field for _, field in self._named}
+        self._known = frozenset(
+            {CONTENT, EXTRA, METADATA, *fields}
+            | ({TIME} if self._time or mapping.dialect.notes_time else set())
+        )
+        self._converted = frozenset(
+            name for name, column in columns.all.items() if not column.is_text
+        )
+        packed = frozenset({NOTES} if mapping.dialect.note_key else ())
+        self._style = _JsonStyle.of(mapping.encode({"a": "é"}))
+        self._last_names: tuple[Any, Any] | None = None
+        self._last_key = MemoryKey("", "")
+        self._packed = None if METADATA in fields else packed
+        """The metadata that the content takes; None where these have a column."""
+        self.holds_notes = METADATA in fields or bool(mapping.dialect.note_key)
+
+    @property
+    def _needs_time(self) -> bool:
+        """True if every row needs a time: the column is NOT NULL, or puts the rows in order."""
+        if self._time is None:
+            return False
+        return not self.columns.all[self._time].nullable or self.ordering is Ordering.TIME
+
+    @property
+    def _fills_time(self) -> bool:
+        """True where the database gives a time to a message that a note says has none."""
+        default = self._time is not None and self.columns.all[self._time].default
+        return default and self.holds_notes and self.ordering is not Ordering.TIME
+
+    def _filled(self, value: dict[str, Any], extra: dict[str, Any]) -> list[str]:
+        """Return the columns that get a value which the message lacks, for its note."""
+        if not self.holds_notes:
+            return []
+        filled = sorted(self.filled_columns - extra.keys())
+        if self._time is not None and self._needs_time and value.get(TIME) is None:
+            filled.append(self._time)
+        return filled
+
+    def _ordering(self) -> Ordering:
+        first = self.columns.order[0]
+        if self.mapping.rising:
+            return Ordering.INSTANT
+        if first == self._time:
+            return Ordering.TIME
+        if self._position is not None and first not in self.columns.key:
+            return Ordering.NUMBER
+        return Ordering.SERIAL
+
+    def quoted(self, name: str) -> str:
+        """Return a name in SQL, for statements that ``text`` takes."""
+        quote = self._sql.quote
+        return quote + name.replace(quote, quote * 2).replace(":", "\\:") + quote
+
+    def value(self, name: str) -> str:
+        """Return SQL for the value of a column; JSON as a text, whatever the driver makes of it."""
+        column = self.columns.all.get(name)
+        if column is None or not column.is_json:
+            return self.quoted(name)
+        return f"CAST({self.quoted(name)} AS {self._sql.text_type})"
+
+    def _name(self, role: str) -> str:
+        """Return SQL for the user or the session of a row, as an exact text."""
+        column = self.columns.all[self.mapping.columns[role]]
+        name = self.quoted(column.name)
+        if not isinstance(column.type, String | Text):
+            return f"CAST({name} AS {self._sql.text_type})"
+        return self._sql.exact(name)
+
+    def has_user(self, key: MemoryKey) -> bool:
+        """Return whether the table can have rows of the user of a memory."""
+        return bool(self.user) or key.user == self.mapping.user
+
+    def select(self, condition: str, *, lock: bool = False) -> str:
+        """Return the statement that reads rows, memory after memory, in order."""
+        keys = [self.session, *([self.user] if self.user else [])]
+        columns = [*keys, *map(self.value, self._selected)]
+        # A large content is fetched by itself: drivers fetch rows by number, whatever their size.
+        content = self.quoted(self._content)
+        size = self._sql.json_size(content)
+        columns[self._at[self._content]] = (
+            f"CASE WHEN {size} <= {SMALL_BYTES} THEN {self.value(self._content)} END"
+        )
+        columns.append(f"CASE WHEN {size} > {SMALL_BYTES} THEN 1 END")
+        order = [*keys, *map(self.quoted, self.columns.order)]
+        more = f" {self._sql.row_lock}" if lock else ""
+        return (
+            f"SELECT {', '.join(columns)} FROM {self.table} WHERE {condition} "
+            f"ORDER BY {', '.join(order)}{more}"
+        )
+
+    def condition(self, where: Selection) -> tuple[str, dict[str, Any]]:
+        """Return a condition on the rows that may be selected, and its values."""
+        parts, values = ["1 = 1"], dict[str, Any]()
+        sessions, users = where.sessions, where.users
+        if not sessions and where.keys is not None:
+            sessions = frozenset(key.session for key in where.keys)
+        for name, column, some in (("s", self.session, sessions), ("u", self.user, users)):
+            if column and 0 < len(some) <= MAX_PUSHED_VALUES:
+                parts.append(f"{column} IN :{name}_names")
+                values[f"{name}_names"] = sorted(some)
+        return self._in_app(" AND ".join(parts), values)
+
+    def condition_of_app(self) -> tuple[str, dict[str, Any]]:
+        """Return the condition of all rows of the store, and its values."""
+        return self._in_app("1 = 1", {})
+
+    def _in_app(self, condition: str, values: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+        if not self.mapping.app:
+            return condition, values
+        app = self._sql.exact(self.quoted(self.mapping.app))
+        return f"{condition} AND {app} = :app", values | {"app": self.mapping.app_name}
+
+    def of(self, key: MemoryKey) -> tuple[str, dict[str, Any]]:
+        """Return the condition of the rows of one memory, and its values."""
+        condition, values = f"{self.session} = :session", {"session": key.session}
+        if isinstance(self.session_column.type, Uuid) and not self.session_column.refusal(
+            key.session
+        ):  # for the index
+            condition = f"{self.quoted(self.session_column.name)} = CAST(:session AS UUID)"
+        if self.user:
+            condition, values = f"{condition} AND {self.user} = :user", values | {"user": key.user}
+        return self._in_app(condition, values)
+
+    def key_of(self, row: Sequence[Any]) -> MemoryKey:
+        """Return the memory of a row."""
+        names = (row[0], row[1] if self.user else "")
+        if names == self._last_names:
+            return self._last_key
+        key = self._key_of(row)
+        if type(names[0]) is str and type(names[1]) is str:  # 1 equals 1.0
+            self._last_names, self._last_key = names, key
+        return key
+
+    def _key_of(self, row: Sequence[Any]) -> MemoryKey:
+        session = "NULL" if row[0] is None else _decoded(row[0])
+        if not self.user:
+            return MemoryKey(self.mapping.user, session)
+        return MemoryKey(_decoded(row[1]), session)
+
+    def by_key(self, row: Sequence[Any]) -> tuple[str, dict[str, Any]]:
+        """Return the condition of one row, by its key, and its values."""
+        key = self._key or tuple(self.columns.order)
+        tests = [f"{self.quoted(name)} = :k{at}" for at, name in enumerate(key)]
+        return " AND ".join(tests), {f"k{at}": row[self._at[name]] for at, name in enumerate(key)}
+
+    def with_content(self, row: Sequence[Any], content: Any) -> Sequence[Any]:
+        """Return a row with another content."""
+        at = self._at[self._content]
+        return [*row[:at], content, *row[at + 1 :]]
+
+    def row_key(self, row: Sequence[Any]) -> tuple[Any, ...]:
+        """Return the values of the primary key of a row."""
+        return tuple(row[self._at[name]] for name in self._key)
+
+    # From a row
+
+    def entry(self, row: Sequence[Any]) -> StoredMessage:
+        """Return the message of a row.
+
+        Raises:
+            DamagedRow: it is none.
+        """
+        at = self._at
+        if row[0] is None:
+            raise DamagedRow(f"{self._which(row)} names no session")
+        if self._loose and not all(isinstance(name, str) for name in row[: self._start]):
+            raise DamagedRow(
+                f"{self._which(row)} names its session or user by a value that is no text"
+            )
+        if self._loose and not all(is_text(one) for one in row if isinstance(one, str)):
+            raise DamagedRow(f"{self._which(row)} is not UTF-8")
+        dialect = self.mapping.dialect
+        value: dict[str, Any] = {}
+        shape = {name: shown(row[at[name]]) for name in self._placed}
+        for column, field in self._named:
+            if (found := row[at[column]]) is not None:
+                value[field] = self._field(row, field, found)
+                if field in _JSON_FIELDS and not self._writes(column, value[field], found):
+                    shape[column] = shown(found)
+                if type(found) is bytes:  # in SQLite, which takes them for no text
+                    shape[column] = shown(found)
+        if self._time is not None:
+            raw = row[at[self._time]]
+            time = self.times.read(raw)
+            if time is not None:
+                value[TIME] = time
+                if self._time not in shape and not self._keeps_time(time, raw):
+                    shape[self._time] = shown(raw)
+        value[CONTENT] = self._content_of(row)
+        found = row[at[self._content]]
+        if type(found) is bytes or (self.is_json and value[CONTENT] is None):  # NULL, or null
+            shape[self._content] = shown(found)
+        if self._owner and row[at[self._owner]] == "":
+            shape[self._owner] = ""
+        value |= dialect.unpack(value[CONTENT])
+        content = value[CONTENT]
+        filled = _take_filled(value)
+        if self._time in filled and value.pop(TIME, None) is not None:
+            shape[self._time] = shown(row[at[self._time]])
+        shape |= {name: shown(row[at[name]]) for name in self._others if name in filled}
+        given = self.mapping.given(content)
+        if any(name in given and row[at[name]] != given[name] for name in self._key):
+            raise DamagedRow(f"the content of {self._which(row)} has another id")
+        if self._others:
+            extra = {
+                name: found
+                for name in self._others
+                if name not in filled
+                and (found := shown(row[at[name]])) is not None
+                and found != given.get(name)
+            }
+            if extra:
+                value[EXTRA] = extra
+        id = dialect.message_id(value)
+        position = None if self._position is None else row[self._position]
+        about: dict[str, Any] = {"row": shape}
+        if filled:
+            about[FILLED] = filled
+        style = self._style_of(row[at[self._content]])
+        if style is not None:
+            about["style"] = style
+        if self._mixed and self.is_json:
+            about["quoted"] = True
+        packed = jsonio.dumps if any(map(_is_odd, shape.values())) else jsonio.compact
+        text = packed(about).decode()
+        beside = not value.keys().isdisjoint((METADATA, EXTRA, CALLS))
+        odd = any(map(_is_odd, row if beside else (row[at[self._content]],)))
+        message = jsonio.dumps(value) if odd else jsonio.compact(value)
+        return StoredMessage(id, message, (), position, text)
+
+    def _style_of(self, found: Any) -> _JsonStyle | None:
+        """Return the style of a JSON content; None for the style of memctl, and for other contents.
+
+        A database that checks JSON keeps its own style.
+        """
+        if not (self.mapping.dialect.documents or self.is_json) or not isinstance(found, str):
+            return None
+        style = _JsonStyle.of(found)
+        return None if style.writes(self._style) else style
+
+    @property
+    def no_time(self) -> Any:
+        """The value of a column that must have a time, for a message without one."""
+        return self.times.write(UNKNOWN_TIME)
+
+    def _keeps_time(self, time: str, raw: Any) -> bool:
+        """Return whether a time would be written as it was, also later and elsewhere."""
+        if not (self.times.is_fixed or self.mapping.unit):
+            return False
+        try:
+            return bool(self.times.write(time) == raw)
+        except ValueError:
+            return False
+
+    def _writes(self, column: str, value: Any, found: Any) -> bool:
+        """Return whether a value of JSON is written as it was found."""
+        return self.columns.all[column].is_json or self._encoded(column, value) == found
+
+    def _encoded(self, column: str, value: Any) -> Any:
+        """Return the JSON text of a value; a text that is not JSON stays the same."""
+        plain = isinstance(value, str) and not self.columns.all[column].is_json
+        return value if plain else json.dumps(value)
+
+    def _field(self, row: Sequence[Any], field: str, found: Any) -> Any:
+        if field == CALLS:
+            calls = parse_json(found)
+            return calls if isinstance(calls, list | dict) else _decoded(found)
+        if field != METADATA:
+            return _decoded(found)
+        value = parse_json(found) if isinstance(found, str | bytes) else found
+        if not isinstance(value, dict):
+            raise DamagedRow(f"the metadata of {self._which(row)} is not a JSON object")
+        return value
+
+    def _content_of(self, row: Sequence[Any]) -> Any:
+        found = row[self._at[self._content]]
+        documents = self.mapping.dialect.documents
+        if isinstance(found, bytes | bytearray | memoryview):
+            try:
+                found = bytes(found).decode()
+            except UnicodeDecodeError:
+                raise DamagedRow(f"the content of {self._which(row)} is not UTF-8") from None
+        if documents or (self.is_json and found is not None):
+            if found is None:
+                raise DamagedRow(f"{self._which(row)} has no content")
+            value = parse_json(found)
+            if value is NOT_JSON or (documents and not isinstance(value, dict)):
+                what = "JSON" if value is NOT_JSON else "a JSON object"
+                raise DamagedRow(f"the content of {self._which(row)} is not {what}")
+            return value
+        if found is None:
+            return None
+        if not isinstance(found, str):
+            raise DamagedRow(f"the content of {self._which(row)} is not a text")
+        if not is_text(found):
+            raise DamagedRow(f"the content of {self._which(row)} is not UTF-8")
+        blocks = blocks_of(found)
+        return found if blocks is None else blocks
+
+    def _which(self, row: Sequence[Any]) -> str:
+        key = ", ".join(visible(str(one)) for one in self.row_key(row))
+        return f"the row {key} of {visible(self.mapping.table)!r}"
+
+    def has_text(self, entries: list[StoredMessage], at: int, text: bytes) -> bool:
+        """Return whether a message has a text, but for columns that the database filled."""
+        found = entries[at].message
+        if is_same_text(found, text):
+            return True
+        value, wanted = jsonio.loads(found), jsonio.loads(text)
+        extra = value.get(EXTRA)
+        if not extra or not isinstance(wanted, dict):
+            return False
+        added = self.filled_columns - (wanted.get(EXTRA) or {}).keys()
+        value[EXTRA] = {name: one for name, one in extra.items() if name not in added}
+        if not value[EXTRA]:
+            del value[EXTRA]
+        return bool(added) and is_same_text(jsonio.dumps(value), text)
+
+    # To a row
+
+    def row_order(self, row: Sequence[Any]) -> tuple[Any, ...]:
+        """Return the values that put a row in order."""
+        return tuple(row[self._at[name]] for name in self.columns.order)
+
+    def order_of(self, row: dict[str, Any]) -> tuple[Any, ...]:
+        """Return the same of a row that is to be inserted."""
+        return tuple(row.get(name, inf if name == ROWID else None) for name in self.columns.order)
+
+    @property
+    def orders_by_rowid(self) -> bool:
+        """True where the number of a row, which is not its key, puts rows of one time in order."""
+        return ROWID in self.columns.order and ROWID not in self.columns.key
+
+    def shape_rowid(self, entry: StoredMessage) -> int | None:
+        """Return the number of the row that a message had, where it puts rows in order."""
+        row = of_shape(entry.shape).get("row") if self.orders_by_rowid and entry.shape else None
+        found = row.get(ROWID) if isinstance(row, dict) else None
+        return found if isinstance(found, int) else None
+
+    def shape_key(self, entry: StoredMessage) -> tuple[Any, ...] | None:
+        """Return the key of the row that a message had; None where it had none."""
+        row = of_shape(entry.shape).get("row")
+        if not isinstance(row, dict) or not all(name in row for name in self._key):
+            return None
+        columns = self.columns.all
+        return tuple(
+            columns[name].stored(row[name]) if name in columns else row[name] for name in self._key
+        )
+
+    def _lost(self, value: dict[str, Any], extra: dict[str, Any]) -> list[str]:
+        """Return what of a message the table has no place for."""
+        lost = [name for name in value if name not in self._known]
+        if self._packed is not None:
+            lost += [name for name in value.get(METADATA) or () if name not in self._packed]
+        return [*lost, *(name for name in extra if name not in self.extra_columns)]
+
+    def row(self, key: MemoryKey, entry: StoredMessage) -> dict[str, Any]:
+        """Return the values of a message by column.
+
+        Raises:
+            Refusal: the table has no place for some of it.
+        """
+        value = jsonio.loads(entry.message)
+        if not isinstance(value, dict):
+            raise Refusal(f"the message {entry.id!r} is not a JSON object")
+        mapping = self.mapping
+        named = mapping.columns
+        extra = value.get(EXTRA) or {}
+        if lost := self._lost(value, extra):
+            raise Refusal(
+                f"the table {visible(mapping.table)!r} has no column for {visible(lost[0])!r}, "
+                f"which the message {entry.id!r} has"
+            )
+        shape = of_shape(entry.shape) if entry.shape else {}
+        filled = shape.get(FILLED, ()) if shape else self._filled(value, extra)
+        value = _with_filled(value, filled)
+        content = mapping.dialect.pack(value)
+        found: dict[str, Any] = {}
+        for name, given in mapping.given(content).items():
+            if (typed := self.columns.all.get(name)) is not None:
+                found[name] = typed.moment(given) if isinstance(given, datetime) else given
+        found[named["session"]] = key.session
+        if self.user:
+            owner = named["user"]
+            found[owner] = key.user or ("" if self.columns.all[owner].filled else None)
+        if mapping.app:
+            found[mapping.app] = mapping.app_name
+        for column, field in self._named:
+            if field in value:
+                stored = value[field]
+                found[column] = self._encoded(column, stored) if field in _JSON_FIELDS else stored
+        # One that was there is as it was, whatever the others are now.
+        is_json = "quoted" in shape if self._mixed and shape else self.is_json
+        if content == [] and not is_json:  # it would come back as a text
+            raise Refusal(f"the message {entry.id!r} has an empty list as its content")
+        text = mapping.dialect.documents or is_json or not isinstance(content, str | None)
+        text = text and not (content is None and self.columns.all[self._content].nullable)
+        encode = _JsonStyle(*shape["style"]).encode if "style" in shape else mapping.encode
+        found[named["content"]] = encode(content) if text else content
+        if shape:  # NULL where the database would fill it now
+            found |= dict.fromkeys(self._once_null)
+        found |= extra
+        row = shape.get("row")
+        raw = row if isinstance(row, dict) else {}
+        if self.orders_by_rowid:  # of which another row may have got it
+            raw = {name: one for name, one in raw.items() if name != ROWID}
+        for name, one in found.items():  # a blob that is no text comes back as it was
+            if isinstance(one, str) and name not in raw and not is_text(one):
+                raise Refusal(f"the message {entry.id!r} holds a text that is not valid Unicode")
+        try:
+            stored_row = found | raw
+            for name, one in stored_row.items():
+                if type(one) is not str or name in self._converted:
+                    typed = self.columns.all.get(name)
+                    stored_row[name] = one if typed is None else typed.stored(one)
+            if self._time is not None and self._time not in raw:
+                time = value.get(TIME)
+                if time is None and self._needs_time and not self._fills_time:
+                    time = UNKNOWN_TIME
+                if time is not None or not self._needs_time:
+                    stored_row[self._time] = self.times.write(time)
+        except (ValueError, TypeError, ArithmeticError) as error:
+            raise Refusal(f"the message {entry.id!r} does not fit the table: {error}") from error
+        return stored_row
+
+
+def _take_filled(value: dict[str, Any]) -> list[str]:
+    """Take the names of columns that the message lacks out of its notes."""
+    metadata: dict[str, Any] = value.get(METADATA) or {}
+    notes = metadata.get(NOTES)
+    filled = notes.get(FILLED) if isinstance(notes, dict) else None
+    if not isinstance(filled, list) or not all(isinstance(one, str) for one in filled):
+        return []
+    notes = {name: one for name, one in metadata[NOTES].items() if name != FILLED}
+    metadata = {name: one for name, one in metadata.items() if name != NOTES}
+    value[METADATA] = metadata | ({NOTES: notes} if notes else {})
+    if not value[METADATA]:
+        del value[METADATA]
+    return filled
+
+
+def _with_filled(value: dict[str, Any], filled: Sequence[str]) -> dict[str, Any]:
+    """Return a message with the names of columns that it lacks in its notes."""
+    if not filled:
+        return value
+    metadata = value.get(METADATA) or {}
+    notes = metadata.get(NOTES)
+    notes = (notes if isinstance(notes, dict) else {}) | {FILLED: list(filled)}
+    return value | {METADATA: metadata | {NOTES: notes}}
+
+
+def parse_json(text: Any) -> Any:
+    """Return the value of a JSON text; ``NOT_JSON`` where it is none."""
+    if not isinstance(text, str | bytes):
+        return text
+    try:
+        return jsonio.loads(
+            text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+        )
+    except (ValueError, RecursionError):
+        return NOT_JSON
+
+
+def _is_odd(value: Any) -> bool:
+    """Return whether a value is a number that JSON lacks, such as NaN, or may be JSON with one."""
+    if isinstance(value, float):
+        return not isfinite(value)
+    if isinstance(value, str):
+        return "NaN" in value or "Infinity" in value
+    return isinstance(value, bytes) and (b"NaN" in value or b"Infinity" in value)
+
+
+def _decoded(value: Any) -> str:
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "surrogateescape")
+    return value if isinstance(value, str) else str(value)

@@ -1,0 +1,232 @@
+"""The order of the rows of a mapped table: where new rows go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from decimal import Decimal
+from itertools import groupby
+from typing import Any, NamedTuple
+
+from memctl.engines.sql.columns import after
+from memctl.location import visible
+from memctl.model import (
+    MemoryKey,
+    StoredMessage,
+)
+from memctl.storekit.edits import (
+    Drop,
+    Keep,
+    Mark,
+    Put,
+    Step,
+)
+from memctl.stores.agentscope1.sql.write import of_shape
+from memctl.stores.tables.codec import ROWID, Ordering, Refusal, RowCodec
+
+_LARGEST_NUMBER = 2**63 - 1
+
+
+class _Item(NamedTuple):
+    """A message in the part of a memory from the first one on that is put in."""
+
+    entry: StoredMessage
+    key: tuple[Any, ...] | None
+    """The key of its row; None for one that is put in."""
+    order: tuple[Any, ...]
+
+
+class Placing:
+    """The places of messages that are put into a memory.
+
+    A message whose key says its place gets its row back.  Any other goes behind the last row, as
+    the framework would put it there, and so do then all that come after it.
+    """
+
+    def __init__(self, codec: RowCodec, key: MemoryKey) -> None:
+        self.dropped: list[tuple[Any, ...]] = []
+        """The keys of the rows that go."""
+        self.put: list[StoredMessage] = []
+        """The messages to insert; those without a shape get a new row at the end."""
+        self._codec = codec
+        self._key = key
+        self._items: list[_Item] = []
+        self._last: tuple[Any, ...] = ()
+
+    def take(
+        self, steps: Iterable[Step], entries: Sequence[StoredMessage], rows: Sequence[Any]
+    ) -> None:
+        """Take the next steps of the edit, and the rows that they are about."""
+        for step in steps:
+            match step:
+                case Drop(at):
+                    self.dropped.append(self._codec.row_key(rows[at]))
+                case Put(entry):
+                    self._items.append(_Item(entry, None, ()))
+                case Mark(at, marks):
+                    if marks:
+                        raise Refusal("the messages of a table have no marks")
+                    self._keep(entries, rows, range(at, at + 1))
+                case Keep(start, stop):
+                    self._keep(entries, rows, range(start, stop))
+
+    def _keep(self, entries: Sequence[StoredMessage], rows: Sequence[Any], which: range) -> None:
+        for at in which:
+            order = self._codec.row_order(rows[at])
+            if self._items:
+                key = self._codec.row_key(rows[at])
+                self._items.append(_Item(entries[at], key, order))
+            else:
+                self._last = order
+
+    def keys(self) -> set[tuple[Any, ...]]:
+        """Return the keys that messages to put in once had."""
+        found = (self._codec.shape_key(item.entry) for item in self._items if item.key is None)
+        return {key for key in found if key is not None}
+
+    def rowids(self) -> set[int]:
+        """Return the numbers of rows that messages to put in once had."""
+        found = (self._codec.shape_rowid(item.entry) for item in self._items if item.key is None)
+        return {number for number in found if number is not None}
+
+    def settle(self, taken: set[tuple[Any, ...]], free: frozenset[int]) -> None:
+        """Decide where each message goes.
+
+        ``taken`` are the keys that other rows have, ``free`` the numbers that no other row has.
+
+        Raises:
+            Refusal: the table has no place for one.
+        """
+        moving = False
+        for entry, key, order in self._items:
+            if key is None:
+                wanted = self._codec.shape_key(entry)
+                if wanted is None or wanted in taken:
+                    moving = True
+                else:
+                    row = self._codec.row(self._key, entry)
+                    if (number := self._codec.shape_rowid(entry)) in free:
+                        row[ROWID] = number
+                    order = self._codec.order_of(row)
+            moving = moving or not self._follows(order)
+            if moving:
+                if key is not None:
+                    self.dropped.append(key)
+                self.put.append(entry._replace(shape=""))
+                continue
+            self._last = order
+            if key is None:
+                self.put.append(entry)
+
+    def _follows(self, order: tuple[Any, ...]) -> bool:
+        if not self._last:
+            return True
+        last, now = [*map(_ranked, self._last)], [*map(_ranked, order)]
+        # SQLiteSession of the OpenAI Agents SDK reads by the id, SQLAlchemySession by the time.
+        by_id = self._codec.mapping.name == "openai-agents"
+        return last < now and (not by_id or last[-1] < now[-1])
+
+    @property
+    def latest(self) -> dict[MemoryKey, Any]:
+        """Return what orders the last message that stays."""
+        return {self._key: self._last[0]} if self._last else {}
+
+
+class RowOrder:
+    """Rows that are to be inserted, in order."""
+
+    def __init__(self, codec: RowCodec, latest: dict[MemoryKey, Any] | None = None) -> None:
+        self._codec = codec
+        self._rows: list[dict[str, Any]] = []
+        self.latest = latest or {}
+        """The times or numbers of the last messages of memories, where these put them in order."""
+        self.numbered = False
+        """True when a row had a key that the database makes."""
+        self.shifted = 0
+        self.untimed = 0
+
+    def add(
+        self,
+        key: MemoryKey,
+        entries: Sequence[StoredMessage],
+        free: frozenset[int] = frozenset(),
+    ) -> None:
+        """Take messages of a memory, all or none; ``free`` are the numbers that rows can have.
+
+        Raises:
+            Refusal: the table has no place for one.
+        """
+        codec = self._codec
+        rows = [codec.row(key, entry) for entry in entries]
+        for row, entry in zip(rows, entries, strict=True) if free else ():
+            if (number := codec.shape_rowid(entry)) in free:
+                row[ROWID] = number
+        names = codec.columns.key
+        self.numbered |= codec.columns.is_serial and any(names[0] in row for row in rows)
+        if codec.ordering is not Ordering.SERIAL:
+            self._put_in_order(key, rows, entries)
+        self._rows += rows
+
+    def _put_in_order(
+        self, key: MemoryKey, rows: list[dict[str, Any]], entries: Sequence[StoredMessage]
+    ) -> None:
+        """Keep messages in order: by numbers, or by times where these do not rise."""
+        codec = self._codec
+        column, ordering = codec.columns.order[0], codec.ordering
+        last = self.latest.get(key)
+        for row, entry in zip(rows, entries, strict=True):
+            if "row" not in of_shape(entry.shape):
+                if ordering is Ordering.NUMBER:
+                    row[column] = _next(last)
+                elif column not in row:
+                    continue
+                elif last is not None and (at := _ranked(row[column])) <= (end := _ranked(last)):
+                    if ordering is Ordering.INSTANT:
+                        row[column] = _after(last)
+                    elif at < end:
+                        untimed = row[column] == codec.no_time
+                        row[column] = last
+                        self.untimed += untimed and not codec.holds_notes
+                        self.shifted += not untimed
+            last = row.get(column, last)
+        if last is not None:
+            self.latest[key] = last
+
+    def take(self) -> list[tuple[list[str], list[tuple[Any, ...]]]]:
+        """Return the rows with their columns, and hold them no more."""
+        rows, self._rows = self._rows, []
+        names: Callable[[dict[str, Any]], list[str]] = list
+        return [
+            (columns, [tuple(row.values()) for row in some])
+            for columns, some in groupby(rows, names)
+        ]
+
+
+def _ranked(value: Any) -> tuple[int, Any]:
+    """Return a value that compares as SQLite orders values of several types in one column."""
+    match value:
+        case None:
+            return 0, None
+        case int() | float() | Decimal():
+            return 1, value
+        case bytes():
+            return 3, value
+        case _:
+            return 2, value
+
+
+def _after(moment: Any) -> Any:
+    try:
+        return after(moment)
+    except (ValueError, TypeError, OverflowError) as error:
+        text = f"the newest message there has {visible(str(moment)[:50])!r} as its time"
+        raise Refusal(text) from error
+
+
+def _next(number: Any) -> Any:
+    """Return the number of a message behind one that has this number, or behind none."""
+    if number is None:
+        return 0
+    if not isinstance(number, int | float | Decimal) or number >= _LARGEST_NUMBER:
+        text = f"no number follows the one of the last message there, {visible(str(number)[:50])!r}"
+        raise Refusal(text)
+    return number + 1
