@@ -118,7 +118,8 @@ async def _proposals(
     the formats that memctl does not read.
     """
     from memctl.engines.sql.database import make_database
-    from memctl.stores.tables.detect import detect, foreign_tables, own_layouts
+    from memctl.layouts.sql import foreign_tables, own_layouts
+    from memctl.stores.tables.detect import detect
 
     database = make_database(location, location.label)
     await database.start(OpenMode.READ, _nothing)

@@ -9,14 +9,14 @@ import pytest
 import redis
 
 from memctl.engines.redis.pipeline import Pipeline
-from memctl.model import Finding, MemoryKey, WriteMode, WriteResult
-from memctl.selection import Selection
-from memctl.stores.agentscope1.redis.keys import (
+from memctl.layouts.redis.keys import (
     canonical_mark,
     is_indexed,
     mark_aliases,
     with_aliases,
 )
+from memctl.model import Finding, MemoryKey, WriteMode, WriteResult
+from memctl.selection import Selection
 from tests.support.redis_memories import (
     ALL,
     BASE,

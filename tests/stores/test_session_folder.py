@@ -13,11 +13,11 @@ import pytest
 
 from memctl import location
 from memctl.errors import BadData, NotFound
+from memctl.layouts.files import split_stem, stem_of, stems
 from memctl.model import Memory, MemoryKey, Page, StoredMessage, WriteResult
 from memctl.registry import parse
 from memctl.selection import Selection
 from memctl.store import OpenMode
-from memctl.stores.states.files import split_stem, stem_of, stems
 from memctl.stores.states.folder import SessionFolderStore
 
 ALL = Selection()

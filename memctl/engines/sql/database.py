@@ -52,6 +52,8 @@ NAMED_TABLES = 10
 GRANT = "grant the login SELECT to read the tables, and INSERT, UPDATE, DELETE to change them"
 FETCH_ROWS = 256
 """Rows that are fetched from a driver at a time: together at most 16 MiB."""
+PAUSES = (0.01, 0.03, 0.1, *[0.5] * 100)
+"""Seconds between attempts while others hold a memory: InnoDB too waits for 50 seconds."""
 
 
 class RejectedValue(BadData):
@@ -415,6 +417,20 @@ def make_database(location: Location, label: str) -> Database:
     module = import_module(f"memctl.engines.sql.{engine}")
     database: type[Database] = getattr(module, f"{engine.capitalize()}Database")
     return database(location, label)
+
+
+async def retry_while_locked(attempt: Callable[[], Awaitable[T]]) -> T:
+    """Retry while others hold what is to be changed, and let them go on in between.
+
+    Raises:
+        Contended: they hold it all the time.
+    """
+    for pause in PAUSES:
+        try:
+            return await attempt()
+        except Contended:
+            await asyncio.sleep(pause)
+    return await attempt()
 
 
 async def prefetch(

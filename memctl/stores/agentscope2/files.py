@@ -18,7 +18,6 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from hashlib import blake2b
-from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,6 +27,18 @@ from memctl.dialects.agentscope2 import AGENTSCOPE2, default_payload, default_st
 from memctl.errors import BadData, Lost, UsageError
 from memctl.json_scan import BYTE_ORDER_MARK, Walk
 from memctl.json_stream import TAIL, TrailingData
+from memctl.layouts.files import (
+    CONTEXT,
+    SESSION,
+    SUFFIX,
+    SUMMARY,
+    obstacle,
+    split_stem,
+    states_in,
+    stem_of,
+    stems,
+    unfit,
+)
 from memctl.location import Location, visible
 from memctl.model import Memory, MemoryKey, StoredMessage
 from memctl.selection import Selection
@@ -35,6 +46,7 @@ from memctl.store import Features, Maintenance, Note, OpenMode
 from memctl.storekit import quarantine
 from memctl.storekit.edits import Snapshot
 from memctl.storekit.files import AtomicFile, missing, sync_folder, system_errors
+from memctl.storekit.paths import Steps, join, split
 from memctl.storekit.simple import Rejected, SimpleStore, VersionChanged
 from memctl.stores.agentscope2.session import (
     NotASession,
@@ -43,59 +55,11 @@ from memctl.stores.agentscope2.session import (
     parse_extra,
     with_summary,
 )
-from memctl.stores.states.document import Steps, join, split
-from memctl.stores.states.files import SUFFIX, obstacle, split_stem, stem_of, stems, unfit
 
-CONTEXT, SUMMARY, SESSION = "context", "summary", "session_id"
-LAYOUT = "agentscope2"
 PATH = "agent.state"
 """The path of the state in a new file, where QwenPaw has it."""
-_DEPTH = 5
-_LOOKED_AT = 200
-"""The files of a folder by which its layout is found."""
-_AGENTSCOPE1 = b'"_compressed_summary"'
 _UNSAFE = re.compile(r'[\\/:*?"<>|]')
 """The characters of a session that QwenPaw replaces by ``--`` in the name of its file."""
-
-
-def is_state(value: Any) -> bool:
-    """Return whether a JSON object is a state of AgentScope 2.x."""
-    return (
-        isinstance(value, dict)
-        and isinstance(value.get(CONTEXT), list)
-        and bool(value.keys() & {SESSION, SUMMARY, "reply_context"})
-    )
-
-
-def states_in(value: Any, steps: Steps = ()) -> Iterator[Steps]:
-    """Yield the paths of the states in a JSON document."""
-    if is_state(value):
-        yield steps
-    elif isinstance(value, dict) and len(steps) < _DEPTH:
-        for name, one in value.items():
-            if name:
-                yield from states_in(one, (*steps, name))
-
-
-def begins_as_state(start: bytes) -> bool:
-    """Return whether a document is a state of AgentScope 2.x, by its first bytes."""
-    return any(states_in(foreign.beginning(start)))
-
-
-def layouts_in(folder: Path) -> set[str]:
-    """Return the layouts of the session files of a folder: ``memory`` is AgentScope 1.x.
-
-    Raises:
-        Unavailable: a folder cannot be read.
-    """
-    found = set()
-    for stem in islice(stems(folder), _LOOKED_AT):
-        start = foreign.start_of(folder / (stem + SUFFIX))
-        if begins_as_state(start):
-            found.add(LAYOUT)
-        elif _AGENTSCOPE1 in start:
-            found.add("memory")
-    return found
 
 
 class _Spans(NamedTuple):

@@ -19,7 +19,6 @@ from redis.exceptions import ResponseError
 
 from memctl import jsonio
 from memctl.dialects.agentscope2 import AGENTSCOPE2, COMPRESSED
-from memctl.engines.redis.arrays import REPAIRS, WholeMaintenance, holds_object
 from memctl.engines.redis.pipeline import (
     WRONG_TYPE,
     Command,
@@ -28,10 +27,11 @@ from memctl.engines.redis.pipeline import (
     items_in_thread,
     scan,
 )
-from memctl.engines.redis.places import Held, MemoryPlace, MessageArray
 from memctl.engines.redis.text import decode, encode, encode_or_none, escape
-from memctl.engines.redis.whole import WholeMemoryStore
 from memctl.errors import BadData
+from memctl.layouts.redis.arrays import REPAIRS, WholeMaintenance, holds_object
+from memctl.layouts.redis.places import Held, MemoryPlace, MessageArray
+from memctl.layouts.redis.whole import WholeMemoryStore
 from memctl.location import Location, visible
 from memctl.model import Edit, Finding, Memory, MemoryKey, StoredMessage
 from memctl.selection import Selection

@@ -30,10 +30,12 @@ from memctl.engines.sql.database import (
     damage,
     is_text,
     make_database,
+    retry_while_locked,
     shown_name,
 )
 from memctl.engines.sql.syntax import MAX_PUSHED_VALUES, SMALL_BYTES, session_condition
 from memctl.errors import Failure, Uninitialised
+from memctl.layouts.sql import name_failure
 from memctl.location import Location
 from memctl.model import (
     PAGE_BYTES,
@@ -62,8 +64,6 @@ from memctl.storekit.edits import (
     batch_edits,
     is_same_text,
 )
-from memctl.stores.agentscope1.sql.edit import retry_while_locked
-from memctl.stores.agentscope1.sql.write import name_failure
 from memctl.stores.agentscope2.session import (
     COLUMNS,
     MARKS,

@@ -28,7 +28,6 @@ from sqlalchemy.dialects.mysql import DATETIME
 
 from memctl.engines.sql import schema
 from memctl.errors import BadData
-from memctl.stores.agentscope1.sql import schema as agentscope1
 
 METADATA = MetaData()
 REVISION = "0004_sops"
@@ -177,21 +176,3 @@ def create_tables(connection: Connection) -> None:
         is_stamped = connection.execute(select(_VERSION)).first()
         if is_stamped is None:
             connection.execute(insert(_VERSION).values(version_num=REVISION))
-
-
-def find_layouts(connection: Connection) -> set[str]:
-    """Return the layouts of the tables that are there, as ``?layout=`` names them."""
-    inspector = inspect(connection)
-    there = set(inspector.get_table_names())
-
-    def has(table: Table) -> bool:
-        if table.name not in there:
-            return False
-        columns = {column["name"] for column in inspector.get_columns(table.name)}
-        return columns >= {column.name for column in table.columns}
-
-    layouts = {
-        "memory": [agentscope1.METADATA.tables[name] for name in ("message", "session")],
-        "agentscope2": [METADATA.tables[name] for name in ("messages", "sessions")],
-    }
-    return {layout for layout, tables in layouts.items() if all(map(has, tables))}

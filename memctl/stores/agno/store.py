@@ -43,6 +43,7 @@ from memctl.engines.sql.columns import Column, shown
 from memctl.engines.sql.database import Contended, RejectedValue, is_text, make_database
 from memctl.engines.sql.schema import create_missing
 from memctl.errors import BadData, Uninitialised
+from memctl.layouts.sql import AGNO_RUNS, AGNO_SESSIONS
 from memctl.location import Location, visible
 from memctl.model import Memory, MemoryKey, StoredMessage
 from memctl.store import Features, OpenMode
@@ -62,8 +63,6 @@ from memctl.stores.agno.runs import (
     without_copies,
 )
 
-SESSIONS, RUNS = "agno_sessions", "agno_runs"
-"""The tables, where Agno is told no other."""
 _BACKUP = "runs"
 """The column of a session in which Agno 2 keeps its runs, and which its migration leaves."""
 _JSON_COLUMNS = frozenset(
@@ -115,9 +114,9 @@ class AgnoStore(SimpleStore):
         self.kind = location.kind
         self.database = make_database(location, self.label)
         self.details = self.database.details
-        self._sessions = location.options.get("table", SESSIONS)
+        self._sessions = location.options.get("table", AGNO_SESSIONS)
         custom = "table" in location.options
-        self._runs = f"{self._sessions}_runs" if custom else RUNS
+        self._runs = f"{self._sessions}_runs" if custom else AGNO_RUNS
         self._agent = location.options.get("agent")
         self._columns: dict[str, dict[str, Column]] = {}
         self._odd: set[MemoryKey] = set()

@@ -20,6 +20,7 @@ from memctl.dialects.agentscope import CONTENT
 from memctl.dialects.langchain import LANGCHAIN
 from memctl.engines.sql.database import damage, is_text, make_database
 from memctl.errors import Uninitialised, UsageError
+from memctl.layouts.sql import has_checkpoints
 from memctl.location import Location, visible
 from memctl.model import (
     Edit,
@@ -41,7 +42,6 @@ from memctl.stores.langgraph.checkpoints import (
     text_of,
     value_of,
 )
-from memctl.stores.tables.detect import has_checkpoints
 
 CHANNEL = "messages"
 """The channel of ``MessagesState``, and of agents."""

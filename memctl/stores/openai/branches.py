@@ -16,7 +16,7 @@ from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import Any
 
 from sqlalchemy import Connection, inspect, text
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -28,27 +28,26 @@ from memctl.dialects.rows import EXTRA, METADATA, TIME
 from memctl.engines.sql.columns import TimeFormat
 from memctl.engines.sql.database import Contended, RejectedValue, is_text, make_database
 from memctl.errors import BadData, Uninitialised
+from memctl.layouts.sql import (
+    BRANCH_TABLES,
+    STRUCTURE,
+    USAGE,
+    BranchTables,
+    branch_tables,
+    of_shape,
+)
 from memctl.location import Location
 from memctl.model import Finding, Memory, MemoryKey, Page, StoredMessage, WriteMode, WriteResult
 from memctl.selection import Selection
 from memctl.store import Features, Maintenance, OpenMode
 from memctl.storekit.edits import Snapshot
 from memctl.storekit.simple import MADE, Rejected, SimpleStore, VersionChanged, not_owned
-from memctl.stores.agentscope1.sql.write import of_shape
 
-LAYOUT = "openai-branches"
 MESSAGES, SESSIONS = "agent_messages", "agent_sessions"
 """The tables of messages and sessions, where the SDK is told no others."""
-STRUCTURE, USAGE = "message_structure", "turn_usage"
-TABLES = frozenset({STRUCTURE, USAGE, "branch_reservations", "session_clear_generations"})
-"""The tables of ``AdvancedSQLiteSession`` that have these names in every file."""
 MAIN = "main"
 _SHAPE = "branch"
 _TIMES = TimeFormat(utc=True)
-_STRUCTURE_COLUMNS = (
-    *("id", "session_id", "message_id", "branch_id", "message_type", "sequence_number"),
-    *("user_turn_number", "branch_turn_number", "tool_name", "created_at"),
-)
 _TYPED_NAMES = frozenset(
     {
         *("computer_call", "file_search_call", "web_search_call", "code_interpreter_call"),
@@ -118,35 +117,6 @@ CREATE INDEX IF NOT EXISTS idx_structure_branch_seq
 CREATE INDEX IF NOT EXISTS idx_turn_usage_session_turn
     ON turn_usage(session_id, branch_id, user_turn_number)
 """
-
-
-class Tables(NamedTuple):
-    """The tables that ``message_structure`` refers to."""
-
-    sessions: str
-    messages: str
-
-
-def find_tables(connection: Connection) -> Tables | None:
-    """Return the tables that have branches in a database; None if there are none."""
-    if connection.dialect.name != "sqlite":
-        return None
-    inspector = inspect(connection)
-    if not inspector.has_table(STRUCTURE) or not inspector.has_table(USAGE):
-        return None
-    if not {column["name"] for column in inspector.get_columns(STRUCTURE)} >= set(
-        _STRUCTURE_COLUMNS
-    ):
-        return None
-    found = {
-        tuple(one["constrained_columns"]): one["referred_table"]
-        for one in inspector.get_foreign_keys(STRUCTURE)
-    }
-    sessions, messages = found.get(("session_id",)), found.get(("message_id",))
-    if sessions is None or messages is None:
-        return None
-    there = all(inspector.has_table(name) for name in (sessions, messages))
-    return Tables(sessions, messages) if there else None
 
 
 @dataclass(slots=True)
@@ -242,7 +212,7 @@ class BranchStore(SimpleStore):
         self._owner = location.options.get("owner", "")
         self._path = location.options.get("path", MAIN)
         """The branch that is the memory of a session."""
-        self._tables = Tables(SESSIONS, location.options.get("table", MESSAGES))
+        self._tables = BranchTables(SESSIONS, location.options.get("table", MESSAGES))
         self._made: set[str] = set()
         """The sessions that had no row before this run."""
         self._idle: list[AsyncConnection] = []
@@ -279,7 +249,7 @@ class BranchStore(SimpleStore):
         await self.database.lock(owner, self.warnings)
 
     async def _prepare(self) -> None:
-        found = await self.database.run(find_tables)
+        found = await self.database.run(branch_tables)
         if found is None:
             if not self.mode.creates:
                 raise Uninitialised(
@@ -288,7 +258,7 @@ class BranchStore(SimpleStore):
                     "SQLiteSession are ?layout=openai-agents",
                 )
             await self.database.create(partial(_create, self._tables))
-            found = await self.database.run(find_tables)
+            found = await self.database.run(branch_tables)
         wanted = self.location.options.get("table", "")
         if found is None or (wanted and found.messages.lower() != wanted.lower()):
             text = f"the branches of {self.label} are not those of {self._tables.messages!r}"
@@ -644,7 +614,7 @@ class BranchStore(SimpleStore):
     async def _all_tables(self) -> list[str]:
         """Return the tables that name sessions, quoted; those that others refer to come last."""
         there = await self.database.run(lambda connection: inspect(connection).get_table_names())
-        return [*sorted(TABLES.intersection(there)), *map(_quoted, self._tables[::-1])]
+        return [*sorted(BRANCH_TABLES.intersection(there)), *map(_quoted, self._tables[::-1])]
 
     async def _erase(self, key: MemoryKey) -> WriteResult:
         tables = await self._all_tables()
@@ -701,7 +671,7 @@ def _text(value: Any) -> str:
     return str(value)
 
 
-def _create(tables: Tables, connection: Connection) -> None:
+def _create(tables: BranchTables, connection: Connection) -> None:
     """Create the tables, as ``AdvancedSQLiteSession`` does."""
     names = {"sessions": _quoted(tables.sessions), "messages": _quoted(tables.messages)}
     names["index"] = _quoted(f"idx_{tables.messages}_session_id")

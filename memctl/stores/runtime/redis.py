@@ -14,12 +14,12 @@ from typing import Any
 
 from memctl import jsonio
 from memctl.dialects.runtime import RUNTIME
-from memctl.engines.redis.arrays import REPAIRS, WholeMaintenance
 from memctl.engines.redis.pipeline import WRONG_TYPE, Command, Pipeline, in_thread, scan
-from memctl.engines.redis.places import Held, MemoryPlace, MessageArray
 from memctl.engines.redis.text import decode, encode, encode_or_none, escape
-from memctl.engines.redis.whole import WholeMemoryStore
 from memctl.errors import BadData, UsageError
+from memctl.layouts.redis.arrays import REPAIRS, WholeMaintenance
+from memctl.layouts.redis.places import Held, MemoryPlace, MessageArray
+from memctl.layouts.redis.whole import WholeMemoryStore, expiring_unread
 from memctl.location import Location, visible
 from memctl.model import Finding, Memory, MemoryKey, StoredMessage
 from memctl.selection import Selection
@@ -304,13 +304,6 @@ def _fields(pipeline: Pipeline, key: bytes) -> Iterator[bytes]:
     [fields] = pipeline.execute([(b"HKEYS", key)], tolerate=WRONG_TYPE)
     if isinstance(fields, list):
         yield from fields
-
-
-def expiring_unread(left: list[float]) -> Iterator[Finding]:
-    """Yield the finding about memories that have so many seconds left, if there are any."""
-    if left:
-        detail = f"the first of them in {max(1, round(min(left) / 60))} min"
-        yield Finding("expires-unread", None, len(left), detail=detail)
 
 
 class _RuntimeMaintenance(WholeMaintenance):

@@ -19,6 +19,7 @@ from memctl.json_scan import BYTE_ORDER_MARK
 from memctl.json_stream import DEPTH, LARGE, TAIL, Cursor, Source, TrailingData
 from memctl.model import Finding, MemoryInfo, MemoryKey, StoredMessage
 from memctl.storekit import quarantine
+from memctl.storekit.paths import Steps, join, split
 from memctl.storekit.quarantine import ItemScan
 from memctl.stores.states.content import AUTHOR, Content, MessageCounts
 
@@ -32,8 +33,6 @@ _IDENTIFYING = re.compile(rb'"role"|"name"|' + _MARKER.pattern)
 
 _TELLING = AUTHOR | {CONTENT}
 """Of these keys, a memory has the last one alone, and a message has them all."""
-
-Steps = tuple[str, ...]
 
 
 class Document(Source):
@@ -137,27 +136,6 @@ class DocumentIndex:
 
     parts: dict[str, MemoryPart]
     place: InsertionPoint | None
-
-
-def join(steps: Steps) -> str:
-    """The path as people write it, such as ``agent.memory``; dots within a name are escaped."""
-    return ".".join(step.replace("\\", "\\\\").replace(".", "\\.") for step in steps)
-
-
-def split(path: str) -> Steps:
-    """The names in a path; none for the document itself."""
-    if not path:
-        return ()
-    steps = [""]
-    characters = iter(path)
-    for character in characters:
-        if character == ".":
-            steps.append("")
-        elif character == "\\":
-            steps[-1] += next(characters, "\\")
-        else:
-            steps[-1] += character
-    return tuple(steps)
 
 
 async def find(source: Source, *, keep: bool = False, wanted: str = "") -> DocumentIndex:

@@ -11,21 +11,14 @@ from memctl import foreign
 from memctl.concurrency import in_thread
 from memctl.errors import BadData, Failure, NotFound
 from memctl.foreign import ForeignFormat
+from memctl.layouts.files import LAYOUT, SUFFIX, begins_as_state, split_stem
 from memctl.location import Location, visible
 from memctl.model import MemoryKey
 from memctl.selection import Selection
 from memctl.store import OpenMode
 from memctl.storekit.files import missing, system_errors
-from memctl.stores.agentscope2.files import LAYOUT, begins_as_state
 from memctl.stores.states.document import Document, DocumentIndex
-from memctl.stores.states.files import (
-    SUFFIX,
-    FileDocument,
-    FileDraft,
-    publish_files,
-    remove_file,
-    split_stem,
-)
+from memctl.stores.states.files import FileDocument, FileDraft, publish_files, remove_file
 from memctl.stores.states.place import OwnedDocument
 from memctl.stores.states.rewrite import Draft
 from memctl.stores.states.store import StateStore

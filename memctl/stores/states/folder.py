@@ -14,26 +14,24 @@ from memctl import foreign
 from memctl.concurrency import in_thread
 from memctl.errors import BadData, Failure, NotFound, UsageError
 from memctl.foreign import ForeignFormat
-from memctl.location import Location, visible
-from memctl.model import MemoryKey
-from memctl.selection import Selection
-from memctl.store import OpenMode
-from memctl.storekit.files import missing, recognise, system_errors
-from memctl.stores.agentscope2.files import LAYOUT, layouts_in
-from memctl.stores.states.document import Document
-from memctl.stores.states.files import (
+from memctl.layouts.files import (
+    LAYOUT,
     SUFFIX,
-    FileDocument,
-    FileDraft,
     is_ambiguous,
+    layouts_in,
     obstacle,
-    publish_files,
-    remove_file,
     split_stem,
     stem_of,
     stems,
     unfit,
 )
+from memctl.location import Location, visible
+from memctl.model import MemoryKey
+from memctl.selection import Selection
+from memctl.store import OpenMode
+from memctl.storekit.files import missing, recognise, system_errors
+from memctl.stores.states.document import Document
+from memctl.stores.states.files import FileDocument, FileDraft, publish_files, remove_file
 from memctl.stores.states.place import OwnedDocument
 from memctl.stores.states.rewrite import Draft
 from memctl.stores.states.store import StateStore

@@ -16,12 +16,12 @@ from memctl.engines.redis.pipeline import WRONG_TYPE, Command, Pipeline, in_thre
 from memctl.engines.redis.server import RedisServer
 from memctl.engines.redis.text import decode, encode
 from memctl.errors import Failure, MemctlError
-from memctl.layouts.redis import other_keys, require_layout
+from memctl.layouts.redis.keys import LEASE, STATE, Keys
+from memctl.layouts.redis.keyspace import other_keys, require_layout
 from memctl.location import Location, visible
 from memctl.model import LARGEST_MESSAGE, PAGE_BYTES, MemoryKey
 from memctl.selection import Selection
 from memctl.store import OpenMode
-from memctl.stores.agentscope1.redis.keys import LEASE, STATE, Keys
 from memctl.stores.states.document import Document, DocumentChanged, DocumentTooLarge
 from memctl.stores.states.place import OwnedDocument
 from memctl.stores.states.rewrite import Draft

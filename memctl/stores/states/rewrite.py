@@ -13,6 +13,7 @@ from memctl.errors import BadData, Failure
 from memctl.json_stream import WINDOW, Cursor, Source
 from memctl.model import Change, Edit, Memory, StoredMessage, WriteMode
 from memctl.storekit.edits import ChangeMatcher, Drop, Keep, Mark, Put, Step, is_same_text
+from memctl.storekit.paths import join, split
 from memctl.stores.states.content import BARE, PlacedContent, PlacedMessages, marks_of_shape
 from memctl.stores.states.document import (
     CONTENT,
@@ -24,8 +25,6 @@ from memctl.stores.states.document import (
     ForeignId,
     InsertionPoint,
     MemoryPart,
-    join,
-    split,
 )
 
 BETWEEN = b", "

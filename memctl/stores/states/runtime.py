@@ -17,7 +17,8 @@ from memctl.engines.redis.pipeline import WRONG_TYPE, Command, Pipeline, in_thre
 from memctl.engines.redis.server import RedisServer
 from memctl.engines.redis.text import decode, encode, encode_or_none, escape
 from memctl.errors import Failure
-from memctl.layouts.redis import other_keys, require_layout
+from memctl.layouts.redis.keyspace import other_keys, require_layout
+from memctl.layouts.redis.whole import expiring_unread
 from memctl.location import Location, visible
 from memctl.model import (
     LARGEST_MESSAGE,
@@ -31,7 +32,6 @@ from memctl.model import (
 )
 from memctl.selection import Selection
 from memctl.store import Maintenance, OpenMode
-from memctl.stores.runtime.redis import expiring_unread
 from memctl.stores.states.document import Document, DocumentIndex, DocumentTooLarge, MemoryPart
 from memctl.stores.states.maintenance import StateMaintenance
 from memctl.stores.states.place import OwnedDocument

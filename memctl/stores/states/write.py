@@ -14,6 +14,7 @@ from memctl.errors import BadData, Failure
 from memctl.model import Change, Edit, Memory, Page, WriteMode, WriteResult
 from memctl.storekit.batching import Large, Small, gather
 from memctl.storekit.edits import LargeEdit, batch_edits
+from memctl.storekit.paths import split
 from memctl.stores.states.document import (
     CONTENT,
     SUMMARY,
@@ -23,7 +24,6 @@ from memctl.stores.states.document import (
     MemoryPart,
     find,
     span_with_comma,
-    split,
 )
 from memctl.stores.states.place import DEFAULT_PATH, DocumentPlace
 from memctl.stores.states.rewrite import (

@@ -18,6 +18,7 @@ from memctl.dialects.view import NOTES
 from memctl.engines.sql.columns import UNKNOWN_TIME, Column, TimeFormat, shown
 from memctl.engines.sql.database import Database, is_text
 from memctl.engines.sql.syntax import MAX_PUSHED_VALUES
+from memctl.layouts.sql import of_shape
 from memctl.location import visible
 from memctl.model import (
     MemoryKey,
@@ -27,7 +28,6 @@ from memctl.selection import Selection
 from memctl.storekit.edits import (
     is_same_text,
 )
-from memctl.stores.agentscope1.sql.write import of_shape
 from memctl.stores.tables.mapping import CALL_COLUMNS, Mapping
 
 SMALL_BYTES = 32 * 1024

@@ -21,18 +21,20 @@ from sqlalchemy import (
 )
 from sqlalchemy.engine.reflection import Inspector
 
-from memctl import foreign
 from memctl.dialects.rows import COLUMN_ROLES, blocks_of
 from memctl.engines.sql.columns import Column, TimeFormat
-from memctl.engines.sql.database import NAMED_TABLES, shown_name
-from memctl.errors import BadData, Uninitialised
-from memctl.foreign import ForeignFormat
-from memctl.location import visible
-from memctl.stores.agentscope1.sql import schema
-from memctl.stores.agentscope2 import tables as agentscope2_tables
-from memctl.stores.agentscope2.tables import find_layouts
-from memctl.stores.agno import store as agno
-from memctl.stores.openai import branches
+from memctl.layouts.sql import (
+    AGNO_RUNS,
+    AGNO_SESSIONS,
+    ALL_TABLES,
+    BRANCH_TABLES,
+    BRANCHES,
+    PRESET_TABLES,
+    branch_tables,
+    find_layouts,
+    foreign_tables,
+    preset_of,
+)
 from memctl.stores.tables.mapping import CALL_COLUMNS, PRESETS
 
 _HIDDEN = ":***@"
@@ -97,7 +99,7 @@ class Proposal:
         if shown != url:
             lines.insert(2, 'password_env = "DATABASE_PASSWORD"')
         preset = PRESETS.get(self.layout)
-        if self.table != (preset.table if preset else branches.MESSAGES):
+        if self.table != (preset.table if preset else PRESET_TABLES["openai-agents"].name):
             lines.append(f"table = {_text(self.table)}")
         if self.columns:
             pairs = ", ".join(f"{role} = {_text(one)}" for role, one in self.columns.items())
@@ -115,110 +117,25 @@ def _text(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-_CHECKPOINT = frozenset(
-    {
-        *("thread_id", "checkpoint_ns", "checkpoint_id", "parent_checkpoint_id"),
-        *("type", "checkpoint", "metadata"),
-    }
-)
-"""The columns of LangGraph's checkpoints."""
-_CHANNEL = frozenset({"thread_id", "checkpoint_ns", "channel", "version", "type", "blob"})
-"""The columns of the values of channels, which PostgreSQL has in a table of their own."""
-
-
-def own_layouts(connection: Connection) -> set[str]:
-    """Return the layouts that are there, and need no mapping."""
-    found = find_layouts(connection)
-    found |= {"agno"} if agno.SESSIONS in inspect(connection).get_table_names() else set()
-    return found | ({"langgraph"} if has_checkpoints(connection) else set())
-
-
-def has_checkpoints(connection: Connection) -> bool:
-    """Return whether the tables of a checkpointer of LangGraph are there."""
-    tables = {
-        "sqlite": {"checkpoints": _CHECKPOINT},
-        "postgresql": {"checkpoints": _CHECKPOINT, "checkpoint_blobs": _CHANNEL},
-    }
-    wanted = tables.get(connection.dialect.name, {})
-    inspector = inspect(connection)
-    return bool(wanted) and all(
-        inspector.has_table(name)
-        and columns <= {column["name"] for column in inspector.get_columns(name)}
-        for name, columns in wanted.items()
-    )
-
-
-def preset_layouts(connection: Connection) -> set[str]:
-    """Return the layouts of other frameworks that are there, as ``?layout=`` names them."""
-    inspector = inspect(connection)
-    there = set(inspector.get_table_names())
-    found = {
-        layout
-        for layout, preset in PRESETS.items()
-        if preset.table in there and _fits(inspector, layout, preset.table)
-    }
-    found |= {"agno"} if agno.SESSIONS in there else set()
-    if (tables := branches.find_tables(connection)) is not None:
-        found |= {branches.LAYOUT}
-        found -= {"openai-agents"} if tables.messages == branches.MESSAGES else set()
-    return found | ({"langgraph"} if has_checkpoints(connection) else set())
-
-
-def foreign_tables(connection: Connection) -> dict[str, ForeignFormat]:
-    """Return the tables of formats that memctl does not read, by their names."""
-    inspector = inspect(connection)
-    names = [name for name in inspector.get_table_names() if isinstance(name, str)]
-    return foreign.of_tables(
-        {name: [one["name"] for one in inspector.get_columns(name)] for name in names}
-    )
-
-
-def unknown_database(label: str, connection: Connection) -> BadData:
-    """Return the error of a database that is of no layout: it names what is there."""
-    for found in foreign_tables(connection).values():
-        return found.refusal(label, Uninitialised)
-    tables = sorted(map(shown_name, inspect(connection).get_table_names()))
-    if not tables:
-        return Uninitialised(f"{label} has no tables", "check the name of the database")
-    named = ", ".join(map(visible, tables[:NAMED_TABLES]))
-    more = f" and {len(tables) - NAMED_TABLES} more" if len(tables) > NAMED_TABLES else ""
-    return Uninitialised(
-        f"{label} holds no memory that memctl knows: it has the "
-        f"{'table' if len(tables) == 1 else 'tables'} {named}{more}",
-        f"look for messages in them: memctl stores detect {label.partition('?')[0]}",
-    )
-
-
-def _fits(inspector: Inspector, layout: str, table: str) -> bool:
-    """Return whether a table has the columns that a framework makes."""
-    preset, metadata = PRESETS[layout], MetaData()
-    assert preset.make is not None
-    preset.make(preset, metadata)
-    declared = {column.name for column in metadata.tables[preset.table].columns}
-    there = {column["name"] for column in inspector.get_columns(table)}
-    return declared == there or declared | set(preset.more.values()) == there
-
-
 def detect(connection: Connection) -> list[Proposal]:
     """Return the tables that seem to hold messages, those of frameworks first.
 
     AgentScope's own and Agno's need no mapping, and foreign formats get none: they are left out.
     """
     inspector = inspect(connection)
-    own = {agno.SESSIONS, agno.RUNS, *branches.TABLES}
-    structured = branches.find_tables(connection)
-    for layout in find_layouts(connection):
-        own |= set((schema if layout == "memory" else agentscope2_tables).METADATA.tables)
+    own = {AGNO_SESSIONS, AGNO_RUNS, *BRANCH_TABLES}
+    structured = branch_tables(connection)
+    own = own.union(*(ALL_TABLES[layout] for layout in find_layouts(connection)))
     found: list[Proposal] = []
     guessed: list[Proposal] = []
     own |= foreign_tables(connection).keys()
     for name in sorted(set(inspector.get_table_names()) - own):
         table = Table(name, MetaData(), autoload_with=connection)
-        preset = next((one for one in PRESETS if _fits(inspector, one, name)), None)
+        preset = preset_of(inspector, name)
         if preset == "langchain" and not _is_langchain(connection, table):
             preset = None
         if structured is not None and name == structured.messages:
-            preset = branches.LAYOUT
+            preset = BRANCHES
         if preset is not None:
             reasons = [f"its columns are those of {preset}"]
             more = PRESETS[preset].more if preset in PRESETS else {}

@@ -8,6 +8,7 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from memctl.engines.sql.columns import after
+from memctl.layouts.sql import of_shape
 from memctl.location import visible
 from memctl.model import (
     MemoryKey,
@@ -20,7 +21,6 @@ from memctl.storekit.edits import (
     Put,
     Step,
 )
-from memctl.stores.agentscope1.sql.write import of_shape
 from memctl.stores.tables.codec import ROWID, Ordering, Refusal, RowCodec
 
 _LARGEST_NUMBER = 2**63 - 1

@@ -22,6 +22,7 @@ from memctl.engines.sql.columns import Column, TimeFormat
 from memctl.engines.sql.database import RejectedValue, damage, is_text, make_database
 from memctl.engines.sql.schema import create_missing
 from memctl.errors import BadData, Failure, Uninitialised, UsageError
+from memctl.layouts.sql import BRANCHES, branch_tables, foreign_tables, of_shape
 from memctl.location import Location, visible
 from memctl.model import (
     Edit,
@@ -41,8 +42,6 @@ from memctl.storekit.edits import (
     whole_edits,
 )
 from memctl.storekit.simple import not_owned
-from memctl.stores.agentscope1.sql.write import of_shape
-from memctl.stores.openai.branches import LAYOUT, find_tables
 from memctl.stores.tables.codec import (
     NOT_JSON,
     ROWID,
@@ -54,7 +53,6 @@ from memctl.stores.tables.codec import (
     TableColumns,
     parse_json,
 )
-from memctl.stores.tables.detect import foreign_tables
 from memctl.stores.tables.mapping import CALL_COLUMNS, Mapping, mapping_of
 from memctl.stores.tables.order import Placing, RowOrder
 from memctl.stores.tables.sessions import MadeRows, Sessions
@@ -116,12 +114,12 @@ class TableStore(Store):
 
     async def _prepare(self) -> None:
         mapping = self.mapping
-        branched = await self.database.run(find_tables)
+        branched = await self.database.run(branch_tables)
         if branched is not None and branched.messages == mapping.table:
             raise UsageError(
                 f"the rows of {visible(mapping.table)!r} are those of several branches of the "
                 "OpenAI Agents SDK's AdvancedSQLiteSession",
-                f"use ?layout={LAYOUT}",
+                f"use ?layout={BRANCHES}",
             )
         columns = await self.database.run(partial(_examine, mapping, self.database.syntax.typed))
         if columns is None:

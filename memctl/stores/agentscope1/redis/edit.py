@@ -24,16 +24,7 @@ from typing import NamedTuple
 
 from memctl.engines.redis.pipeline import ABSENT, WRONG_TYPE, Command, PackedCommands, Pipeline
 from memctl.engines.redis.text import decode, encode
-from memctl.model import Change, Memory, WriteResult
-from memctl.storekit.catalog import IdSet
-from memctl.stores.agentscope1.redis.before import (
-    KEPT_EXPIRIES,
-    KEPT_IDS,
-    MemoryBefore,
-    expiry_command,
-    other_expiries,
-)
-from memctl.stores.agentscope1.redis.keys import (
+from memctl.layouts.redis.keys import (
     MARK,
     MARKS_INDEX,
     MESSAGES,
@@ -42,6 +33,15 @@ from memctl.stores.agentscope1.redis.keys import (
     canonical_mark,
     count_payloads,
     mark_aliases,
+)
+from memctl.model import Change, Memory, WriteResult
+from memctl.storekit.catalog import IdSet
+from memctl.stores.agentscope1.redis.before import (
+    KEPT_EXPIRIES,
+    KEPT_IDS,
+    MemoryBefore,
+    expiry_command,
+    other_expiries,
 )
 from memctl.stores.agentscope1.redis.scan import MemoryRef
 from memctl.stores.agentscope1.redis.snapshot import (

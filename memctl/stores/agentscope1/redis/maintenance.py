@@ -35,12 +35,7 @@ from memctl.engines.redis.pipeline import (
 from memctl.engines.redis.server import RedisServer
 from memctl.engines.redis.text import decode, encode
 from memctl.errors import Lost, UsageError
-from memctl.model import PAGE_BYTES, Finding, MemoryKey
-from memctl.selection import Selection
-from memctl.store import Maintenance, Note, Record, Store
-from memctl.storekit.catalog import IdSet
-from memctl.stores.agentscope1.redis.edit import removal_commands
-from memctl.stores.agentscope1.redis.keys import (
+from memctl.layouts.redis.keys import (
     MARK,
     MARKS_INDEX,
     MESSAGES,
@@ -52,6 +47,11 @@ from memctl.stores.agentscope1.redis.keys import (
     mark_aliases,
     of_other_aliases,
 )
+from memctl.model import PAGE_BYTES, Finding, MemoryKey
+from memctl.selection import Selection
+from memctl.store import Maintenance, Note, Record, Store
+from memctl.storekit.catalog import IdSet
+from memctl.stores.agentscope1.redis.edit import removal_commands
 from memctl.stores.agentscope1.redis.read import Reader, as_message
 from memctl.stores.agentscope1.redis.scan import LISTS, Catalogue, MemoryRef
 from memctl.stores.agentscope1.redis.snapshot import (

@@ -20,11 +20,7 @@ from memctl import jsonio
 from memctl.engines.redis.pipeline import WRONG_TYPE, Pacer, Pipeline
 from memctl.engines.redis.text import decode, encode_or_none
 from memctl.errors import Lost
-from memctl.model import PAGE_ENTRIES, Finding, Memory, MemoryKey, Page, StoredMessage
-from memctl.selection import Selection
-from memctl.storekit.batching import PageBuilder, are_objects, messages_from_columns, paginate
-from memctl.storekit.catalog import IdSet
-from memctl.stores.agentscope1.redis.keys import (
+from memctl.layouts.redis.keys import (
     MARK,
     MESSAGES,
     PAYLOAD,
@@ -32,6 +28,10 @@ from memctl.stores.agentscope1.redis.keys import (
     count_payloads,
     with_aliases,
 )
+from memctl.model import PAGE_ENTRIES, Finding, Memory, MemoryKey, Page, StoredMessage
+from memctl.selection import Selection
+from memctl.storekit.batching import PageBuilder, are_objects, messages_from_columns, paginate
+from memctl.storekit.catalog import IdSet
 from memctl.stores.agentscope1.redis.scan import MemoryRef
 from memctl.stores.agentscope1.redis.snapshot import (
     Marks,

@@ -19,9 +19,9 @@ from itertools import islice
 from typing import NamedTuple
 
 from memctl.engines.redis.pipeline import Pipeline, scan
+from memctl.layouts.redis.keys import MARK, MESSAGES, Keys, count_payloads
 from memctl.model import MemoryKey
 from memctl.selection import Selection
-from memctl.stores.agentscope1.redis.keys import MARK, MESSAGES, Keys, count_payloads
 
 LISTS = b":m[ae]*"
 """Suffixes of lists, and few others: payloads begin with ``:msg:``."""

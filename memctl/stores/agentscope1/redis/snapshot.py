@@ -21,16 +21,16 @@ from redis.exceptions import ResponseError
 from memctl.engines.redis.pipeline import WRONG_TYPE, Command, Pipeline
 from memctl.engines.redis.text import decode
 from memctl.errors import Lost
-from memctl.model import Memory
-from memctl.spool import ItemSpool
-from memctl.storekit.catalog import IdSet
-from memctl.stores.agentscope1.redis.keys import (
+from memctl.layouts.redis.keys import (
     MARK,
     MARKS_INDEX,
     MESSAGES,
     canonical_mark,
     with_aliases,
 )
+from memctl.model import Memory
+from memctl.spool import ItemSpool
+from memctl.storekit.catalog import IdSet
 from memctl.stores.agentscope1.redis.scan import MemoryRef
 
 Marks = tuple[str, ...]

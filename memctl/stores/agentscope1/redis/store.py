@@ -16,7 +16,8 @@ from memctl.engines.redis.pipeline import Pipeline, in_thread, items_in_thread, 
 from memctl.engines.redis.server import RedisServer
 from memctl.engines.redis.text import decode, encode_or_none
 from memctl.errors import MemctlError, UsageError
-from memctl.layouts.redis import look_at_keys, other_keys, require_layout
+from memctl.layouts.redis.keys import MESSAGES, Keys
+from memctl.layouts.redis.keyspace import look_at_keys, other_keys, require_layout
 from memctl.location import Location
 from memctl.model import Edit, Memory, MemoryKey, Page, WriteMode, WriteResult
 from memctl.selection import Selection
@@ -25,7 +26,6 @@ from memctl.storekit.batching import Large, Small, gather, grouped, page_size
 from memctl.storekit.edits import LargeEdit, batch_edits
 from memctl.stores.agentscope1.redis.edit import Editor, InlineChanges, StagedChanges
 from memctl.stores.agentscope1.redis.erase import erase_keys, owned_keys
-from memctl.stores.agentscope1.redis.keys import MESSAGES, Keys
 from memctl.stores.agentscope1.redis.maintenance import REPAIRS, RedisMaintenance
 from memctl.stores.agentscope1.redis.read import Reader
 from memctl.stores.agentscope1.redis.scan import KEYS, Catalogue, MemoryRef

@@ -22,17 +22,7 @@ from memctl import jsonio
 from memctl.engines.redis.pipeline import ABSENT, WRONG_TYPE, Command, PackedCommands, Pipeline
 from memctl.engines.redis.text import decode, encode
 from memctl.errors import Failure
-from memctl.model import LARGEST_MESSAGE, Memory, MemoryKey, StoredMessage, WriteMode, WriteResult
-from memctl.spool import ItemSpool
-from memctl.storekit.batching import Large, Small
-from memctl.storekit.catalog import IdSet
-from memctl.stores.agentscope1.redis.before import (
-    KEPT_EXPIRIES,
-    KEPT_IDS,
-    MemoryBefore,
-    other_expiries,
-)
-from memctl.stores.agentscope1.redis.keys import (
+from memctl.layouts.redis.keys import (
     LEASE,
     MARK,
     MARKS_INDEX,
@@ -44,6 +34,16 @@ from memctl.stores.agentscope1.redis.keys import (
     count_payloads,
     mark_aliases,
     with_aliases,
+)
+from memctl.model import LARGEST_MESSAGE, Memory, MemoryKey, StoredMessage, WriteMode, WriteResult
+from memctl.spool import ItemSpool
+from memctl.storekit.batching import Large, Small
+from memctl.storekit.catalog import IdSet
+from memctl.stores.agentscope1.redis.before import (
+    KEPT_EXPIRIES,
+    KEPT_IDS,
+    MemoryBefore,
+    other_expiries,
 )
 from memctl.stores.agentscope1.redis.snapshot import list_pages
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections import defaultdict
 from collections.abc import (
     AsyncGenerator,
-    Awaitable,
-    Callable,
     Iterable,
     Mapping,
     Sequence,
@@ -20,9 +17,10 @@ from typing import Any, NamedTuple, TypeVar
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from memctl.engines.sql.database import Contended, RejectedValue
+from memctl.engines.sql.database import Contended, RejectedValue, retry_while_locked
 from memctl.engines.sql.syntax import MAX_PUSHED_VALUES
 from memctl.errors import Failure
+from memctl.layouts.sql import name_failure, of_shape
 from memctl.model import Change, Edit, MemoryKey, StoredMessage, WriteResult
 from memctl.storekit.edits import LargeEdit, batch_edits
 from memctl.stores.agentscope1.sql.locks import (
@@ -40,15 +38,13 @@ from memctl.stores.agentscope1.sql.locks import (
 )
 from memctl.stores.agentscope1.sql.positions import InsertRun, PositionAllocator, Shift
 from memctl.stores.agentscope1.sql.tables import MemoryTables
-from memctl.stores.agentscope1.sql.write import Rows, name_failure, of_shape
+from memctl.stores.agentscope1.sql.write import Rows
 
 T = TypeVar("T")
 
 BATCH_CHANGES = 10_000
 """A memory with more is large: so much of it is done at once."""
 
-PAUSES = (0.01, 0.03, 0.1, *[0.5] * 100)
-"""Seconds between attempts while others hold a memory: InnoDB too waits for 50 seconds."""
 
 NO_MARKS: frozenset[str] = frozenset()
 
@@ -200,20 +196,6 @@ class SqlEditor:
             await stack.enter_async_context(self._database.transaction(transaction.connection))
             await transaction.lock_session(key.session)
             return stack.pop_all()
-
-
-async def retry_while_locked(attempt: Callable[[], Awaitable[T]]) -> T:
-    """Retry while others hold what is to be changed, and let them go on in between.
-
-    Raises:
-        Contended: they hold it all the time.
-    """
-    for pause in PAUSES:
-        try:
-            return await attempt()
-        except Contended:
-            await asyncio.sleep(pause)
-    return await attempt()
 
 
 def _key(edit: Edit) -> MemoryKey:

@@ -8,10 +8,9 @@ from dataclasses import replace
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from memctl.engines.sql.database import Contended, RejectedValue
+from memctl.engines.sql.database import Contended, RejectedValue, retry_while_locked
 from memctl.model import MemoryKey, WriteResult
 from memctl.selection import Selection
-from memctl.stores.agentscope1.sql.edit import retry_while_locked
 from memctl.stores.agentscope1.sql.locks import lock_rows, lock_session_content, remove_empty
 from memctl.stores.agentscope1.sql.tables import Extent, MemoryTables
 from memctl.stores.agentscope1.sql.write import delete_messages

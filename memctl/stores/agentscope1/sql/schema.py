@@ -104,11 +104,6 @@ def examine_schema(connection: Connection, *, typed: bool, keys: bool) -> Schema
     return found
 
 
-def has_own_table(connection: Connection) -> bool:
-    """Return whether a table has a name of AgentScope's, but for ``users``, which many have."""
-    return bool((METADATA.tables.keys() - {"users"}) & set(inspect(connection).get_table_names()))
-
-
 def _holds(type_: Any, declared: Any) -> bool:
     """Return whether a column of a type holds values of the type that AgentScope declares."""
     match declared:

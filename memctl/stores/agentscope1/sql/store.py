@@ -10,6 +10,7 @@ from pathlib import Path
 
 from memctl.engines.sql.syntax import session_condition
 from memctl.errors import UsageError
+from memctl.layouts.sql import find_layouts, has_agentscope_table, preset_layouts, unknown_database
 from memctl.location import Location
 from memctl.model import (
     Edit,
@@ -28,12 +29,9 @@ from memctl.stores.agentscope1.sql.edit import SqlEditor
 from memctl.stores.agentscope1.sql.erase import SqlEraser
 from memctl.stores.agentscope1.sql.maintenance import REPAIRS, SqlMaintenance
 from memctl.stores.agentscope1.sql.read import ReadMode, SqlReader, count_messages, find_messages
-from memctl.stores.agentscope1.sql.schema import has_own_table
 from memctl.stores.agentscope1.sql.statements import COLUMNS
 from memctl.stores.agentscope1.sql.tables import make_tables
 from memctl.stores.agentscope1.sql.write import SqlWriter
-from memctl.stores.agentscope2.tables import find_layouts
-from memctl.stores.tables.detect import preset_layouts, unknown_database
 
 
 class SqlMemoryStore(Store):
@@ -68,7 +66,9 @@ class SqlMemoryStore(Store):
             if layouts and layouts != {"memory"}:
                 [self._other] = layouts
                 return
-            if not (layouts or self.mode.creates) and not await self.database.run(has_own_table):
+            if not (layouts or self.mode.creates) and not await self.database.run(
+                has_agentscope_table
+            ):
                 raise await self.database.run(partial(unknown_database, self.label))
         await self.database.prepare()
 

@@ -8,13 +8,14 @@ from collections.abc import AsyncGenerator, Collection, Iterable, Iterator, Mapp
 from contextlib import AsyncExitStack, aclosing, closing
 from itertools import islice, repeat
 from operator import lt
-from typing import Any, cast
+from typing import cast
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memctl import jsonio
 from memctl.engines.sql.database import RejectedValue
 from memctl.errors import Failure
+from memctl.layouts.sql import name_failure, of_shape
 from memctl.model import Memory, MemoryKey, Page, StoredMessage, WriteMode, WriteResult
 from memctl.spool import ItemSpool
 from memctl.storekit.batching import BATCH_BYTES, Large, Small, gather
@@ -364,17 +365,6 @@ def shape_of(row_id: str | None, *, blob: bool) -> str:
     return json.dumps(found) if found else ""
 
 
-def of_shape(shape: str) -> dict[str, Any]:
-    """Return what a shape says, nothing where another store made it."""
-    if not shape:
-        return {}
-    try:
-        found = json.loads(shape)
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
 def _start(messages: list[StoredMessage], offset: int, last_index: int) -> int:
     """Return the index that a memory's new messages follow.
 
@@ -439,15 +429,6 @@ def _repeated_id(messages: list[StoredMessage]) -> Failure | None:
         return None
     [(id, _)] = Counter(ids).most_common(1)
     return Failure("repeated-id", f"the message id {id!r} occurs twice")
-
-
-def name_failure(key: MemoryKey) -> Failure | None:
-    """Return why there can be no memory of this name."""
-    if not key.part:
-        return None
-    return Failure(
-        "bad-name", f"SQL memory holds one memory a session, not a part like {key.part!r}"
-    )
 
 
 async def _drain(pages: AsyncGenerator[Page]) -> None:

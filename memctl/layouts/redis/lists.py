@@ -9,21 +9,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-import time
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 from memctl import jsonio
-from memctl.dialects.langchain import LANGCHAIN
-from memctl.dialects.openai_agents import OpenAIAgents
 from memctl.dialects.rows import EXTRA, METADATA, TIME, RowDialect
 from memctl.dialects.view import NOTES
-from memctl.engines.redis.arrays import REPAIRS
 from memctl.engines.redis.pipeline import WRONG_TYPE, Command, Pipeline, scan
-from memctl.engines.redis.places import Held, MemoryPlace, MessageArray
 from memctl.engines.redis.text import decode, encode, encode_or_none, escape
-from memctl.engines.redis.whole import WholeMemoryStore
 from memctl.errors import BadData
+from memctl.layouts.redis.arrays import REPAIRS
+from memctl.layouts.redis.places import Held, MemoryPlace, MessageArray
+from memctl.layouts.redis.whole import WholeMemoryStore
 from memctl.location import Location, visible
 from memctl.model import Memory, MemoryKey, StoredMessage
 from memctl.selection import Selection
@@ -206,40 +203,3 @@ class ListStore(WholeMemoryStore):
 
 def _name(place: MemoryPlace) -> str:
     return f"the list {visible(decode(place.key))}"
-
-
-class LangChainListStore(ListStore):
-    """The lists of LangChain's ``RedisChatMessageHistory``."""
-
-    kind = "redis-langchain"
-    lock_name = "langchain"
-    dialect = rows = LANGCHAIN
-    start = "message_store:"
-    newest_first = True
-
-
-class OpenAIAgentsListStore(ListStore):
-    """The lists of the OpenAI Agents SDK's ``RedisSession``, each with a hash and a counter."""
-
-    kind = "redis-openai-agents"
-    lock_name = "openai-agents"
-    dialect = rows = OpenAIAgents()
-    start = "agents:session"
-    end = b":messages"
-    spaces = False
-
-    def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
-        super().__init__(location, mode)
-        self._start += b":"
-
-    def _keys(self, place: MemoryPlace) -> list[bytes]:
-        session = place.key.removesuffix(self.end)
-        return [place.key, session, session + b":counter"]
-
-    def _naming(self, place: MemoryPlace) -> list[Command]:
-        session, now = place.key.removesuffix(self.end), b"%d" % int(time.time())
-        name = encode(place.memory.session)
-        return [
-            (b"HSET", session, b"session_id", name, b"updated_at", now),
-            (b"HSETNX", session, b"created_at", now),
-        ]

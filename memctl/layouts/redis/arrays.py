@@ -21,8 +21,8 @@ from typing import NamedTuple
 
 from memctl import jsonio
 from memctl.engines.redis.pipeline import ABSENT, WRONG_TYPE, Command, Pipeline, in_thread
-from memctl.engines.redis.places import MemoryPlace, MemoryPlaces, MessageArray
 from memctl.errors import BadData, Lost, UsageError
+from memctl.layouts.redis.places import MemoryPlace, MemoryPlaces, MessageArray
 from memctl.model import Finding, MemoryKey
 from memctl.selection import Selection
 from memctl.store import Maintenance, Note, Record

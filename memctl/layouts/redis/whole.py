@@ -6,19 +6,20 @@ names the keys, takes their values apart and puts them together.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
-from memctl.engines.redis.arrays import WholeMaintenance, damage_of
 from memctl.engines.redis.pipeline import Pipeline, in_thread
-from memctl.engines.redis.places import Held, MemoryPlace, MemoryPlaces
 from memctl.errors import BadData, Failure
-from memctl.layouts.redis import other_keys, require_layout
+from memctl.layouts.redis.arrays import WholeMaintenance, damage_of
+from memctl.layouts.redis.keyspace import other_keys, require_layout
+from memctl.layouts.redis.places import Held, MemoryPlace, MemoryPlaces
 from memctl.model import (
     Edit,
+    Finding,
     Memory,
     MemoryKey,
     Page,
@@ -266,3 +267,10 @@ def _result(pipeline: Pipeline, memory: Memory, call: Callable[[], WriteResult])
         failure = Failure("refused", error.message)
     pipeline.execute([(b"UNWATCH",)])
     return WriteResult(memory.key, failure=failure)
+
+
+def expiring_unread(left: list[float]) -> Iterator[Finding]:
+    """Yield the finding about memories that have so many seconds left, if there are any."""
+    if left:
+        detail = f"the first of them in {max(1, round(min(left) / 60))} min"
+        yield Finding("expires-unread", None, len(left), detail=detail)

@@ -1,0 +1,154 @@
+"""Session files: their names, and whether AgentScope 1.x or 2.x has written them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from memctl import foreign
+from memctl.errors import Failure
+from memctl.storekit.files import (
+    system_errors,
+)
+from memctl.storekit.paths import Steps
+
+CONTEXT, SUMMARY, SESSION = "context", "summary", "session_id"
+
+SUFFIX = ".json"
+_DEFAULT_USER = "default_user"
+_DEPTH = 5
+LAYOUT = "agentscope2"
+_LOOKED_AT = 200
+"""The files of a folder by which its layout is found."""
+_AGENTSCOPE1 = b'"_compressed_summary"'
+
+
+def stem_of(user: str, session: str) -> str:
+    """The name of a session's file, without its extension."""
+    return f"{user}_{session}" if user else session
+
+
+def split_stem(
+    stem: str, users: frozenset[str] = frozenset(), sessions: frozenset[str] = frozenset()
+) -> tuple[str, str]:
+    """The user and the session that a name stands for.
+
+    A user who is asked for owns every file whose name begins so; of several the one whose session
+    is asked for too, or the longest.  If not, the user ends at the first ``_``, AgentScope's
+    ``default_user`` excepted.
+    """
+    asked = [user for user in users if not user or stem.startswith(f"{user}_")]
+    if asked:
+        asked.sort(key=lambda user: (_session(stem, user) in sessions, len(user)))
+        user = asked[-1]
+    elif stem.startswith(f"{_DEFAULT_USER}_"):
+        user = _DEFAULT_USER
+    else:
+        user = stem.partition("_")[0] if "_" in stem else ""
+    return user, _session(stem, user)
+
+
+def is_ambiguous(stem: str) -> bool:
+    """Return whether the first ``_`` may well not be the one behind the user."""
+    return stem.count("_") > 1 and not stem.startswith(f"{_DEFAULT_USER}_")
+
+
+def stems(folder: Path) -> Iterator[str]:
+    """The names of all session files in a folder and the folders inside it, sorted.
+
+    Links to folders are not followed: they might lead in circles.
+
+    Raises:
+        Unavailable: a folder cannot be read.
+    """
+    return _stems(folder, "")
+
+
+def _stems(folder: Path, prefix: str) -> Iterator[str]:
+    with system_errors(folder, "read"), os.scandir(folder) as entries:
+        found = sorted((entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries)
+    for name, is_folder in found:
+        if is_folder:
+            yield from _stems(folder / name, f"{prefix}{name}/")
+        elif name.endswith(SUFFIX) and (folder / name).is_file():
+            yield prefix + name.removesuffix(SUFFIX)
+
+
+def unfit(folder: Path, stem: str) -> Failure | None:
+    """Return the reason why no file in the folder can have that name."""
+    name = stem + SUFFIX
+    try:
+        parts = os.fsencode(name).split(b"/")
+    except UnicodeEncodeError:
+        return Failure("bad-name", f"{name!r} is not a valid file name")
+    if "\0" in name:
+        return Failure("bad-name", f"{name!r} is not a valid file name")
+    if any(part in (b"", b".", b"..") for part in parts):
+        return Failure("bad-name", f"{name!r} points outside the folder, or to another name in it")
+    if max(map(len, parts)) > os.pathconf(folder, "PC_NAME_MAX"):
+        return Failure("refused", "the name of the file would be too long for its file system")
+    if len(os.fsencode(folder / name)) >= os.pathconf(folder, "PC_PATH_MAX"):
+        return Failure("refused", "the path of the file would be too long for its file system")
+    return None
+
+
+def obstacle(folder: Path, stem: str) -> Failure | None:
+    """Return what is in the way of a file: a link that leads out, a folder, a file."""
+    name = stem + SUFFIX
+    path = os.path.join(folder, name)
+    inside = os.path.realpath(folder) + os.sep
+    if ("/" in name or os.path.islink(path)) and not os.path.realpath(path).startswith(inside):
+        return Failure("bad-name", f"{name!r} points outside the folder through a link")
+    if os.path.isdir(path):
+        return Failure("bad-name", f"{name!r} is a folder")
+    for parent in Path(name).parents[:-1]:
+        if (folder / parent).is_file():
+            return Failure("bad-name", f"{str(parent)!r} is a file, not a folder")
+    return None
+
+
+def _session(stem: str, user: str) -> str:
+    return stem[len(user) + 1 :] if user else stem
+
+
+def is_state(value: Any) -> bool:
+    """Return whether a JSON object is a state of AgentScope 2.x."""
+    return (
+        isinstance(value, dict)
+        and isinstance(value.get(CONTEXT), list)
+        and bool(value.keys() & {SESSION, SUMMARY, "reply_context"})
+    )
+
+
+def states_in(value: Any, steps: Steps = ()) -> Iterator[Steps]:
+    """Yield the paths of the states in a JSON document."""
+    if is_state(value):
+        yield steps
+    elif isinstance(value, dict) and len(steps) < _DEPTH:
+        for name, one in value.items():
+            if name:
+                yield from states_in(one, (*steps, name))
+
+
+def begins_as_state(start: bytes) -> bool:
+    """Return whether a document is a state of AgentScope 2.x, by its first bytes."""
+    return any(states_in(foreign.beginning(start)))
+
+
+def layouts_in(folder: Path) -> set[str]:
+    """Return the layouts of the session files of a folder: ``memory`` is AgentScope 1.x.
+
+    Raises:
+        Unavailable: a folder cannot be read.
+    """
+    found = set()
+    for stem in islice(stems(folder), _LOOKED_AT):
+        start = foreign.start_of(folder / (stem + SUFFIX))
+        if begins_as_state(start):
+            found.add(LAYOUT)
+        elif _AGENTSCOPE1 in start:
+            found.add("memory")
+    return found

@@ -1,0 +1,239 @@
+"""The layouts that the tables of a database are, by their names and columns.
+
+What is named here is declared by each layout, too; a test compares both.  So a database is
+recognized without loading every layout.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, inspect
+from sqlalchemy.engine.reflection import Inspector
+
+from memctl import foreign
+from memctl.engines.sql.database import NAMED_TABLES, shown_name
+from memctl.errors import BadData, Failure, Uninitialised
+from memctl.foreign import ForeignFormat
+from memctl.location import visible
+from memctl.model import MemoryKey
+
+
+class PresetTable(NamedTuple):
+    """The table that a framework makes."""
+
+    name: str
+    columns: frozenset[str]
+    more: frozenset[str] = frozenset()
+    """Columns that some versions add."""
+
+
+AGENTSCOPE_TABLES = {
+    "memory": {
+        "message": {"id", "msg", "session_id", "index"},
+        "session": {"id", "user_id"},
+    },
+    "agentscope2": {
+        "messages": {"created_at", "msg_id", "payload", "session_id"},
+        "sessions": {
+            *("agent_id", "created_at", "id", "payload", "source", "source_schedule_id"),
+            *("team_id", "updated_at", "user_id"),
+        },
+    },
+}
+"""The tables of AgentScope that tell its layouts, with columns that they need."""
+ALL_TABLES = {
+    "memory": frozenset({"users", "session", "message", "message_mark"}),
+    "agentscope2": frozenset(
+        {
+            *("credentials", "agents", "sessions", "sops", "sop_runs", "schedules", "teams"),
+            *("knowledge_bases", "knowledge_documents", "mcps", "skills", "channels", "messages"),
+        }
+    ),
+}
+"""All tables of each layout of AgentScope."""
+PRESET_TABLES = {
+    "langchain": PresetTable(
+        "message_store", frozenset({"id", "session_id", "message"}), frozenset({"created_at"})
+    ),
+    "openai-agents": PresetTable(
+        "agent_messages", frozenset({"id", "session_id", "message_data", "created_at"})
+    ),
+    "llamaindex": PresetTable(
+        "llama_index_memory", frozenset({"id", "key", "timestamp", "role", "status", "data"})
+    ),
+    "adk": PresetTable(
+        "events",
+        frozenset(
+            {
+                *("id", "app_name", "user_id", "session_id", "invocation_id", "timestamp"),
+                "event_data",
+            }
+        ),
+    ),
+}
+"""The tables of messages of other frameworks, by layout."""
+AGNO_SESSIONS, AGNO_RUNS = "agno_sessions", "agno_runs"
+BRANCHES = "openai-branches"
+STRUCTURE, USAGE = "message_structure", "turn_usage"
+BRANCH_COLUMNS = (
+    *("id", "session_id", "message_id", "branch_id", "message_type", "sequence_number"),
+    *("user_turn_number", "branch_turn_number", "tool_name", "created_at"),
+)
+"""The columns of ``message_structure`` of ``AdvancedSQLiteSession``."""
+BRANCH_TABLES = frozenset({STRUCTURE, USAGE, "branch_reservations", "session_clear_generations"})
+"""The tables of ``AdvancedSQLiteSession`` that have these names in every file."""
+_CHECKPOINT = frozenset(
+    {
+        *("thread_id", "checkpoint_ns", "checkpoint_id", "parent_checkpoint_id"),
+        *("type", "checkpoint", "metadata"),
+    }
+)
+"""The columns of LangGraph's checkpoints."""
+_CHANNEL = frozenset({"thread_id", "checkpoint_ns", "channel", "version", "type", "blob"})
+"""The columns of the values of channels, which PostgreSQL has in a table of their own."""
+
+
+class BranchTables(NamedTuple):
+    """The tables that ``message_structure`` refers to."""
+
+    sessions: str
+    messages: str
+
+
+def find_layouts(connection: Connection) -> set[str]:
+    """Return the layouts of AgentScope that are there, as ``?layout=`` names them."""
+    inspector = inspect(connection)
+    there = set(inspector.get_table_names())
+    return {
+        layout
+        for layout, tables in AGENTSCOPE_TABLES.items()
+        if all(
+            name in there and columns <= _columns(inspector, name)
+            for name, columns in tables.items()
+        )
+    }
+
+
+def has_agentscope_table(connection: Connection) -> bool:
+    """Return whether a table has a name of AgentScope 1.x, but for ``users``, which many have."""
+    names = ALL_TABLES["memory"] - {"users"}
+    return not names.isdisjoint(inspect(connection).get_table_names())
+
+
+def preset_of(inspector: Inspector, table: str) -> str | None:
+    """Return the framework whose columns a table has, whatever its name; None without one."""
+    there = _columns(inspector, table)
+    for layout, preset in PRESET_TABLES.items():
+        if there in (preset.columns, preset.columns | preset.more):
+            return layout
+    return None
+
+
+def own_layouts(connection: Connection) -> set[str]:
+    """Return the layouts that are there, and need no mapping."""
+    found = find_layouts(connection)
+    found |= {"agno"} if AGNO_SESSIONS in inspect(connection).get_table_names() else set()
+    return found | ({"langgraph"} if has_checkpoints(connection) else set())
+
+
+def has_checkpoints(connection: Connection) -> bool:
+    """Return whether the tables of a checkpointer of LangGraph are there."""
+    tables = {
+        "sqlite": {"checkpoints": _CHECKPOINT},
+        "postgresql": {"checkpoints": _CHECKPOINT, "checkpoint_blobs": _CHANNEL},
+    }
+    wanted = tables.get(connection.dialect.name, {})
+    inspector = inspect(connection)
+    return bool(wanted) and all(
+        inspector.has_table(name)
+        and columns <= {column["name"] for column in inspector.get_columns(name)}
+        for name, columns in wanted.items()
+    )
+
+
+def preset_layouts(connection: Connection) -> set[str]:
+    """Return the layouts of other frameworks that are there, as ``?layout=`` names them."""
+    inspector = inspect(connection)
+    there = set(inspector.get_table_names())
+    found = {
+        layout
+        for layout, preset in PRESET_TABLES.items()
+        if preset.name in there and preset_of(inspector, preset.name) == layout
+    }
+    found |= {"agno"} if AGNO_SESSIONS in there else set()
+    if (tables := branch_tables(connection)) is not None:
+        found |= {BRANCHES}
+        plain = PRESET_TABLES["openai-agents"].name
+        found -= {"openai-agents"} if tables.messages == plain else set()
+    return found | ({"langgraph"} if has_checkpoints(connection) else set())
+
+
+def branch_tables(connection: Connection) -> BranchTables | None:
+    """Return the tables that have branches in a database; None if there are none."""
+    if connection.dialect.name != "sqlite":
+        return None
+    inspector = inspect(connection)
+    if not inspector.has_table(STRUCTURE) or not inspector.has_table(USAGE):
+        return None
+    if not {column["name"] for column in inspector.get_columns(STRUCTURE)} >= set(BRANCH_COLUMNS):
+        return None
+    found = {
+        tuple(one["constrained_columns"]): one["referred_table"]
+        for one in inspector.get_foreign_keys(STRUCTURE)
+    }
+    sessions, messages = found.get(("session_id",)), found.get(("message_id",))
+    if sessions is None or messages is None:
+        return None
+    there = all(inspector.has_table(name) for name in (sessions, messages))
+    return BranchTables(sessions, messages) if there else None
+
+
+def foreign_tables(connection: Connection) -> dict[str, ForeignFormat]:
+    """Return the tables of formats that memctl does not read, by their names."""
+    inspector = inspect(connection)
+    names = [name for name in inspector.get_table_names() if isinstance(name, str)]
+    return foreign.of_tables(
+        {name: [one["name"] for one in inspector.get_columns(name)] for name in names}
+    )
+
+
+def unknown_database(label: str, connection: Connection) -> BadData:
+    """Return the error of a database that is of no layout: it names what is there."""
+    for found in foreign_tables(connection).values():
+        return found.refusal(label, Uninitialised)
+    tables = sorted(map(shown_name, inspect(connection).get_table_names()))
+    if not tables:
+        return Uninitialised(f"{label} has no tables", "check the name of the database")
+    named = ", ".join(map(visible, tables[:NAMED_TABLES]))
+    more = f" and {len(tables) - NAMED_TABLES} more" if len(tables) > NAMED_TABLES else ""
+    return Uninitialised(
+        f"{label} holds no memory that memctl knows: it has the "
+        f"{'table' if len(tables) == 1 else 'tables'} {named}{more}",
+        f"look for messages in them: memctl stores detect {label.partition('?')[0]}",
+    )
+
+
+def of_shape(shape: str) -> dict[str, Any]:
+    """Return what a shape says, nothing where another store made it."""
+    if not shape:
+        return {}
+    try:
+        found = json.loads(shape)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def name_failure(key: MemoryKey) -> Failure | None:
+    """Return why there can be no memory of this name."""
+    if not key.part:
+        return None
+    return Failure(
+        "bad-name", f"SQL memory holds one memory a session, not a part like {key.part!r}"
+    )
+
+
+def _columns(inspector: Inspector, table: str) -> set[str]:
+    return {column["name"] for column in inspector.get_columns(table)}

@@ -1,0 +1,40 @@
+"""OpenAI Agents SDK: the sessions of ``RedisSession``."""
+
+from __future__ import annotations
+
+import time
+
+from memctl.dialects.openai_agents import OpenAIAgents
+from memctl.engines.redis.pipeline import Command
+from memctl.engines.redis.text import encode
+from memctl.layouts.redis.lists import ListStore
+from memctl.layouts.redis.places import MemoryPlace
+from memctl.location import Location
+from memctl.store import OpenMode
+
+
+class OpenAIAgentsListStore(ListStore):
+    """The lists of the OpenAI Agents SDK's ``RedisSession``, each with a hash and a counter."""
+
+    kind = "redis-openai-agents"
+    lock_name = "openai-agents"
+    dialect = rows = OpenAIAgents()
+    start = "agents:session"
+    end = b":messages"
+    spaces = False
+
+    def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
+        super().__init__(location, mode)
+        self._start += b":"
+
+    def _keys(self, place: MemoryPlace) -> list[bytes]:
+        session = place.key.removesuffix(self.end)
+        return [place.key, session, session + b":counter"]
+
+    def _naming(self, place: MemoryPlace) -> list[Command]:
+        session, now = place.key.removesuffix(self.end), b"%d" % int(time.time())
+        name = encode(place.memory.session)
+        return [
+            (b"HSET", session, b"session_id", name, b"updated_at", now),
+            (b"HSETNX", session, b"created_at", now),
+        ]
