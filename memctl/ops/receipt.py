@@ -16,17 +16,26 @@ import secrets
 import sys
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import aclosing
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from memctl import system
 from memctl.errors import BadData, NotFound, UsageError
+from memctl.journal.erase import RunEraser
+from memctl.journal.runs import Run, Runs
 from memctl.location import visible
 from memctl.model import MemoryKey
-from memctl.ops.subject import ALWAYS, Subject
+from memctl.numbers import count
+from memctl.ops.names import list_names
+from memctl.ops.retry import leaving_damaged
+from memctl.ops.subject import ALWAYS, Subject, readings
+from memctl.selection import Selection
+from memctl.store import Store
 from memctl.storekit.files import AtomicFile, system_errors
 
 SCHEMA = "memctl/erase-receipt/1"
@@ -237,3 +246,64 @@ def prepare_path(path: Path | None, *, force: bool) -> Path:
 
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+class Trace(NamedTuple):
+    """A trace of what was erased: a name, messages under another name, or an undo run."""
+
+    code: str
+    message: str
+    key: MemoryKey = MemoryKey("", "")
+    id: str = ""
+    """The first of the messages."""
+
+
+@dataclass(slots=True)
+class Traces:
+    """The traces in a store and in the runs on it, and why some runs could not be searched."""
+
+    found: list[Trace] = field(default_factory=list)
+    unsearched: list[str] = field(default_factory=list)
+
+
+async def find_traces(store: Store, receipt: Receipt, runs: list[Run]) -> Traces:
+    """Find what a receipt says was erased, in an open store and in these ``runs`` on it.
+
+    Raises:
+        MemctlError: as ``Store.names`` and ``Store.outline``.
+    """
+    concerns = _concerns(store, receipt)
+    keys = await leaving_damaged(partial(list_names, store, Selection()))
+    traces = Traces([Trace("name", "it exists", key) for key in keys if concerns(key)])
+    if len(receipt.digests):
+        traces.found += await leaving_damaged(partial(_messages, store, receipt, concerns))
+    erased = await RunEraser(Runs(), concerns).erase(runs, dry_run=True)
+    traces.unsearched += erased.failures.values()
+    for held in (*erased.removed, *erased.rewritten):
+        traces.found.append(Trace("undo-run", f"the undo run {held} holds it"))
+    return traces
+
+
+def _concerns(store: Store, receipt: Receipt) -> Callable[[MemoryKey], bool]:
+    """Return whether a name is that of the receipt; a file of a state does not say whose it is."""
+    if store.kind == "state" and any(one.store == store.label for one in receipt.stores):
+        return lambda _: True
+    return lambda key: any(map(receipt.names, readings(store.kind, key)))
+
+
+async def _messages(
+    store: Store, receipt: Receipt, concerns: Callable[[MemoryKey], bool]
+) -> list[Trace]:
+    """Return a trace for each memory under another name that has some of the messages."""
+    found: list[Trace] = []
+    ids: list[str] = []
+    async with aclosing(store.outline(Selection())) as pages:
+        async for page in pages:
+            ids += [one.id for one in page.messages if receipt.digests.has(one.id)]
+            key = page.memory.key
+            if page.last:
+                if ids and not concerns(key):
+                    text = f"{count(len(ids), 'message')} of the erased data"
+                    found.append(Trace("message", text, key, ids[0]))
+                ids = []
+    return found
