@@ -18,7 +18,7 @@ import yaml
 from typer.main import get_command
 
 from memctl.cli import COMMANDS, app
-from memctl.commands.export import parse_rotation
+from memctl.stores.archive.rotation import parse_rotation
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

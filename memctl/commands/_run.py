@@ -31,7 +31,6 @@ from memctl.journal import runs
 from memctl.location import Location, visible
 from memctl.numbers import count
 from memctl.ops.change import RunOptions
-from memctl.ops.export.destination import pour
 from memctl.ops.stop import Stop
 from memctl.selection import Selection
 from memctl.storekit.files import recognise, temporary_folder
@@ -206,6 +205,8 @@ def writable(location: Location) -> Iterator[Location]:
         path = folder / "stdout.ndjson"
         yield replace(location, kind="archive", path=path)
         if path.exists():
+            from memctl.ops.export.destination import pour  # copies to stdout alone
+
             pour(path, sys.stdout.buffer)
 
 

@@ -25,7 +25,6 @@ from memctl.ops.export.destination import STDOUT, Shape
 from memctl.ops.export.run import Export, ExportOptions, ExportReport
 from memctl.output.terminal import Format, Output
 from memctl.selection import Selection
-from memctl.stores.archive.rotation import parse_rotation
 
 
 @takes_options
@@ -91,8 +90,7 @@ def export(
         raise UsageError(
             "stdout cannot hold both the export and its report", "name a file: -o FILE"
         )
-    rotation = None if rotate is None else parse_rotation(rotate)
-    options = ExportOptions(force, rotation, prune, lossy, path, dry_run, must_exist=True)
+    options = ExportOptions(force, rotate, prune, lossy, path, dry_run, must_exist=True)
     with readable(run.locate(store), where, path) as location:
         outcome = ExportOutcome(location.label, dry_run=dry_run)
         export_ = Export(

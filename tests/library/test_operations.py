@@ -218,6 +218,16 @@ def test_library_export_of_an_open_store_replaces_by_force(source: Path, tmp_pat
     assert len(output.read_text("utf-8").splitlines()) > 40
 
 
+def test_library_export_rotates(source: Path, tmp_path: Path) -> None:
+    old = tmp_path / "nightly-20200131T000000.ndjson"
+    old.write_bytes(b"")
+    options = memctl.ExportOptions(rotate="last:1")
+    exported = asyncio.run(memctl.export(str(source), tmp_path / "nightly.ndjson", options=options))
+    assert exported.removed == [str(old)]
+    assert Path(exported.file).exists()
+    assert exported.file.startswith(f"{tmp_path}/nightly-")
+
+
 def test_library_compare_is_what_verify_reports(run: Run, source: Path, tmp_path: Path) -> None:
     other = tmp_path / "t.db"
     asyncio.run(memctl.copy(str(source), str(other)))

@@ -47,21 +47,21 @@ from memctl.ops.select import select_with_places
 from memctl.registry import make_store
 from memctl.selection import Selection
 from memctl.store import LeftOut, Store, refuse_facts
-from memctl.stores.archive.rotation import Rotation, Series
+from memctl.stores.archive.rotation import Rotation, Series, parse_rotation
 
 
 @dataclass(frozen=True, slots=True)
 class ExportOptions:
     """The options of an export.
 
-    ``force`` replaces what is there.  ``rotation`` adds the time to the name, and says which older
-    files are kept.  ``prune`` removes Markdown files whose memories are gone.  ``part`` is the path
-    of the memories in session states that are written.  With ``must_exist`` a memory that is named
-    and not there is an error.
+    ``force`` replaces what is there.  ``rotate`` adds the time to the name, and says which older
+    files are kept, such as ``daily:7,weekly:4``.  ``prune`` removes Markdown files whose memories
+    are gone.  ``part`` is the path of the memories in session states that are written.  With
+    ``must_exist`` a memory that is named and not there is an error.
     """
 
     force: bool = False
-    rotation: Rotation | None = None
+    rotate: str | None = None
     prune: bool = False
     lossy: bool = False
     part: str | None = None
@@ -106,13 +106,19 @@ class Export:
         observer: Observer | None = None,
         report: ExportReport | None = None,
     ) -> None:
-        """``stream`` takes what is written to the output ``-``."""
+        """``stream`` takes what is written to the output ``-``.
+
+        Raises:
+            UsageError: ``rotate`` is not valid.
+        """
         self.report = report or ExportReport()
         self._source = source
         self._output = output
         self._where = where
         self._shape = shape
         self._options = options or ExportOptions()
+        rotate = self._options.rotate
+        self._rotation = None if rotate is None else parse_rotation(rotate)
         self._stream = stream
         self._observer: Observer = observer or Unobserved()
         self._folder: MarkdownFolder | None = None
@@ -131,7 +137,7 @@ class Export:
         source = self._source
         refuse_output(output, shape, source if isinstance(source, Location) else source.location)
         _writer_of(shape)
-        rotates = options.rotation is not None
+        rotates = self._rotation is not None
         refuse_options(output, shape, self._where, rotate=rotates, prune=options.prune)
         self.report.shape, self.report.file = shape, output
         if shape is Shape.MARKDOWN and is_folder(output, shape):
@@ -156,7 +162,7 @@ class Export:
                 yield Path(self._output)
             return
         with self._locked():
-            if self._options.rotation is None:
+            if self._rotation is None:
                 with self._published() as place:
                     yield place
                     self._measure(place)
@@ -167,7 +173,7 @@ class Export:
             with self._published() as place:
                 yield place
                 self._measure(place)
-            self._rotate(series, self._options.rotation, new)
+            self._rotate(series, self._rotation, new)
 
     async def write(self, place: Path) -> None:
         """Write the memories to the place.
