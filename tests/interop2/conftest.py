@@ -9,17 +9,12 @@ import pytest
 from tests.interop.conftest import agentscope
 from tests.summarizers.server import ModelServer, Reply, Request
 from tests.support.agentscope2 import AgentScope2
-from tests.support.servers.pool import start
+from tests.support.worker import for_the_session
 
 __all__ = ["agentscope"]
 
 
-@pytest.fixture(scope="session")
-def agentscope2(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AgentScope2]:
-    """The real AgentScope 2.x; importing it takes seconds."""
-    log = tmp_path_factory.mktemp("agentscope2") / "log"
-    with start(lambda: AgentScope2(log)) as worker:
-        yield worker
+agentscope2 = for_the_session(AgentScope2)
 
 
 @pytest.fixture

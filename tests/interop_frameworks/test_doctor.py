@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
-from tests.interop_frameworks.conftest import PYTHON
+from tests.interop_frameworks.conftest import Frameworks
 from tests.support.cli import report
+from tests.support.servers.pool import start
+from tests.support.worker import program
 
 pytestmark = pytest.mark.slow
 
@@ -70,9 +72,8 @@ asyncio.run(main())
 
 def ask(script: str, do: str, path: Path) -> Any:
     """Run a script of a framework on a database; return what it printed."""
-    if not PYTHON.exists():
-        pytest.skip("the frameworks are not installed: make interop installs them")
-    words = [str(PYTHON), "-W", "ignore", "-c", script, do, str(path)]
+    python = start(lambda: program(Frameworks.environment))
+    words = [str(python), "-W", "ignore", "-c", script, do, str(path)]
     return json.loads(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
 
 

@@ -12,25 +12,19 @@ from typing import Any
 import pytest
 
 from memctl.dialects.fact import decode_vector
-from tests.support.servers import Missing
 from tests.support.servers.pool import start
+from tests.support.worker import program
 
 ROOT = Path(__file__).parents[2]
-MEMCTL = ROOT / ".interop-langchain" / "bin" / "memctl"
 Memctl = Callable[..., "subprocess.CompletedProcess[str]"]
 
 TEXTS = {"a": "Ada likes tea.", "b": "Bob lives in 京都.", "c": "Cleo is a cat: 😀"}
 
 
-def _installed() -> None:
-    if not MEMCTL.exists():
-        raise Missing("LangChain is not installed with memctl: make interop installs it")
-
-
 @pytest.fixture
 def memctl(tmp_path: Path) -> Memctl:
     """Run memctl with an alias for each function of the application."""
-    start(_installed)
+    installed = start(lambda: program(".interop-langchain", "memctl"))
     functions = [
         *("in_memory", "many", "later", "Service", "chroma", "faiss", "searching", "named"),
         *("broken", "failing", "nothing", "absent"),
@@ -48,7 +42,7 @@ def memctl(tmp_path: Path) -> Memctl:
     }
 
     def run(*arguments: object) -> subprocess.CompletedProcess[str]:
-        words = [str(MEMCTL), *map(str, arguments)]
+        words = [str(installed), *map(str, arguments)]
         return subprocess.run(words, env=environ, capture_output=True, text=True, timeout=120)
 
     return run

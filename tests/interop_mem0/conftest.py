@@ -3,57 +3,32 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import pytest
 
 from tests.support.backends import with_pgvector
-from tests.support.servers import Missing
-from tests.support.servers.pool import Servers, start
+from tests.support.servers.pool import Servers
+from tests.support.worker import Worker, for_the_session
 
-PYTHON = Path(__file__).parents[2] / ".interop-mem0" / "bin" / "python"
 Config = dict[str, Any]
 
 
-class Mem0:
-    """The worker, alive as long as the context is; see ``worker``."""
+class Mem0(Worker):
+    """The worker of mem0, which keeps its own settings in the folder of the worker."""
+
+    environment = ".interop-mem0"
+    script = "interop_mem0/worker.py"
 
     def __init__(self, folder: Path) -> None:
-        """``folder`` takes what mem0 says and keeps.  Raises Missing where it is not installed."""
-        if not PYTHON.exists():
-            raise Missing("mem0 is not installed: make interop installs it")
-        self._folder = folder
-
-    def __enter__(self) -> Self:
-        with (self._folder / "log").open("wb") as log:
-            self._process = subprocess.Popen(
-                [PYTHON, "-W", "ignore", Path(__file__).with_name("worker.py")],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                env=os.environ | {"MEM0_DIR": str(self._folder)},
-            )
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._process.communicate()
+        """Raises Missing where mem0 is not installed."""
+        super().__init__(folder, MEM0_DIR=str(folder))
 
     def __call__(self, do: str, **about: Any) -> Any:
         """Ask the worker to do something."""
-        assert self._process.stdin
-        assert self._process.stdout
-        self._process.stdin.write(json.dumps({"do": do, **about}) + "\n")
-        self._process.stdin.flush()
-        line = self._process.stdout.readline()
-        assert line, f"the worker ended:\n{(self._folder / 'log').read_text()[-3000:]}"
-        answer = json.loads(line)
-        assert "error" not in answer, f"mem0 failed: {answer['error']}"
-        return answer["answer"]
+        return self.ask(do=do, **about)
 
     def call(self, config: Config, method: str, **arguments: Any) -> Any:
         """Call a method of a Memory."""
@@ -65,12 +40,7 @@ class Mem0:
         return list(found["results"])
 
 
-@pytest.fixture(scope="session")
-def mem0(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mem0]:
-    """The real mem0; importing it takes seconds."""
-    with start(lambda: Mem0(tmp_path_factory.mktemp("mem0"))) as worker:
-        yield worker
-
+mem0 = for_the_session(Mem0)
 
 Configure = Callable[..., Config]
 

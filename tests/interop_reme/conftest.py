@@ -2,26 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from tests.support.reme import AgenticMemory, Reme2, Reme3, Reme4
+from tests.support.worker import for_the_session
 
-import pytest
-
-from tests.support.reme import Library
-from tests.support.servers.pool import start
-
-
-def _library(environment: str, script: str) -> Callable[..., Iterator[Library]]:
-    @pytest.fixture(scope="session")
-    def library(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Library]:
-        """The worker; importing its library takes seconds."""
-        log = tmp_path_factory.mktemp(environment.strip(".")) / "log"
-        with start(lambda: Library(environment, script, log)) as worker:
-            yield worker
-
-    return library
-
-
-reme2 = _library(".interop-reme2", "worker2.py")
-reme3 = _library(".interop-reme3", "worker3.py")
-reme4 = _library(".interop-reme4", "worker4.py")
-agentic = _library(".interop2", "worker_agentic.py")
+reme2 = for_the_session(Reme2)
+reme3 = for_the_session(Reme3)
+reme4 = for_the_session(Reme4)
+agentic = for_the_session(AgenticMemory)

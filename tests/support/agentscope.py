@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal
 from urllib.parse import parse_qsl, urlsplit
 
-from tests.support.servers import Missing
+from tests.support.worker import TESTS, Worker
 
-ROOT = Path(__file__).parents[2]
-PYTHON = ROOT / ".interop" / "bin" / "python"
-WORKER = ROOT / "tests" / "interop" / "worker.py"
+PYTHON = TESTS.parent / ".interop" / "bin" / "python"
 
 DRIVERS = {
     "sqlite": "sqlite+aiosqlite",
@@ -25,62 +21,42 @@ DRIVERS = {
 Nested = bool | Literal["alone"]
 
 
-class AgentScope:
-    """The worker, alive as long as the context is."""
+class AgentScope(Worker):
+    """The worker of ``tests/interop``."""
 
-    def __init__(self, log: Path) -> None:
-        """``log`` takes what AgentScope says.  Raises Missing where it is not installed."""
-        if not PYTHON.exists():
-            raise Missing("AgentScope is not installed: make trust installs it")
-        self._log = log
-
-    def __enter__(self) -> Self:
-        with self._log.open("wb") as log:
-            self._process = subprocess.Popen(
-                [PYTHON, WORKER],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-            )
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._process.communicate()
+    environment = ".interop"
+    script = "interop/worker.py"
 
     def write(self, place: str, memories: list[dict[str, Any]], *, nested: Nested = False) -> None:
         """Add messages to memories at a place, written as memctl takes it."""
-        self._ask({"do": "write", "place": place_of(place, nested), "memories": memories})
+        self.ask(do="write", place=place_of(place, nested), memories=memories)
 
     def read(
         self, place: str, memories: list[dict[str, Any]], *, nested: Nested = False
     ) -> list[dict[str, Any]]:
         """Return an agent's view of each memory: see ``worker.read``."""
-        return self._ask({"do": "read", "place": place_of(place, nested), "memories": memories})
+        return list(self.ask(do="read", place=place_of(place, nested), memories=memories))
 
     def call(
         self, place: str, memory: dict[str, Any], *calls: list[Any], nested: bool = False
     ) -> list[Any]:
         """Return the results of methods of a memory: see ``worker``."""
         asked = {"user": memory["user"], "session": memory["session"], "calls": calls}
-        request = {"do": "call", "place": place_of(place, nested), "memories": [asked]}
         given: list[Any]
-        [given] = self._ask(request)
+        [given] = self.ask(do="call", place=place_of(place, nested), memories=[asked])
         return given
 
     def reply(self, place: str, memory: dict[str, Any], *, nested: bool = False) -> dict[str, Any]:
         """Return the request for a reply to the model of a real agent: see ``agents.reply``."""
         answer: dict[str, Any]
-        [answer] = self._ask(
-            {"do": "reply", "place": place_of(place, nested), "memories": [memory]}
-        )
+        [answer] = self.ask(do="reply", place=place_of(place, nested), memories=[memory])
         return answer
 
     def compress(
         self, place: str, memories: list[dict[str, Any]], *, nested: Nested = False
     ) -> list[dict[str, Any]]:
         """Real agents compress their memories: see ``agents.compress``."""
-        return self._ask({"do": "compress", "place": place_of(place, nested), "memories": memories})
+        return list(self.ask(do="compress", place=place_of(place, nested), memories=memories))
 
     @contextmanager
     def talking(
@@ -91,32 +67,14 @@ class AgentScope:
         ``until`` is a file to be made at the end; then ``exchanges`` says how many each got.
         """
         self.read(place, [])  # it may still be importing AgentScope
-        request = {"do": "talk", "place": place_of(place, False), "memories": memories}
-        self._send({**request, "until": str(until), "watch": watch})
+        about = {"place": place_of(place, False), "memories": memories}
+        self.send(do="talk", **about, until=str(until), watch=watch)
         said: dict[str, Any] = {}
         try:
             yield said
         finally:
             until.touch()
-            said.update(self._answer()[0])
-
-    def _ask(self, request: dict[str, Any]) -> list[Any]:
-        self._send(request)
-        return self._answer()
-
-    def _send(self, request: dict[str, Any]) -> None:
-        assert self._process.stdin
-        self._process.stdin.write(json.dumps(request) + "\n")
-        self._process.stdin.flush()
-
-    def _answer(self) -> list[Any]:
-        assert self._process.stdout
-        line = self._process.stdout.readline()
-        assert line, f"the worker ended:\n{self._log.read_text()[-3000:]}"
-        reply = json.loads(line)
-        assert "error" not in reply, f"AgentScope failed: {reply['error']}"
-        answer: list[Any] = reply["answer"]
-        return answer
+            said.update(self.answer()[0])
 
 
 def place_of(text: str, nested: Nested) -> dict[str, Any]:
