@@ -481,8 +481,10 @@ WITH_ANY_MARK = [
     name
     for name in BACKENDS
     if not name.endswith(("-agentscope2", "-runtime", "-state", "-files", "-table-json", *MAPPED))
+    and name not in ("archive-gz", "archive-zst")
 ]
-"""Those whose messages are of AgentScope 1.x, with any marks."""
+"""Backends whose messages are of AgentScope 1.x, with any marks; archives once, as the compression
+shows in no command."""
 
 OF_AGENTSCOPE2 = [name for name in BACKENDS if name.endswith("-agentscope2")]
 """The backends whose messages are those of AgentScope 2.x."""
