@@ -40,7 +40,7 @@ class TrailingData(BadData):
         super().__init__(
             f"{name} is a whole document of {end:,} bytes, followed by {more:,} "
             f"byte{'s' * (more != 1)} more",
-            "memctl doctor --repair cuts off what follows; memctl undo restores it",
+            "memctl doctor --repair moves what follows into a quarantine file",
         )
         self.end = end
         self.paths = paths

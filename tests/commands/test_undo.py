@@ -642,6 +642,24 @@ def test_change_that_undo_could_not_restore_in_redis_is_refused(
             assert redis_keys(client, base) == before
 
 
+def test_undo_deletes_next_to_ids_that_have_lost_their_message_in_redis(
+    run: Run, one: Callable[[str], Place]
+) -> None:
+    """A payload is gone between the run and its undo, as after an eviction."""
+    place, source = one("redis"), one("archive")
+    [key] = place.keys(1)
+    first = samples.entries(3)
+    put(place, [sample(key, first)])
+    put(source, [sample(key, [*first, entry("z", 8, ("odd",))])])
+    with redis_memory(place, key) as (client, base):
+        before = redis_keys(client, base)
+        done = report(run("migrate", source.text, place.text, "--json"))
+        client.delete(f"{base}:msg:m0000001")
+        del before[f"{base}:msg:m0000001".encode()]
+        report(run("undo", done["run"], "--yes", "--json"))
+        assert redis_keys(client, base) == before
+
+
 def test_undo_of_a_copy_to_marks_that_a_cleared_memory_left_in_redis(
     run: Run, one: Callable[[str], Place]
 ) -> None:

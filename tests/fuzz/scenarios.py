@@ -8,6 +8,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
+from memctl.ops.doctor.findings import KINDS, RepairMethod
 from tests.fuzz.bench import Bench, Specimen
 from tests.fuzz.invariants import Broken, check_same
 from tests.fuzz.mutations import WORDS
@@ -177,7 +178,7 @@ def repair(rng: Random, bench: Bench, store: Specimen) -> None:
     bench.check_undo(rng, store, before, "doctor")
 
 
-_DAMAGE = {"damaged-message", "damaged-row", "payload-not-json", "wrong-key-type"}
+_DAMAGE = {code for code, kind in KINDS.items() if kind.repair is RepairMethod.QUARANTINE}
 """Findings because of which messages are not read; once repaired, these have findings, too."""
 
 

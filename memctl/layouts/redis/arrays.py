@@ -56,7 +56,7 @@ class _Plan:
 
 
 class WholeMaintenance(Maintenance):
-    """The repair of memories that are read whole: what is damaged of them is set aside.
+    """The repair of memories that are read whole: what is damaged of them is moved into quarantine.
 
     A value that is no JSON stays: nobody can tell where a message ends there.
     """
@@ -87,7 +87,7 @@ class WholeMaintenance(Maintenance):
 def damage_of(
     store: MemoryPlaces, pipeline: Pipeline, place: MemoryPlace, error: BadData
 ) -> list[Finding]:
-    """Return the findings of a memory that is damaged: what can be set aside, or else all of it."""
+    """Return the findings of a memory that is damaged: what can be moved, or else all of it."""
     found: list[Finding] = []
     names: list[str] = []
     count = 0

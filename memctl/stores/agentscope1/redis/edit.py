@@ -83,14 +83,15 @@ class Editor:
         pipeline: Pipeline,
         marks: dict[bytes, tuple[bytes, ...]],
         *,
-        skips_damage: bool = False,
+        tolerant: bool = False,
     ) -> None:
         """Take the names of the mark lists that were found, by base; they may be in no index.
 
-        With ``skips_damage``, messages may be deleted next to ids without a payload.
+        A ``tolerant`` editor deletes messages next to ids without a payload: for an undo, or for
+        a repair.
         """
         self._pipeline = pipeline
-        self._skips_damage = skips_damage
+        self._tolerant = tolerant
         self._snapshots = SnapshotReader(pipeline, marks)
 
     def edit(self, memories: Sequence[MemoryChanges]) -> Iterator[WriteResult]:
@@ -164,7 +165,7 @@ class Editor:
 
     def _checked(self, one: MemoryChanges, snapshot: MemorySnapshot) -> IdChunks:
         """Return the ids of which each must have a payload."""
-        return snapshot.messages.chunks() if one.deleted and not self._skips_damage else iter(())
+        return snapshot.messages.chunks() if one.deleted and not self._tolerant else iter(())
 
     def _applier(self, one: MemoryChanges, state: WatchedState) -> ChangeApplier:
         """Return what applies the changes; raise MemoryRefused if they cannot be applied."""

@@ -224,7 +224,8 @@ class RedisMemoryStore(Store):
     async def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
         async with self.server.pipeline() as pipeline:
             marks = await in_thread(pipeline, partial(self.catalogue.marks, pipeline, Selection()))
-            editor = Editor(pipeline, marks, skips_damage=self.skips_damage)
+            tolerant = self.skips_damage or self.mode is OpenMode.RESTORE
+            editor = Editor(pipeline, marks, tolerant=tolerant)
             async for batch in batch_edits(edits):
                 if isinstance(batch, LargeEdit):
                     memory = batch.edit.memory
