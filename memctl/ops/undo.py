@@ -2,7 +2,7 @@
 
 What was written down is read twice: to see whether each memory is still as the run left it, as far
 as the run changed it, and to plan the reverse.  Messages that came since are left where they are.
-A memory that the run did not reached, or that was undone before, needs nothing.
+A memory that the run did not reach, or that was undone before, needs nothing.
 """
 
 from __future__ import annotations
