@@ -8,8 +8,8 @@ from contextlib import AsyncExitStack, contextmanager
 
 import pytest
 
+from memctl.engines.sql import database
 from memctl.model import MemoryKey
-from memctl.stores.agentscope1.sql import edit as editing
 from memctl.testing import Place, samples
 from memctl.testing.samples import sample
 from tests.support.backends import sql_database
@@ -47,7 +47,7 @@ def marking(place: Place, key: MemoryKey) -> Iterator[None]:
 def test_edit_what_others_hold_is_left_alone(
     run: Run, one: Callable[[str], Place], monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    monkeypatch.setattr(editing, "PAUSES", (0.01, 0.01))
+    monkeypatch.setattr(database, "PAUSES", (0.01, 0.01))
     place = one(name)
     keys = place.keys(3)
     put(place, [sample(key, ENTRIES) for key in keys])

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from memctl.engines.sql import database
 from memctl.model import MemoryKey, StoredMessage, WriteResult
 from memctl.registry import make_store, parse
 from memctl.store import OpenMode, Store
@@ -182,7 +183,7 @@ async def test_sql_rows_move_up_beside_those_that_are_held(url: str) -> None:
 async def test_sql_who_never_lets_go(
     url: str, monkeypatch: pytest.MonkeyPatch, pieces: bool
 ) -> None:
-    monkeypatch.setattr(editing, "PAUSES", (0.01, 0.01))
+    monkeypatch.setattr(database, "PAUSES", (0.01, 0.01))
     if pieces:
         monkeypatch.setattr(editing, "BATCH_CHANGES", 3)
     async with filled(url) as store:
