@@ -15,13 +15,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit
 
 from memctl import foreign, plugins
 from memctl.errors import UsageError
 from memctl.location import Location, join_url, redact, visible
-from memctl.store import OpenMode, Store
+from memctl.store import Features, OpenMode, Store
 from memctl.storekit.files import recognise, translated
 from memctl.stores.archive.rotation import latest
 from memctl.stores.reme.layouts import layout_of
@@ -64,122 +64,151 @@ class StoreSpec:
     title: str = ""
     """The first line of ``inspect``, such as ``AgentScope 2.x sessions in Redis``; ``summary`` if
     empty."""
+    engine: str = ""
+    """The kind whose URLs name this store, by ``?layout=``."""
+    layouts: tuple[str, ...] = ()
+    """The values of ``?layout=`` that name it."""
 
 
-_SQL_OPTIONS = frozenset({"state", "state_path", "layout", "agent"})
-_SQL2_OPTIONS = frozenset({"layout", "agent"})
-_TABLE_OPTIONS = frozenset(
-    {"layout", "table", "columns", "dialect", "content_encoding", "owner", "app"}
-)
 TABLE_LAYOUTS = ("table", "langchain", "openai-agents", "llamaindex", "adk")
 """The layouts of a mapped table: the user's own mapping, and the presets."""
-_DATABASES = (
-    ("sqlite", "sqlite:///PATH", "a SQLite file"),
-    ("postgresql", "postgresql://...", "PostgreSQL"),
-    ("mysql", "mysql://...", "MySQL or MariaDB"),
+
+
+class SqlEngine(NamedTuple):
+    """A SQL database: how its URLs are written, and what it is called."""
+
+    kind: str
+    url: str
+    place: str
+    name: str
+    extra: str | None = None
+
+
+class SqlLayout(NamedTuple):
+    """Tables of a framework: ``StoreSpec`` on each engine that the framework supports."""
+
+    name: str
+    """The end of the kinds; empty for the layout of a URL that names none."""
+    query: str
+    summary: str
+    title: str
+    factory: str
+    """The class; ``{}`` is the name of the engine if each engine has a class."""
+    options: tuple[str, ...]
+    engines: tuple[str, ...] = ("sqlite", "postgresql", "mysql")
+    layouts: tuple[str, ...] = ()
+    """The values of ``?layout=``; ``name`` if empty."""
+    extra: str | None = None
+
+    def on(self, engine: SqlEngine) -> StoreSpec:
+        """Return the registration of the layout on an engine."""
+        return StoreSpec(
+            kind=f"{engine.kind}-{self.name}",
+            syntax=f"{engine.url}?layout={self.query}",
+            summary=self.summary.format(engine.place),
+            factory=self.factory.format(engine.kind.capitalize()),
+            options=frozenset({"layout", *self.options}),
+            extra=self.extra or engine.extra,
+            title=f"{self.title} in {engine.name}",
+            engine=engine.kind,
+            layouts=self.layouts or (self.name,),
+        )
+
+
+SQL_ENGINES = (
+    SqlEngine("sqlite", "sqlite:///PATH", "a SQLite file", "SQLite"),
+    SqlEngine("postgresql", "postgresql://...", "PostgreSQL", "PostgreSQL"),
+    SqlEngine("mysql", "mysql://...", "MySQL or MariaDB", "MySQL", "mysql"),
 )
-_ENGINES = {"sqlite": "SQLite", "postgresql": "PostgreSQL", "mysql": "MySQL"}
+SQL_LAYOUTS = (
+    SqlLayout(
+        name="agentscope2",
+        query="agentscope2, &agent=",
+        summary="AgentScope 2.x sessions in {}",
+        title="AgentScope 2.x sessions",
+        factory="memctl.stores.agentscope2.sql:SqlAgentscope2Store",
+        options=("agent",),
+    ),
+    SqlLayout(
+        name="table",
+        query="langchain, openai-agents, llamaindex, adk, table",
+        summary="messages of other frameworks, and tables of your own, in {}",
+        title="messages in a table",
+        factory="memctl.stores.tables.store:TableStore",
+        options=("table", "columns", "dialect", "content_encoding", "owner", "app"),
+        layouts=TABLE_LAYOUTS,
+    ),
+    SqlLayout(
+        name="agno",
+        query="agno, &table= &agent=",
+        summary="the sessions of Agno in {}",
+        title="Agno sessions",
+        factory="memctl.stores.agno.store:AgnoStore",
+        options=("table", "agent"),
+    ),
+    SqlLayout(
+        name="langgraph",
+        query="langgraph, &namespace=",
+        summary="the messages in LangGraph's checkpoints in {}, only read",
+        title="LangGraph checkpoints",
+        factory="memctl.stores.langgraph.store:{}LangGraphStore",
+        options=("namespace",),
+        engines=("sqlite", "postgresql"),
+        extra="langgraph",
+    ),
+    SqlLayout(
+        name="openai-branches",
+        query="openai-branches, &table=",
+        summary="the branches of the OpenAI Agents SDK's AdvancedSQLiteSession",
+        title="OpenAI Agents SDK sessions with branches",
+        factory="memctl.stores.openai.branches:BranchStore",
+        options=("table", "owner", "path"),
+        engines=("sqlite",),
+    ),
+)
+_MEMORY_OPTIONS = frozenset({"state", "state_path", "layout", "agent"})
+_MEMORY_STORE = "memctl.stores.agentscope1.sql.store:SqlMemoryStore"
 BUILT_IN = (
     StoreSpec(
         "sqlite",
         "sqlite:///PATH, PATH.db .sqlite .sqlite3",
         "SQL memory in a SQLite file",
-        "memctl.stores.agentscope1.sql.store:SqlMemoryStore",
+        _MEMORY_STORE,
         title="AgentScope 1.x memory in SQLite",
         schemes=("sqlite",),
         suffixes=(".db", ".sqlite", ".sqlite3"),
-        options=_SQL_OPTIONS | {"path"},  # of branches, which its tables may hold
+        options=_MEMORY_OPTIONS | {"path"},  # of branches, which its tables may hold
+        engine="sqlite",
+        layouts=("memory",),
     ),
     StoreSpec(
         "postgresql",
         "postgresql://USER@HOST/DATABASE",
         "SQL memory in PostgreSQL",
-        "memctl.stores.agentscope1.sql.store:SqlMemoryStore",
+        _MEMORY_STORE,
         title="AgentScope 1.x memory in PostgreSQL",
         schemes=("postgresql", "postgres"),
-        options=_SQL_OPTIONS,
+        options=_MEMORY_OPTIONS,
+        engine="postgresql",
+        layouts=("memory",),
     ),
     StoreSpec(
         "mysql",
         "mysql://USER@HOST/DATABASE",
         "SQL memory in MySQL or MariaDB",
-        "memctl.stores.agentscope1.sql.store:SqlMemoryStore",
+        _MEMORY_STORE,
         title="AgentScope 1.x memory in MySQL",
         schemes=("mysql", "mariadb"),
-        options=_SQL_OPTIONS,
+        options=_MEMORY_OPTIONS,
         extra="mysql",
-    ),
-    StoreSpec(
-        "sqlite-agentscope2",
-        "sqlite:///PATH?layout=agentscope2, &agent=",
-        "AgentScope 2.x sessions in a SQLite file",
-        "memctl.stores.agentscope2.sql:SqlAgentscope2Store",
-        title="AgentScope 2.x sessions in SQLite",
-        options=_SQL2_OPTIONS,
-    ),
-    StoreSpec(
-        "postgresql-agentscope2",
-        "postgresql://...?layout=agentscope2, &agent=",
-        "AgentScope 2.x sessions in PostgreSQL",
-        "memctl.stores.agentscope2.sql:SqlAgentscope2Store",
-        title="AgentScope 2.x sessions in PostgreSQL",
-        options=_SQL2_OPTIONS,
-    ),
-    StoreSpec(
-        "mysql-agentscope2",
-        "mysql://...?layout=agentscope2, &agent=",
-        "AgentScope 2.x sessions in MySQL or MariaDB",
-        "memctl.stores.agentscope2.sql:SqlAgentscope2Store",
-        title="AgentScope 2.x sessions in MySQL",
-        options=_SQL2_OPTIONS,
-        extra="mysql",
+        engine="mysql",
+        layouts=("memory",),
     ),
     *(
-        StoreSpec(
-            f"{kind}-table",
-            f"{start}?layout=langchain, openai-agents, llamaindex, adk, table",
-            f"messages of other frameworks, and tables of your own, in {where}",
-            "memctl.stores.tables.store:TableStore",
-            title=f"messages in a table in {_ENGINES[kind]}",
-            options=_TABLE_OPTIONS,
-            extra="mysql" if kind == "mysql" else None,
-        )
-        for kind, start, where in _DATABASES
-    ),
-    *(
-        StoreSpec(
-            f"{kind}-agno",
-            f"{start}?layout=agno, &table= &agent=",
-            f"the sessions of Agno in {where}",
-            "memctl.stores.agno.store:AgnoStore",
-            title=f"Agno sessions in {_ENGINES[kind]}",
-            options=frozenset({"layout", "table", "agent"}),
-            extra="mysql" if kind == "mysql" else None,
-        )
-        for kind, start, where in _DATABASES
-    ),
-    *(
-        StoreSpec(
-            f"{kind}-langgraph",
-            f"{start}?layout=langgraph, &namespace=",
-            f"the messages in LangGraph's checkpoints in {where}, only read",
-            f"memctl.stores.langgraph.store:{kind.capitalize()}LangGraphStore",
-            title=f"LangGraph checkpoints in {_ENGINES[kind]}",
-            options=frozenset({"layout", "namespace"}),
-            extra="langgraph",
-        )
-        for kind, start, where in (
-            ("sqlite", "sqlite:///PATH", "a SQLite file"),
-            ("postgresql", "postgresql://...", "PostgreSQL"),
-        )
-    ),
-    StoreSpec(
-        "sqlite-openai-branches",
-        "sqlite:///PATH?layout=openai-branches, &table=",
-        "the branches of the OpenAI Agents SDK's AdvancedSQLiteSession",
-        "memctl.stores.openai.branches:BranchStore",
-        options=frozenset({"layout", "table", "owner", "path"}),
-        title="OpenAI Agents SDK sessions with branches in SQLite",
+        layout.on(engine)
+        for layout in SQL_LAYOUTS
+        for engine in SQL_ENGINES
+        if engine.kind in layout.engines
     ),
     StoreSpec(
         "redis",
@@ -189,6 +218,8 @@ BUILT_IN = (
         title="AgentScope 1.x memory in Redis",
         schemes=("redis", "rediss", "unix", "redis+unix"),
         options=frozenset({"prefix", "ttl", "layout", "state", "state_path"}),
+        engine="redis",
+        layouts=("memory",),
     ),
     StoreSpec(
         "redis-session",
@@ -197,6 +228,8 @@ BUILT_IN = (
         "memctl.stores.states.redis:RedisSessionStore",
         title="AgentScope 1.x session states in Redis",
         options=frozenset({"prefix", "ttl", "layout", "path"}),
+        engine="redis",
+        layouts=("session",),
     ),
     StoreSpec(
         "redis-runtime",
@@ -205,6 +238,8 @@ BUILT_IN = (
         "memctl.stores.runtime.redis:RuntimeStore",
         title="agentscope-runtime histories and memories in Redis",
         options=frozenset({"prefix", "ttl", "layout", "path"}),
+        engine="redis",
+        layouts=("runtime",),
     ),
     StoreSpec(
         "redis-runtime-state",
@@ -213,6 +248,8 @@ BUILT_IN = (
         "memctl.stores.states.runtime:RuntimeStateStore",
         title="agentscope-runtime states in Redis",
         options=frozenset({"prefix", "ttl", "layout", "path"}),
+        engine="redis",
+        layouts=("runtime-state",),
     ),
     StoreSpec(
         "redis-agentscope2",
@@ -221,6 +258,8 @@ BUILT_IN = (
         "memctl.stores.agentscope2.redis:RedisAgentScope2Store",
         title="AgentScope 2.x sessions in Redis",
         options=frozenset({"prefix", "ttl", "layout", "agent"}),
+        engine="redis",
+        layouts=("agentscope2",),
     ),
     StoreSpec(
         "redis-langchain",
@@ -229,6 +268,8 @@ BUILT_IN = (
         "memctl.stores.langchain.redis:LangChainListStore",
         title="LangChain histories in Redis",
         options=frozenset({"prefix", "ttl", "layout", "owner"}),
+        engine="redis",
+        layouts=("langchain",),
     ),
     StoreSpec(
         "redis-openai-agents",
@@ -237,6 +278,8 @@ BUILT_IN = (
         "memctl.stores.openai.redis:OpenAIAgentsListStore",
         title="OpenAI Agents SDK sessions in Redis",
         options=frozenset({"prefix", "ttl", "layout", "owner"}),
+        engine="redis",
+        layouts=("openai-agents",),
     ),
     StoreSpec(
         "tablestore",
@@ -247,6 +290,8 @@ BUILT_IN = (
         schemes=("tablestore",),
         options=frozenset({"instance", "table", "layout", "state", "state_path"}),
         extra="tablestore",
+        engine="tablestore",
+        layouts=("memory",),
     ),
     StoreSpec(
         "tablestore-session",
@@ -256,6 +301,8 @@ BUILT_IN = (
         title="AgentScope 1.x session states in Tablestore",
         options=frozenset({"instance", "table", "layout", "path"}),
         extra="tablestore",
+        engine="tablestore",
+        layouts=("session",),
     ),
     StoreSpec(
         "tablestore-runtime",
@@ -265,6 +312,8 @@ BUILT_IN = (
         title="agentscope-runtime histories and memories in Tablestore",
         options=frozenset({"instance", "layout", "path"}),
         extra="tablestore",
+        engine="tablestore",
+        layouts=("runtime",),
     ),
     StoreSpec(
         "langchain",
@@ -359,6 +408,8 @@ BUILT_IN = (
         title="ReMe 0.4 vault",
         prefixes=("reme",),
         options=frozenset({"layout"}),
+        engine="reme",
+        layouts=("vault",),
     ),
     StoreSpec(
         "reme-0.3",
@@ -367,6 +418,8 @@ BUILT_IN = (
         "memctl.stores.reme.files:ReMeFilesStore",
         title="ReMe 0.3 vector store",
         options=frozenset({"layout", "collection"}),
+        engine="reme",
+        layouts=("0.3",),
     ),
     StoreSpec(
         "reme-0.2",
@@ -375,6 +428,8 @@ BUILT_IN = (
         "memctl.stores.reme.lines:ReMeLinesStore",
         title="ReMe 0.2 vector store",
         options=frozenset({"layout"}),
+        engine="reme",
+        layouts=("0.2",),
     ),
 )
 _BY_KIND = {spec.kind: spec for spec in BUILT_IN}
@@ -392,41 +447,15 @@ URL_OPTIONS = frozenset().union(*(spec.options for spec in BUILT_IN)) - {
     "collection",  # of paths
 }
 """memctl's own options in a URL, whatever its kind."""
-SQL_KINDS = ("sqlite", "postgresql", "mysql")
+SQL_KINDS = tuple(engine.kind for engine in SQL_ENGINES)
 """The kinds of SQL databases, whose layout the tables tell."""
-_LAYOUTS = {
-    "redis": {
-        "memory": "redis",
-        "session": "redis-session",
-        "agentscope2": "redis-agentscope2",
-        "runtime": "redis-runtime",
-        "runtime-state": "redis-runtime-state",
-        "langchain": "redis-langchain",
-        "openai-agents": "redis-openai-agents",
-    },
-    "tablestore": {
-        "memory": "tablestore",
-        "session": "tablestore-session",
-        "runtime": "tablestore-runtime",
-    },
-    **{
-        kind: {
-            "memory": kind,
-            "agentscope2": f"{kind}-agentscope2",
-            "agno": f"{kind}-agno",
-            **dict.fromkeys(TABLE_LAYOUTS, f"{kind}-table"),
-            **{
-                layout: f"{kind}-{layout}"
-                for layout in ("langgraph", "openai-branches")
-                if f"{kind}-{layout}" in _BY_KIND
-            },
-        }
-        for kind in SQL_KINDS
-    },
+_LAYOUTS: dict[str, dict[str, str]] = {
     "state": {"memory": "state", "agentscope2": "agentscope2-files"},
     "sessions": {"memory": "sessions", "agentscope2": "agentscope2-files"},
-    "reme": {"vault": "reme", "0.3": "reme-0.3", "0.2": "reme-0.2"},
 }
+for _spec in BUILT_IN:
+    for _layout in _spec.layouts:
+        _LAYOUTS.setdefault(_spec.engine, {})[_layout] = _spec.kind
 """The kinds by what ``?layout=`` says, for each kind that a URL has."""
 
 
@@ -468,10 +497,10 @@ _FRAMEWORKS = {
 def title_of(location: Location) -> str:
     """Return what the store at a location is, such as ``AgentScope 2.x sessions in Redis``."""
     spec = spec_of(location.kind)
-    engine, _, layout = location.kind.partition("-")
     named = _FRAMEWORKS.get(location.options.get("layout", ""))
-    if layout == "table" and named:
-        return f"{named} in {_ENGINES[engine]}"
+    if named and spec.layouts == TABLE_LAYOUTS:
+        [engine] = [one for one in SQL_ENGINES if one.kind == spec.engine]
+        return f"{named} in {engine.name}"
     return spec.title or spec.summary
 
 
@@ -505,6 +534,16 @@ def store_class(kind: str) -> Any:
     module, _, name = spec.factory.partition(":")
     with _naming_extra(spec):
         return getattr(import_module(module), name)
+
+
+def features_of(kind: str) -> Features:
+    """Return what a kind of store can do; SQLite has one writer at a time, whatever the layout.
+
+    Raises:
+        UsageError: as ``store_class``.
+    """
+    features: Features = store_class(kind).features
+    return replace(features, parallel=False) if spec_of(kind).engine == "sqlite" else features
 
 
 def _new_store(location: Location, mode: OpenMode) -> Any:

@@ -21,7 +21,7 @@ from memctl.numbers import count
 from memctl.output import tables
 from memctl.output.report import Report
 from memctl.output.terminal import Output
-from memctl.registry import SQL_KINDS, kinds, spec_of, store_class
+from memctl.registry import SQL_KINDS, features_of, kinds, spec_of
 from memctl.store import OpenMode
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ def _row(kind: str, output: Output) -> dict[str, Any]:
         return row | {"capabilities": [], "missing": error.hint}
     row = {"kind": kind, "written_as": spec.syntax, "what": spec.summary}
     try:
-        features = store_class(kind).features
+        features = features_of(kind)
         marks = None if features.marks is None else sorted(features.marks)
         return row | {"capabilities": features.capabilities(), "marks": marks}
     except UsageError as error:

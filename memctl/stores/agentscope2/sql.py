@@ -1346,7 +1346,7 @@ class Agentscope2Maintenance(Maintenance):
 class SqlAgentscope2Store(Store):
     """The sessions in AgentScope 2.x's tables; a subclass names its database."""
 
-    features = Features(marks=MARKS, summaries=True, empty=True, session_owners=True)
+    features = Features(parallel=True, marks=MARKS, summaries=True, empty=True, session_owners=True)
     dialect = AGENTSCOPE2
 
     def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:

@@ -37,7 +37,9 @@ from memctl.stores.agentscope1.sql.write import SqlWriter
 class SqlMemoryStore(Store):
     """The memories in AgentScope's tables."""
 
-    features = Features(empty=True, cheap_outline=True, cheap_positions=True, repairs=REPAIRS)
+    features = Features(
+        parallel=True, empty=True, cheap_outline=True, cheap_positions=True, repairs=REPAIRS
+    )
 
     def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
         super().__init__(location, mode)
