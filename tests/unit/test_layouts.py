@@ -7,7 +7,7 @@ from sqlalchemy import MetaData
 from memctl.layouts import sql
 from memctl.stores.agentscope1.sql import schema
 from memctl.stores.agentscope2 import tables
-from memctl.stores.tables.mapping import PRESETS
+from memctl.stores.tables.presets import PRESETS
 
 DECLARED = {"memory": schema.METADATA, "agentscope2": tables.METADATA}
 

@@ -35,7 +35,8 @@ from memctl.layouts.sql import (
     foreign_tables,
     preset_of,
 )
-from memctl.stores.tables.mapping import CALL_COLUMNS, PRESETS
+from memctl.stores.tables.mapping import CALL_COLUMNS
+from memctl.stores.tables.presets import PRESETS
 
 _HIDDEN = ":***@"
 """A password in a URL as people see it."""

@@ -53,7 +53,8 @@ from memctl.stores.tables.codec import (
     TableColumns,
     parse_json,
 )
-from memctl.stores.tables.mapping import CALL_COLUMNS, Mapping, mapping_of
+from memctl.stores.tables.mapping import CALL_COLUMNS, Mapping
+from memctl.stores.tables.options import mapping_of
 from memctl.stores.tables.order import Placing, RowOrder
 from memctl.stores.tables.sessions import MadeRows, Sessions
 

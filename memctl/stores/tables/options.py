@@ -1,0 +1,101 @@
+"""The mapping that the options of a URL name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Mapping as Map
+from dataclasses import replace
+from urllib.parse import unquote
+
+from memctl.dialects.langchain import LangChainJs
+from memctl.dialects.rows import (
+    COLUMN_ROLES,
+    RoleContent,
+    RowDialect,
+)
+from memctl.errors import UsageError
+from memctl.location import visible
+from memctl.stores.tables.mapping import CALL_COLUMNS, OPTIONAL_FIELDS, Mapping
+from memctl.stores.tables.presets import PRESETS
+
+ENCODINGS = ("text", "json")
+MAPPED: dict[str, Callable[[frozenset[str]], RowDialect]] = {
+    RoleContent.name: RoleContent,
+    **{type(one.dialect).name: type(one.dialect) for one in PRESETS.values()},
+    LangChainJs.name: LangChainJs,
+}
+"""The dialects that the content of a mapped table can have."""
+
+
+def mapping_of(options: Map[str, str]) -> Mapping:
+    """Return the mapping that the options of a URL say.
+
+    Raises:
+        UsageError: they do not say enough, or something that is not known.
+    """
+    layout = options.get("layout", "table")
+    user = options.get("owner", "")
+    if layout in PRESETS:
+        preset = replace(PRESETS[layout], user=user, app_name=options.get("app", ""))
+        if "app" in options and not preset.app:
+            raise UsageError(f"?layout={layout} knows no applications", "leave out app=")
+        for name in ("columns", "content_encoding"):
+            if name in options:
+                raise UsageError(f"?layout={layout} knows its columns", f"leave out {name}=")
+        return replace(preset, table=options["table"]) if "table" in options else preset
+    table = options.get("table", "")
+    if not table:
+        raise UsageError(
+            "?layout=table names no table", "add &table=NAME, or see: memctl stores detect"
+        )
+    columns = _columns(options.get("columns", ""))
+    for needed in "session", "content":
+        if needed not in columns:
+            raise UsageError(
+                f"the mapping of the table {visible(table)!r} names no column for {needed}",
+                f'add {needed} = "COLUMN" to columns, or see: memctl stores detect',
+            )
+    if user and "user" in columns:
+        raise UsageError("the mapping has a column for user, and an owner", "leave out one of them")
+    dialect = options.get("dialect", RoleContent.name)
+    fields = frozenset(name for role, name in OPTIONAL_FIELDS.items() if role in columns)
+    if dialect not in MAPPED:
+        raise UsageError(
+            f"dialect={visible(dialect)} is unknown", f"known: {', '.join(sorted(MAPPED))}"
+        )
+    encoding = options.get("content_encoding", "")
+    if encoding and dialect != RoleContent.name:
+        raise UsageError(f"dialect={dialect} knows its contents", "leave out content_encoding=")
+    if encoding and encoding not in ENCODINGS:
+        raise UsageError(
+            f"content_encoding={visible(encoding)} is unknown", f"known: {', '.join(ENCODINGS)}"
+        )
+    if dialect != RoleContent.name and (known := sorted(CALL_COLUMNS.keys() & columns.keys())):
+        raise UsageError(f"dialect={dialect} has calls in its contents", f"leave out {known[0]}")
+    order = tuple(name for name in columns.pop("order", "").split(";") if name)
+    return Mapping(table, columns, order, MAPPED[dialect](fields), user, encoding=encoding)
+
+
+def _columns(text: str) -> dict[str, str]:
+    """Return the columns by what they are, from ``session:session_id,content:text``.
+
+    In a name, ``,`` ``;`` and ``%`` are quoted as in a URL; ``;`` separates columns of the order.
+
+    Raises:
+        UsageError: it is not written so, or something is none of COLUMN_ROLES.
+    """
+    found: dict[str, str] = {}
+    for pair in filter(None, text.split(",")):
+        role, colon, column = pair.partition(":")
+        if role not in COLUMN_ROLES:
+            raise UsageError(
+                f"columns: {visible(role)!r} is nothing that a column can be",
+                f"known: {', '.join(COLUMN_ROLES)}",
+            )
+        if not colon or not column:
+            raise UsageError(
+                f"columns: {visible(role)} names no column",
+                "write columns=session:session_id,content:content",
+            )
+        found[role] = unquote(column)
+    return found

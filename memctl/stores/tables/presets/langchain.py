@@ -1,0 +1,39 @@
+"""LangChain: the table of ``SQLChatMessageHistory``.
+
+Source: ``chat_message_histories/sql.py`` of langchain-community 0.4.2; the table of
+``chat_message_histories.py`` of langchain-postgres 0.0.19 has a time, too.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    Column,
+    Integer,
+    MetaData,
+    Table,
+    Text,
+)
+
+from memctl.dialects.langchain import LANGCHAIN
+from memctl.stores.tables.mapping import Mapping
+
+
+def _langchain(mapping: Mapping, metadata: MetaData) -> None:
+    Table(
+        mapping.table,
+        metadata,
+        Column("id", Integer, primary_key=True),
+        Column("session_id", Text),
+        Column("message", Text),
+    )
+
+
+PRESET = Mapping(
+    "message_store",
+    {"session": "session_id", "content": "message"},
+    ("id",),
+    LANGCHAIN,
+    more={"time": "created_at"},
+    make=_langchain,
+    name="langchain",
+)
