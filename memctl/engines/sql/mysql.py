@@ -133,20 +133,15 @@ class MysqlSyntax(Syntax):
     """The SQL of MySQL and MariaDB."""
 
     quote = "`"
-
     text_type = "CHAR"
 
     def place(self, number: int) -> str:  # noqa: ARG002
         return "%s"
 
     time_step = timedelta(seconds=1)
-
     row_lock = "FOR UPDATE"
-
     no_wait = "NOWAIT"
-
     locks_scanned_rows = True
-
     big_integer = "SIGNED"
 
     def exact(self, text: str) -> str:
@@ -174,9 +169,7 @@ class MysqlDatabase(Database):
     driver_errors = (aiomysql.Error, UnicodeEncodeError, RuntimeError)
     # The pages of the messages are needed several times, and InnoDB's buffers are small by default.
     batch_changes = 2_000
-
     identity_sql = "SELECT 'mysql:', @@hostname, @@port, @@datadir, DATABASE()"
-
     _packet = 0
 
     def make_engine(self) -> AsyncEngine:

@@ -152,12 +152,9 @@ class PostgresqlSyntax(Syntax):
 
     nulls_first = False
     row_lock = "FOR UPDATE"
-
     no_wait = "NOWAIT"
-
     # It would sort all messages with their texts, and leave out most of them afterwards.
     materialize_hint = "OFFSET 0"
-
     temporary_end = "ON COMMIT DROP"
 
     def place(self, number: int) -> str:

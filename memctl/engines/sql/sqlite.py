@@ -54,11 +54,8 @@ class SqliteSyntax(Syntax):
     """The SQL of SQLite."""
 
     typed = False
-
     json_place = "CAST(:json AS TEXT)"
-
     reads_briefly = True
-
     # Without it SQLite groups the messages themselves and parses them afterwards.
     subquery_barrier = "LIMIT -1"
 

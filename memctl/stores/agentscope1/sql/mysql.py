@@ -25,12 +25,9 @@ class MysqlStatements(Statements, MysqlSyntax):
     """The statements for MySQL or MariaDB."""
 
     mark_array = "JSON_ARRAYAGG(k.mark)"
-
     # InnoDB reads a message to find its size, and these functions need little besides it.
     scans_for_huge = False
-
     proves_json = False  # in MariaDB the column is a text, and its check takes "\\1" and 1e
-
     shifts_key = "(KEY (session_id, low))"
 
     def field(self, name: str) -> str:

@@ -36,11 +36,8 @@ class PostgresqlStatements(Statements, PostgresqlSyntax):
     """The statements for PostgreSQL."""
 
     in_row_ids = "= ANY(CAST(:rows AS varchar[]))"
-
     mark_array = "CAST(json_agg(k.mark) AS TEXT)"
-
     stub_cast = "CAST(CAST({} AS TEXT) AS json)"
-
     # An index whose creation was interrupted stays, and is not used.
     unusable_indexes = (
         "SELECT c.relname FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid "

@@ -81,13 +81,9 @@ class SqliteStatements(Statements, SqliteSyntax):
     """The statements for a SQLite file, with memctl's own functions; see ``add_functions``."""
 
     in_row_ids = "IN (SELECT id FROM temp.memctl_keys)"
-
     mark_array = "json_group_array(CASE typeof(k.mark) WHEN 'text' THEN k.mark END)"
-
     payload = "CAST(m.msg AS BLOB)"
-
     row_columns = "rowid, id"
-
     is_sound = (
         "typeof(id) = 'text' AND typeof(session_id) = 'text' AND typeof(\"index\") = 'integer' "
         "AND msg IS NOT NULL"
