@@ -140,7 +140,8 @@ class OpenAIStore(Store):
         others = {name: one for name, one in value.items() if name not in ("messages", KEY)}
         extra = jsonio.dumps(others).decode() if others else ""
         memory = Memory(key, summary if isinstance(summary, str) else "", extra=extra)
-        return memory, [self._entry(message, b"NaN" in line) for message in messages]
+        odd = b"NaN" in line
+        return memory, [self._entry(message, odd) for message in messages]
 
     def _entry(self, message: Any, odd: bool) -> StoredMessage:
         if not isinstance(message, dict):
