@@ -3,17 +3,23 @@
     python -m benchmarks.memory
 
 Starts PostgreSQL, MariaDB and Redis itself, as the tests do.  Takes about half an hour.
+
+    python -m benchmarks.memory --reads --messages 300000
+
+shows for each layout whether memctl streams it or holds a memory: ``inspect`` of as many messages
+in one memory, and of the same number in memories of 100 messages.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.measure import machine, run
+from benchmarks.measure import Run, machine, run
 from tests.support.servers.mariadb import Mariadb
 from tests.support.servers.postgresql import Postgresql
 from tests.support.servers.redis import Redis
@@ -67,8 +73,57 @@ def many_memories(folder: Path) -> list[str]:
     return [str(sessions)]
 
 
+def layouts(folder: Path, redis: Redis) -> dict[str, str]:
+    """Return a new store of each layout, on one engine, by its name in the table."""
+    return {
+        "SQL, AgentScope 1.x": f"sqlite:///{folder}/a.db",
+        "SQL, AgentScope 2.x": f"sqlite:///{folder}/a2.db?layout=agentscope2",
+        "SQL, LangChain": f"sqlite:///{folder}/lc.db?layout=langchain&owner=u",
+        "SQL, OpenAI Agents": f"sqlite:///{folder}/oa.db?layout=openai-agents&owner=u",
+        "SQL, LlamaIndex": f"sqlite:///{folder}/li.db?layout=llamaindex&owner=u",
+        "SQL, Google ADK": f"sqlite:///{folder}/adk.db?layout=adk&app=a",
+        "SQL, Agno": f"sqlite:///{folder}/agno.db?layout=agno",
+        "Redis, AgentScope 1.x": redis.fresh(),
+        "Redis, session states": f"{redis.fresh()}?layout=session",
+        "Redis, AgentScope 2.x": f"{redis.fresh()}?layout=agentscope2",
+        "Redis, LangChain": f"{redis.fresh()}?layout=langchain&owner=u",
+        "Redis, OpenAI Agents": f"{redis.fresh()}?layout=openai-agents&owner=u",
+        "session folder": f"{folder}/sessions/",
+        "LangChain files": f"langchain:{folder}/lc?owner=u",
+        "AgentScope 2.x files": f"agentscope2:{folder}/a2",
+        "OpenAI chat messages": f"{folder}/a.jsonl",
+        "archive": f"{folder}/a.ndjson.zst",
+    }
+
+
+def measure_reads(total: int, sizes: tuple[int, ...]) -> None:
+    """Write ``total`` messages to each layout in memories of each size, and inspect them."""
+    heads = " | ".join(f"{total // size:,} of {size:,}, peak MiB" for size in sizes)
+    print(f"| memories | {heads} |\n|---|{'--:|' * len(sizes)}", flush=True)
+    with tempfile.TemporaryDirectory(prefix="memctl-bench-") as text:
+        places = []
+        for size in sizes:
+            folder = Path(text) / str(size)
+            source = folder / "source"
+            source.mkdir(parents=True)
+            for number in range(total // size):
+                texts = (message(number * size + at, "x" * 200) for at in range(size))
+                _state(source / f"u_s{number:07}.json", texts)
+            places.append((source, layouts(folder, Redis(folder))))
+        for name in places[0][1]:
+            peaks = []
+            for source, urls in places:
+                _memctl("migrate", str(source), urls[name], "--no-verify", "--lossy", "--no-backup")
+                peaks.append(f"{_memctl('inspect', urls[name]).peak:.0f}")
+            print(f"| {name} | {' | '.join(peaks)} |", flush=True)
+
+
+def _memctl(*words: str) -> Run:
+    return run([sys.executable, "-m", "memctl", "-q", *words])
+
+
 def measure(name: str, source: list[str], targets: dict[str, str]) -> None:
-    """Carry the memory through every store, and prints what each step took."""
+    """Carry the memory through every store, and print what each step took."""
     here, label = source, "state" if source[0].endswith(".json") else "sessions"
     for target, url in targets.items():
         options = ["--no-verify", "--lossy"]
@@ -82,7 +137,14 @@ def measure(name: str, source: list[str], targets: dict[str, str]) -> None:
 
 def main() -> None:
     """Print the table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--reads", action="store_true", help="measure reading, by layout")
+    parser.add_argument("--messages", type=int, default=300_000, help="messages of --reads")
+    options = parser.parse_args()
     print(f"{machine()}\n")
+    if options.reads:
+        measure_reads(options.messages, (options.messages, 100))
+        return
     print("| what | path | seconds | peak MiB |\n|---|---|--:|--:|", flush=True)
     cases = {
         "one memory of 1,000,000 messages": one_large_memory,

@@ -40,11 +40,11 @@ def steps(folder: Path, count: int, url: str) -> Iterator[tuple[str, list[str]]]
     first, more = (state(folder / f"{size}.json", size) for size in (count, count + count // 1000))
     id = json.loads(message(count // 2, ""))["id"]
     yield "from 1.x to a new session", ["migrate", first, url, *name]
-    yield f"{count // 1000} messages behind it", ["migrate", more, url, *name]
+    yield f"{count // 1000} messages appended", ["migrate", more, url, *name]
     yield "read: inspect", ["inspect", url]
     yield "one message deleted", ["delete", url, "--id", id, "--yes"]
-    yield "that undone", ["undo", "--store", url, "--yes"]
-    yield "the messages behind it undone", ["undo", "--store", url, "--yes"]
+    yield "the deletion undone", ["undo", "--store", url, "--yes"]
+    yield "the append undone", ["undo", "--store", url, "--yes"]
 
 
 def main() -> None:

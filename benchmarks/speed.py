@@ -30,7 +30,7 @@ LARGER = (
     "`inspect` of SQLite",
 )
 HEAD = """\
-| {title} | memctl, s | beside | s | ratio | at most | peak, MiB |
+| {title} | memctl, s | baseline | s | ratio | at most | peak, MiB |
 |---|--:|---|--:|--:|--:|--:|"""
 
 

@@ -514,7 +514,7 @@ def _globals(
             "--progress-interval",
             metavar="SECONDS",
             min=0.1,
-            help="Print a line of progress on stderr every so many seconds.",
+            help="Print a line of progress on stderr every SECONDS.",
         ),
     ] = None,
     ping: Annotated[

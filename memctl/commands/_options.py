@@ -60,7 +60,7 @@ ConflictOption = Annotated[
     guarding(
         "--on-conflict",
         metavar="ACTION",
-        help="Where the target holds other messages in a memory",
+        help="Action if the target holds other messages in a memory",
     ),
 ]
 JobsOption = Annotated[
@@ -72,7 +72,7 @@ EmbedderOption = Annotated[
     connecting(
         "--embedder",
         metavar="NAME",
-        help="Make missing vectors by this embedder of the configuration.",
+        help="Make missing vectors with this embedder of the configuration.",
     ),
 ]
 PagerOption = Annotated[
@@ -207,7 +207,7 @@ def _transfer(
             "--timeout",
             metavar="SECONDS",
             min=1,
-            help="Count a store as lost after so many seconds without an answer.",
+            help="Treat a connection as lost after SECONDS without an answer.",
         ),
     ] = 600.0,
     rate_limit: Annotated[

@@ -12,10 +12,9 @@ STORES = (
     "stdin, an archive on stdout)."
 )
 STORES_MORE = (
-    "A file that exists is known by its content, whatever its name. FILE@latest is the newest file "
-    "of a rotation (export --rotate). "
-    "?state=FOLDER names the session states that hold the summaries of an SQL or Redis memory. "
-    "memctl stores lists what each kind can hold."
+    "memctl recognizes an existing file by its content, whatever its name. FILE@latest is the "
+    "newest file of a rotation (export --rotate). ?state=FOLDER names the session states that hold "
+    "the summaries of an SQL or Redis memory. memctl stores lists what each kind can hold."
 )
 SELECTING = (
     "These options select memories and messages. They are the same on every command.",

@@ -41,8 +41,8 @@ def compress(
         CompressMode | None,
         typer.Option(
             "--mode",
-            help="Put the summary into the state, into a message, or into a message and delete the "
-            "old ones",
+            help="Put the summary into the session state, into a message, or into a message that "
+            "replaces the old ones",
             show_default="mark if the store holds summaries, else message",
         ),
     ] = None,
@@ -58,7 +58,7 @@ def compress(
             *("--keep-recent", "--keep-last"),
             metavar="N",
             min=1,
-            help="Not the newest N of each memory.",
+            help="Keep the newest N messages of each memory.",
         ),
     ] = 3,
     trigger_tokens: Annotated[
@@ -76,7 +76,8 @@ def compress(
             "--trigger-messages",
             metavar="N",
             min=0,
-            help="Only memories with more than N messages to summarize; either is enough.",
+            help="Only memories with more than N messages to summarize; with both triggers, "
+            "either limit is enough.",
         ),
     ] = None,
     prompt_file: Annotated[

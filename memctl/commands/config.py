@@ -113,8 +113,8 @@ def check(
 ) -> None:
     """Try every store, summarizer and embedder of the configuration.
 
-    Stores are opened, models get a request of a few tokens, programs a conversation of one message.
-    Exit code 3 means that some failed.
+    Opens stores, sends models a request of a few tokens and programs a conversation of one message.
+    Exit code 3 means that a check failed.
 
     Examples:
       memctl config check

@@ -38,20 +38,24 @@ def delete(
     run: Run,
     store: StoreArgument,
     where: Selection,
-    all_: Annotated[bool, selecting("--all", help="Every message of the store.")] = False,
+    all_: Annotated[bool, selecting("--all", help="Select every message of the store.")] = False,
     keep_last: Annotated[
         int | None,
-        selecting("--keep-last", metavar="N", min=1, help="Not the newest N of each memory."),
+        selecting(
+            "--keep-last", metavar="N", min=1, help="Keep the newest N messages of each memory."
+        ),
     ] = None,
     keep_tool_pairs: Annotated[
         bool,
-        selecting("--keep-tool-pairs", help="Not a tool call whose result stays, nor the reverse."),
+        selecting(
+            "--keep-tool-pairs", help="Keep a tool call if its result stays, and the reverse."
+        ),
     ] = False,
     with_tool_pairs: Annotated[
         bool,
         selecting(
             "--with-tool-pairs",
-            help="Also the result of each tool call, the reverse, and its reasoning.",
+            help="Also delete the other half of each tool call, and its reasoning.",
         ),
     ] = False,
     max_delete: Annotated[
@@ -59,7 +63,7 @@ def delete(
         guarding(
             "--max-delete",
             metavar="N|N%",
-            help="Delete nothing if it would be more than N messages, or N percent.",
+            help="Delete nothing if more than N messages, or N percent, are selected.",
         ),
     ] = None,
     yes: YesOption = False,
@@ -69,8 +73,8 @@ def delete(
 ) -> None:
     """Delete the selected messages.
 
-    Shows what would be deleted, then asks; scripts use --yes. memctl undo restores it. It is no
-    error if nothing matches.
+    Shows what would be deleted, then asks; scripts use --yes. memctl undo restores the messages.
+    If nothing matches, that is not an error.
 
     Examples:
       memctl delete agents.db --mark hint --older-than 7d --dry-run

@@ -49,7 +49,7 @@ def doctor(
     max_result: Annotated[
         int,
         typer.Option(
-            "--max-result", metavar="BYTES", min=1, help="Report tool results that are larger."
+            "--max-result", metavar="BYTES", min=1, help="Report tool results larger than BYTES."
         ),
     ] = MAX_RESULT,
     repair: Annotated[

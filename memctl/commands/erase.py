@@ -54,7 +54,9 @@ def erase(
     ] = None,
     archives: Annotated[
         list[str] | None,
-        selecting("--archives", metavar="FILE", help="Also an archive, which is rewritten."),
+        selecting(
+            "--archives", metavar="FILE", help="Also erase from this archive, which is rewritten."
+        ),
     ] = None,
     yes: YesOption = False,
     dry_run: DryRunOption = False,

@@ -60,8 +60,8 @@ def export(
         typer.Option(
             "--rotate",
             metavar="KEEP",
-            help="Add the time to the name, and delete older files except these, such as "
-            "daily:7,weekly:4; also last, hourly, monthly and yearly.",
+            help="Add the time to the file name, and delete older files except KEEP, such as "
+            "daily:7,weekly:4 (also last, hourly, monthly, yearly).",
         ),
     ] = None,
     prune: Annotated[
@@ -74,7 +74,7 @@ def export(
 ) -> None:
     """Write memories to a file: an archive, Markdown, OpenAI messages, CSV and others.
 
-    The file appears under its name only when it is complete. A new one gets mode 0600. An archive
+    The file appears under its name only when it is complete. A new file gets mode 0600. An archive
     can hold any memory. A state_dict is for InMemoryMemory.load_state_dict, a folder for
     JSONSession. A Markdown folder gets a file for each memory; the next export rewrites those that
     changed.

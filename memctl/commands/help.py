@@ -27,8 +27,8 @@ def help_(
 ) -> None:
     """Explain a command or a topic.
 
-    memctl help schema NAME prints the JSON Schema of what memctl NAME --json reports; NAME log is
-    that of --log-format json. Without NAME it lists all.
+    memctl help schema NAME prints the JSON Schema of memctl NAME --json; the NAME log is for
+    --log-format json. Without NAME, it lists all schemas.
 
     Examples:
       memctl help delete

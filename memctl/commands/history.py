@@ -39,7 +39,7 @@ def history(
 ) -> None:
     """List the runs that can be undone.
 
-    The newest run comes first. Runs are kept as long as [undo] in the configuration says.
+    The newest run comes first. [undo] in the configuration sets how long runs are kept.
 
     Examples:
       memctl history

@@ -51,8 +51,8 @@ def import_(
 ) -> None:
     """Load an archive, a state_dict or session states into a store.
 
-    A state_dict does not name its memory: give --user and --session. For an archive or a folder,
-    they select. A damaged file is refused before anything is written.
+    A state_dict does not name its memory: set --user and --session. For an archive or a folder,
+    these options select memories. A damaged file is refused before anything is written.
 
     Examples:
       memctl import backup.ndjson.zst restored.db

@@ -42,7 +42,7 @@ MarkArgument = Annotated[str, typer.Argument(metavar="MARK", help="The name of t
 def _marks() -> None:
     """Add, remove, rename or list marks.
 
-    This does what update_messages_mark of AgentScope does.
+    Does what AgentScope's update_messages_mark does.
 
     Examples:
       memctl mark list agents.db
@@ -63,7 +63,7 @@ def add(
 ) -> None:
     """Add a mark to the selected messages.
 
-    Messages that have it stay as they are.
+    Messages that already have the mark stay unchanged.
 
     Examples:
       memctl mark add agents.db reviewed --user ada --dry-run

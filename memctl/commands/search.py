@@ -40,7 +40,9 @@ def search(
     by: Annotated[
         By,
         typer.Option(
-            "--by", metavar="WAY", help="Search by words, by meaning, by both, or by the service"
+            "--by",
+            metavar="WAY",
+            help="Rank by words, by meaning, by both, or by the store's service",
         ),
     ] = By.WORDS,
     top: Annotated[
@@ -55,7 +57,7 @@ def search(
     ] = False,
     index: Annotated[
         bool,
-        typer.Option("--index/--no-index", help="Read all anew, and keep no index."),
+        typer.Option("--index/--no-index", help="Read all messages, and keep no index."),
     ] = True,
     embedder: EmbedderOption = None,
     path: PathOption = None,
@@ -65,7 +67,7 @@ def search(
 
     A query has words, "phrases", prefixes (medic*), words that must not be there (-work), and
     filters (user:ada role:user). The first search of a store makes an index in the cache folder;
-    later ones read what is new.
+    later searches read only new messages.
 
     Examples:
       memctl search agents.db "knee surgery" --user ada

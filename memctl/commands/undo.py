@@ -57,9 +57,10 @@ def undo(
 ) -> None:
     """Undo a run.
 
-    Restores messages, positions, marks, summaries and expiry. Messages that came since stay. A
-    memory whose restored part has changed since is left alone and reported (exit code 5). Without
-    RUN, the last run is undone, after a question. An undo is a run and can be undone, too.
+    Restores messages, positions, marks, summaries and expiries. Keeps messages that were added
+    since. If the part of a memory that would be restored has changed since, memctl leaves the
+    memory alone and reports it (exit code 5). Without RUN, undoes the last run, after a
+    confirmation. An undo is a run and can be undone, too.
 
     Examples:
       memctl undo

@@ -48,7 +48,9 @@ def verify(
     receipt: Annotated[
         Path | None,
         typer.Option(
-            "--receipt", metavar="FILE", help="Find what an erase with this receipt removed."
+            "--receipt",
+            metavar="FILE",
+            help="Look for data that the erase with this receipt removed.",
         ),
     ] = None,
     path: PathOption = None,
@@ -56,9 +58,8 @@ def verify(
     """Compare two stores, message by message.
 
     Compares ids, order, marks, contents, summaries, expiries, and paths in session states. Exit
-    code 6 means that they differ.
-    With --receipt, checks that nothing has come back of what memctl erase removed: in the stores of
-    the receipt, or in those that are named.
+    code 6 means that the stores differ. With --receipt, checks that no data that memctl erase
+    removed has come back: in the stores of the receipt, or in the named stores.
 
     Examples:
       memctl verify agents.db postgresql://ops@db/agents

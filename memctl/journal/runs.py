@@ -419,8 +419,8 @@ class Runs:
                     "repair again with: memctl doctor --repair",
                 )
             raise BadData(
-                f"what the run {run.id} changes was not written down to its end",
-                "a run that was cut short there has changed nothing",
+                f"the record of the run {run.id} is incomplete",
+                "the run was interrupted before it changed anything",
             )
         return parts
 

@@ -591,7 +591,7 @@ def _of_memory(
     for id, other_content, marks, other_marks, place in database.execute(_SHARED, values):
         name = _text(id)
         if place is None:
-            yield Difference(key, "message-missing", name, f"only in {left}")
+            yield Difference(key, "message-missing", name, f"the message is only in {left}")
             continue
         if other_content:
             yield Difference(key, "content", name, "the content differs")
@@ -599,11 +599,15 @@ def _of_memory(
             text = f"marks {_mark_names(marks)} and {_mark_names(other_marks)}"
             yield Difference(key, "marks", name, text)
         if before and before[1] > place:
-            text = f"it comes after {before[0]!r} in one store and before it in the other"
+            text = f"the message follows {before[0]!r} in one store and precedes it in the other"
             yield Difference(key, "order", name, text)
         before = name, place
     for (id,) in database.execute(_ALONE, {"memory": number, "side": _RIGHT}):
-        yield Difference(key, "message-extra", _text(id), f"only in {right}")
+        yield Difference(key, "message-extra", _text(id), f"the message is only in {right}")
+
+
+def _plural(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def _text(name: bytes) -> str:
@@ -740,15 +744,15 @@ class _Comparison:
                 suspects.add(key)
         for key in sorted(left.keys() - right.keys()):
             if self._copied is None or self._was_given(key, self._copied):
-                size = f"with {self._report.noun}s: {left[key].messages}"
-                text = f"only in {self._left.label}, {size}"
+                size = _plural(left[key].messages, self._report.noun)
+                text = f"the memory, with {size}, is only in {self._left.label}"
                 self._report.differences.append(Difference(key, "memory-missing", "", text))
                 self._report.missing += 1
             else:
                 self._report.grown += left[key].messages
         for key in sorted(right.keys() - left.keys()):
-            size = f"with {self._report.noun}s: {right[key].messages}"
-            text = f"only in {self._right.label}, {size}"
+            size = _plural(right[key].messages, self._report.noun)
+            text = f"the memory, with {size}, is only in {self._right.label}"
             self._report.differences.append(Difference(key, "memory-extra", "", text))
             self._report.extra += 1
         return frozenset(suspects)
@@ -875,12 +879,12 @@ class _Comparison:
         # A copy into a session that exists puts the messages where that has its memory.
         known = self._copied is None and None not in (left.place, right.place)
         if known and left.place != right.place:
-            yield "path", f"the path in its session is {left.place}, and {right.place}"
+            yield "path", f"the paths in their sessions differ: {left.place} and {right.place}"
         if not self._sides.expiry_differs(left.expires, right.expires):
             return
         if left.expires is None or right.expires is None:
             store = self._right if left.expires is None else self._left
-            yield "expiry", f"it expires only in {store.label}"
+            yield "expiry", f"the memory expires only in {store.label}"
         else:
             seconds = abs(left.expires - right.expires)
             yield "expiry", f"the expiry differs by {seconds:.0f} seconds"

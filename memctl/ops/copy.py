@@ -72,7 +72,7 @@ async def without_repeats(
 
 
 class _LossKind(NamedTuple):
-    """A kind of loss: its name in reports, what is lost, and what to do about it."""
+    """A kind of loss: its name in reports, the plural of what is lost, and what to do about it."""
 
     name: str
     noun: str
@@ -82,28 +82,28 @@ class _LossKind(NamedTuple):
 _LOSSES = {
     "summaries": _LossKind(
         "summary",
-        "a summary",
+        "summaries",
         "add ?state=FOLDER (or ?state=redis) to the target, or drop them with --lossy",
     ),
-    "ttl": _LossKind("expiry", "an expiry", "drop it with --lossy"),
+    "ttl": _LossKind("expiry", "expiries", "drop them with --lossy"),
     "duplicate_ids": _LossKind(
-        "repeated-id", "a message id that occurs twice", "keep the first with --lossy"
+        "repeated-id", "ids that occur twice in a memory", "keep the first of each with --lossy"
     ),
     "details": _LossKind(
         "details",
-        "all of a message, such as its name, marks or id",
-        "drop it with --lossy",
+        "ids, names or marks of messages",
+        "drop them with --lossy",
     ),
     "record": _LossKind(
         "record",
-        "the record of a session, with its configuration",
+        "records of sessions, with their configuration",
         "copy the rest with --lossy",
     ),
     "encrypted": _LossKind(
         "encrypted",
-        "a message that is encrypted",
-        "read the session with its own key; copy the rest with --lossy, or all to a store of "
-        "the same framework",
+        "encrypted messages",
+        "copy the rest with --lossy, or everything to a store of the same framework, which reads "
+        "them with the key",
     ),
     "calls": _LossKind(
         "calls",
@@ -112,7 +112,7 @@ _LOSSES = {
         "--lossy",
     ),
     "extra": _LossKind(
-        "session", "the settings of a session without messages", "drop them with --lossy"
+        "session", "settings of sessions without messages", "drop them with --lossy"
     ),
 }
 
@@ -132,8 +132,8 @@ async def refuse_losses(
     target = shown_as(target, source.dialect)
     if target.features.asks_encoding:
         raise Loss(
-            f"{target.label} is empty, and nothing says how its program reads a content: as a "
-            "text, or by json.loads",
+            f"{target.label} is empty, so memctl cannot know how its program reads contents: as "
+            "texts, or with json.loads",
             'add content_encoding = "text" or "json" to its alias, or &content_encoding=text to '
             "its URL",
         )
@@ -179,8 +179,12 @@ async def refuse_losses(
                     _add(found, "record", memory.key)
     report.losses[:] = found.values()
     losses = [
-        f"{target.label} cannot store {_LOSSES[loss].noun}: {one.example} has "
-        + ("one" if one.memories == 1 else f"one, as have {one.memories - 1:,} other memories")
+        f"{target.label} cannot store {_LOSSES[loss].noun} "
+        + (
+            f"(1 memory affected: {one.example})"
+            if one.memories == 1
+            else f"({one.memories:,} memories affected, such as {one.example})"
+        )
         for loss, one in found.items()
     ]
     if losses and not lossy:
@@ -533,7 +537,7 @@ class _Copy:
             async for page in pages:
                 memory, last = page.memory, page.last
                 if restores and memory.key in held:  # what looks the same may stand elsewhere
-                    self._suspects[memory.key] = "it is not as it was"
+                    self._suspects[memory.key] = "it differs from the record"
                     continue
                 if page.offset == 0:
                     there = held.get(memory.key)

@@ -598,7 +598,7 @@ def _largest(report: CompressReport) -> str:
     how = _counted(report)
     size = f"{count(found.messages, 'message')}, {count(found.tokens, 'token')} ({how})"
     key = visible(str(found.key))
-    return f"; the largest memory is {key}: {size}, with those that --keep-recent keeps"
+    return f"; the largest memory, {key}, has {size}, including what --keep-recent keeps"
 
 
 def _counted(report: CompressReport) -> str:

@@ -393,8 +393,8 @@ def test_compress_every_form_of_the_report(run: Run, filled: str) -> None:
     assert done["tokens_before"] == dry["tokens"]["before"] > done["tokens_after"] > 0
     assert done["tokens_ratio"] == round(done["tokens_after"] / done["tokens_before"], 4)
     assert re.search(
-        r"nothing to compress; the largest memory is 'user\d'/'session\d': "
-        r"\d+ messages, \d+ tokens \(estimated\), with those that --keep-recent keeps\n",
+        r"nothing to compress; the largest memory, 'user\d'/'session\d', has "
+        r"\d+ messages, \d+ tokens \(estimated\), including what --keep-recent keeps\n",
         run("compress", filled).stdout,
     )
     [kept] = report(run("history", "--json"))["runs"]

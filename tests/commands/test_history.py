@@ -114,7 +114,7 @@ def test_history_run_that_is_damaged(run: Run, filled: str) -> None:
         fails(run("undo", done), 8, "cut off or damaged")
         assert report(run("inspect", filled, "--json")) == left
     path.unlink()
-    fails(run("undo", done), 8, "not written down to its end")
+    fails(run("undo", done), 8, "is incomplete")
     record = path.with_name("run.json")
     record.write_text("{")
     fails(run("undo", done), 8, "damaged")

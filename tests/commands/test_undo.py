@@ -473,7 +473,7 @@ def test_undo_plan_that_was_not_finished_is_no_record(run: Run, filled: str) -> 
     done = report(run("delete", filled, "--mark", "hint", "--yes", "--json"))["run"]
     left = counts(run, filled)
     kill(done)
-    fails(run("undo", done), 8, "was not written down to its end")
+    fails(run("undo", done), 8, "is incomplete")
     assert counts(run, filled) == left
 
 

@@ -282,7 +282,7 @@ def test_agno_makes_no_session_of_which_there_are_runs(
     assert run("export", url, "-o", archive).exit_code == 0
     execute(path, "DELETE FROM agno_sessions WHERE session_id = 'kyoto'")
     before = rows(path)
-    fails(run("import", archive, url), 7, "has runs of 'kyoto', which is no session")
+    fails(run("import", archive, url), 7, "has runs of 'kyoto', which is not a session")
     assert rows(path) == before
 
 

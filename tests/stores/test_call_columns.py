@@ -136,7 +136,7 @@ def test_calls_that_the_mapping_does_not_name_are_a_loss(
 ) -> None:
     there = str(tmp_path / "there.db")
     result = run("migrate", url(agent, COLUMNS), there)
-    fails(result, 9, "'s1' has one", "calls and call_id")
+    fails(result, 9, "1 memory affected: ''/'s1'", "calls and call_id")
     assert 'add calls = "tool_calls" to the columns' in result.stderr
     assert run("migrate", url(agent, COLUMNS), there, "--session", "other").exit_code == 4
     assert run("migrate", url(agent, COLUMNS), str(tmp_path / "a.ndjson")).exit_code == 0

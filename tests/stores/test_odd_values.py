@@ -172,7 +172,7 @@ def test_memory_named_by_bytes_is_damaged(
     first = f'SELECT MIN(rowid) FROM "{table}"'
     execute(place, f"UPDATE \"{table}\" SET {column} = x'6f6464' WHERE rowid = ({first})")
     before = rows(place, table)
-    fails(run("inspect", place.text), 7, "a value that is no text")
+    fails(run("inspect", place.text), 7, "a value that is not a text")
     planned = run("delete", place.text, "--all", "--yes", "--dry-run", "--json")
     done = run("delete", place.text, "--all", "--yes", "--json")
     assert (planned.exit_code, done.exit_code) == (7, 7)

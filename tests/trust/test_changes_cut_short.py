@@ -255,7 +255,7 @@ def test_change_killed_while_planning(
     assert cut["outcome"] == "cut-short"
     assert "cut short" in run("history").stdout
     unlock(place)
-    fails(run("undo", cut["run"]), 8, "was not written down to its end")
+    fails(run("undo", cut["run"]), 8, "is incomplete")
     assert held(place) == marked
     assert report(run("undo", done, "--json"))["undoes"] == done
     assert held(place) == before

@@ -341,7 +341,7 @@ _OTHER_MODES = {
     ),
     "sentinel": (
         "is a Redis Sentinel, which has no memories",
-        "use the address of the primary: SENTINEL get-master-addr-by-name NAME tells",
+        "use the address of the primary: SENTINEL get-master-addr-by-name NAME prints it",
     ),
 }
 """The names of servers that are refused, and the hint of each, by ``redis_mode``."""

@@ -322,7 +322,7 @@ _KINDS = (
         Severity.WARNING,
         "lines with the id of a later one",
         "ReMe reads the last of them, and drops the others when it writes the file",
-        "keep what only they say as facts of their own; deleting the id removes them all",
+        "save texts that only these lines have as new facts; deleting the id removes all its lines",
     ),
     FindingKind(
         "cut-file",
@@ -349,8 +349,8 @@ _KINDS = (
         "stale-index",
         Severity.WARNING,
         "differences between an index and its files",
-        "the agent reads MEMORY.md, or the index of the day: what is missing there may not be "
-        "found, and what is gone is looked for",
+        "the agent reads MEMORY.md, or the index of the day: it may miss new files, "
+        "and look for deleted ones",
         "have the agent put MEMORY.md in order; for days: reme daily_reindex date=DATE",
     ),
     FindingKind(

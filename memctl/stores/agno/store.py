@@ -200,7 +200,7 @@ class AgnoStore(SimpleStore):
     async def load(self, key: MemoryKey) -> Held | None:
         if key in self._odd:
             raise BadData(
-                f"a row of {visible(self._sessions)!r} names it by a value that is no text"
+                f"a row of {visible(self._sessions)!r} names it with a value that is not a text"
             )
         async with self._connection() as connection, self.database.read_transaction(connection):
             return await self._load(connection, key)
@@ -309,7 +309,9 @@ class AgnoStore(SimpleStore):
             if self._columns[self._runs] and await self._is_there(
                 connection, "session_id", key.session
             ):
-                text = f"{visible(self._runs)!r} has runs of {key.session!r}, which is no session"
+                text = (
+                    f"{visible(self._runs)!r} has runs of {key.session!r}, which is not a session"
+                )
                 raise Rejected("refused", text)
         return there
 

@@ -218,7 +218,7 @@ class LangChainStore(FactStore):
         if self._documents is None:
             if not hasattr(self._store, "similarity_search"):
                 raise UsageError(
-                    f"{self.label} gives a {type(self._store).__name__}, which is no vector store",
+                    f"{self.label} gives a {type(self._store).__name__}, not a vector store",
                     "return a LangChain vector store, or the service that has one",
                 )
             self._store.similarity_search(_PROBE, k=1)

@@ -107,7 +107,7 @@ def read(path: Path) -> Mem0Config:
     store = value.get("vector_store") if isinstance(value, dict) else None
     if not isinstance(store, dict) or not isinstance(store.get("provider"), str):
         raise UsageError(
-            f"{name} names no vector store, so it does not say where facts are",
+            f"{name} names no vector store, so memctl cannot find the facts",
             f"a configuration of mem0 has {_SECTION}",
         )
     provider = store["provider"]

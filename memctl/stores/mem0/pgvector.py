@@ -316,7 +316,7 @@ def _settings(config: Mem0Config, label: str) -> dict[str, Any]:
         }
         if found["host"] is None and found["user"] is None:
             raise UsageError(
-                f"{label}: the configuration of pgvector says neither connection_string nor host",
+                f"{label}: the configuration of pgvector has neither connection_string nor host",
                 'write "connection_string": "postgresql://USER:PASSWORD@HOST:PORT/DATABASE"',
             )
     if sslmode:

@@ -150,7 +150,7 @@ class PlatformStore(FactStore):
             found = page.get("results")
             if not isinstance(found, list):
                 raise BadData(
-                    f"{self.label}: what it answers is not a list of memories",
+                    f"{self.label}: the answer is not a list of memories",
                     "check that the host is one of the mem0 Platform",
                 )
             self._spool.executemany(_PUT, [_row(one) for one in found])
@@ -179,7 +179,7 @@ class PlatformStore(FactStore):
         found = answer.get("results")
         if not isinstance(found, list):
             raise BadData(
-                f"{self.label}: what it answers to a search is not a list of memories",
+                f"{self.label}: the answer to a search is not a list of memories",
                 "check that the host is one of the mem0 Platform",
             )
         return found
@@ -310,7 +310,7 @@ class PlatformStore(FactStore):
             return {"results": value}
         if not isinstance(value, dict):
             raise BadData(
-                f"{self.label}: what it answers is not JSON",
+                f"{self.label}: the answer is not JSON",
                 "check that the host is one of the mem0 Platform",
             )
         return value

@@ -390,7 +390,9 @@ class ReMeLinesStore(FactStore):
         """
         fault = _bad_name(user)
         if fault:
-            raise Rejected("bad-name", f"{visible(user)!r} is no name of a workspace: {fault}")
+            raise Rejected(
+                "bad-name", f"{visible(user)!r} is not a valid name of a workspace: {fault}"
+            )
         path = self._path(user)
         with system_errors(Path(tempfile.gettempdir()), "write"), tempfile.TemporaryFile() as file:
             places = self._prepare(new, file)

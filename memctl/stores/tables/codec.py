@@ -319,7 +319,7 @@ class RowCodec:
             raise DamagedRow(f"{self._which(row)} names no session")
         if self._loose and not all(isinstance(name, str) for name in row[: self._start]):
             raise DamagedRow(
-                f"{self._which(row)} names its session or user by a value that is no text"
+                f"{self._which(row)} names its session or user with a value that is not a text"
             )
         if self._loose and not all(is_text(one) for one in row if isinstance(one, str)):
             raise DamagedRow(f"{self._which(row)} is not UTF-8")

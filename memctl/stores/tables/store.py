@@ -157,7 +157,7 @@ class TableStore(Store):
             )
         if not columns.order:
             raise UsageError(
-                f"nothing says in which order the rows of {visible(mapping.table)!r} are",
+                f"the order of the rows of {visible(mapping.table)!r} is unknown",
                 'the table has no primary key: add order = "COLUMN" to the columns',
             )
         self._codec = RowCodec(mapping, columns, self.database)
@@ -235,7 +235,7 @@ class TableStore(Store):
                 f"the order of {visible(mapping.table)!r} is not unique: rows of the session "
                 f"{visible(str(twins[0][0]))!r} share {visible(', '.join(columns.order))} "
                 f"= {visible(str(twins[0][1]))}",
-                f"add a column that tells them apart: order = {json.dumps([*columns.order, more])}",
+                f"add a column that differs: order = {json.dumps([*columns.order, more])}",
             )
 
     async def _learn_content(self, connection: AsyncConnection) -> None:
