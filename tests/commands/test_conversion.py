@@ -127,8 +127,8 @@ def test_losses_are_named_and_counted_before_anything_is_written(
             "summary": (1, {"user": "ada", "session": "full"}),
             "session": (1, {"user": "ada", "session": "trip"}),
         }
-        assert "summary" in found["error"]["message"]
-        assert "settings of a session" in found["error"]["message"]
+        assert "summaries" in found["error"]["message"]
+        assert "settings of sessions" in found["error"]["message"]
         assert not target.exists()
     found = report(run("migrate", sessions.text, target, "--json", "--lossy"))
     assert {one["kind"] for one in found["losses"]} == {"summary", "session"}

@@ -164,7 +164,7 @@ def test_migrate_same_messages_written_otherwise_are_no_conflict(
 def test_migrate_summary_needs_a_place(run: Run, database: str, tmp_path: Path) -> None:
     who = ("--user", "ada", "--session", "kyoto")
     fails(
-        run("import", FRIDAY, database, *who), 9, "a summary", "'ada'/'kyoto'", "?state=", "--lossy"
+        run("import", FRIDAY, database, *who), 9, "summaries", "'ada'/'kyoto'", "?state=", "--lossy"
     )
     assert not Path(database.removeprefix("sqlite:///")).exists(), "not even created"
     lossy = run("import", FRIDAY, database, *who, "--lossy", "--json")
@@ -211,14 +211,14 @@ def test_migrate_keeps_the_summary_of_the_target_where_the_source_has_none(
 
 def test_migrate_expiry_needs_a_place(run: Run, redis_url: str, target: str) -> None:
     asyncio.run(fill(redis_url, {ONE: samples.entries(3)}, ttl=1000.0))
-    fails(run("migrate", redis_url, target), 9, "an expiry", "--lossy")
+    fails(run("migrate", redis_url, target), 9, "expiries", "--lossy")
     assert report(run("migrate", redis_url, target, "--lossy", "--json"))["verified"] is True
 
 
 def test_migrate_repeated_ids_need_a_place(run: Run, target: str, tmp_path: Path) -> None:
     twice = tmp_path / "twice.ndjson"
     put(str(twice), [samples.entry("a", 1), samples.entry("b", 2), samples.entry("a", 1)])
-    fails(run("migrate", twice, target), 9, "occurs twice", "--lossy")
+    fails(run("migrate", twice, target), 9, "occur twice", "--lossy")
     assert report(run("migrate", twice, target, "--lossy", "--json"))["messages"]["written"] == 2
     assert [entry.id for entry in contents(target)[ONE]] == ["a", "b"]
 

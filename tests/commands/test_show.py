@@ -91,7 +91,7 @@ def test_show_everything_that_can_differ(run: Run, sides: Any) -> None:
         '-role: "system"',
         '-timestamp: "2025-03-01 12:02:00.000"',
         "message 'c'  order",
-        " it comes after 'b' in one store and before it in the other",
+        " the message follows 'b' in one store and precedes it in the other",
         "message 'new'  message-extra",
         '+content: "message 5"',
         '+id: "new"',

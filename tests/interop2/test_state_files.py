@@ -58,7 +58,7 @@ def test_state_files_take_sessions_of_a_storage(
     place = f"sqlite:///{tmp_path}/app.db?layout=agentscope2"
     about = ALICE | {"session": "kyoto"}
     agentscope2("write", place, **about, summary=SUMMARY, messages=LATEST, context=RECENT)
-    fails(run("migrate", place, tmp_path / "sessions"), 9, "the record of a session", "--lossy")
+    fails(run("migrate", place, tmp_path / "sessions"), 9, "records of sessions", "--lossy")
     result = run("migrate", place, tmp_path / "sessions", "--lossy")
     assert result.exit_code == 0, result.stderr
     written = file.with_name("alice_kyoto.json")  # in the channel of those that are there
