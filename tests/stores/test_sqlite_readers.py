@@ -236,3 +236,18 @@ async def test_sqlite_store_that_is_closed_ends_connections_that_are_left(path: 
         other.execute("BEGIN EXCLUSIVE")
     with pytest.raises(ValueError, match="no active connection"):
         await pages.aclose()
+
+
+async def test_sqlite_damage_is_named_where_a_copy_is_read(
+    path: Path, copies: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite, "LARGE_BYTES", 0)
+    first, second = KEYS
+    sql = "UPDATE message SET \"index\" = 'x' WHERE session_id = ?"
+    with agent(path) as database:
+        database.execute(sql, [second.session])
+        database.commit()
+    async with SqlMemoryStore(parse(str(path))) as store:
+        assert {page.memory.key async for page in store.read(Selection())} == {first}
+        assert store.left_out.failures.keys() == {second}
+    assert copies

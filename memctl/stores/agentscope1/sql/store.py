@@ -130,11 +130,14 @@ class SqlMemoryStore(Store):
             reader = SqlReader(database, where, ReadMode.FULL, skip_damage=self.skips_damage)
             async with aclosing(where.apply(reader.pages())) as pages:
                 async for page in pages:
+                    self.left_out.others |= page.last
                     yield page
                     del page
         finally:
             self.database.doubts += database.doubts + database.statements.has_unsound
-            await database.close()
+            self.database.damaged |= database.damaged
+            with self._noting_damage(where):
+                await database.close()
 
     async def _proving(self, where: Selection, pages: AsyncGenerator[Page]) -> AsyncGenerator[Page]:
         """Yield the pages, and tell maintenance if they prove that the messages are sound."""
