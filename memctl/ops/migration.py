@@ -339,7 +339,7 @@ class Migration:
             refuse_absent(self._where, report.memories.selected, _location(self._source))
 
     async def _attempt(self, *, verify: bool, interval: float | None) -> None:
-        """Make one attempt, which resumes where the one before ended."""
+        """Make one attempt; it resumes where the previous attempt ended."""
         async with self._opened_source() as source:
             target = self._make_target()
             if not self._copy.examined:

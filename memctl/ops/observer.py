@@ -1,4 +1,4 @@
-"""What an operation tells its caller while it runs: progress, warnings, notes."""
+"""Progress, warnings and notes of an operation, for its caller while it runs."""
 
 from __future__ import annotations
 

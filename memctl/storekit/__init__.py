@@ -1,1 +1,1 @@
-"""What any kind of store may use, plugins too."""
+"""Building blocks for stores, those of plugins too."""

@@ -21,7 +21,7 @@ LEASE_SECONDS = 30.0
 
 
 class LockedServer(Protocol):
-    """What a lock needs of its server."""
+    """The part of a server that a lock uses."""
 
     label: str
     prefix: str

@@ -17,7 +17,7 @@ ANSWER_SECONDS = 15
 
 
 class LockedDatabase(Protocol):
-    """What a lock needs of its database."""
+    """The part of a database that a lock uses."""
 
     label: str
 

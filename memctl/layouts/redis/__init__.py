@@ -1,1 +1,1 @@
-"""What the layouts of Redis share: recognition by keys, and memories that are read whole."""
+"""The common parts of Redis layouts: recognition by keys, and memories that are read whole."""

@@ -25,9 +25,9 @@ class MemoryPlace:
     key: bytes
     memory: MemoryKey
     field: bytes | None = None
-    """The field of the hash that holds it, where it is one."""
+    """The field with the memory if the key is a hash."""
     asked: bool = False
-    """The memory was asked for by its name; else that is what the key tells of it."""
+    """True if the caller named the memory; False if its name was parsed from the key."""
 
     @property
     def order(self) -> tuple[bytes, bytes]:

@@ -36,7 +36,7 @@ class Problem(NamedTuple):
 
 
 class CheckedVault(Protocol):
-    """What the checks need of a vault."""
+    """The part of a vault that the checks use."""
 
     folder: Folder
 
