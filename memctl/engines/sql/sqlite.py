@@ -350,7 +350,7 @@ class SqliteDatabase(Database):
         part = where.users or where.sessions or where.keys is not None
         if part or self.mode.creates or self.location.path.stat().st_size < LARGE_BYTES:
             return None
-        async with Database.snapshot(self):
+        async with self.snapshot():
             copy = self._snapshot_copy
             return await copy.make() if copy.is_watching else None
 

@@ -25,7 +25,7 @@ class SqlEraser:
 
     async def names(self, where: Selection) -> AsyncGenerator[MemoryKey]:
         """Yield the names in the tables; see ``Store.names``."""
-        async with self._database.snapshot(find_huge=False) as connection:
+        async with self._database.snapshot() as connection:
             for key in await self._names(connection):
                 if where.has_key(key):
                     yield key

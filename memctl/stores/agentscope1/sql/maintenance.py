@@ -51,7 +51,7 @@ class SqlMaintenance(Maintenance):
         self._table = database.statements.temporary(_NOTED)
 
     async def check(self, where: Selection) -> AsyncGenerator[Finding]:
-        async with self._database.snapshot() as connection:
+        async with self._database.snapshot(find_huge=True) as connection:
             checks = _Checks(self._database, connection, where)
             selected: list[Callable[[], AsyncGenerator[Finding]]] = [
                 checks.shared_sessions,
@@ -197,7 +197,7 @@ class SqlMaintenance(Maintenance):
 
     async def _sessions_with_duplicates(self, where: Selection) -> list[str]:
         """Return the selected sessions in which several messages share an index."""
-        async with self._database.snapshot(find_huge=False) as connection:
+        async with self._database.snapshot() as connection:
             checks = _Checks(self._database, connection, where)
             async with aclosing(checks.duplicate_indexes()) as found:
                 return [

@@ -476,7 +476,7 @@ async def _with_keys(
         f"SELECT m.session_id, {statements.user}, m.id FROM {statements.source()} "
         f"WHERE m.id {statements.in_row_ids}"
     )
-    async with database.snapshot(find_huge=False) as connection:
+    async with database.snapshot() as connection:
         rows = await database.select_rows(connection, sql, list(texts))
     return [(MemoryKey(user, session), StoredMessage(id, texts[id])) for session, user, id in rows]
 
@@ -501,7 +501,7 @@ async def count_messages(database: MemoryTables, where: Selection) -> AsyncGener
 
 async def _count(database: MemoryTables, where: Selection) -> dict[MemoryKey, MemoryInfo]:
     infos: dict[MemoryKey, MemoryInfo] = {}
-    async with database.snapshot() as connection:
+    async with database.snapshot(find_huge=True) as connection:
         condition, values = database.statements.condition(where)
         by_role = database.rows(connection, _by_role(database, condition), values)
         async with aclosing(by_role) as partitions:

@@ -97,7 +97,7 @@ class SqlMemoryStore(Store):
         return await self.database.find_other_values("message", COLUMNS["message"], condition)
 
     async def is_empty(self) -> bool:
-        async with self.database.snapshot(find_huge=False) as connection:
+        async with self.database.snapshot() as connection:
             for table in "message", "session":  # of a memory without messages
                 found = await connection.exec_driver_sql(f"SELECT 1 FROM {table} LIMIT 1")
                 if found.first() is not None:
@@ -107,7 +107,7 @@ class SqlMemoryStore(Store):
     async def count(self, where: Selection) -> tuple[int, int] | None:
         if where != Selection():  # the users of messages would be looked up
             return None
-        async with self.database.snapshot(find_huge=False) as connection:
+        async with self.database.snapshot() as connection:
             memories, messages = [
                 (await connection.exec_driver_sql(f"SELECT COUNT(*) FROM {table}")).scalar_one()
                 for table in ("session", "message")
@@ -184,7 +184,7 @@ class SqlMemoryStore(Store):
 
     async def _headers(self, where: Selection) -> AsyncGenerator[Memory]:
         with self._noting_damage(where):
-            async with self.database.snapshot(find_huge=False) as connection:
+            async with self.database.snapshot() as connection:
                 keys = dict.fromkeys(await self.database.extents(connection, {}))
                 async with aclosing(self.database.sessions(connection)) as sessions:
                     keys |= dict.fromkeys([key async for key in sessions])

@@ -137,7 +137,7 @@ class MemoryTables(Database):
     # Connections
 
     @asynccontextmanager
-    async def snapshot(self, *, find_huge: bool = True) -> AsyncGenerator[AsyncConnection]:
+    async def snapshot(self, *, find_huge: bool = False) -> AsyncGenerator[AsyncConnection]:
         """Open a connection in a read-only transaction; ``find_huge`` where messages are parsed."""
         async with super().snapshot() as connection:
             await self.find_unsound(connection)
