@@ -235,8 +235,8 @@ class Edit:
     memory before ``changes``; ``last`` closes it.  The edits of one memory follow one another, each
     about as large as a Page at most.
 
-    ``before`` is what the store said in ``WriteResult.before`` of the change that the edit undoes,
-    and ``twins`` are the ids of ``WriteResult.twins``: there may be others of what is put in.
+    An edit that undoes a change has ``before`` and ``shared_ids`` from its ``WriteResult``.
+    Messages with these ids may exist although the edit inserts further messages with the same ids.
     """
 
     memory: Memory
@@ -245,7 +245,7 @@ class Edit:
     last: bool = True
     summary: str | None = None
     before: str = ""
-    twins: frozenset[str] = frozenset()
+    shared_ids: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,7 +290,7 @@ class WriteResult:
     ``written`` counts messages that were put in or got other marks, ``deleted`` those that went.
     ``before`` says what the reverse of the change would not restore, such as that there was no
     session: a text of the store's own, for ``Edit.before``; empty where there is no such thing.
-    ``twins`` are ids of deleted messages that others still have, and how many.
+    ``shared_ids`` counts, by the id of a deleted message, the remaining messages with that id.
     """
 
     key: MemoryKey
@@ -298,4 +298,4 @@ class WriteResult:
     deleted: int = 0
     failure: Failure | None = None
     before: str = field(default="", compare=False)
-    twins: dict[str, int] = field(default_factory=dict, compare=False)
+    shared_ids: dict[str, int] = field(default_factory=dict, compare=False)

@@ -12,8 +12,8 @@ A message stands on the line after its change where ``message`` says so: of thos
 those that are put in, without line breaks (see ``jsonio.in_one_line``).  ``at`` and ``to`` are
 there where ids may repeat, ``was`` and ``shape`` where the store holds, or is to hold, the message
 in its own way (see ``Change``).  ``part``, ``extra`` and ``place`` of a memory are there where it
-has them, ``before`` and ``twins`` where an undo gives the store back what it said of the memory
-(see ``Edit``).  A file without its last line is not whole.
+has them; ``before`` and ``shared_ids`` are in the edits of an undo (see ``Edit``).
+A file without its last line is not whole.
 
 Runs that write down one memory after the other as they change them say ``"growing":true`` in the
 first line: when such a run is killed, what it left (NAME.part) can be read as far as it goes.
@@ -232,7 +232,7 @@ class _Page:
         key = MemoryKey(record["user"], record["session"], record.get("part", ""))
         self._summary, new = record.get("summary", (None, None))
         self._before = record.get("before", "")
-        self._twins = frozenset(record.get("twins", ()))
+        self._shared_ids = frozenset(record.get("shared_ids", ()))
         self._memory = Memory(
             *(key, new, record.get("ttl"), record.get("extra", "")),
             *(record.get("place"), record.get("owner")),
@@ -255,7 +255,7 @@ class _Page:
         """Return the changes so far as an edit."""
         edit = Edit(
             *(self._memory, self._changes, self._offset, last, self._summary),
-            *(self._before, self._twins),
+            *(self._before, self._shared_ids),
         )
         self._offset += len(self._changes)
         self._changes, self._size = [], 0
@@ -275,7 +275,7 @@ def _memory_record(edit: Edit) -> dict[str, Any]:
         "place": memory.place,
         "owner": memory.owner,
         "before": edit.before or None,
-        "twins": sorted(edit.twins) or None,
+        "shared_ids": sorted(edit.shared_ids) or None,
     }
     return record | {name: value for name, value in more.items() if value is not None}
 

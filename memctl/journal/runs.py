@@ -194,13 +194,13 @@ class Journal:
         Raises:
             Unavailable: the system refuses.
         """
-        line: list[Any] = [*result.key, result.before, result.twins]
+        line: list[Any] = [*result.key, result.before, result.shared_ids]
         if result.failure is not None:
             self._unchanged.add(result.key)
             line.append(_UNCHANGED)
         elif result.key in self._unchanged:  # another attempt
             self._unchanged.remove(result.key)
-        elif not (result.before or result.twins):
+        elif not (result.before or result.shared_ids):
             return
         path = self.folder / BEFORE
         with refusals(path):
@@ -246,7 +246,7 @@ class Note(NamedTuple):
     """The note of a store on a memory; see ``WriteResult``."""
 
     before: str = ""
-    twins: Mapping[str, int] = {}
+    shared_ids: Mapping[str, int] = {}
     unchanged: bool = False
     """True if the store has refused the change."""
 
@@ -288,12 +288,12 @@ class Notes:
 
     def _parse(self, line: bytes) -> tuple[MemoryKey, Note]:
         try:
-            user, session, part, before, twins, *more = unsealed(line)
+            user, session, part, before, shared_ids, *more = unsealed(line)
         except (ValueError, TypeError) as error:
             raise BadData(
                 f"{self._path} is damaged: {error}", "the run cannot be undone"
             ) from error
-        return MemoryKey(user, session, part), Note(before, twins, _UNCHANGED in more)
+        return MemoryKey(user, session, part), Note(before, shared_ids, _UNCHANGED in more)
 
 
 class Runs:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from memctl.concurrency import together
+from memctl.concurrency import run_both
 from memctl.errors import BadData, NotFound, Unavailable
 from memctl.journal import runs
 from memctl.journal.files import refusals
@@ -276,4 +276,4 @@ class ChangeRun:
             await self.after_plan(store)
         if something and self.approve():
             work = self.carry_out(store)
-            await (together(work, self.after_plan(store)) if parallel else work)
+            await (run_both(work, self.after_plan(store)) if parallel else work)

@@ -19,7 +19,7 @@ from hashlib import blake2b, sha256
 from typing import Any, NamedTuple
 
 from memctl import jsonio
-from memctl.concurrency import together
+from memctl.concurrency import run_both
 from memctl.dialects.conversion import may_have_note, take_extras
 from memctl.dialects.fact import without_vector
 from memctl.dialects.registry import DIALECTS
@@ -669,7 +669,7 @@ async def compare(
     copied: Mapping[MemoryKey, int] | None = None,
     progress: Progress | None = None,
     *,
-    together: bool = False,
+    concurrent: bool = False,
 ) -> CompareReport:
     """Compare the selected memories of two stores.
 
@@ -677,7 +677,7 @@ async def compare(
     memory without messages is the same as none where one of the stores cannot hold it.  With
     ``copied``, the memories that the right side was given and how many messages they had, the left
     side may have gone on since: messages behind those of the right side, and other memories, are
-    counted as ``grown``.  With ``together`` both sides are read at the same time: faster, and too
+    counted as ``grown``.  With ``concurrent`` both sides are read at the same time: faster, and too
     much where messages are huge, for then each side has one.  A memory that is damaged on a side
     is not compared: see ``Store.left_out``.  Sides of two dialects are compared in the finer
     one, to which the other is converted.
@@ -688,7 +688,7 @@ async def compare(
     heard = progress or SilentProgress()
     left, right = comparable(left, right)
     return await leaving_damaged(
-        lambda: _Comparison(left, right, where, copied, heard, together=together).run()
+        lambda: _Comparison(left, right, where, copied, heard, concurrent=concurrent).run()
     )
 
 
@@ -704,7 +704,7 @@ class _Comparison:
         copied: Mapping[MemoryKey, int] | None,
         progress: Progress,
         *,
-        together: bool,
+        concurrent: bool,
     ) -> None:
         self._left = left
         self._right = right
@@ -713,7 +713,7 @@ class _Comparison:
         self._progress = progress
         self._read = (0, 0)
         """The memories and messages that were read of both sides together."""
-        self._together = together
+        self._concurrent = concurrent
         self._sides = Comparability.of(left, right)
         self._report = CompareReport(noun=left.dialect.noun)
 
@@ -795,10 +795,10 @@ class _Comparison:
     async def _texts(self) -> tuple[_Fingerprints, _Fingerprints]:
         """Both sides; together, one goes on while the other waits for its store."""
         read = partial(self._fingerprints, where=self._where, form=Precision.TEXT)
-        if not self._together:
+        if not self._concurrent:
             left = await read(self._left)
             return self._comparable(left, await read(self._right))
-        return self._comparable(*await together(read(self._left), read(self._right)))
+        return self._comparable(*await run_both(read(self._left), read(self._right)))
 
     async def _values(self, where: Selection) -> tuple[_Fingerprints, _Fingerprints]:
         """The right side first: whether the left one has gone on since is asked by its lengths."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import NamedTuple, Protocol
 
-from memctl.concurrency import together
+from memctl.concurrency import run_both
 from memctl.errors import Failure, Interrupted, Loss, UsageError
 from memctl.model import (
     Memory,
@@ -474,7 +474,7 @@ class _Copy:
         around = Selection(where.users, where.sessions)
         brief = self._source.features.cheap_outline and self._target.features.cheap_outline
         if brief and not await self._target.is_empty():
-            return await together(self._outlined(where), self._held(around, Precision.OUTLINE))
+            return await run_both(self._outlined(where), self._held(around, Precision.OUTLINE))
         held = await self._held(around, Precision.OUTLINE)
         return await self._outlined(where) if held else {}, held
 

@@ -150,7 +150,7 @@ def _tree(name: str, value: Any, margin: str) -> Iterator[str]:
 TOGETHER = 500
 """Differences that are looked up in one pass over each store."""
 
-_BESIDE = ("summary", "expiry", "path")
+_OF_MEMORY = ("summary", "expiry", "path")
 
 
 class _Kept(NamedTuple):
@@ -184,7 +184,7 @@ class _Side:
                     for entry in page.messages:
                         if (page.memory.key, entry.id) in wanted:
                             self._keep(page.memory.key, entry)
-        beside = frozenset(one.key for one in found if one.code in _BESIDE)
+        beside = frozenset(one.key for one in found if one.code in _OF_MEMORY)
         if beside:
             async with aclosing(store.headers(Selection(keys=beside))) as memories:
                 async for memory in memories:

@@ -433,7 +433,7 @@ class Migration:
             with self._observer.progress("verifying", lambda: total) as progress:
                 compared = await compare(
                     *(one, other, self._where, report.settled, progress),
-                    together=report.ordinary,
+                    concurrent=report.ordinary,
                 )
         found = _expected(compared, report)
         if report.uneven:

@@ -65,8 +65,8 @@ async def plan_undo(
             async for edit in edits:
                 if edit.offset == 0:
                     note = notes(edit.memory.key)
-                    twins = frozenset(note.twins)
-                    yield replace(edit, before=note.before, twins=twins)
+                    shared_ids = frozenset(note.shared_ids)
+                    yield replace(edit, before=note.before, shared_ids=shared_ids)
                 else:
                     yield edit
         if number < len(parts):
@@ -111,7 +111,7 @@ class _RunEffect:
 
     def __init__(self, edit: Edit, note: Note) -> None:
         """``note`` is what the store said of the memory."""
-        self.twins = note.twins
+        self.shared_ids = note.shared_ids
         """The ids of deleted messages that others had, and how many."""
         self.noted = bool(note.before)
         self._owner = edit.memory.owner
@@ -219,16 +219,16 @@ class _RunEffect:
         return self._passed[id] > len(self.there.get(id, ())) - len(self.ends[id])
 
     def placed(self, edit: Edit) -> Edit:
-        """Return an edit that undoes changes, without places that tell no twins apart.
+        """Return an edit that undoes changes, without the places of messages that share their id.
 
         Messages that came or went since may have moved the others.
         """
-        changes = [one if self._has_twins(one) else _unplaced(one) for one in edit.changes]
+        changes = [one if self._shares_its_id(one) else _unplaced(one) for one in edit.changes]
         return replace(edit, changes=changes)
 
-    def _has_twins(self, change: Change) -> bool:
+    def _shares_its_id(self, change: Change) -> bool:
         others = len(self.there.get(change.id, ())) - (change.old is not None)
-        shares = max(others, len(self.ends[change.id]) - 1, self.twins.get(change.id, 0))
+        shares = max(others, len(self.ends[change.id]) - 1, self.shared_ids.get(change.id, 0))
         follows = change.after is not None and self._anchored[change.after] > 1
         return shares > 0 or follows
 
@@ -292,15 +292,15 @@ class _RunEffect:
     def _fits(self, id: str, wanted: list[Marks | None], more: int = 0) -> bool:
         """Return whether the messages with the id have these marks; none, where none is wanted.
 
-        Of an id with twins, at least so many ``more`` than these must be there, or none more.
+        Of an id that others share, at least ``more`` further messages must be there, or none.
         """
         there = self.there.get(id, [])
-        twins = self.twins.get(id)
-        if twins is not None and (len(there) < twins + more if more else len(there) > twins):
+        shared = self.shared_ids.get(id)
+        if shared is not None and (len(there) < shared + more if more else len(there) > shared):
             return False
         expected = Counter(frozenset(marks) for marks in wanted if marks is not None)
         if not expected:
-            return twins is not None or not there
+            return shared is not None or not there
         return expected <= Counter(map(frozenset, there))
 
     def _misfit(self) -> str:

@@ -74,16 +74,16 @@ class ChangeMatcher:
     repeat: a change is for the message that it fits and that is nearest to the place which it
     names; without one for the first that it fits, behind that of the change before it.
 
-    ``give`` takes the changes as they come, ``apply`` the ids and marks of the messages; more
-    changes are needed where it is ``hungry``.  When all messages have passed, ``failure`` tells
-    whether each change found its place: if not, the memory must be left alone.
+    ``give`` takes changes as they arrive, ``apply`` the ids and marks of the messages.  While
+    ``needs_changes`` is true, ``apply`` cannot go on without further changes.  After the last
+    message, ``failure`` says whether a change found no place: then leave the memory alone.
     """
 
-    def __init__(self, twins: Set[str] = frozenset()) -> None:
-        """``twins`` are ids that may be there although messages with them are put in."""
+    def __init__(self, shared_ids: Set[str] = frozenset()) -> None:
+        """``shared_ids`` are ids that may be there although messages with them are put in."""
         self.written = 0
         self.deleted = 0
-        self._allowed = twins
+        self._allowed = shared_ids
         self._passed = self._left = 0
         """The numbers of messages that were settled, and of those that then stand before the next.
         """
@@ -98,7 +98,7 @@ class ChangeMatcher:
         self._put = array("q")
 
     @property
-    def hungry(self) -> bool:
+    def needs_changes(self) -> bool:
         """Return whether there are changes to come, and none in hand."""
         return not (self._waiting or self._complete)
 
@@ -122,8 +122,8 @@ class ChangeMatcher:
     ) -> tuple[list[Step], int]:
         """Return the steps for the next messages, from ``start`` on, and how many are settled then.
 
-        All of them are, unless it is hungry.  Without messages it is the end of the memory that
-        comes next.  ``has_text`` compares their texts, see ``is_same_text``.
+        All messages are settled, unless ``needs_changes`` is true.  An empty ``ids`` stands for the
+        end of the memory.  ``has_text`` compares their texts, see ``is_same_text``.
         """
         steps: list[Step] = []
         at = start
@@ -163,7 +163,7 @@ class ChangeMatcher:
         stay = dropped.intersection(self._kept) if dropped else dropped
         return lambda id: hash(id) in dropped and hash(id) not in stay
 
-    def twins(self) -> dict[str, int]:
+    def shared_ids(self) -> dict[str, int]:
         """Return the ids of messages that went and that others still have, and how many."""
         shared = Counter(self._shared())
         return {id: shared[hash(id)] for id in self._names if hash(id) in shared}
@@ -323,16 +323,16 @@ async def batch_edits(
     edits: AsyncGenerator[Edit],
     *,
     large: int = PAGE_ENTRIES,
-    together: int = PAGE_ENTRIES,
+    most_changes: int = PAGE_ENTRIES,
     most: int = PAGE_ENTRIES,
 ) -> AsyncGenerator[list[Edit] | LargeEdit]:
     """Yield lists of whole edits of small memories, and large memories one by one.
 
     A memory is large with more than ``large`` changes, or ``BATCH_BYTES`` of messages.  The others
-    share a list up to ``together`` changes, as many bytes, and ``most`` memories.  An edit is
+    share a list up to ``most_changes`` changes, as many bytes, and ``most`` memories.  An edit is
     released before it is handed on: one message may be most of the memory in use.
     """
-    batch: Group[Edit] = Group(BATCH_BYTES, together, most)
+    batch: Group[Edit] = Group(BATCH_BYTES, most_changes, most)
     pending = _PendingEdits(large)
     async for edit in edits:
         pending.add(edit)
@@ -340,7 +340,7 @@ async def batch_edits(
         del edit
         await pending.fill(edits)
         size, count = pending.size, pending.count + 1
-        too_many = batch.size + size > BATCH_BYTES or batch.count + count > together
+        too_many = batch.size + size > BATCH_BYTES or batch.count + count > most_changes
         if batch.items and (pending.full or too_many):
             yield batch.take()
         if pending.full:
@@ -419,7 +419,7 @@ def apply_edit(
     summary = there.memory.summary
     if edit.summary is not None and edit.summary != (summary or ""):
         return None, WriteResult(key, failure=Failure("changed", "the summary differs"))
-    matcher = ChangeMatcher(edit.twins)
+    matcher = ChangeMatcher(edit.shared_ids)
     matcher.give(edit.changes, last=True)
     ids, marks = [one.id for one in there.messages], [one.marks for one in there.messages]
     steps, at = matcher.apply(
@@ -436,7 +436,7 @@ def apply_edit(
             summary=summary if edit.memory.summary is None else edit.memory.summary,
             extra=dialect.without(there.memory.extra, matcher.gone()),
         )
-    result = WriteResult(key, matcher.written, matcher.deleted, twins=matcher.twins())
+    result = WriteResult(key, matcher.written, matcher.deleted, shared_ids=matcher.shared_ids())
     return Snapshot(memory, list(_carried_out(steps, there.messages))), result
 
 

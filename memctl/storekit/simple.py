@@ -131,15 +131,15 @@ class SimpleStore(Store):
         """
         await self.save(key, Snapshot(Memory(key, summary=""), []), expect)
 
-    def forgo(self, there: Snapshot, left: Snapshot) -> tuple[Snapshot, str]:  # noqa: ARG002
+    def drop_extras(self, there: Snapshot, left: Snapshot) -> tuple[Snapshot, str]:  # noqa: ARG002
         """Return a memory that lost messages without what the place repeats of them, and what.
 
-        That is ``WriteResult.before``, for ``regain``.  Of most places it is nothing.
+        That is ``WriteResult.before``, for ``restore_extras``.  Of most places it is nothing.
         """
         return left, ""
 
-    def regain(self, left: Snapshot, before: str) -> Snapshot:  # noqa: ARG002
-        """Return a memory that got messages back with what ``forgo`` took with them."""
+    def restore_extras(self, left: Snapshot, before: str) -> Snapshot:  # noqa: ARG002
+        """Return a memory that got messages back with what ``drop_extras`` took with them."""
         return left
 
     async def open(self, mode: OpenMode) -> None:
@@ -237,8 +237,8 @@ class SimpleStore(Store):
                 if edit.before == MADE and not (changed.messages or changed.memory.summary):
                     await self.remove(key, version)
                     return result
-                left, before = self.forgo(there, changed) if result.deleted else (changed, "")
-                await self.save(key, self.regain(left, edit.before), version)
+                left, before = self.drop_extras(there, changed) if result.deleted else (changed, "")
+                await self.save(key, self.restore_extras(left, edit.before), version)
             except VersionChanged:
                 continue
             except Rejected as rejected:

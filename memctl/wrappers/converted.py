@@ -335,7 +335,7 @@ class ConvertedStore(StoreWrapper):
         difference = _Difference(repeats=self._store.features.duplicate_ids)
         difference.add(stored.messages, wanted.messages)
         changes = difference.changes()
-        return Edit(memory, changes, before=before, twins=difference.twins(changes))
+        return Edit(memory, changes, before=before, shared_ids=difference.shared_ids(changes))
 
     async def _change(self, changes: list[tuple[Edit, WriteResult]]) -> AsyncGenerator[WriteResult]:
         """Carry out edits of the store inside; yield for each its result, if it ends well."""
@@ -513,7 +513,7 @@ class _Growing:
         try:
             changes = self._difference.changes()
             memory = replace(self._stored, summary=summary)
-            change = Edit(memory, changes, twins=self._difference.twins(changes))
+            change = Edit(memory, changes, shared_ids=self._difference.shared_ids(changes))
         except _Unconvertible as error:
             return Failure("refused", str(error))
         return _Growth(change, self.tail.memory, self._stored_messages, self._settings)
@@ -678,7 +678,7 @@ class _Difference:
             raise _Unconvertible(_why(error)) from error
         return self._marked + rest
 
-    def twins(self, changes: Iterable[Change]) -> frozenset[str]:
+    def shared_ids(self, changes: Iterable[Change]) -> frozenset[str]:
         """Return the ids of messages that are put in and that others may have."""
         return frozenset(one.id for one in changes if one.old is None and self._repeats)
 

@@ -24,10 +24,10 @@ def applied(
     changes: list[Change],
     batch: int = 100,
     page: int = 100,
-    twins: frozenset[str] = frozenset(),
+    shared_ids: frozenset[str] = frozenset(),
 ) -> list[StoredMessage] | None:
     """The memory as it is then; None where the changes do not fit."""
-    work = ChangeMatcher(twins)
+    work = ChangeMatcher(shared_ids)
     found: list[StoredMessage] = []
     pages = [changes[start : start + page] for start in range(0, len(changes), page)] or [[]]
     pages.reverse()
@@ -36,7 +36,7 @@ def applied(
         ids, marks = [one.id for one in some], [one.marks for one in some]
         at = 0
         while True:
-            if work.hungry:
+            if work.needs_changes:
                 work.give(pages.pop(), last=not pages)
             steps, at = work.apply(ids, marks, at)
             for step in steps:
@@ -49,7 +49,7 @@ def applied(
                         found.append(new)
                     case Drop():
                         pass
-            if not work.hungry:
+            if not work.needs_changes:
                 assert at == len(some)
                 break
     return None if work.failure() else found
@@ -159,7 +159,7 @@ def test_journal_changes_of_twins_and_their_inverse(
         after.append(one._replace(marks=new))
     assert applied(before, changes, batch, 9) == after
     back = [one._replace(old=one.new, new=one.old, at=one.to, to=one.at) for one in changes]
-    assert applied(after, back, batch, 9, twins=frozenset("abc")) == before
+    assert applied(after, back, batch, 9, shared_ids=frozenset("abc")) == before
 
 
 def one_by_one(entries: list[StoredMessage], changes: list[Change]) -> list[StoredMessage] | None:

@@ -76,8 +76,8 @@ _NO_TENANT = "__default"
 """The tenant that tablestore-for-agent-memory refuses: it stands for none at all."""
 _FOLLOWING = re.compile(r"(.*) \+(\d{6})", re.DOTALL)
 _BYTES = "base64"
-_TOGETHER = 20_000
-_TOGETHER_BYTES = 16 * 1024 * 1024
+_BATCH_CHANGES = 20_000
+_BATCH_BYTES = 16 * 1024 * 1024
 """So much is written together: each batch takes one reading of the table."""
 _MOST_FOUND = 5000
 """So many rows a search reads at most."""
@@ -266,7 +266,7 @@ class TablestoreMemoryStore(Store):
         self, pages: AsyncGenerator[Page], mode: WriteMode = WriteMode.ADD
     ) -> AsyncGenerator[WriteResult]:
         """See ``Store.write``; it holds one memory at a time, or many small ones."""
-        async for batch in gather(pages, _TOGETHER_BYTES, _TOGETHER):
+        async for batch in gather(pages, _BATCH_BYTES, _BATCH_CHANGES):
             if isinstance(batch, list):
                 smalls = batch
             else:
@@ -334,7 +334,7 @@ class TablestoreMemoryStore(Store):
 
     async def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
         """See ``Store.edit``; it holds the changes of one memory, and what they delete."""
-        async for batch in batch_edits(edits, large=_TOGETHER, together=_TOGETHER):
+        async for batch in batch_edits(edits, large=_BATCH_CHANGES, most_changes=_BATCH_CHANGES):
             if isinstance(batch, LargeEdit):
                 changes = [change async for piece in batch.pieces for change in piece]
                 batch = [replace(batch.edit, changes=changes, last=True)]
@@ -351,7 +351,7 @@ class TablestoreMemoryStore(Store):
         there = list(index.rows(key))
         going = {one.id for one in edit.changes if one.new is None}
         old = await self._read_again(row for row in there if row.id in going)
-        matcher = ChangeMatcher(edit.twins)
+        matcher = ChangeMatcher(edit.shared_ids)
         matcher.give(edit.changes, last=True)
         ids, marks = [row.id for row in there], [row.marks for row in there]
 
@@ -370,7 +370,7 @@ class TablestoreMemoryStore(Store):
         except Rejected as rejected:
             return WriteResult(key, failure=rejected.failure), MemoryChange()
         written, deleted = matcher.written, matcher.deleted
-        return WriteResult(key, written, deleted, twins=matcher.twins()), change
+        return WriteResult(key, written, deleted, shared_ids=matcher.shared_ids()), change
 
     # Erasing
 

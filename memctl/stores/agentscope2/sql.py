@@ -1055,7 +1055,7 @@ class Agentscope2Editor:
     async def _make(self, connection: AsyncConnection, edit: Edit) -> WriteResult:
         """Make a session anew, of what an edit puts in."""
         key = edit.memory.key
-        matcher = ChangeMatcher(edit.twins)
+        matcher = ChangeMatcher(edit.shared_ids)
         matcher.give(edit.changes, last=True)
         steps, _ = matcher.apply([], [])
         if failure := matcher.failure():
@@ -1139,7 +1139,7 @@ class SessionEdit:
         }
         texts = await self._tables.texts(self._connection, self._key.session, needed - alone.keys())
         self._texts = texts | {id: self._unlogged.messages[id] for id in needed & alone.keys()}
-        matcher = ChangeMatcher(edit.twins)
+        matcher = ChangeMatcher(edit.shared_ids)
         matcher.give(in_log_order(edit.changes, ids), last=True)
         steps, at = matcher.apply(
             ids, marks, has_text=lambda at, text: is_same_text(self._texts.get(ids[at], b""), text)
@@ -1151,7 +1151,11 @@ class SessionEdit:
         await self._restore()
         before = json.dumps(self._lost) if self._lost else ""
         return WriteResult(
-            self._key, matcher.written, matcher.deleted, before=before, twins=matcher.twins()
+            self._key,
+            matcher.written,
+            matcher.deleted,
+            before=before,
+            shared_ids=matcher.shared_ids(),
         )
 
     async def _moved_back(self, placed: list[PlacedRow]) -> list[PlacedRow]:

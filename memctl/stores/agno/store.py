@@ -255,7 +255,7 @@ class AgnoStore(SimpleStore):
 
     # Writing
 
-    def forgo(self, there: Snapshot, left: Snapshot) -> tuple[Snapshot, str]:
+    def drop_extras(self, there: Snapshot, left: Snapshot) -> tuple[Snapshot, str]:
         stay = {entry.id for entry in left.messages}
         gone = [entry for entry in there.messages if entry.id not in stay]
         messages, kept = without_copies(left.messages, gone)
@@ -267,7 +267,7 @@ class AgnoStore(SimpleStore):
         text = jsonio.compact(about).decode() if about else ""
         return replace(left, messages=messages), text
 
-    def regain(self, left: Snapshot, before: str) -> Snapshot:
+    def restore_extras(self, left: Snapshot, before: str) -> Snapshot:
         if not before.startswith("{"):
             return left
         about = jsonio.loads(before.encode())

@@ -269,7 +269,7 @@ class EditedArchive:
                 if self._work is None:
                     if edit.memory.key in self.after:
                         return edits[number:]
-                    self._changes = ChangeMatcher(edit.twins)
+                    self._changes = ChangeMatcher(edit.shared_ids)
                     self._work = self._edited(edit)
                 self._ended = edit.last
                 self._changes.give(edit.changes, last=edit.last)
@@ -319,9 +319,9 @@ class EditedArchive:
             before = had or before
         while not self._ended:
             yield
-        twins = {} if failure else changes.twins()
+        shared_ids = {} if failure else changes.shared_ids()
         counts = changes.written, changes.deleted
-        result = WriteResult(memory.key, *counts, before=before, twins=twins)
+        result = WriteResult(memory.key, *counts, before=before, shared_ids=shared_ids)
         self.results.append(WriteResult(memory.key, failure=failure) if failure else result)
 
     def _seek(self, key: MemoryKey | None) -> Memory | None:
@@ -352,12 +352,12 @@ class EditedArchive:
             while True:
                 steps, at = changes.apply(ids, marks, at, has_text=partial(_has_text, run))
                 _take(steps, run, self._holds)
-                if not changes.hungry:
+                if not changes.needs_changes:
                     break
                 yield
         while True:
             _take(changes.apply([], [])[0], [], self._holds)
-            if not changes.hungry:
+            if not changes.needs_changes:
                 return
             yield
 

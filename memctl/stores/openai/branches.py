@@ -358,7 +358,7 @@ class BranchStore(SimpleStore):
 
     # Writing
 
-    def forgo(self, there: Snapshot, left: Snapshot) -> tuple[Snapshot, str]:
+    def drop_extras(self, there: Snapshot, left: Snapshot) -> tuple[Snapshot, str]:
         if not isinstance(there, Held):
             return left, ""
         stay = {row.id for row in map(_shaped, left.messages) if row is not None}
@@ -368,7 +368,7 @@ class BranchStore(SimpleStore):
         about |= {} if there.has_session else {"bare": True}
         return left, jsonio.compact(about).decode() if about else ""
 
-    def regain(self, left: Snapshot, before: str) -> Snapshot:
+    def restore_extras(self, left: Snapshot, before: str) -> Snapshot:
         if not before.startswith("{"):
             return left
         about = jsonio.loads(before.encode())

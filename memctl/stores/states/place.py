@@ -40,7 +40,7 @@ class DocumentPlace(Store):
     """The path of the memory in a new document."""
     keys_tell: ClassVar[bool] = False
     """True where the name of a document tells that it is a session's, whatever it holds."""
-    together = 64
+    batch_documents = 64
     """The number of documents made durable at once."""
 
     def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:

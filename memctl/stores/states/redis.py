@@ -247,7 +247,7 @@ class RedisSessionStore(StateStore):
     kind = "redis-session"
     features = replace(StateStore.features, ttl=True)
     keys_tell = True
-    together = 1
+    batch_documents = 1
     """Each takes a connection, which watches the key."""
 
     def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:

@@ -80,7 +80,7 @@ class Rewrite:
         self.written = 0
         self.deleted = plan.deleted
         self.before = plan.before
-        self.twins: dict[str, int] = {}
+        self.shared_ids: dict[str, int] = {}
         self._old = old
         self._splices = sorted(plan.splices, key=lambda splice: splice.start)
         self._copied = 0
@@ -313,7 +313,7 @@ class EditRewrite(Rewrite):
         self._document = old
         self._content = part.content if part else None
         self._plain = part is not None and part.plain
-        self._changes = ChangeMatcher(edit.twins)
+        self._changes = ChangeMatcher(edit.shared_ids)
         self._changes.give(edit.changes, last=edit.last)
         self._places = PlacedMessages()
         self._untouched = True
@@ -333,7 +333,7 @@ class EditRewrite(Rewrite):
             await self._messages()
             self.written, self.deleted = self._changes.written, self._changes.deleted
             self._misfit = self._changes.failure()
-            self.twins = {} if self._misfit else self._changes.twins()
+            self.shared_ids = {} if self._misfit else self._changes.shared_ids()
         if self._misfit is None:
             await super()._finish()
 
@@ -357,7 +357,7 @@ class EditRewrite(Rewrite):
         changes = self._changes
         at = 0
         while True:
-            if changes.hungry and self._pieces is not None:
+            if changes.needs_changes and self._pieces is not None:
                 piece = await anext(self._pieces, None)
                 changes.give(piece or (), last=piece is None)
                 del piece
@@ -366,7 +366,7 @@ class EditRewrite(Rewrite):
             steps, at = changes.apply(places.ids, places.marks, at, has_text=self._has_text)
             for step in steps:
                 await self._step(step)
-            if not changes.hungry:
+            if not changes.needs_changes:
                 return
 
     async def _compare(self, places: PlacedMessages, text: bytes) -> None:

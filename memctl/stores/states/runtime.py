@@ -177,7 +177,7 @@ class RuntimeStateStore(StateStore):
     kind = "redis-runtime-state"
     features = replace(StateStore.features, ttl=True, retired=True)
     keys_tell = True
-    together = 1
+    batch_documents = 1
     """Each takes a connection, which watches the hash."""
 
     def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:

@@ -63,7 +63,7 @@ class StateWriter:
             if isinstance(batch, Large):
                 yield await self._write_large(batch, mode)
                 continue
-            for group in _groups(batch, self._store.together):
+            for group in _groups(batch, self._store.batch_documents):
                 for result in await self._write_small(group, mode):
                     yield result
                 await asyncio.sleep(0)
@@ -91,14 +91,14 @@ class StateWriter:
 
     async def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
         """See ``Store.edit``."""
-        async for batch in batch_edits(edits, most=self._store.together):
+        async for batch in batch_edits(edits, most=self._store.batch_documents):
             if isinstance(batch, LargeEdit):
                 for result in await self._edit([batch.edit], batch.pieces):
                     yield result
                 async for _ in batch.pieces:
                     continue  # the memories after it are still to come
                 continue
-            for group in _groups(batch, self._store.together):
+            for group in _groups(batch, self._store.batch_documents):
                 for result in await self._edit(group):
                     yield result
             await asyncio.sleep(0)
@@ -318,7 +318,7 @@ class StateWriter:
         for rewrite, failure in zip(complete, failures, strict=True):
             key = rewrite.memory.key
             counts = rewrite.written, rewrite.deleted
-            result = WriteResult(key, *counts, before=rewrite.before, twins=rewrite.twins)
+            result = WriteResult(key, *counts, before=rewrite.before, shared_ids=rewrite.shared_ids)
             results.append(WriteResult(key, failure=failure) if failure else result)
         return results
 

@@ -228,13 +228,13 @@ class TableStore(Store):
             names += [mapping.columns["user"]] if "user" in mapping.columns else []
             some = ", ".join(map(quoted, names))
             sql = f"SELECT {some} FROM {table} GROUP BY {some} HAVING COUNT(*) > 1 LIMIT 1"
-            twins = await self.database.fetch_all(connection, sql, {})
-        if twins:
+            clashes = await self.database.fetch_all(connection, sql, {})
+        if clashes:
             more = next((name for name in columns.key if name not in columns.order), "ANOTHER")
             raise BadData(
                 f"the order of {visible(mapping.table)!r} is not unique: rows of the session "
-                f"{visible(str(twins[0][0]))!r} share {visible(', '.join(columns.order))} "
-                f"= {visible(str(twins[0][1]))}",
+                f"{visible(str(clashes[0][0]))!r} share {visible(', '.join(columns.order))} "
+                f"= {visible(str(clashes[0][1]))}",
                 f"add a column that differs: order = {json.dumps([*columns.order, more])}",
             )
 
@@ -626,7 +626,7 @@ class TableStore(Store):
         key, codec = edit.memory.key, self._codec
         if key.part or not codec.has_user(key):
             return WriteResult(key, failure=Failure("changed", "there is no such memory"))
-        matcher = ChangeMatcher(edit.twins)
+        matcher = ChangeMatcher(edit.shared_ids)
         matcher.give(edit.changes, last=True)
         placing = Placing(codec, key)
         noted = of_shape(edit.before)
@@ -679,7 +679,7 @@ class TableStore(Store):
         about |= self._about_made(key, made) if made else {}
         before = json.dumps(about) if about else ""
         counts = matcher.written, matcher.deleted
-        return WriteResult(key, *counts, before=before, twins=matcher.twins())
+        return WriteResult(key, *counts, before=before, shared_ids=matcher.shared_ids())
 
     async def _taken(self, connection: AsyncConnection, placing: Placing) -> set[tuple[Any, ...]]:
         """Return the keys of messages to put in that other rows have got meanwhile."""

@@ -24,7 +24,7 @@ from memctl.layouts.sql import name_failure, of_shape
 from memctl.model import Change, Edit, MemoryKey, StoredMessage, WriteResult
 from memctl.storekit.edits import LargeEdit, batch_edits
 from memctl.stores.agentscope1.sql.locks import (
-    STRANGERS,
+    UNKNOWN_OWNER,
     UNOWNED,
     MessageRow,
     lock_messages,
@@ -48,7 +48,7 @@ BATCH_CHANGES = 10_000
 
 NO_MARKS: frozenset[str] = frozenset()
 
-_GUEST = "guest"
+_USER_REMOVED = "guest"
 """The note that a user had a row, whoever the session belongs to."""
 
 _KEPT_SHIFTS = 1000
@@ -77,8 +77,10 @@ class SqlEditor:
         """Change memories; see ``Store.edit``."""
         async with AsyncExitStack() as stack:
             connection: AsyncConnection | None = None
-            together = self._database.batch_changes
-            batches = batch_edits(edits, large=BATCH_CHANGES, together=together, most=together)
+            most_changes = self._database.batch_changes
+            batches = batch_edits(
+                edits, large=BATCH_CHANGES, most_changes=most_changes, most=most_changes
+            )
             async for batch in await stack.enter_async_context(aclosing(batches)):
                 if connection is None:
                     connection = await stack.enter_async_context(self._database.connect())
@@ -255,7 +257,7 @@ class EditTransaction:
         """The message that the last insertion follows, and the index of its last message."""
         self._made: dict[MemoryKey, str] = {}
         """The rows that did not exist before, by memory."""
-        self._guests: set[MemoryKey] = set()
+        self._users_removed: set[MemoryKey] = set()
         """The memories of which an undo has deleted the row of the user."""
         self._unowned: set[MemoryKey] = set()
         """The memories with messages whose session has no row."""
@@ -305,8 +307,8 @@ class EditTransaction:
         found = of_shape(self._made.get(key, ""))
         if key in self._unowned:
             found[UNOWNED] = None
-        if key in self._guests:
-            found[_GUEST] = None
+        if key in self._users_removed:
+            found[_USER_REMOVED] = None
         for name, shifts in (("shifts", self._shifts), ("back", self._back)):
             steps = shifts.get(key, [])
             if 0 < sum(map(len, steps)) <= _KEPT_SHIFTS:
@@ -325,7 +327,7 @@ class EditTransaction:
             return
         removed = await remove_empty(self._database, self.connection, key, noted)
         if "user" in removed:
-            self._guests.add(key)
+            self._users_removed.add(key)
 
     async def _shift_back(self, key: MemoryKey, step: list[Shift]) -> None:
         """Undo a step of shifts, unless another row stands in the room that it made."""
@@ -379,7 +381,7 @@ class EditTransaction:
         growing = {_key(edit) for edit in edits if any(one.old is None for one in edit.changes)}
         # With a row its session would have an owner, to whom more of its messages might belong.
         unowned = {_key(edit) for edit in edits if UNOWNED in of_shape(edit.before)}
-        guests = {_key(edit).user for edit in edits if _GUEST in of_shape(edit.before)}
+        guests = {_key(edit).user for edit in edits if _USER_REMOVED in of_shape(edit.before)}
         owners = session_owners(edit.memory for edit in edits)
         await self._lock_sessions(growing - unowned, guests, owners)
         wanted = {_key(edit): _ids(edit.changes) for edit in edits}
@@ -408,8 +410,10 @@ class EditTransaction:
             if present := [row_id for row_id in found_ids if row_id in rows]:
                 first, *more = present
                 row = rows[first]
-                twins = tuple((rows[row_id].position, row_id) for row_id in more)
-                found[key][id] = StoredRow(first, row.position, marks.get(first, NO_MARKS), twins)
+                others_of_id = tuple((rows[row_id].position, row_id) for row_id in more)
+                found[key][id] = StoredRow(
+                    first, row.position, marks.get(first, NO_MARKS), others_of_id
+                )
                 if not row.owned:
                     self._unowned.add(key)
         return found
@@ -430,8 +434,8 @@ class EditTransaction:
                 given=owners,
             )
             unowned = [key for key in new if key.session in locked.unowned]
-            if strangers := [key for key in unowned if self._database.has_strangers(key.session)]:
-                raise EditConflict(dict.fromkeys(strangers, STRANGERS))
+            if unknown := [key for key in unowned if self._database.has_unknown_owner(key.session)]:
+                raise EditConflict(dict.fromkeys(unknown, UNKNOWN_OWNER))
             self._scans |= {key: SessionScan() for key in new if key.session not in locked.known}
             self._made |= {key: before for key in new if (before := locked.before(key))}
 
@@ -557,7 +561,7 @@ class EditTransaction:
                 row = stored[part.after]
                 fits = any(
                     positions.follows((at, row_id.encode() if named else b""), places, ties)
-                    for at, row_id in ((row.position, row.row_id), *row.twins)
+                    for at, row_id in ((row.position, row.row_id), *row.others_of_id)
                 )
             if not fits:
                 return False
@@ -638,7 +642,7 @@ class StoredRow(NamedTuple):
     row_id: str
     position: int
     marks: frozenset[str]
-    twins: tuple[tuple[int, str], ...] = ()
+    others_of_id: tuple[tuple[int, str], ...] = ()
     """The positions and ids of the other rows that have its message id."""
 
 
@@ -700,7 +704,7 @@ def resolve_changes(
             return Failure("changed", f"the message {change.id!r} no longer exists")
         if row.marks != set(change.old):
             return Failure("changed", f"the marks of the message {change.id!r} differ")
-        if row.twins or of_shape(change.was).get("row", row.row_id) != row.row_id:
+        if row.others_of_id or of_shape(change.was).get("row", row.row_id) != row.row_id:
             return Failure("repeated-id", f"two messages have the id {change.id!r}")
         done.add(change.id)
         if change.new is None:

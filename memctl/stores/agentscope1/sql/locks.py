@@ -26,8 +26,8 @@ _OWNER = "owner"
 """The note of another user, the owner of a new session, whose row is new, too."""
 
 
-STRANGERS = Failure("damaged", "its session has no row, and messages of an unknown user")
-"""The failure of a memory whose session must not get a row; see ``MemoryTables.has_strangers``."""
+UNKNOWN_OWNER = Failure("damaged", "its session has no row, and messages of an unknown user")
+"""The failure of a memory whose session must not get a row: ``MemoryTables.has_unknown_owner``."""
 
 
 class LockedSessions(NamedTuple):

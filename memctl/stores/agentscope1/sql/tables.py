@@ -121,7 +121,7 @@ class MemoryTables(Database):
                 f"delete rows without a key or with a duplicate one, then add it: {name} ({key})",
             )
 
-    def has_strangers(self, session: str) -> bool:
+    def has_unknown_owner(self, session: str) -> bool:
         """Return whether a session without a row has damaged messages, whose user is not known.
 
         With a row they would be those of its owner.

@@ -20,7 +20,7 @@ from memctl.model import Memory, MemoryKey, Page, StoredMessage, WriteMode, Writ
 from memctl.spool import ItemSpool
 from memctl.storekit.batching import BATCH_BYTES, Large, Small, gather
 from memctl.stores.agentscope1.sql.locks import (
-    STRANGERS,
+    UNKNOWN_OWNER,
     LockedSessions,
     is_plain_id,
     lock_sessions,
@@ -247,17 +247,17 @@ class SqlWriter:
             found = await self._database.extents(connection, {"sessions": sorted(known)})
             self._learn(found.items())
         replaces = self._mode is WriteMode.REPLACE
-        strangers = [
+        unknown = [
             key
             for key in keys
             if key.session in locked.unowned
             and (
                 (replaces and self._messages[key] > before[key])
-                or self._database.has_strangers(key.session)
+                or self._database.has_unknown_owner(key.session)
             )
         ]
-        if strangers:
-            raise _Refused(dict.fromkeys(strangers, STRANGERS))
+        if unknown:
+            raise _Refused(dict.fromkeys(unknown, UNKNOWN_OWNER))
         return locked
 
     async def _clear(
