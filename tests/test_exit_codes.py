@@ -112,7 +112,11 @@ def running(folder: Path, *arguments: str, opened: int = 2) -> Iterator[subproce
         assert process.stderr
         for _ in range(opened):
             assert "opened" in process.stderr.readline()
-        yield process
+        try:
+            yield process
+        except BaseException:
+            process.kill()
+            raise
 
 
 @pytest.mark.parametrize(
@@ -129,13 +133,14 @@ def test_exit_code_signals(folder: Path, number: signal.Signals, code: int) -> N
 
 
 STARTING = """
-import os, sys
+import os, signal, sys
 
 class Killer:
     def find_spec(name, *_):
         if name == os.environ["AT"]:
             os.kill(os.getpid(), int(os.environ["NUMBER"]))
 
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 sys.meta_path.insert(0, Killer)
 from memctl.__main__ import main
 main()

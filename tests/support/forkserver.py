@@ -180,6 +180,7 @@ def main() -> None:
     os.environ.update(request["environment"])
     time.tzset()
     os.chdir(request["folder"])
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup has it ignored
     if not request["as_root"]:
         _drop_capabilities()
     sys.stdin = open(0)  # noqa: SIM115 - as Python opens them when it starts
