@@ -1,8 +1,9 @@
-"""memctl for programs: open a store, and do what the commands do, as coroutines.
+"""memctl for programs: open a store, and run the operations of the commands as coroutines.
 
-``memctl`` exports these names.  Each operation is imported when it is called, so that a program
-loads only what it uses.  Every error is one of ``memctl.errors``.  A memory that fails is not an
-error: the others are done, and the result names it in ``failures``.
+``memctl`` exports these names.  The first call of an operation imports its module, so a program
+loads only the used modules.  Every error is one of ``memctl.errors``.  A failed memory raises no
+error: the operation continues with the next memory, and the result lists the failed memory in
+``failures``.
 
 The commands run the same operations, from ``memctl.ops``, with an observer that writes to the
 terminal.
@@ -45,16 +46,17 @@ if TYPE_CHECKING:
 EVERYTHING = Selection()
 
 Failures = list[tuple[MemoryKey, Failure]]
-"""Memories that were left unchanged, and why."""
+"""Memories that were left unchanged, with the reasons."""
 
 
 @dataclass(frozen=True, slots=True)
 class Copied:
     """The result of a copy.
 
-    ``memories`` were written, whole or the rest of them, with ``messages`` in all; ``unchanged``
-    memories were in the target already.  ``run`` is for ``memctl undo``, None where there is
-    nothing to undo.  ``verified`` is None where source and target were not compared afterwards.
+    ``memories`` counts the memories that were written, wholly or in part; ``messages`` counts their
+    new messages.  ``unchanged`` counts memories that the target held already.  ``run`` is the id
+    for ``memctl undo``, None if nothing can be undone.  ``verified`` is None if source and target
+    were not compared afterwards.
     """
 
     memories: int
@@ -68,9 +70,9 @@ class Copied:
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """The result of a change, or of its dry run: memories, messages in them, failures.
+    """The result of a change, or of its dry run: changed memories and messages, and failures.
 
-    ``run`` is for ``memctl undo``, None where there is nothing to undo.
+    ``run`` is the id for ``memctl undo``, None if nothing can be undone.
     """
 
     memories: int
@@ -83,8 +85,8 @@ class Changed:
 class Compressed:
     """The result of a compression.
 
-    ``messages`` of so many ``memories`` were summarized.  ``before`` and ``after`` are the tokens
-    that agents read of these memories.  ``cost`` is None where no prices are known.
+    ``memories`` and ``messages`` count what was summarized.  ``before`` and ``after`` are the
+    tokens that agents read of these memories.  ``cost`` is None if prices are unknown.
     """
 
     memories: int
@@ -98,10 +100,10 @@ class Compressed:
 
 @dataclass(frozen=True, slots=True)
 class Erased:
-    """The result of an erase, or of its dry run: memories, messages in them, failures.
+    """The result of an erase, or of its dry run: erased memories and messages, and failures.
 
-    ``runs`` are the undo runs that were removed or rewritten without them; ``receipt`` is the file
-    that ``memctl verify --receipt`` checks, None where nothing was erased.
+    ``runs`` lists the undo runs that were removed, or rewritten without the erased memories.
+    ``receipt`` is the file for ``memctl verify --receipt``, None if nothing was erased.
     """
 
     memories: int
@@ -120,15 +122,15 @@ def open_store(
     session: str | None = None,
     path: str | None = None,
 ) -> Store:
-    """Return the store that a URL or a path names, to be entered by ``async with``, once.
+    """Return the store of a URL or a path; enter the store once, by ``async with``.
 
-    It is read, unless ``create`` makes what is missing (the target of a copy), or ``change`` lets
-    what exists be changed.  ``user`` and ``session`` say whose memory a state_dict is, ``path``
-    which memory of a session state is meant.  Aliases belong to the configuration, which programs
-    do not read.
+    The store is opened for reading.  ``create`` creates missing data, as the target of a copy
+    needs. ``change`` allows changes of existing data.  ``user`` and ``session`` name the memory of
+    a state_dict, ``path`` selects a memory of a session state.  Aliases belong to the
+    configuration, which programs do not read.
 
     Raises:
-        UsageError: memctl knows no store that is written so, or its driver is not installed.
+        UsageError: memctl does not know the form of the URL, or the driver is not installed.
     """
     location = parse(where) if isinstance(where, str) else where
     if location.kind == "stdio":
@@ -143,7 +145,7 @@ def open_store(
 async def inspect(
     store: Store, where: Selection = EVERYTHING, *, sort: Sort = Sort.MESSAGES
 ) -> Catalogue:
-    """Return the catalogue of the selected memories, with totals; all of it is held.
+    """Return the catalogue of the selected memories, with totals, as a whole.
 
     Raises:
         MemctlError: as ``Store.list_memories``.
@@ -167,12 +169,12 @@ async def search(
 ) -> SearchReport:
     """Find the selected messages that answer a query best, as ``memctl search`` does.
 
-    ``by`` is ``words``, ``meaning``, ``both`` or ``service``.
-    The stores are named, not opened: one whose index is up to date need not be.  ``embedder`` is
-    for searches by meaning, open already.  Without ``keep`` no index is kept.
+    ``stores`` are URLs, paths or locations: a store with a current index is not opened.  ``by`` is
+    ``words``, ``meaning``, ``both`` or ``service``.  ``embedder`` is an open embedder for searches
+    by meaning.  Without ``keep``, the index is not kept.
 
     Raises:
-        UsageError: the query has no words to look for, or memctl knows no store written so.
+        UsageError: the query has no words to search for, or memctl does not know the form of a URL.
         MemctlError: as ``Store.read``; or the index cannot be written.
     """
     from memctl.ops import search as operation
@@ -195,12 +197,11 @@ async def compare(
 ) -> CompareReport:
     """Compare the selected memories of two stores, as ``memctl verify`` does.
 
-    That is ids, order, marks, content, summaries and expiry.  A store that is named is opened and
-    closed again.  With ``must_exist`` a memory that ``where`` names and neither side has is an
-    error; ``observer`` is told what happens meanwhile.
+    A comparison covers ids, order, marks, content, summaries and expiry.  ``compare`` opens and
+    closes a side that is given by name.  ``observer`` is told about the progress.
 
     Raises:
-        NotFound: see ``must_exist``.
+        NotFound: with ``must_exist``, ``where`` names a memory that neither side has.
         MemctlError: as ``Store.read``.
     """
     from memctl.ops import compare as operation
@@ -212,7 +213,7 @@ async def compare(
     async with _entered(left, watcher) as one, _entered(right, watcher) as other:
         total: Total | None = None
         with watcher.progress("comparing", lambda: total) as watching:
-            if one.dialect.name == other.dialect.name:  # else messages are joined or split
+            if one.dialect.name == other.dialect.name:  # different dialects join or split messages
                 total = await count_all(one, where, watching)
             found = await operation.compare(one, other, where, progress=watching)
         for warning in found.warnings:
@@ -226,7 +227,7 @@ async def compare(
 def _entered(
     side: Store | str | Location, observer: Observer
 ) -> AbstractAsyncContextManager[Store]:
-    """Return an open store, which stays open, or one that is named and opened here."""
+    """Return an open store, which stays open, or the opened store of a name."""
     from memctl.ops.observer import opened
 
     place = _place(side)
@@ -256,29 +257,29 @@ async def copy(
     record: Run | None = None,
     keep: Retention | None = None,
 ) -> Copied:
-    """Copy the selected memories, as ``memctl migrate`` does; again, only what is new.
+    """Copy the selected memories, as ``memctl migrate`` does; a second copy adds only new messages.
 
-    The copy opens a store that is named, and opens it again when its connection is lost;
-    ``transfer`` limits the retries, the wait for an answer and the rate.  A store that is given
-    open stays open, and its copy is not retried.  Such a target is opened with ``create``, and
-    stays locked against other runs until it is closed.  ``embedder`` makes the vectors of facts
-    that the source does not have; ``make_embedder`` makes one.
+    ``source`` and ``target`` are names or open stores.  The copy opens a named store, and opens the
+    store again after a lost connection; ``transfer`` limits retries, waits for answers and the
+    rate. An open store stays open, and the copy is not retried.  An open target was opened with
+    ``create``, and stays locked against other runs until it is closed.  ``embedder`` makes missing
+    vectors of facts; ``make_embedder`` returns an embedder.
 
-    ``verify`` compares both sides afterwards by fresh reads.  With ``follow`` new messages are
-    copied every so many seconds until ``stop.ask()``; such a copy is not recorded for undo.
-    ``dry_run`` writes nothing, and needs a target that is named.  With ``must_exist`` a memory that
+    ``verify`` compares both sides afterwards by fresh reads.  ``follow`` is a number of seconds:
+    the copy repeats at this interval until ``stop.ask()``, and is not recorded for undo.
+    ``dry_run`` writes nothing, and needs a named target.  With ``must_exist``, a memory that
     ``where`` names and the source lacks is an error.
 
-    ``observer`` is told what happens meanwhile; ``report`` is filled in, also when an error ends
-    the copy.  ``record`` is what ``memctl history`` shows of the run, and ``keep`` how long older
-    runs are kept; without it none is removed.
+    ``observer`` is told about the progress.  ``report`` is filled in, even if an error ends the
+    copy. ``record`` is the entry of the run in ``memctl history``.  ``keep`` limits how long older
+    runs are kept; without ``keep``, no run is removed.
 
     Raises:
         UsageError: source and target are the same, or options do not fit together.
-        Loss: the target has no place for something, and ``lossy`` is not set, or facts need vectors
-            and there is no embedder; nothing was written.
+        Loss: the target has no place for some data, and ``lossy`` is not set; or facts need
+            vectors, and no embedder is given.  Nothing was written.
         Busy: another run writes to the target.
-        Different: both sides are not the same after the copy.
+        Different: both sides differ after the copy.
         MemctlError: as ``Store.read`` and ``Store.write``.
     """
     from memctl.ops.copy import CopyOptions
@@ -293,7 +294,8 @@ async def copy(
     if follow is not None:
         refuse_to_follow(where, on_conflict, backup=backup, dry_run=dry_run)
     recording = None
-    # What follows the first copy is not recorded, and a half of a run is not undone.
+    # With ``follow``, the record would hold only the first round, and undo would revert half of a
+    # run.
     if backup and follow is None:
         at = destination.location if isinstance(destination, Store) else destination
         recording = Recording(record or _record("migrate", at), keep)
@@ -324,7 +326,7 @@ async def copy(
 
 
 def _place(side: Store | str | Location) -> Store | Location:
-    """Return an open store, or the location of one that is named."""
+    """Return an open store as given, or the location of a named store."""
     return parse(side) if isinstance(side, str) else side
 
 
@@ -341,10 +343,11 @@ async def export(
 ) -> ExportReport:
     """Write the selected memories to a file, a folder or a stream, as ``memctl export`` does.
 
-    The output is locked meanwhile, and appears when it is whole.  Without a ``shape`` the extension
-    of its name sets the form, or else the number of memories: one state_dict, or an archive.  In
-    the report ``copied`` has the counts and the memories that failed, and ``left_out`` has the
-    damaged ones; a ``report`` that is given is filled in, also when an error ends the export.
+    The output is locked meanwhile, and appears when it is whole.  Without a ``shape``, the
+    extension of the output sets the form.  An output without a known extension becomes a state_dict
+    for one memory, or else an archive.  In the report, ``copied`` has the counts and the failed
+    memories, and ``left_out`` has the damaged memories.  A given ``report`` is filled in, even if
+    an error ends the export.
 
     Raises:
         UsageError: the output exists, or cannot be written in this form.
@@ -381,10 +384,9 @@ async def delete(
     backup: bool = True,
     dry_run: bool = False,
 ) -> Changed:
-    """Delete the selected messages; of each memory all of them or none.
+    """Delete the selected messages, of each memory all or none.
 
-    The store is opened with ``change``.  With ``dry_run`` nothing is deleted, and the result says
-    what would be.
+    The store was opened with ``change``.  ``dry_run`` deletes nothing, and returns the plan.
 
     Raises:
         Busy: another run writes to the store.
@@ -407,10 +409,10 @@ async def mark(
     backup: bool = True,
     dry_run: bool = False,
 ) -> Changed:
-    """Add a mark to the selected messages, remove one, or replace one by another.
+    """Add a mark to the selected messages, remove a mark, or replace ``remove`` by ``add``.
 
     Raises:
-        UsageError: neither is named.
+        UsageError: neither ``add`` nor ``remove`` is given.
         MemctlError: as ``delete``.
     """
     if add is None and remove is None:
@@ -443,10 +445,10 @@ async def erase(
     receipt: Path | None = None,
     dry_run: bool = False,
 ) -> Erased:
-    """Erase all of a user, or of one session: in the store, and in the undo runs on it.
+    """Erase all data of a user or of one session, in the store and in the undo runs on it.
 
-    The store is opened with ``change``.  There is no undo.  The receipt goes to ``receipt``, a new
-    file, or into the state folder.  With ``dry_run`` nothing is erased.
+    The store was opened with ``change``.  An erase cannot be undone.  ``receipt`` is the new file
+    for the receipt; without it the receipt goes to the state folder.  ``dry_run`` erases nothing.
 
     Raises:
         UsageError: the file of the receipt exists.
@@ -501,13 +503,13 @@ async def compress(
     summarizer: Summarizer | None = None,
     backup: bool = True,
 ) -> Compressed:
-    """Summarize what is old in the selected memories; without a summarizer, by ``extractive``.
+    """Summarize old messages of the selected memories; the default summarizer is ``extractive``.
 
-    ``make_summarizer`` makes one for a model or a program.  Each memory is committed as soon as its
-    summary is there.
+    ``make_summarizer`` returns a summarizer that uses a model or a program.  Each memory is
+    committed as soon as its summary is complete.
 
     Raises:
-        Unavailable: the model or the store went away; what was committed is whole.
+        Unavailable: the model or the store went away; committed memories are whole.
         MemctlError: as ``delete``.
     """
     from memctl.ops.change import RunOptions
@@ -534,7 +536,7 @@ async def compress(
 
 
 def _record(command: str, location: Location) -> Run:
-    """Return the record of a run on a store, by which ``undo`` finds the store again."""
+    """Return the record of a run on a store, with the address at which ``undo`` finds the store."""
     from memctl.journal.runs import describe_run
 
     kept = {name: text for name, text in location.options.items() if name in URL_OPTIONS - {"path"}}

@@ -1,4 +1,4 @@
-"""The data that memctl moves: memories, their messages, and changes of them.  No I/O."""
+"""The data that memctl moves: memories, messages, pages, edits and results.  No I/O."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from memctl.errors import Failure
 
 PAGE_BYTES = 2 * 1024 * 1024
 PAGE_ENTRIES = 1000
-"""A page holds about so many bytes of messages, and at most so many of them."""
+"""The limits of a page: about ``PAGE_BYTES`` of messages, at most ``PAGE_ENTRIES`` messages."""
 
 LARGEST_MESSAGE = 512 * 1024 * 1024
-"""The limit of a message in bytes, that of a value in Redis: no archive or journal holds more."""
+"""The largest message in bytes, equal to the limit of a Redis value."""
 
 
 class MemoryKey(NamedTuple):
-    """The name of one memory: its user, its session, and its part of that session.
+    """The name of a memory: user, session, and part of the session.
 
     ::
 
         MemoryKey("ada", "kyoto-trip")
         MemoryKey("ada", "kyoto-trip", "planner.memory")
 
-    ``part`` is empty unless one session holds several memories (a session-state file with two
-    agents): then it is the path of this one inside the state, such as ``planner.memory``.
+    ``part`` is empty unless the session holds several memories, as a session-state file with two
+    agents does.  Then ``part`` is the path of the memory in the state, such as ``planner.memory``.
     """
 
     user: str
@@ -39,18 +39,18 @@ class MemoryKey(NamedTuple):
 
 
 class StoredMessage(NamedTuple):
-    """One message of a memory, as it is stored.
+    """A message as a store holds it.
 
     ::
 
         StoredMessage("m1", b'{"id": "m1", "role": "user", "content": "Hi"}', ("hint",))
 
-    ``message`` is the JSON text as it was stored: valid UTF-8, one JSON object, otherwise
-    unchanged (it may hold ``NaN``, huge integers, ``\\u0000`` and escaped lone surrogates).
-    ``marks`` keep the order of the store, without repeats.  ``position`` is the column ``index``
-    of the SQL layout where the source has one: it orders messages across users who share a session.
-    ``shape`` says how the store holds it, where that is not the way in which memctl would write it:
-    a text of the store's own, which an undo hands back to it.
+    ``message`` is the stored JSON text, unchanged: valid UTF-8 and one JSON object.  The text may
+    hold ``NaN``, huge integers, ``\\u0000`` and escaped lone surrogates.  ``marks`` keep the order
+    of the store, without repeats.  ``position`` is the column ``index`` of the SQL layout, or None
+    if the source has no such column.  Positions order messages across users who share a session.
+    ``shape`` is a text in the store's own format.  The text says how the store holds the message,
+    if memctl would write the message differently.  Undo passes ``shape`` back to the store.
     """
 
     id: str
@@ -64,20 +64,24 @@ class StoredMessage(NamedTuple):
 class Memory:
     """The data of a memory besides its messages.
 
-    ``summary`` is AgentScope's ``_compressed_summary``: ``""`` where there is none, ``None`` where
-    the store has no place for one.  ``ttl`` is the time to its expiry in seconds, ``None`` where
-    it does not expire.
-    ``extra`` is what else the dialect keeps of a memory, a text of its own such as the record of a
-    session of AgentScope 2.x; empty where there is nothing.  ADD to a memory and ``edit`` keep that
-    of the store.
-    ``place`` is the path at which it stood in its session state, such as ``agent.memory``: a new
-    state gets it there, as the application expects it; it is not part of what the memory is.
-    ``owner`` is the user that the session belongs to in AgentScope's SQL tables, where users share
-    the session and that is another one; a new row of the session names the owner.
+    ``summary`` is AgentScope's ``_compressed_summary``: ``""`` if the memory has no summary, None
+    if the store has no place for a summary.  ``ttl`` is the time to expiry in seconds, None if the
+    memory does not expire.
 
-    ``version`` is opaque: ``read`` sets it where the store knows it at the first page, and it
-    changes whenever the stored memory does.  ``write`` with REPLACE of a memory that has a version
-    replaces that version only.
+    ``extra`` is a text with further data that the dialect keeps of the memory, such as the session
+    record of AgentScope 2.x; it may be empty.  ADD to an existing memory and ``edit`` keep the
+    ``extra`` of the store.
+
+    ``place`` is the path of the memory in the session state, such as ``agent.memory``.  A new state
+    gets the memory at this path, as the application expects.  Comparisons of memories ignore
+    ``place``.
+
+    ``owner`` is the owner of the session in AgentScope's SQL tables, if users share the session and
+    another user owns the session.  A new row of the session names the owner.
+
+    ``version`` is an opaque text that changes whenever the stored memory changes.  If the store
+    knows the version at the first page, ``read`` sets it.  ``write`` with REPLACE replaces only
+    this version, if given.
     """
 
     key: MemoryKey
@@ -91,19 +95,20 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Some consecutive messages of one memory.
+    """Consecutive messages of one memory.
 
     ::
 
         Page(Memory(key), messages[:1000], last=False)
         Page(Memory(key), messages[1000:], offset=1000)
 
-    ``offset`` counts the messages of the memory before ``messages``; ``last`` closes the memory.  A
-    memory without messages is one page without messages.  Pages of one memory follow one another.
+    ``offset`` is the number of messages of the memory before ``messages``.  ``last`` is True for
+    the last page of the memory.  A memory without messages is one page without messages.  Pages of
+    one memory follow one another.
 
-    Where messages are selected, ``anchors`` names for each message the last one before it that is
-    not selected, None where there is none, and ``indexes`` how many stand before it in the memory,
-    if whole memories are read for that.
+    If messages were selected, ``anchors`` holds an id for each message: the id of the last
+    unselected message before it, or None.  ``indexes`` holds the number of messages before each
+    message, if the store read the whole memory.
     """
 
     memory: Memory
@@ -115,7 +120,7 @@ class Page:
 
     @property
     def places(self) -> Sequence[int]:
-        """The ``indexes`` of its messages; without them those of a memory that is read whole."""
+        """The index of each message in the memory: ``indexes``, or a range from ``offset``."""
         if self.indexes is not None:
             return self.indexes
         return range(self.offset, self.offset + len(self.messages))
@@ -125,10 +130,10 @@ class Page:
 class MemoryInfo:
     """A row of the catalog: the counts of a memory, without its messages.
 
-    ``bytes`` counts the stored JSON of the messages.  ``first`` and ``last`` are the earliest and
-    the latest timestamp, as stored.  ``marks`` and ``roles`` count messages.  ``summary`` is
-    None where the store cannot hold one.  ``repeated`` counts messages whose id came before in the
-    memory; None where the store cannot say.
+    ``bytes`` is the size of the stored JSON of the messages.  ``first`` and ``last`` are the
+    earliest and the latest timestamp, as stored.  ``marks`` and ``roles`` map names to numbers of
+    messages. ``summary`` is None if the store cannot hold summaries.  ``repeated`` is the number of
+    messages with an id of an earlier message of the memory, None if the store cannot say.
     """
 
     key: MemoryKey
@@ -146,14 +151,17 @@ class MemoryInfo:
 class Embedding(NamedTuple):
     """The origin and size of the vectors of a store of facts.
 
-    ``model`` is the name of the model that made them, empty where the store does not know it.
+    ``model`` is the name of the embedding model, empty if the store does not know the model.
     """
 
     model: str
     dimensions: int
 
     def fits(self, other: Embedding) -> bool:
-        """Return whether the vectors of both are of one kind, as far as can be told."""
+        """Return whether two stores may have vectors of one model.
+
+        The dimensions must be equal.  An unknown model fits every model.
+        """
         models = {self.model, other.model} - {""}
         return self.dimensions == other.dimensions and len(models) < 2
 
@@ -162,7 +170,7 @@ class Embedding(NamedTuple):
 
 
 class OnConflict(StrEnum):
-    """The ways to treat a memory whose target holds something else."""
+    """The ways to treat a memory whose target holds different data."""
 
     FAIL = "fail"
     SKIP = "skip"
@@ -171,7 +179,7 @@ class OnConflict(StrEnum):
 
 
 class ToolPairPolicy(StrEnum):
-    """The policy where the selection parts a tool call from its result."""
+    """The policies for a selection that splits a tool call from its result."""
 
     SPLIT = "split"
     KEEP = "keep"
@@ -181,8 +189,8 @@ class ToolPairPolicy(StrEnum):
 class WriteMode(StrEnum):
     """The ways in which a store takes the pages of a memory.
 
-    ADD puts them after exactly ``offset`` messages (the first page's) and fails where the memory
-    holds another number; REPLACE makes the pages the whole memory.
+    ADD appends the pages.  ADD fails unless the memory holds exactly as many messages as the
+    ``offset`` of the first page.  REPLACE makes the pages the whole memory.
     """
 
     ADD = "add"
@@ -198,15 +206,17 @@ class Change(NamedTuple):
         Change("m1", old=("hint",), new=())            # take its mark off
         Change("m1", new=(), message=text, after="m0")  # put it in after m0
 
-    ``old`` are the marks that it has, in any order; None where it is not there, and is put in.
-    ``new`` are those that it is to have; None where it is to go.  A message that is put in comes
-    after the one with the id ``after``, which the edit leaves in place, and after those that were
-    put there before it; None is the beginning of the memory.  ``message`` and ``position`` are
-    those of the StoredMessage that is put in.  ``was`` is the shape that the message has, and
-    ``shape`` the one that it is to have, as in StoredMessage; a store may ignore them.
+    ``old`` are the present marks of the message, in any order; None inserts the message.  ``new``
+    are the new marks; None deletes the message.
 
-    Of messages with one id, ``at`` tells which it is: how many messages stand before it, in the
-    memory as it is; ``to`` says the same of the memory as it is to be.
+    An inserted message follows the message with the id ``after``, which the edit keeps, and all
+    messages that the edit inserted there before.  ``after=None`` is the beginning of the memory.
+    ``message`` and ``position`` are the fields of the inserted StoredMessage.  ``was`` is the
+    present shape of the message, ``shape`` the new shape, as in StoredMessage.  A store may ignore
+    shapes.
+
+    ``at`` and ``to`` tell messages with equal ids apart.  ``at`` is the number of messages before
+    the message in the present memory, ``to`` the number in the changed memory.
     """
 
     id: str
@@ -223,17 +233,17 @@ class Change(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """Some consecutive changes of one memory, in the order of its messages.
+    """Consecutive changes of one memory, in the order of its messages.
 
     ::
 
         Edit(Memory(key), [Change("m1", old=("hint",))])
 
-    ``memory.summary`` is the one that it is to have, None for the one that it has; ``summary`` is
-    the one that it must have for that, None for whatever it has.  ``memory.ttl`` counts only where
-    the edit makes the memory anew: a memory keeps its expiry.  ``offset`` counts the changes of the
-    memory before ``changes``; ``last`` closes it.  The edits of one memory follow one another, each
-    about as large as a Page at most.
+    ``memory.summary`` is the new summary; None keeps the present summary.  ``summary`` is the
+    summary that the edit expects; None accepts every summary.  ``memory.ttl`` counts only if the
+    edit creates the memory: an existing memory keeps its expiry.  ``offset`` is the number of
+    changes of the memory before ``changes``.  ``last`` is True for the last edit of the memory.
+    Edits of the same memory are consecutive.  Each edit is at most about as large as a Page.
 
     An edit that undoes a change has ``before`` and ``shared_ids`` from its ``WriteResult``.
     Messages with these ids may exist although the edit inserts further messages with the same ids.
@@ -250,11 +260,11 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A problem of one memory, or of a store as a whole (``key`` is None).
+    """A problem of one memory, or of a whole store if ``key`` is None.
 
-    ``code`` is one of those that ``memctl.ops.doctor.findings`` explains.  ``count`` says how many
-    messages (or whatever it counts there) are concerned, ``examples`` names a few of them, and
-    ``detail`` is what cannot be said of every such fault.
+    ``code`` is one of the codes of ``memctl.ops.doctor.findings``.  ``count`` is the number of
+    affected messages, or of whatever the code counts.  ``examples`` names a few of them.
+    ``detail`` holds the particulars of this finding, beyond the general text of the code.
     """
 
     code: str
@@ -272,9 +282,9 @@ class ServiceHit:
 
         ServiceHit(key, message, 0.83)
 
-    ``score`` is that of the service: higher is better, and it compares with those of the same
-    search alone.  ``position`` counts the messages of the memory before it, where the service knows
-    that.
+    ``score`` comes from the service.  Higher is better; only scores of the same search compare.
+    ``position`` is the number of messages of the memory before the message, None if the service
+    does not know.
     """
 
     key: MemoryKey
@@ -285,12 +295,15 @@ class ServiceHit:
 
 @dataclass(frozen=True, slots=True)
 class WriteResult:
-    """The outcome for one memory: it is durable, or ``failure`` says why not.
+    """The outcome for one memory: durable, or failed with the reason ``failure``.
 
-    ``written`` counts messages that were put in or got other marks, ``deleted`` those that went.
-    ``before`` says what the reverse of the change would not restore, such as that there was no
-    session: a text of the store's own, for ``Edit.before``; empty where there is no such thing.
-    ``shared_ids`` counts, by the id of a deleted message, the remaining messages with that id.
+    ``written`` counts inserted and re-marked messages, ``deleted`` counts deleted messages.
+
+    ``before`` is a text in the store's own format, for ``Edit.before``.  The text says what the
+    reverse of the change would not restore, such as the absence of the session; it may be empty.
+
+    ``shared_ids`` maps the id of a deleted message to the number of remaining messages with this
+    id.
     """
 
     key: MemoryKey

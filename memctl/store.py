@@ -1,7 +1,7 @@
 """The contract between the operations and the stores.
 
-A store is one layout of memory in one place.  Operations know stores by this contract alone, and
-every store passes the same conformance suite (``memctl.testing``).
+A store is one layout of memory in one place.  Operations know stores only by this contract.  Every
+store passes the same conformance suite (``memctl.testing``).
 """
 
 from __future__ import annotations
@@ -38,25 +38,25 @@ from memctl.storekit.edits import Snapshot, apply_edit, whole_edits
 from memctl.storekit.locks import FileLock, stand_in
 
 EDIT_ATTEMPTS = 5
-"""The attempts of the default ``Store.edit``, where others change the memory meanwhile."""
+"""The attempts of the default ``Store.edit`` while other programs change the memory."""
 
 NAME_STAYS = Failure("refused", "the store keeps the name of a memory that is empty")
-"""The failure of ``Store.erase`` where a memory has lost all but its name."""
+"""The failure of ``Store.erase`` if only the name of a memory remains."""
 
 NO_VERSION = Failure("refused", "the store does not say which version of it is stored")
-"""The failure of the default ``Store.edit`` where a memory that is there has no version."""
+"""The failure of the default ``Store.edit`` if an existing memory has no version."""
 
 Record = dict[str, Any]
-"""A part of a repair, noted for ``Maintenance.revert``: JSON, with its ``code``."""
+"""A part of a repair, noted for ``Maintenance.revert``: a JSON object with a ``code``."""
 Note = Callable[[Record], Awaitable[None]]
 Matches = Callable[[Sequence[bytes]], Iterable[int]]
-"""Returns the indexes of the messages that match, given their texts."""
+"""Takes texts of messages; returns the indexes of the matching messages."""
 
 
 class DamagedMemory(BadData):
-    """A memory turned out to be damaged after a part of it was handed out.
+    """A memory turned out to be damaged after some of its pages were read.
 
-    ``Store.left_out`` has it from then on: read again, and it does not come.
+    The store adds the memory to ``Store.left_out``.  The next ``read`` skips the memory.
     """
 
     def __init__(self, label: str, key: MemoryKey, failure: Failure) -> None:
@@ -67,7 +67,7 @@ class DamagedMemory(BadData):
 
 
 def refuse_facts(store: Store, what: str) -> None:
-    """Refuse an operation that makes sense for conversations alone; ``what`` is a noun phrase.
+    """Refuse an operation that only conversations support; ``what`` is a noun phrase.
 
     Raises:
         UsageError: the store holds facts.
@@ -80,11 +80,10 @@ def refuse_facts(store: Store, what: str) -> None:
 
 
 def searched_text(store: Store, query: str, where: Selection) -> str:
-    """Return the query for the service of a store: text, without the spaces around it.
+    """Return the query for the service of a store, without surrounding spaces.
 
     Raises:
-        UsageError: there is no word in it, or the selection counts messages, which takes all of a
-            memory.
+        UsageError: the query is empty, or the selection counts messages, which a service cannot do.
     """
     if where.last is not None or where.spare is not None:
         raise UsageError(
@@ -103,92 +102,93 @@ class OpenMode(StrEnum):
     READ = "read"
     """Write nothing; the place must exist."""
     CHANGE = "change"
-    """Change what exists; the place must exist."""
+    """Change existing data; the place must exist."""
     RESTORE = "restore"
-    """Put back what may have gone as a whole; the place must exist."""
+    """Restore data, even a store that was removed as a whole; the place must exist."""
     CREATE = "create"
-    """Make what is missing, and change what exists: a target."""
+    """Create missing data and change existing data: the mode of a target."""
 
     @property
     def creates(self) -> bool:
-        """True where what is missing is made."""
+        """True if the mode creates missing data."""
         return self is OpenMode.CREATE
 
     @property
     def writes(self) -> bool:
-        """True where anything may be written."""
+        """True if the mode may write."""
         return self is not OpenMode.READ
 
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """The data that says what a store can hold and do.
+    """The description of what a store can hold and do.
 
     ::
 
         Features(summaries=True, empty=True, mark_order=True)
 
-    What is claimed is tested by the conformance suite; what is not claimed is refused before
-    anything is written, or done the slow way.  A wrapper forwards the features of the store
-    within, or a copy with the fields that it changes (``dataclasses.replace``).
+    The conformance suite tests each claimed feature.  Without a feature, memctl refuses the data
+    before the first write, or takes the slow way.  A wrapper forwards the features of the inner
+    store, or a changed copy (``dataclasses.replace``).
     """
 
-    # What it can hold besides messages
+    # The contents of a store besides messages
     marks: frozenset[str] | None = None
-    """The only marks that a message can have; None where it can have any."""
+    """The only marks that a message can have; None allows every mark."""
     mark_order: bool = False
-    """The order of the marks of a message."""
+    """The marks of a message have an order."""
     summaries: bool = False
-    """A place for the compressed summary."""
+    """A memory has a place for the compressed summary."""
     ttl: bool = False
     """A memory may expire."""
     ttl_counts_down: bool = True
-    """The expiry of a memory draws nearer while it is stored; an archive keeps the time left."""
+    """The expiry of a stored memory approaches; an archive keeps the time left instead."""
     empty: bool = False
     """A memory without messages exists."""
     duplicate_ids: bool = False
-    """One message id may occur twice in a memory."""
+    """Messages of a memory may share an id."""
     parts: bool = False
-    """Several memories in one session."""
+    """A session may hold several memories."""
     session_owners: bool = False
-    """A session belongs to one user, and no other can have one of that name."""
+    """A session belongs to one user; the same session name cannot exist for two users."""
     single_session: bool = False
-    """It holds one session only."""
+    """The store holds only one session."""
     state_only: bool = False
-    """Of a session of AgentScope 2.x it holds the state, not the record with its configuration."""
+    """The store holds the state of an AgentScope 2.x session, but not the configuration record."""
     file_times: bool = False
-    """The time of a fact that is a file is that of the file: copies by other programs, such as git,
-    have another, and are not different for that."""
+    """A fact that is a file has the time of the file.
+
+    Programs that copy files, such as git, change the time.  Comparisons ignore the time.
+    """
     retired: bool = False
-    """No program reads its format any more: nothing new is written but what an archive of it
-    brings back."""
+    """No program reads the format any more: a store takes only an archive of the same format."""
     columns: frozenset[str] = frozenset()
-    """The columns that a message may have values of, in its ``extra``."""
+    """The columns whose values ``extra`` of a message may hold."""
     filled_columns: frozenset[str] = frozenset()
     """The columns that the database fills if a message has no value; ``verify`` ignores them."""
     call_columns: frozenset[str] = frozenset()
-    """The columns that seem to hold calls of tools, but are not mapped as such."""
+    """The unmapped columns that seem to hold tool calls."""
     asks_encoding: bool = False
-    """Nothing says whether the texts of new messages are stored as they are, or as JSON."""
+    """Nothing says whether the store keeps new texts as plain text or as JSON."""
     ambiguous_names: bool = False
-    """Its names can be read in several ways, until ``resolve_names`` says what may be in it."""
+    """The names have several readings until ``resolve_names`` gives the memories to expect."""
 
-    # What it does well
+    # The abilities of a store
     parallel: bool = False
-    """Several writers at once are of use."""
+    """Several concurrent writers are faster than one."""
     commits_at_end: bool = False
-    """All that is written becomes durable together, when the pages end."""
+    """All memories become durable together, after the last page."""
     cheap_outline: bool = False
     """``outline`` does not read the messages."""
     cheap_positions: bool = False
-    """``read_with_anchors`` does not read messages that are not selected."""
+    """``read_with_anchors`` does not read unselected messages."""
     search: bool = False
-    """Its service searches texts: ``Store.search``."""
+    """The service of the store searches texts: ``Store.search``."""
     repairs: frozenset[str] = frozenset()
     """The codes of the findings that ``Maintenance.repair`` takes."""
 
     def capabilities(self) -> list[str]:
-        """Return the names that reports show, such as ``["summaries", "ttl"]``."""
+        """Return the names for reports, such as ``["summaries", "ttl"]``."""
         return [name for field, name in REPORTED.items() if getattr(self, field)]
 
 
@@ -201,28 +201,28 @@ REPORTED = {
     "parts": "parts",
     "parallel": "parallel",
 }
-"""The features that reports list as ``capabilities``, and their names there, which scripts know."""
+"""The features that reports list as ``capabilities``, with the names that scripts know."""
 
 
 @dataclass(slots=True)
 class LeftOut:
-    """The selected memories that a store has left out, because they are damaged, and why."""
+    """The selected memories that a store left out as damaged, with the reasons."""
 
     failures: dict[MemoryKey, Failure] = field(default_factory=dict)
     others: bool = False
-    """True when another memory was read."""
+    """True if the store read at least one undamaged memory."""
     partly: set[MemoryKey] = field(default_factory=set)
-    """The memories that came without messages which are damaged."""
+    """The memories that ``read`` yielded without their damaged messages."""
 
     def may_have(self, key: MemoryKey) -> bool:
-        """Return whether a memory may be one of them; the parts of a session are not told."""
+        """Return whether a memory may be left out; a failed session stands for all its parts."""
         return key in self.failures or key._replace(part="") in self.failures
 
 
 class Maintenance:
-    """Checks and repairs of a store, of what its messages do not show.
+    """Checks and repairs of data that no message shows.
 
-    This one, the default, reports what reading skipped as damaged, and repairs nothing.
+    This default reports the damage that reading skipped, and repairs nothing.
 
     ::
 
@@ -235,11 +235,11 @@ class Maintenance:
         self.store = store
 
     async def check(self, where: Selection) -> AsyncGenerator[Finding]:
-        """Yield what is wrong with the selected memories; ``where`` selects whole memories.
+        """Yield the problems of the selected memories; ``where`` selects whole memories.
 
-        Called after a ``read`` of the same selection, whose damage comes first.  One pass over the
-        store, in constant memory; agents may be at work meanwhile, and what they are in the middle
-        of is no finding.
+        ``check`` follows a ``read`` of the same selection and first yields the damage that ``read``
+        skipped.  ``check`` makes one pass over the store, in constant memory.  Agents may be at
+        work meanwhile; an unfinished write of an agent is not a finding.
 
         Raises:
             MemctlError: as ``Store.read``.
@@ -249,22 +249,22 @@ class Maintenance:
                 yield finding
 
     async def repair(self, code: str, where: Selection, note: Note) -> int:
-        """Repair a finding of ``Features.repairs``; return how many, counted as ``check`` does.
+        """Repair the findings of one code; return their number as in ``check``.
 
+        ``code`` is in ``Features.repairs``.  A repair has parts.  Before a part becomes durable,
         ``note`` is awaited with all that ``revert`` needs, or with the damaged data that the repair
-        removes, a part at a time, before anything of that part becomes durable.  Agents may be at
-        work meanwhile, as with ``Store.edit``.
+        removes.  Agents may be at work meanwhile, as with ``Store.edit``.
 
         Raises:
-            MemctlError: as ``Store.edit``; what was noted is repaired, or as it was.
+            MemctlError: as ``Store.edit``; each noted part is either repaired or unchanged.
         """
         raise NotImplementedError(code)
 
     async def revert(self, records: AsyncGenerator[Record]) -> int:
-        """Undo what ``repair`` noted, as far as it is as ``repair`` left it; return how many.
+        """Undo noted repairs of unchanged data; return the number of reverted repairs.
 
-        The records come in the reverse order, and some of them may never have been carried out.
-        Records of damaged data that were moved out of the store are not among them: these stay in
+        The records come in reverse order.  ``repair`` may not have carried out all of them.
+        Records of damaged data that a repair removed are not among ``records``: these data stay in
         the quarantine file of the run.
 
         Raises:
@@ -274,11 +274,12 @@ class Maintenance:
 
 
 class Store(ABC):
-    """One place that holds memories.
+    """A place that holds memories.
 
-    A store defines ``open``, ``close``, ``read`` and ``write``.  The rest works through these four;
-    a store overrides it to be faster, or to hold less in memory.  ``memctl.storekit.simple`` has a
-    ``SimpleStore`` for places whose memories fit into memory one by one, which asks for less still.
+    A store defines ``open``, ``close``, ``read`` and ``write``.  The defaults of all further
+    methods work through these four.  A store overrides a default to be faster, or to hold less in
+    RAM. ``memctl.storekit.simple`` has a ``SimpleStore`` for places whose single memories fit into
+    RAM. ``SimpleStore`` asks for even less.
 
     A store is opened as an async context manager::
 
@@ -287,35 +288,34 @@ class Store(ABC):
                 async for page in pages:
                     ...
 
-    Everything streams: no method holds more than a page of any one memory, whatever its size,
-    but for those defaults that say so.  Errors are those of ``memctl.errors``: no exception of a
-    driver leaves a store.
+    Everything streams: unless a default says otherwise, no method holds more than a page of a
+    memory. Errors are those of ``memctl.errors``: no exception of a driver leaves a store.
     """
 
     kind: str
     features: Features
     dialect: Dialect = AGENTSCOPE1
-    """The format of its messages."""
+    """The format of the messages."""
     embeds: str = ""
-    """The field of the metadata of facts that is embedded where it is a text, not their text."""
+    """The field of a fact's metadata to embed, if it holds text, instead of the fact's text."""
     embedding: Embedding | None = None
-    """The kind of vectors of a store of facts, known when it is open; None without vectors."""
+    """The kind of vectors of an open store of facts; None without vectors."""
 
     def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
-        """Take the place, and the mode in which ``async with`` opens it; nothing is opened yet."""
+        """Keep the place, and the mode for ``async with``; open nothing yet."""
         self.location = location
         self.label = location.label
         self.mode = mode
         self.origin: str | None = None
-        """The label of the store that is copied here: an archive notes it."""
+        """The label of the source of a copy to this store; an archive notes the label."""
         self.warnings: list[str] = []
-        """Lines for the operator, such as one about messages that were left out."""
+        """Lines for the operator, such as a line about messages that were left out."""
         self.details: list[str] = []
-        """Lines that ``--verbose`` shows, on how the store was opened."""
+        """Lines for ``--verbose`` about how the store was opened."""
         self.left_out = LeftOut()
         self.skips_damage = False
         self.damage: list[Finding] = []
-        """The damage that ``read`` has passed over since ``skip_damage``."""
+        """The damage that ``read`` skipped since ``skip_damage``."""
         self._file_lock: FileLock | None = None
 
     async def __aenter__(self) -> Self:
@@ -337,24 +337,24 @@ class Store(ABC):
 
         Raises:
             Unavailable: the store cannot be reached or refuses the login.
-            NotFound: it does not exist, and the mode does not create it.
-            BadData: what is there is not this kind of store.
+            NotFound: the place does not exist, and the mode does not create a place.
+            BadData: the place holds data of a different kind.
         """
 
     @abstractmethod
     async def close(self) -> None:
-        """Release every connection, file and temporary file, whatever happened before."""
+        """Release every connection, file and temporary file, even after errors."""
 
     @abstractmethod
     def read(self, where: Selection) -> AsyncGenerator[Page]:
         """Yield pages of the selected memories, memory after memory, messages in order.
 
-        One pass over the store, however many memories match.  A memory is read when its key is
-        selected and it has a selected message, or when the selection does not look at messages at
-        all.  ``where.last`` is honoured.  What is pushed down to the store must mean the same as
+        ``read`` makes one pass over the store, however many memories match.  A memory is read if
+        its key is selected and a message is selected, or if the selection has no condition on
+        messages. ``where.last`` is honoured.  Queries to the store must mean the same as
         ``Selection.matches``; ``Selection.apply`` filters pages of whole memories.
 
-        A memory that is damaged does not come, and is noted in ``left_out``.
+        ``read`` skips a damaged memory and adds it to ``left_out``.
 
         Raises:
             Unavailable: the store went away.
@@ -368,14 +368,18 @@ class Store(ABC):
     ) -> AsyncGenerator[WriteResult]:
         """Write memories, each whole or not at all; yield a WriteResult as each becomes durable.
 
-        Many small memories may share a transaction; a huge one comes in many pages.  A memory
-        that the store refuses fails in its WriteResult, the others go on.  The codes of such
-        failures: ``changed`` (ADD found another number of messages than the offset, or REPLACE
-        another version than ``Memory.version``), ``refused`` (a value the store does not take),
-        ``repeated-id``, ``bad-name`` (a key that cannot be written).
+        Many small memories may share a transaction; a huge memory comes in many pages.  A memory
+        that the store refuses fails in its WriteResult, and the other memories continue.  Failures
+        have these codes:
 
-        With ``Memory.summary`` None the summary of the target stays; with ``Memory.ttl`` None its
-        expiry does.
+        - ``changed``: ADD found a number of messages different from the offset, or REPLACE found a
+          version different from ``Memory.version``.
+        - ``refused``: the store does not take a value.
+        - ``repeated-id``: an id repeats.
+        - ``bad-name``: the store cannot write the key.
+
+        If ``Memory.summary`` is None, the summary of the target stays.  If ``Memory.ttl`` is None,
+        the expiry of the target stays.
 
         Raises:
             Unavailable: the store went away; memories without a WriteResult are not written.
@@ -384,39 +388,39 @@ class Store(ABC):
     def adopt(  # noqa: B027 - most stores have a dialect of their own
         self, dialect: Dialect, embedding: Embedding | None = None
     ) -> None:
-        """Hold messages of this dialect from now on, where any will do and none are there yet.
+        """Take messages of this dialect from now on, if the store is empty and accepts any dialect.
 
         ``embedding`` is the kind of vectors of facts.
         """
 
     async def settle_layout(self) -> bool:
-        """Find the layout before ``open``; return whether it is another than the usual one."""
+        """Find the layout before ``open``; return whether it differs from the usual layout."""
         return False
 
     async def other_layout(self) -> str | None:
-        """Return the ``?layout=`` of what is there, where that is not this store's.
+        """Return the ``?layout=`` of the stored data, or None if this store has the right layout.
 
-        Asked of an open store whose URL names no layout.
+        The caller asks an open store whose URL names no layout.
 
         Raises:
-            UsageError: there are several, and the URL has to name one.
-            BadData: what is there is of no layout that memctl knows.
+            UsageError: the place has several layouts, and the URL has to name one.
+            BadData: memctl does not know the layout of the stored data.
         """
         return None
 
-    # What is in it
+    # The contents
 
     async def is_empty(self) -> bool:
-        """Return whether nothing is in it, as far as can be told without reading much."""
+        """Return whether the store is empty, as far as a short read can tell."""
         async with aclosing(self.outline(Selection())) as pages:
             async for _ in pages:
                 return False
-        return not self.left_out.failures  # what is damaged is something, too
+        return not self.left_out.failures  # damaged memories count, too
 
     async def count(self, where: Selection) -> tuple[int, int] | None:  # noqa: ARG002
-        """Return about how many memories and messages ``read`` will give; None where that is dear.
+        """Return the approximate numbers of memories and messages for ``read``; None if too slow.
 
-        It must take no more than a hundredth of the time of that ``read``, which comes next.
+        ``count`` must take at most a hundredth of the time of the ``read`` that follows.
 
         Raises:
             MemctlError: as ``read``.
@@ -424,7 +428,7 @@ class Store(ABC):
         return None
 
     async def other_contents(self) -> str:
-        """Return a line on what else is in the place; asked where it holds no memory.
+        """Return a line about the contents of a place that holds no memory.
 
         Raises:
             MemctlError: as ``read``.
@@ -432,7 +436,7 @@ class Store(ABC):
         return ""
 
     def list_memories(self, where: Selection) -> AsyncGenerator[MemoryInfo]:
-        """Yield a catalog of the memories that ``read`` gives, counting their selected messages.
+        """Yield catalog rows of the memories of ``read``, with counts of the selected messages.
 
         Raises:
             MemctlError: as ``read``.
@@ -440,9 +444,9 @@ class Store(ABC):
         return catalog(self.read(where), self.dialect)
 
     async def headers(self, where: Selection) -> AsyncGenerator[Memory]:
-        """Yield what the memories that ``read`` gives have besides messages.
+        """Yield the headers of the memories of ``read``: their data besides messages.
 
-        A store overrides it where it need not read messages to tell.
+        A store overrides ``headers`` if it need not read messages for them.
         """
         async with aclosing(self.read(where)) as pages:
             async for page in pages:
@@ -450,39 +454,41 @@ class Store(ABC):
                     yield page.memory
 
     async def duplicates(self, where: Selection) -> AsyncGenerator[tuple[Memory, int]]:
-        """Yield ``headers``, each with how many of its message ids came before in the memory.
+        """Yield each header with the number of messages whose id an earlier message has.
 
-        Of a summary it may say no more than whether there is one.
+        A header's summary may only say whether a summary exists.
         """
         async with aclosing(self.list_memories(where)) as infos:
             async for info in infos:
                 yield Memory(info.key, "yes" if info.summary else "", info.ttl), info.repeated or 0
 
     def outline(self, where: Selection) -> AsyncGenerator[Page]:
-        """Yield the pages of ``read``, whose messages may be empty: ids, order, marks and headers.
+        """Yield pages as ``read`` does, but messages may be empty: ids, order, marks and headers.
 
-        It shows which memories changed.  ``where`` selects whole memories.  A store overrides it
-        where it need not read messages, and claims ``Features.cheap_outline``.
+        An outline shows which memories changed.  ``where`` selects whole memories.  A store
+        overrides ``outline`` if it need not read messages, and claims ``Features.cheap_outline``.
         """
         return self.read(where)
 
     def read_with_anchors(self, where: Selection) -> AsyncGenerator[Page]:
-        """Yield the pages of ``read``, with ``Page.anchors`` wherever messages are left out.
+        """Yield the pages of ``read``, with ``Page.anchors`` if messages are left out.
 
-        A store with ``Features.cheap_positions`` overrides it where its ``read`` does not set them.
+        A store with ``Features.cheap_positions`` overrides this method if its ``read`` does not set
+        anchors.
         """
         return self.read(where)
 
     async def search(self, query: str, where: Selection, top: int) -> list[ServiceHit]:  # noqa: ARG002
-        """Return the best messages that the service of the store finds, at most ``top``, in order.
+        """Return at most ``top`` messages that the service of the store finds, best first.
 
-        A store overrides it whose service searches texts, and claims ``Features.search``.  The
-        service alone says what it finds; all that is returned is selected.  Of a service that finds
-        much that is not, only so much is read: there may be more.
+        A store overrides ``search`` if its service searches texts, and claims ``Features.search``.
+        Only the service decides what matches; all returned messages are selected.  If the service
+        finds many unselected messages, the store stops after a limit: further selected messages may
+        exist.
 
         Raises:
-            UsageError: there is no such service, the query is empty, or ``where`` has ``last`` or
-                ``spare``.
+            UsageError: the store has no search service, the query is empty, or ``where`` has
+                ``last`` or ``spare``.
             MemctlError: as ``read``.
         """
         facts = self.dialect.facts
@@ -494,10 +500,10 @@ class Store(ABC):
     async def find_messages(
         self, where: Selection, matches: Matches
     ) -> AsyncGenerator[tuple[MemoryKey, StoredMessage]]:
-        """Yield the messages whose texts match, in any order, without marks and position.
+        """Yield the messages with matching texts, in any order, without marks and position.
 
-        ``where`` selects whole memories.  They need not be those of one moment.  A store overrides
-        it where it need not put messages in order.
+        ``where`` selects whole memories.  The messages may come from different moments.  A store
+        overrides ``find_messages`` if it need not order messages.
 
         Raises:
             MemctlError: as ``read``.
@@ -509,7 +515,7 @@ class Store(ABC):
                     yield page.memory.key, StoredMessage(entry.id, entry.message)
 
     async def snapshot(self, key: MemoryKey) -> Snapshot:
-        """Return a memory held whole; one that is not there is empty.
+        """Return a whole memory; a missing memory is empty.
 
         Raises:
             MemctlError: as ``read``.
@@ -527,35 +533,41 @@ class Store(ABC):
         key: MemoryKey,  # noqa: ARG002 - of most stores none do
         ids: frozenset[str],  # noqa: ARG002
     ) -> frozenset[str]:
-        """Return those of the ids that stand in a memory and are none of its messages.
+        """Return the given ids that have a place in a memory, but no message.
 
-        An edit can put messages behind them.
+        An edit can insert messages after these places.
 
         Raises:
             MemctlError: as ``read``.
         """
         return frozenset()
 
-    # Changing it
+    # Changes
 
     async def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
         """Change memories, each whole or not at all; yield a WriteResult as each becomes durable.
 
-        Agents may read and write meanwhile: what they add stays, and what they see is the memory
-        before or after.  A memory of which anything is not as the edit says is left alone, and
-        fails with the code ``changed``: a message to be changed is not there with these marks, one
-        to be put in is there, the place for it is not, the summary is another.  Other messages may
-        be anything.  A memory that others do not release fails with ``held``.  Other codes are
-        those of ``write``.  A memory whose messages all go keeps what else it has, where the store
-        has a place for that.  What the reverse of an edit would not restore, ``WriteResult.before``
-        says; an edit that has it as ``Edit.before`` restores that too, where nothing else is in it.
+        Agents may read and write meanwhile.  Their new messages stay.  They see the memory either
+        before or after the edit.
 
-        This default reads a memory, changes it, and writes it with REPLACE at the version that it
-        read, a few times where others were faster.  It holds one memory at a time, and needs a
-        store that sets ``Memory.version``.
+        If a memory differs from the edit, ``edit`` leaves the memory unchanged and fails with the
+        code ``changed``.  A memory differs if a message to change is missing or has different
+        marks, a message to insert exists already, the place of an insertion is missing, or the
+        summary is different. Messages that the edit does not name may have changed.  If other
+        programs do not release the memory, the code is ``held``.  Other codes are those of
+        ``write``.
+
+        A memory that loses all messages keeps its summary and other data, if the store has a place
+        for them.  ``WriteResult.before`` says what the reverse of an edit would not restore.  An
+        edit with this text as ``Edit.before`` restores these data, too, unless the store has newer
+        data in their place.
+
+        This default reads a memory, changes it, and writes it with REPLACE at the version that was
+        read. The default tries again, a few times, if other programs changed the memory meanwhile.
+        It holds one whole memory in RAM, and needs a store that sets ``Memory.version``.
 
         Raises:
-            Unavailable: the store went away; memories without a WriteResult are as they were.
+            Unavailable: the store went away; memories without a WriteResult are unchanged.
         """
         async with aclosing(whole_edits(edits)) as wholes:
             async for edit in wholes:
@@ -571,7 +583,7 @@ class Store(ABC):
             changed, result = apply_edit(edit, there, self.dialect)
             if changed is None:
                 return result
-            # ADD fails where another program has made the memory meanwhile.
+            # ADD fails if another program has created the memory meanwhile.
             mode = WriteMode.REPLACE if there.exists else WriteMode.ADD
             async with aclosing(self.write(changed.pages(), mode)) as results:
                 async for written in results:
@@ -582,16 +594,16 @@ class Store(ABC):
         return result
 
     def maintenance(self) -> Maintenance:
-        """Return what finds and repairs damage that no message shows."""
+        """Return the checks and repairs of damage that no message shows."""
         return Maintenance(self)
 
     # Erasing
 
     async def names(self, where: Selection) -> AsyncGenerator[MemoryKey]:
-        """Yield the names under which anything is kept that ``erase`` removes, each once or more.
+        """Yield the names of all data that ``erase`` removes, each once or more.
 
-        ``where`` selects by users and sessions.  Those of damaged memories come, too.  A user of
-        whom there is something, but no memory, such as a row, has an empty session.
+        ``where`` selects by users and sessions.  Names of damaged memories come, too.  A user
+        without a memory but with other data, such as a row, comes with an empty session.
 
         Raises:
             MemctlError: as ``read``.
@@ -604,18 +616,18 @@ class Store(ABC):
                 yield key
 
     async def erase(self, where: Selection) -> AsyncGenerator[WriteResult]:
-        """Remove memories and all that is kept of them; yield a WriteResult as each is gone.
+        """Remove memories with all their data; yield a WriteResult as each is gone.
 
-        ``where`` selects by users and sessions.  Messages, marks and summaries go, and so do the
-        rows, keys and files that hold nothing else, the name with them; if no session of a user is
-        left, what names the user goes, too.  All that belongs to others stays as it is, byte for
-        byte.  A memory goes whole or not at all.  Nothing is kept for an undo.
+        ``where`` selects by users and sessions.  A memory goes whole or not at all: messages,
+        marks, summary and name, with all rows, keys and files that hold nothing else.  With the
+        last session of a user, the name of the user goes, too.  Data of other users and sessions
+        stay as they are, byte for byte.  Nothing is kept for an undo.
 
         This default deletes the messages and the summary of each memory by ``edit``, and holds one
-        memory at a time.  It fails (``refused``) where the name of the memory stays.
+        memory at a time.  If the name of a memory stays, the default fails with ``refused``.
 
         Raises:
-            Unavailable: the store went away; memories without a WriteResult are as they were.
+            Unavailable: the store went away; memories without a WriteResult are unchanged.
         """
         async with aclosing(self.names(where)) as found:
             keys = dict.fromkeys([key async for key in found])
@@ -645,16 +657,16 @@ class Store(ABC):
     # The place
 
     async def lock(self, owner: str) -> None:
-        """Keep other memctl runs from writing here until ``close``; called once, on a target.
+        """Keep other memctl runs from writing to this target until ``close``; called once.
 
-        ``owner`` is a short text of one line that says which run holds it: with the same text the
-        same run may come again.  Agents and readers are not hindered.  A lock ends with its run,
-        however that ends.  This default locks a file next to the path of the store, or, for a
-        store without a path, one that stands for its ``identity`` on this machine.
+        ``owner`` is a short text of one line that names the run.  A run with the same text may take
+        the lock again.  Agents and readers are not hindered.  A lock ends with its run, even if the
+        run is killed.  This default locks a file next to the path of the store.  A store without a
+        path locks a file on this machine that stands for the store's ``identity``.
 
         Raises:
-            Busy: another run holds it.
-            Unavailable: the place does not let it be locked.
+            Busy: another run holds the lock.
+            Unavailable: the place cannot be locked.
         """
         path = self.location.path
         self._file_lock = FileLock(
@@ -663,29 +675,29 @@ class Store(ABC):
         self.warnings += await self._file_lock.take_in_thread(owner)
 
     def unlock(self) -> None:
-        """Release the lock of the default ``lock``; a lock of the store's own ends in ``close``."""
+        """Release the lock of the default ``lock``; a store's own lock ends in ``close``."""
         if self._file_lock is not None:
             self._file_lock.release()
 
     async def identity(self) -> str:
-        """Return a text that two stores share when they are the same place."""
+        """Return a text that is equal for two stores of the same place."""
         path = self.location.path
         return f"file:{same_file(path)}" if path.name else self.location.url
 
     async def check_integrity(self, where: Selection) -> None:  # noqa: B027 - a live store has none
-        """Read a file through once, so that nothing is written of one that is damaged.
+        """Read a file through once, so that a damaged file is found before the first write.
 
         A live store has nothing to check.
 
         Raises:
-            BadData: the file is not what it claims to be.
+            BadData: the file is damaged.
         """
 
     async def unrestorable(self, where: Selection) -> str:  # noqa: ARG002 - most keep nothing else
-        """Return what selected messages may have that undo could not restore; empty if nothing.
+        """Return what undo could not restore of the selected messages; empty if nothing.
 
-        Such as ``the column 'extra' of the table 'message'``, where that has values in one of the
-        selected sessions.
+        An example is ``the column 'extra' of the table 'message'``, if this column has values in a
+        selected session.
 
         Raises:
             MemctlError: as ``read``.
@@ -693,13 +705,13 @@ class Store(ABC):
         return ""
 
     def resolve_names(self, keys: Iterable[MemoryKey]) -> None:  # noqa: B027 - most are plain
-        """Tell a store with ambiguous names which memories may be in it."""
+        """Tell a store with ambiguous names which memories to expect."""
 
     async def keeps_summary(self, key: MemoryKey) -> bool:  # noqa: ARG002 - of most stores all do
-        """Return whether there is a place for a summary from which the agent will read it.
+        """Return whether the memory has a place for a summary that the agent will read.
 
-        A session state that memctl would have to make is none: it lacks what else the application
-        keeps there.
+        A missing session state is not a place: a state made by memctl would lack the other data of
+        the application.
 
         Raises:
             MemctlError: as ``read``.
@@ -707,5 +719,5 @@ class Store(ABC):
         return self.features.summaries
 
     def skip_damage(self) -> None:
-        """Have ``read`` pass over what is damaged from now on; ``damage`` lists it."""
+        """Make ``read`` skip damaged data from now on; ``damage`` lists them."""
         self.skips_damage = True

@@ -1,8 +1,8 @@
-"""Changing what is in a store: a plan that is written down first, then carried out.
+"""Change a store: write down a plan first, then carry it out.
 
-The plan is the file from which the run can be undone.  It is whole and on the disk before the
-first message is touched, so a full disk, or a second thought, costs nothing.  A memory that an
-agent changed since the plan was made is left alone by the store, and planned anew.
+The plan is the file that undoes the run.  The whole plan is on the disk before the first message
+changes, so a full disk or a refusal by the user does no harm.  If an agent changed a memory since
+the plan, the store leaves the memory alone, and the memory is planned again.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from memctl.storekit.batching import edit_size, grouped, grouped_async
 
 SHOWN_MEMORIES = 10
 _STEP = PAGE_BYTES // 2
-"""Bytes of messages that are worth a turn of a thread."""
+"""The bytes of messages that justify a turn of a thread."""
 ATTEMPTS = 5
-"""The number of times that a memory is planned which agents keep changing."""
+"""The attempts to plan a memory that agents keep changing."""
 
 Planner = Callable[[Store, Selection], AsyncGenerator[Edit]]
-"""Plans the changes of what is selected; asked again for memories that changed meanwhile."""
+"""Plans the changes of a selection; called again for memories that changed meanwhile."""
 
 
 @dataclass(slots=True)
 class ChangeCounts:
-    """Messages, by what becomes or became of them, and in how many memories.
+    """The planned or changed messages by kind of change, and their memories.
 
-    ``marked`` are those that get other marks, ``restored`` those that are put in.
+    ``marked`` counts messages with changed marks, ``restored`` counts inserted messages.
     """
 
     memories: int = 0
@@ -49,11 +49,11 @@ class ChangeCounts:
 
     @property
     def messages(self) -> int:
-        """All of them."""
+        """The number of all messages."""
         return self.deleted + self.marked + self.restored
 
     def merge(self, other: ChangeCounts) -> None:
-        """Add what another has counted."""
+        """Add the counts of ``other``."""
         self.memories += other.memories
         self.deleted += other.deleted
         self.marked += other.marked
@@ -61,7 +61,7 @@ class ChangeCounts:
         self.summaries += other.summaries
 
     def drop(self, other: ChangeCounts) -> None:
-        """Subtract what another has counted."""
+        """Subtract the counts of ``other``."""
         self.memories -= other.memories
         self.deleted -= other.deleted
         self.marked -= other.marked
@@ -87,24 +87,24 @@ class ChangeReport:
     """The word for a message of the store."""
     planned: ChangeCounts = field(default_factory=ChangeCounts)
     planned_by_memory: dict[MemoryKey, int] = field(default_factory=dict)
-    """The number of planned messages of each of the first memories; of a dry run, of each."""
+    """The planned messages of each memory; outside a dry run, only of the first memories."""
     staying: dict[MemoryKey, int] = field(default_factory=dict)
-    """The number of messages that stay of each of these memories, as far as that was counted."""
+    """The number of messages that stay in each memory, as far as counted."""
     done: ChangeCounts = field(default_factory=ChangeCounts)
     changed: set[MemoryKey] | None = None
-    """The memories that were changed; None unless somebody asks for them."""
+    """The changed memories; None unless a caller asks for them."""
     failures: list[tuple[MemoryKey, Failure]] = field(default_factory=list)
     left: int = 0
-    """Memories that were not reached, because the store went away or a stop was asked for."""
+    """The number of memories not reached, because the store went away or a stop was asked for."""
 
 
 async def plan(
     edits: AsyncGenerator[Edit], journal: Journal, report: ChangeReport, progress: Progress
 ) -> bool:
-    """Write down what is to be changed; return False where that is nothing.
+    """Write planned edits to the journal; return False if nothing is to change.
 
     Raises:
-        Unavailable: there is no room for it, or the store went away.
+        Unavailable: the disk has no room for the plan, or the store went away.
     """
     planned = ChangeCounts()
     with journal.writer() as writer:
@@ -118,7 +118,7 @@ async def plan(
                     _note(report, edit)
                     size = sum([len(change.message) for change in edit.changes])
                     progress.advance(memories=int(edit.last), messages=len(edit.changes), size=size)
-                del some, edit  # not kept while the next ones are read: they may be large
+                del some, edit  # free large edits before the next read
         if not planned.memories:
             return False
         await asyncio.to_thread(writer.finish)
@@ -127,7 +127,7 @@ async def plan(
 
 
 async def preview(edits: AsyncGenerator[Edit], report: ChangeReport, progress: Progress) -> bool:
-    """Count what would be changed; return False where that is nothing.
+    """Count planned edits; return False if nothing is to change.
 
     Raises:
         MemctlError: as the planning.
@@ -152,13 +152,13 @@ async def apply_plan(
     stop: Stop | None = None,
     most: float = math.inf,
 ) -> None:
-    """Do what the last plan of the journal says; what changed meanwhile is planned anew.
+    """Carry out the last plan of the journal; plan memories again that changed meanwhile.
 
-    A new plan by which more than ``most`` messages would be deleted in all is not carried out.
+    If a new plan would raise the number of deleted messages above ``most``, it is not carried out.
 
     Raises:
         Unavailable: the store went away; ``report`` says what was done, and what was not.
-        Interrupted: ``stop`` was asked for; the memory at hand is whole.
+        Interrupted: ``stop`` was asked for; the current memory is complete.
     """
     stop = stop or Stop()
     progress = progress or SilentProgress()
@@ -208,7 +208,7 @@ async def _apply(
                         return
                     pending.setdefault(edit.memory.key, ChangeCounts()).add(edit)
                     yield edit
-                del some, edit  # not kept while the next ones are read: they may be large
+                del some, edit  # free large edits before the next read
 
     with stop.cooperative_while(when=not store.features.commits_at_end):
         async with aclosing(edits()) as planned, aclosing(store.edit(planned)) as results:
@@ -237,7 +237,7 @@ def _count(total: ChangeCounts, done: ChangeCounts, result: WriteResult) -> None
 
 
 async def _tidy(edits: AsyncGenerator[Edit]) -> AsyncGenerator[Edit]:
-    """The edits without those that change nothing, each behind so many changes as are left."""
+    """Yield the edits without empty edits, with ``offset`` and ``last`` corrected."""
     held: Edit | None = None
     count = 0
     begins = True
@@ -259,7 +259,11 @@ async def _tidy(edits: AsyncGenerator[Edit]) -> AsyncGenerator[Edit]:
 async def _written(
     writer: ChangesWriter, batches: AsyncGenerator[list[Edit]]
 ) -> AsyncGenerator[list[Edit]]:
-    """The edits, which are written down while the next are read; large ones at once."""
+    """Yield the edits and write them to the journal.
+
+    A thread writes a batch while the next batch is read.  A large batch is written before the next
+    read.
+    """
     writing: asyncio.Task[None] | None = None
     try:
         async for some in batches:
@@ -278,7 +282,7 @@ async def _written(
 
 
 async def _read(groups: Iterator[list[Edit]]) -> AsyncGenerator[list[Edit]]:
-    """Yield the edits, read while others are carried out; not during large ones."""
+    """Yield the edits; a thread reads the next batch ahead, unless the current batch is large."""
     coming: asyncio.Task[list[Edit]] | None = None
     try:
         while True:
@@ -297,7 +301,10 @@ async def _read(groups: Iterator[list[Edit]]) -> AsyncGenerator[list[Edit]]:
 
 
 async def _ended(task: asyncio.Task[Any]) -> None:
-    """Wait for what a thread does, which cannot be stopped; its error was raised, or is late."""
+    """Wait for a thread, which cannot be stopped.
+
+    An error of the thread was raised already, or comes too late.
+    """
     await asyncio.wait([task])
     task.exception()
 

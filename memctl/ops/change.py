@@ -1,4 +1,4 @@
-"""A run that changes what is in a store: planned into the journal, approved, carried out."""
+"""A run that changes a store: planned into the journal, approved, carried out."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from memctl.storekit.files import temporary_folder
 class RunOptions:
     """The options that all runs have.
 
-    Without ``backup`` nothing can be undone.  ``keep`` limits how long older runs are kept, None
-    leaves them alone.  With ``must_exist`` a session that is named and not there is an error.
+    Without ``backup``, the run cannot be undone.  ``keep`` limits how long older runs are kept;
+    None removes no run.  With ``must_exist``, a named session that does not exist is an error.
     """
 
     backup: bool = True
@@ -44,7 +44,7 @@ class RunOptions:
 
 
 class ChangeRun:
-    """A run that changes a store; of each memory everything is done or nothing.
+    """A run that changes a store, each memory completely or not at all.
 
     A program plans and carries out at once::
 
@@ -52,12 +52,12 @@ class ChangeRun:
         with run.recorded():
             await run.execute(store)
 
-    A command that asks calls ``plan`` and ``carry_out`` apart, so that the store is released while
-    a person thinks.
+    A command that asks the user calls ``plan`` and ``carry_out`` separately.  The store is closed
+    while the user decides.
     """
 
     mode: ClassVar[OpenMode] = OpenMode.CHANGE
-    """The mode in which the store is to be open."""
+    """The mode in which the store must be open."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class ChangeRun:
         options: RunOptions,
         report: ChangeReport | None = None,
     ) -> None:
-        """``record`` names the store for undo; ``report`` may have counts of another run."""
+        """``record`` names the store for undo; ``report`` may hold counts of an earlier run."""
         self.record = record
         self.where = where
         self.planner = planner
@@ -77,26 +77,26 @@ class ChangeRun:
         self.begun = False
         """True if the store may have been changed."""
         self.most = math.inf
-        """The most messages to delete, including those that agents add meanwhile."""
+        """The most messages to delete, including messages that agents add meanwhile."""
         self.approve: Callable[[], bool] = lambda: True
-        """The decision whether to carry out the plan; may raise instead."""
+        """Returns whether to carry out the plan; may raise instead."""
         self._options = options
         self._observer = options.observer
         self._journal: Journal | None = None
 
     @property
     def id(self) -> str | None:
-        """The id of the run for ``memctl undo``; None where there is nothing to undo."""
+        """The id of the run for ``memctl undo``; None if nothing can be undone."""
         return self.record.id if self.changed and self._options.backup else None
 
     @property
     def nothing(self) -> str:
-        """What a report says where no memory was changed."""
+        """The text of a report if no memory was changed."""
         return "nothing matched"
 
     @property
     def changed(self) -> bool:
-        """Return whether the journal has anything to undo."""
+        """Return whether the journal holds a change to undo."""
         return self.begun
 
     @property
@@ -107,7 +107,7 @@ class ChangeRun:
 
     @contextmanager
     def recorded(self) -> Iterator[None]:
-        """Keep the journal open; at the end complete it, or discard that of an unchanged store.
+        """Keep the journal open; at the end complete it, or discard it if the store is unchanged.
 
         Raises:
             Unavailable: the journal cannot be written.
@@ -149,7 +149,7 @@ class ChangeRun:
             self._observer.warn(f"cannot record the end of the run: {error.message}")
 
     def done(self) -> str:
-        """Return what has been changed, such as "2 memories"; empty where nothing has been."""
+        """Return the changed memories as a text, such as "2 memories"; empty if none."""
         done = self.report.done.memories
         return "" if not done else "1 memory" if done == 1 else f"{done:,} memories"
 
@@ -159,22 +159,24 @@ class ChangeRun:
         return {"deleted": done.deleted, "marked": done.marked, "restored": done.restored}
 
     def details(self) -> dict[str, Any]:
-        """Return what the report has besides the counts."""
+        """Return the fields of the report in addition to the counts."""
         return {}
 
     async def check(self, store: Store) -> None:
         """Check the store against the plan, right after planning; may raise."""
 
     async def after_plan(self, store: Store) -> None:
-        """Read what is only reported, once the plan stands; may go on during the change."""
+        """Read data that is only reported; may run during the change."""
 
     async def plan(self, store: Store) -> bool:
-        """Plan the change, into the journal unless it is a dry run; False for nothing to do.
+        """Plan the change; return False if nothing is to change.
+
+        The plan goes into the journal, unless the run is a dry run.
 
         Raises:
-            NotFound: a named session does not exist, with ``must_exist``.
-            BadData: messages are to go that undo could not restore.
-            MemctlError: as ``Store.read``; or there is no room for the journal.
+            NotFound: with ``must_exist``, a named session does not exist.
+            BadData: undo could not restore messages that the plan deletes.
+            MemctlError: as ``Store.read``; or the disk has no room for the journal.
         """
         runs.record_found(self.record, store.location)
         await store.check_integrity(whole_memories(self.where))
@@ -194,7 +196,7 @@ class ChangeRun:
         await self._refuse_unrestorable(store)
         if not something and self.where.sessions:
             await self._refuse_absent(store)
-        elif not something and self.where.users:  # a user who has no memory matches nothing
+        elif not something and self.where.users:  # a user without memories is not an error
             await self._note_absent(store)
         await self.check(store)
         return something
@@ -209,7 +211,7 @@ class ChangeRun:
             )
 
     def note_damage(self, store: Store) -> None:
-        """Report the memories that were left as they are, because they are damaged."""
+        """Report the memories that were left unchanged as damaged."""
         if not store.skips_damage:
             damaged = store.left_out.failures
             others = [item for item in self.report.failures if item[0] not in damaged]
@@ -225,14 +227,14 @@ class ChangeRun:
         await refuse_absent_in(self.where, int(found is not None), store)
 
     async def _note_absent(self, store: Store) -> None:
-        """Say who may have been meant by users of whom there is nothing."""
+        """Suggest similar names for users without any data."""
         try:
             await self._refuse_absent(store)
         except NotFound as error:
             self._observer.note(f"{error.message}: {error.hint}")
 
     def begin(self) -> None:
-        """Record that the store is changed from now on; it is locked.
+        """Record that the store changes from now on; the store is locked.
 
         Raises:
             Unavailable: the journal cannot be written.
@@ -246,7 +248,7 @@ class ChangeRun:
 
         Raises:
             Unavailable: the store went away; ``report`` has what was done.
-            Interrupted: ``stop`` was asked for; the memory at hand is whole.
+            Interrupted: ``stop`` was asked for; the current memory is complete.
         """
         self.begin()
         total = Total(self.report.planned.memories, self.report.planned.messages)
@@ -257,7 +259,7 @@ class ChangeRun:
             )
 
     async def execute(self, store: Store) -> None:
-        """Lock, plan, and carry out what ``approve`` does not stop; a dry run only plans.
+        """Lock, plan, and carry out the plan if ``approve`` allows; a dry run only plans.
 
         Raises:
             Busy: another run writes to the store.

@@ -1,7 +1,7 @@
 """Compare memories: by fingerprints, page by page as they pass, and difference by difference.
 
-Memories whose fingerprints differ as text are fingerprinted again by value; what still differs is
-read once more, some memories at a time, to name every difference.
+Memories whose fingerprints of texts differ get fingerprints of values.  Memories that still differ
+are read again, in groups, to name every difference.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ DIGEST_BYTES = 16
 
 
 class Precision(Enum):
-    """The precision of a comparison: messages are the same by id, by text, or by value."""
+    """The precision of a comparison: messages are equal by id, by text, or by value."""
 
     OUTLINE = "outline"
     TEXT = "text"
@@ -48,12 +48,12 @@ class Precision(Enum):
 class Fingerprint:
     """A memory in brief.
 
-    ``digest`` covers ids, order, marks and, but for an outline, content of the messages.
-    ``summary`` is a digest of the summary, empty where there is none, None where the store has no
-    place for one.  ``expires`` is the moment at which the memory expires, in seconds since the
-    epoch.  ``beginning`` is the digest of as many messages as were asked for, if there are so many.
-    ``settings`` is a digest of ``Memory.extra``, or of what a note says of it, empty where it is
-    the default, and None where it is not known.  ``place`` is ``Memory.place``.
+    ``digest`` covers ids, order and marks of the messages, and the contents unless the fingerprint
+    is of an outline.  ``summary`` is a digest of the summary: empty without a summary, None if the
+    store has no place for summaries.  ``expires`` is the moment of expiry in seconds since the
+    epoch. ``beginning`` is the digest of the first messages, as many as asked for, if the memory
+    has that many.  ``settings`` is a digest of ``Memory.extra``, or of a note of it: empty for
+    default settings, None for unknown settings.  ``place`` is ``Memory.place``.
     """
 
     messages: int
@@ -66,10 +66,10 @@ class Fingerprint:
 
 
 class Hasher:
-    """The digest of the messages of one memory, as they come.
+    """The running digest of the messages of one memory.
 
-    Ids, marks, contents and the lengths of each are hashed apart, so that pages go in whole and it
-    makes no difference where they were cut.
+    Ids, marks, contents and their lengths are hashed separately.  Therefore the digest does not
+    depend on where the pages were cut.
     """
 
     def __init__(
@@ -86,10 +86,10 @@ class Hasher:
         self._content_lengths = sha256()
 
     def add(self, entries: list[StoredMessage]) -> None:
-        """Take the next messages in.
+        """Add the next messages.
 
         Raises:
-            BadData: a message is not JSON (only where values are compared).
+            BadData: a message is not JSON; raised only if values are compared.
         """
         ids = [entry.id for entry in entries]
         self._ids.update("".join(ids).encode("utf-8", "surrogatepass"))
@@ -116,11 +116,11 @@ class Hasher:
         if sum(lengths) <= 2 * PAGE_BYTES:
             self._contents.update(b"".join(contents))
             return
-        for one in contents:  # large ones are not held twice
+        for one in contents:  # large contents are not held twice
             self._contents.update(one)
 
     def digest(self) -> bytes:
-        """The digest of all messages so far."""
+        """Return the digest of all messages so far."""
         parts = (
             *(self._ids, self._id_lengths, self._marks),
             *(self._contents, self._content_lengths),
@@ -130,7 +130,7 @@ class Hasher:
 
 
 class FactHasher(Hasher):
-    """The digest of facts, whatever their order; with or without their vectors."""
+    """A digest of facts in any order, with or without their vectors."""
 
     def __init__(self, form: Precision, *, vectors: bool, file_times: bool = True) -> None:
         super().__init__(form, mark_order=False)
@@ -159,10 +159,10 @@ _FILE = ".md"
 def fact_content(
     entry: StoredMessage, form: Precision, *, vectors: bool, file_times: bool = True
 ) -> bytes:
-    """Return a fact as comparable bytes, with or without its vector, and the time of its file.
+    """Return a fact as comparable bytes, with or without its vector and the time of its file.
 
     Raises:
-        BadData: it is not JSON (only where values are compared).
+        BadData: the fact is not JSON; raised only if the fact is parsed.
     """
     try:
         text = entry.message if vectors else without_vector(entry.message)
@@ -180,17 +180,18 @@ def _in_order(entry: StoredMessage, *, mark_order: bool) -> list[str]:
 
 
 def encode_marks(entry: StoredMessage, *, mark_order: bool) -> bytes:
-    """The marks of a message as comparable bytes."""
+    """Return the marks of a message as comparable bytes."""
     return "\0".join(_in_order(entry, mark_order=mark_order)).encode("utf-8", "surrogatepass")
 
 
 def content(entry: StoredMessage, form: Precision, filled: frozenset[str] = frozenset()) -> bytes:
-    """The message as comparable bytes; by value without settings, which are compared apart.
+    """Return a message as comparable bytes.
 
-    By value, the columns called ``filled`` do not count.
+    By value, neither settings in notes nor the columns ``filled`` count.  Settings are compared
+    separately.
 
     Raises:
-        BadData: it is not JSON (only where values are compared).
+        BadData: the message is not JSON; raised only if values are compared.
     """
     if form is Precision.TEXT:
         return entry.message
@@ -221,17 +222,17 @@ _KEEP_EXTRA = [name for name, dialect in DIALECTS.items() if dialect.keeps_extra
 
 
 def _noted_extras(text: bytes) -> tuple[Any, dict[str, str]]:
-    """Return a message without the settings in its notes, and these, by their dialect.
+    """Return a message without the settings in its notes, and these settings by dialect.
 
     Raises:
-        ValueError: it is not JSON.
+        ValueError: the message is not JSON.
     """
     value = jsonio.loads(text)
     return take_extras(value, _KEEP_EXTRA) if isinstance(value, dict) else (value, {})
 
 
 def settings_digest(memory: Memory, dialect: Dialect) -> bytes | None:
-    """The digest of the settings of a memory; see ``Fingerprint``."""
+    """Return the digest of the settings of a memory; see ``Fingerprint``."""
     if not memory.extra:
         return None
     found = dialect.settings(memory.extra, *memory.key[:2])
@@ -239,7 +240,7 @@ def settings_digest(memory: Memory, dialect: Dialect) -> bytes | None:
 
 
 def _noted_settings(key: MemoryKey, messages: list[StoredMessage]) -> bytes:
-    """The digest of the settings in the note of the first message."""
+    """Return the digest of the settings in the note of the first message."""
     if not messages or not may_have_note(messages[0].message):
         return b""
     try:
@@ -253,7 +254,7 @@ def _noted_settings(key: MemoryKey, messages: list[StoredMessage]) -> bytes:
 
 
 def summary_digest(memory: Memory) -> bytes | None:
-    """The digest of a summary; see ``Fingerprint``."""
+    """Return the digest of a summary; see ``Fingerprint``."""
     if memory.summary is None:
         return None
     if not memory.summary:
@@ -262,7 +263,7 @@ def summary_digest(memory: Memory) -> bytes | None:
 
 
 def id_digest(key: MemoryKey, entry: StoredMessage) -> int:
-    """A number that stands for the id of a message of this memory: small, where many are kept."""
+    """Return a small number that stands for the id of a message of this memory."""
     text = "\0".join((*key, entry.id)).encode("utf-8", "surrogatepass")
     return int.from_bytes(blake2b(text, digest_size=8).digest())
 
@@ -274,11 +275,11 @@ async def fingerprints(
     *,
     beginnings: Mapping[MemoryKey, int] | None = None,
 ) -> dict[MemoryKey, Fingerprint]:
-    """The fingerprint of every memory that passes.
+    """Return the fingerprint of every memory of ``pages``.
 
-    ``sides`` says what counts, and of which dialect the settings in ``Memory.extra`` are, if these
-    do; by value, those in a note count.  ``beginnings`` asks for the digest of so many messages,
-    too.
+    ``sides`` says which properties count.  If ``sides.extra`` is set, the settings in
+    ``Memory.extra`` count; without it, settings in notes count, if values are compared.
+    ``beginnings`` asks, for a memory, for the digest of its first messages.
 
     Raises:
         MemctlError: as ``Store.read``.
@@ -321,37 +322,39 @@ async def fingerprints(
 SHORTEST_DRIFT = 5.0
 LONGEST_DRIFT = 300.0
 DRIFT = 0.1
-"""Expiries may differ by so much of what is left, within these bounds in seconds: a memory is on
-its way for a while, and its clock starts again in the target."""
+"""The allowed difference of expiries, as a share of the time left, within these bounds in seconds.
+
+A copy takes some time, and the time to expiry starts again in the target.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Comparability:
-    """The properties that can be compared between a source and a target."""
+    """The properties that count in a comparison of a source and a target."""
 
     mark_order: bool = False
     summaries: bool = False
-    """True if the target has a place for summaries: where it names none, none is there."""
+    """True if the target has a place for summaries; then None from the target means no summary."""
     expiry: bool = False
-    """True if a memory may expire on both sides, and when is the source's to say."""
+    """True if both stores can let memories expire, and no URL sets the expiry."""
     moments: bool = False
-    """True if it makes sense to ask when: an archive keeps the time that was left."""
+    """True if moments of expiry are comparable; an archive keeps only the time left."""
     extra: Dialect | None = None
-    """The dialect of the source, where its ``Memory.extra`` becomes a note in the target."""
+    """The dialect of the source, if its ``Memory.extra`` becomes a note in the target."""
     facts: bool = False
     """True if the messages are facts, which have no order."""
     vectors: bool = False
     """True if the vectors of facts come from the same model on both sides."""
     file_times: bool = True
-    """True if the times of facts count that are files; not where one side is a folder of them."""
+    """True if the times of facts count; False if a side is a folder of fact files."""
     filled: frozenset[str] = frozenset()
-    """The columns that the target's database fills, and that the source has not."""
+    """The columns that the target's database fills, and that the source lacks."""
 
     @classmethod
     def of(cls, source: Store, target: Store) -> Comparability:
-        """Return the properties that both stores have."""
+        """Return the comparable properties of two stores."""
         here, there = source.features, target.features
-        # An expiry that a URL asks for is meant to be another.
+        # An expiry in a URL changes the expiry on purpose.
         asked = any("ttl" in store.location.options for store in (source, target))
         expiry = here.ttl and there.ttl and not asked
         made, kept = source.embedding, target.embedding
@@ -379,23 +382,24 @@ class Comparability:
         """Return a message as comparable bytes; see ``content`` and ``fact_content``.
 
         Raises:
-            BadData: it is not JSON (only where values are compared).
+            BadData: the message is not JSON; raised only if values are compared.
         """
         if self.facts:
             return fact_content(entry, form, vectors=self.vectors, file_times=self.file_times)
         return content(entry, form, self.filled)
 
     def summaries_differ(self, source: bytes | None, target: bytes | None) -> bool:
-        """Return whether two digests are those of different summaries.
+        """Return whether two digests stand for different summaries.
 
-        None stands for a source, or a target, that had no place for one: an archive of SQL memory.
+        None stands for a store without a place for summaries, such as an archive of SQL memory;
+        None equals every summary.
         """
         if target is None and self.summaries:
             target = b""
         return None not in (source, target) and source != target
 
     def expiry_differs(self, source: float | None, target: float | None) -> bool:
-        """Return whether two moments of expiry, in seconds since the epoch, are not the same."""
+        """Return whether two moments of expiry, in seconds since the epoch, differ."""
         if not self.expiry:
             return False
         if source is None or target is None:
@@ -405,13 +409,13 @@ class Comparability:
         return self.moments and abs(source - target) > allowed
 
     def lacks(self, source: Fingerprint, target: Fingerprint) -> bool:
-        """Return whether the target lacks something of what the source has besides messages."""
+        """Return whether the target lacks the summary or the expiry of the source."""
         adds_summary = bool(source.summary) and not target.summary and self.summaries
         expires = source.expires is not None and self.expiry_differs(source.expires, target.expires)
         return adds_summary or expires
 
     def settings_differ(self, source: Fingerprint, target: Fingerprint) -> bool:
-        """Return whether the source has other settings than the target has a note of."""
+        """Return whether the settings of the source differ from the note in the target."""
         return source.settings is not None and source.settings != (target.settings or b"")
 
 
@@ -420,9 +424,9 @@ NOTHING = Fingerprint(0, Hasher(Precision.OUTLINE, mark_order=False).digest(), N
 
 
 class PrefixComparer:
-    """A comparer of a memory, page by page, with the target's; it passes on the rest.
+    """A comparer of a memory with the target, page by page; new messages pass through.
 
-    ``conflict`` says why it cannot, ``passed`` whether anything was left.
+    ``conflict`` says why the messages cannot be appended; ``passed`` is True if messages passed.
     """
 
     def __init__(
@@ -443,7 +447,7 @@ class PrefixComparer:
         self._hasher = sides.hasher(form)
 
     def take(self, page: Page) -> Page | None:
-        """Return the part of the page that is to be written, if any."""
+        """Return the part of the page to write, if any."""
         self.messages += len(page.messages)
         if self.conflict:
             return None
@@ -457,7 +461,7 @@ class PrefixComparer:
             return None
         if self.messages < self.there.messages:
             return None
-        # Only what the target holds is in the digest so far, unless the rest has begun.
+        # So far the digest covers only messages of the target, unless new messages have begun.
         reached = self.there.messages and (compared or not page.offset)
         if reached and self._hasher.digest() != self.there.digest:
             self.conflict = (
@@ -471,7 +475,7 @@ class PrefixComparer:
 
     @property
     def digest(self) -> bytes:
-        """That of the whole memory, when its last page was taken."""
+        """The digest of the whole memory, after the last page."""
         return self._hasher.digest()
 
     def _rest(self, page: Page, entries: list[StoredMessage], offset: int) -> Page | None:
@@ -481,16 +485,16 @@ class PrefixComparer:
             return None
         self.passed = True
         memory = page.memory
-        if self.there.summary and not memory.summary:  # the target keeps its own
+        if self.there.summary and not memory.summary:  # the target keeps its summary
             memory = replace(memory, summary=None)
         return Page(memory, entries, offset, page.last)
 
 
 class FactComparer(PrefixComparer):
-    """A comparer of a scope of facts with the target's; it passes nothing on.
+    """A comparer of a scope of facts with the target; no fact passes through.
 
-    Where they are not the same, it is a conflict: the target may have some of the facts, others, or
-    other versions of them.
+    If the facts differ, the scope is a conflict: the target may lack facts, hold further facts, or
+    hold different versions.
     """
 
     def take(self, page: Page) -> None:
@@ -517,7 +521,7 @@ WITH one AS (
     FROM message WHERE memory = :memory AND side = 1 - :side
 )
 """
-# One message id may occur several times: its occurrences are compared in their order.
+# A message id may repeat: the first occurrences are compared, then the second ones.
 _SHARED = f"""{_SIDES}
 SELECT one.id, one.content <> other.content, one.marks, other.marks, other.place
 FROM one LEFT JOIN other ON other.id = one.id AND other.number = one.number ORDER BY one.place
@@ -531,7 +535,9 @@ _LEFT, _RIGHT = 0, 1
 
 
 class Difference(NamedTuple):
-    """A difference.  ``code`` is stable; ``id`` names the message, empty for the memory itself."""
+    """A difference.  ``code`` is stable; ``id`` is the id of the message, empty for the memory
+    itself.
+    """
 
     key: MemoryKey
     code: str
@@ -542,7 +548,7 @@ class Difference(NamedTuple):
 async def differences(
     left: Store, right: Store, where: Selection, keys: list[MemoryKey], sides: Comparability
 ) -> AsyncGenerator[Difference]:
-    """Every difference between the messages of some memories.
+    """Yield every difference between the messages of some memories.
 
     Raises:
         MemctlError: as ``Store.read``.
@@ -619,7 +625,7 @@ def _mark_names(marks: bytes) -> str:
 
 
 async def share_names(known: Store, unsure: Store, where: Selection) -> None:
-    """Tell a store whose names can be read in several ways what the other one holds.
+    """Tell a store with ambiguous names which memories the other store holds.
 
     Raises:
         MemctlError: as ``Store.headers``.
@@ -636,7 +642,7 @@ GROUP_MESSAGES = 500_000
 
 @dataclass(slots=True)
 class CompareReport:
-    """A comparison of two stores: memories by outcome, messages on each side, every difference."""
+    """A comparison of two stores: memories by outcome, messages of each side, all differences."""
 
     same: int = 0
     different: int = 0
@@ -647,18 +653,18 @@ class CompareReport:
     left_messages: int = 0
     right_messages: int = 0
     grown: int = 0
-    """Messages that came to the left side after the copy: no differences."""
+    """Messages that the left side got after the copy; not differences."""
     kept: int = 0
-    """Summaries that the copy left in place, because the left side has none: no differences."""
+    """Summaries that the copy kept in the target, because the source has none; not differences."""
     differences: list[Difference] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
-    """Properties that could not be compared, because one side has no place for them."""
+    """Properties that were not compared, because a side has no place for them."""
     failures: list[tuple[MemoryKey, Failure]] = field(default_factory=list)
     """Memories that are damaged on a side, and were not compared."""
 
     @property
     def equal(self) -> bool:
-        """Return whether all memories were compared, and nothing differs."""
+        """Return whether all memories were compared and are equal."""
         return not (self.differences or self.failures)
 
 
@@ -673,14 +679,16 @@ async def compare(
 ) -> CompareReport:
     """Compare the selected memories of two stores.
 
-    A summary counts where both stores have a place for one, and so does when a memory expires; a
-    memory without messages is the same as none where one of the stores cannot hold it.  With
-    ``copied``, the memories that the right side was given and how many messages they had, the left
-    side may have gone on since: messages behind those of the right side, and other memories, are
-    counted as ``grown``.  With ``concurrent`` both sides are read at the same time: faster, and too
-    much where messages are huge, for then each side has one.  A memory that is damaged on a side
-    is not compared: see ``Store.left_out``.  Sides of two dialects are compared in the finer
-    one, to which the other is converted.
+    Summaries and expiries count if both stores have a place for them.  If a store cannot hold a
+    memory without messages, such a memory equals an absent memory.
+
+    ``copied`` maps the memories that were copied to the right side to their numbers of messages.
+    With ``copied``, the left side may have grown since: its further messages and further memories
+    count as ``grown``.
+
+    ``concurrent`` reads both sides at the same time.  This is faster, but two huge messages may be
+    in RAM together.  Memories that are damaged on a side are not compared: see ``Store.left_out``.
+    If the dialects differ, the coarser side is converted to the finer dialect.
 
     Raises:
         MemctlError: as ``Store.read``.
@@ -712,7 +720,7 @@ class _Comparison:
         self._copied = copied
         self._progress = progress
         self._read = (0, 0)
-        """The memories and messages that were read of both sides together."""
+        """The memories and messages that were read, of both sides together."""
         self._concurrent = concurrent
         self._sides = Comparability.of(left, right)
         self._report = CompareReport(noun=left.dialect.noun)
@@ -733,7 +741,7 @@ class _Comparison:
         return report
 
     def _sort(self, left: _Fingerprints, right: _Fingerprints) -> frozenset[MemoryKey]:
-        """Count what is the same or on one side only; return the rest."""
+        """Count equal memories and memories on one side only; return the remaining memories."""
         suspects = set()
         for key in left.keys() & right.keys():
             if self._alike(left[key], right[key]):
@@ -758,7 +766,9 @@ class _Comparison:
         return frozenset(suspects)
 
     def _was_given(self, key: MemoryKey, copied: Mapping[MemoryKey, int]) -> bool:
-        """Return whether the right side should hold a memory: an empty one only if it can."""
+        """Return whether the right side should hold a memory; an empty memory needs
+        ``Features.empty``.
+        """
         holds_empty = self._right.features.empty
         return key in copied and (holds_empty or copied[key] > 0)
 
@@ -780,7 +790,7 @@ class _Comparison:
                 report.differences += [difference async for difference in named]
 
     def _warn(self, store: Store, found: _Fingerprints, other: Store) -> None:
-        """Report what one side has and the other has no place for."""
+        """Report summaries and expiries that the other store has no place for."""
         sides = found.values()
         for fits, what, has in (
             (other.features.summaries, "summaries", any(side.summary for side in sides)),
@@ -793,7 +803,7 @@ class _Comparison:
                 )
 
     async def _texts(self) -> tuple[_Fingerprints, _Fingerprints]:
-        """Both sides; together, one goes on while the other waits for its store."""
+        """Return the fingerprints of texts of both sides, read together if ``concurrent``."""
         read = partial(self._fingerprints, where=self._where, form=Precision.TEXT)
         if not self._concurrent:
             left = await read(self._left)
@@ -801,7 +811,11 @@ class _Comparison:
         return self._comparable(*await run_both(read(self._left), read(self._right)))
 
     async def _values(self, where: Selection) -> tuple[_Fingerprints, _Fingerprints]:
-        """The right side first: whether the left one has gone on since is asked by its lengths."""
+        """Return the fingerprints of values of both sides.
+
+        The right side comes first: its lengths tell how many messages of a grown left side to
+        compare.
+        """
         right = await self._fingerprints(self._right, where, Precision.VALUE)
         grows = self._copied is not None
         lengths = {key: side.messages for key, side in right.items()} if grows else None
@@ -816,7 +830,7 @@ class _Comparison:
         beginnings: dict[MemoryKey, int] | None = None,
     ) -> _Fingerprints:
         pages = store.read(where)
-        if form is Precision.TEXT:  # what is looked at again was counted
+        if form is Precision.TEXT:  # the second reading is not counted again
             pages = self._counted(pages)
         return await fingerprints(
             pages, form, replace(self._sides, extra=None), beginnings=beginnings
@@ -827,10 +841,10 @@ class _Comparison:
             async for page in pages:
                 self._advance(page)
                 yield page
-                del page  # not kept while the next one is read: it may be large
+                del page  # free a large page before the next read
 
     def _advance(self, page: Page) -> None:
-        """Count a page: what both sides have is one message for a person who waits."""
+        """Count a page; a message on both sides is one message of the progress."""
         memories, messages = self._read
         self._read = memories + int(page.last), messages + len(page.messages)
         self._progress.advance(
@@ -842,7 +856,7 @@ class _Comparison:
     def _comparable(
         self, left: _Fingerprints, right: _Fingerprints
     ) -> tuple[_Fingerprints, _Fingerprints]:
-        """Both sides, without the memories that one store could not hold, or that are damaged."""
+        """Return both sides without damaged memories and memories that a store cannot hold."""
         damaged = [self._left.left_out, self._right.left_out]
         if any(one.failures for one in damaged):
             left, right = (
@@ -864,19 +878,19 @@ class _Comparison:
         return _same_messages(left, right) and not list(self._beside(left, right))
 
     def _keeps_summary(self, left: Fingerprint, right: Fingerprint) -> bool:
-        """Return whether a copy left a summary in place, because its source has none."""
+        """Return whether a copy kept the summary of the target, because the source has none."""
         return self._copied is not None and not left.summary and bool(right.summary)
 
     def _beside(self, left: Fingerprint, right: Fingerprint) -> Iterator[tuple[str, str]]:
-        """Yield the differences besides those of the messages: code and text."""
+        """Yield the differences of a memory except those of messages: code and text."""
         differ = self._sides.summaries_differ(left.summary, right.summary)
         if differ and not self._keeps_summary(left, right):
             yield "summary", "the summaries differ"
-        # The agent of the left side changes them while it is at work.  Where it has none, those of
-        # the right side are what it was made with, such as the ``?agent=`` of a URL.
+        # The agent of the left side changes settings while it is at work. If the left side has no
+        # settings, the right side has its own from its creation, such as ``?agent=`` of a URL.
         if self._copied is None and left.settings and left.settings != right.settings:
             yield "settings", "the settings of the session differ"
-        # A copy into a session that exists puts the messages where that has its memory.
+        # A copy into an existing session puts the messages at the path that the session has.
         known = self._copied is None and None not in (left.place, right.place)
         if known and left.place != right.place:
             yield "path", f"the paths in their sessions differ: {left.place} and {right.place}"
@@ -895,14 +909,14 @@ def _same_messages(left: Fingerprint, right: Fingerprint) -> bool:
 
 
 def _inhabited(found: _Fingerprints, *, summaries: bool) -> _Fingerprints:
-    """Leave out memories of which both stores could not hold anything."""
+    """Return the memories with messages or, if summaries count, with a summary."""
     return {
         key: side for key, side in found.items() if side.messages or (summaries and side.summary)
     }
 
 
 def _groups(sizes: dict[MemoryKey, int]) -> Iterator[list[MemoryKey]]:
-    """The memories, some at a time, by how many messages they have."""
+    """Yield groups of memories of about ``GROUP_MESSAGES`` messages."""
     group: list[MemoryKey] = []
     messages = 0
     for key, size in sizes.items():

@@ -1,9 +1,10 @@
-"""The part of an agent's memory that its model is sent.
+"""The context of an agent: the part of its memory that its model gets.
 
-As ``get_memory`` of AgentScope has it (``memory/_working_memory`` of 1.0.21): the summary as a
-message of the user, then the messages.  An agent with compression asks for those that are not
-marked ``compressed``, one without it for all (``agent/_react_agent.py``).  AgentScope 2.x sends the
-context of the state, whose messages may differ from those of the log.
+The context is built like AgentScope's ``get_memory`` (``memory/_working_memory`` of 1.0.21): the
+summary as a message of the user, then the messages.  An agent with compression asks for the
+messages without the mark ``compressed``, an agent without compression for all messages
+(``agent/_react_agent.py``).  AgentScope 2.x sends the context of the state, whose messages may
+differ from the messages of the log.
 """
 
 from __future__ import annotations
@@ -23,18 +24,19 @@ from memctl.selection import Selection
 from memctl.store import Store, refuse_facts
 
 SHARED_KINDS = frozenset({"sqlite", "postgresql", "mysql"})
-"""Stores in which AgentScope reads a session whoever its users are (``_sqlalchemy_memory.py``)."""
+"""Stores in which AgentScope ignores the user of a session (``_sqlalchemy_memory.py``)."""
 
 _NAMED = 3
-"""The number of memories that are named where one was meant."""
+"""The number of memories that an error names if several are selected."""
 
 
 @dataclass(frozen=True, slots=True)
 class ContextMessage:
     """A message as the model gets it.
 
-    ``tokens`` are counted as ``compress`` counts them; a message with a ``fault``, which AgentScope
-    cannot load, has none.  ``summary`` tells that it stands for what was compressed.
+    ``tokens`` are counted as ``compress`` counts them.  ``fault`` says why AgentScope cannot load
+    the message; such a message has no tokens.  ``summary`` is True for the summary of compressed
+    messages.
     """
 
     entry: StoredMessage
@@ -44,11 +46,11 @@ class ContextMessage:
 
 
 async def find_memory(store: Store, where: Selection) -> MemoryInfo:
-    """The one memory that is selected.
+    """Return the selected memory.
 
     Raises:
-        NotFound: there is none.
-        UsageError: there are several, or they hold facts.
+        NotFound: no memory is selected.
+        UsageError: several memories are selected, or the store holds facts.
         MemctlError: as ``Store.list_memories``.
     """
     refuse_facts(store, "context")
@@ -77,7 +79,7 @@ async def find_memory(store: Store, where: Selection) -> MemoryInfo:
 
 
 async def sharing_users(store: Store, key: MemoryKey) -> list[str]:
-    """Other users of the same session, whose messages the agent reads as its own.
+    """Return the other users of a session, whose messages the agent reads, too.
 
     Raises:
         MemctlError: as ``Store.headers``.
@@ -91,9 +93,9 @@ async def sharing_users(store: Store, key: MemoryKey) -> list[str]:
 async def read_context(
     store: Store, key: MemoryKey, count: Callable[[str], int], *, everything: bool
 ) -> AsyncGenerator[ContextMessage]:
-    """The context of a memory, message after message; ``count`` counts the tokens of a text.
+    """Yield the context of a memory, message after message; ``count`` counts the tokens of a text.
 
-    With ``everything``, that of an agent without compression.
+    ``everything`` yields the context of an agent without compression.
 
     Raises:
         MemctlError: as ``Store.read``.
@@ -120,9 +122,9 @@ async def read_context(
 async def _listed(
     store: Store, key: MemoryKey, listed: list[str | bytes]
 ) -> AsyncGenerator[StoredMessage]:
-    """Yield the messages of a context that is not just the unmarked ones of the memory.
+    """Yield the messages of a listed context, which may differ from the unmarked messages.
 
-    They are held whole, as the store holds a context.
+    The context is held whole, as the store holds it.
     """
     ids = frozenset(one for one in listed if isinstance(one, str))
     there: dict[str, StoredMessage] = {}

@@ -1,9 +1,10 @@
-"""Copy memories between two stores: what the target lacks, and nothing twice.
+"""Copy memories between two stores: only messages that the target lacks.
 
-Sync, not a journal.  Both sides are compared in brief, then what differs streams from the source: a
-memory that the target lacks passes whole; one of which the target holds the first messages passes
-from there on; one that differs in the target is a conflict.  So a run that was cut short is resumed
-by running it again, and one that finds nothing new reads no message.
+A copy is a sync without a journal of its progress.  ``copy`` compares both sides in brief, then
+streams the differing memories from the source.  A memory that the target lacks is written whole. If
+the target holds the first messages of a memory, the remaining messages are appended.  If the memory
+in the target differs, it is a conflict.  So an interrupted copy is resumed by a second run, and a
+run without new messages reads no message.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ from memctl.wrappers.converted import in_one_dialect, inside, losing, shown_as
 async def without_repeats(
     pages: AsyncGenerator[Page], changed: set[MemoryKey]
 ) -> AsyncGenerator[Page]:
-    """Keep the first of the messages of a memory that share an id."""
+    """Yield pages with only the first of the messages that share an id."""
     seen: set[int] = set()
     offset = 0
     async with aclosing(pages):
@@ -72,7 +73,7 @@ async def without_repeats(
 
 
 class _LossKind(NamedTuple):
-    """A kind of loss: its name in reports, the plural of what is lost, and what to do about it."""
+    """A kind of loss: its name in reports, the plural of the lost data, and a hint."""
 
     name: str
     noun: str
@@ -120,13 +121,13 @@ _LOSSES = {
 async def refuse_losses(
     source: Store, target: Store, where: Selection, report: CopyReport, *, lossy: bool
 ) -> None:
-    """Report what the copy would lose, as ``losses`` and as warnings.
+    """Report the data that the copy would lose, as ``losses`` and as warnings.
 
     Raises:
-        Loss: it would lose something, and ``lossy`` is not set; or nothing says how the target's
-            program reads a text.
-        UsageError: several memories of one session have no names in the target; or memctl does not
-            convert the messages of the source to those of the target.
+        Loss: the copy would lose data, and ``lossy`` is not set; or nothing says how the target's
+            program reads texts.
+        UsageError: the target cannot name several memories of one session, or memctl cannot convert
+            the messages of the source to those of the target.
     """
     converts = source.dialect.name != target.dialect.name
     target = shown_as(target, source.dialect)
@@ -198,7 +199,7 @@ def _add(found: dict[str, Lost], loss: str, key: MemoryKey) -> None:
 
 
 async def _encrypted(source: Store, where: Selection) -> list[MemoryKey]:
-    """Return the memories with messages that are encrypted."""
+    """Return the memories with encrypted messages."""
 
     def matches(texts: Sequence[bytes]) -> list[int]:
         return [at for at, text in enumerate(texts) if source.dialect.is_encrypted(text)]
@@ -208,7 +209,7 @@ async def _encrypted(source: Store, where: Selection) -> list[MemoryKey]:
 
 
 async def _bare(source: Store, where: Selection) -> AsyncGenerator[MemoryKey]:
-    """Yield the memories without a message to carry what else the dialect keeps of them."""
+    """Yield memories with settings but without a message to carry them."""
     async with aclosing(source.list_memories(where)) as infos:
         empty = frozenset([info.key async for info in infos if not info.messages])
     if empty:
@@ -271,9 +272,9 @@ def _of(memory: Memory, repeated: int) -> list[str]:
 class CopyOptions:
     """The options of a copy.
 
-    ``lossy`` drops what the target cannot hold; ``jobs`` counts writers.  ``checksum``
-    compares what both sides hold by content; without it ids, order, marks and summary tell what is
-    the same, unless conflicts are replaced.
+    ``lossy`` drops data that the target cannot hold.  ``jobs`` is the number of writers.
+    ``checksum`` compares contents.  Without ``checksum``, only ids, order, marks and summary are
+    compared, unless conflicts are replaced.
     """
 
     on_conflict: OnConflict = OnConflict.FAIL
@@ -281,7 +282,7 @@ class CopyOptions:
     jobs: int = 1
     checksum: bool = False
     exact: bool = False
-    """True where memories come back to the store that they are from: with the shapes they had."""
+    """True if memories return to the store that they came from, with their shapes."""
 
     @property
     def form(self) -> Precision:
@@ -294,7 +295,7 @@ class CopyOptions:
 
 
 def same_store(source: Store) -> UsageError:
-    """Return the error of a copy whose target is its source."""
+    """Return the error for a copy from a store to itself."""
     return UsageError(
         f"source and target are the same store: {source.label}", "name another target"
     )
@@ -311,16 +312,16 @@ async def copy(
     mirror: dict[MemoryKey, bytes] | None = None,
     recorder: CopyJournal | None = None,
 ) -> None:
-    """Copy the selected memories; ``report`` tells what was done, also when an error ends it.
+    """Copy the selected memories; ``report`` is filled in, even if an error ends the copy.
 
-    What the target cannot hold is left behind: ``refuse_losses`` tells beforehand, when the
-    target need not even be there.  ``mirror`` keeps the digests of the outlines that copies of the
-    same stores have left in the target: what is still so is not somebody else's, and is replaced
-    where the source has changed.
+    Data that the target cannot hold are dropped: ``refuse_losses`` reports them before the target
+    exists.  ``mirror`` keeps the digests of the outlines that earlier copies of the same stores
+    left in the target.  If the outline in the target still equals this digest, no other program has
+    changed the memory, and a change in the source replaces the memory.
 
     Raises:
         UsageError: source and target are the same, or the format of the target is retired.
-        Interrupted: ``stop`` was asked for; the memory at hand was written.
+        Interrupted: ``stop`` was asked for; the current memory was written.
         MemctlError: as ``Store.read`` and ``Store.write``.
     """
     if await source.identity() == await target.identity():
@@ -339,7 +340,7 @@ async def copy(
     stop = stop or Stop()
     heard = progress or SilentProgress()
     before = report.settled.keys() | set()
-    report.total = None  # a copy before this one may have counted
+    report.total = None  # an earlier copy may have set it
 
     async def attempt() -> None:
         rest = where.without(frozenset(report.settled.keys() - before))
@@ -365,24 +366,24 @@ _Found = dict[MemoryKey, Fingerprint]
 
 
 class CopyJournal(Protocol):
-    """A recorder of the changes of a copy in its target, before they are made."""
+    """A recorder of the changes in the target, before each change is made."""
 
     def adds(self, page: Page, *, summary: bool) -> None:
-        """These messages are put in; ``summary`` says whether the summary is, too.
+        """Record messages to insert; ``summary`` says whether the summary is inserted, too.
 
         Raises:
-            Unavailable: there is no room to write that down.
+            Unavailable: the disk has no room for the record.
         """
 
     def wrote(self, result: WriteResult) -> None:
-        """A memory was written, or refused; the store may have said what was there before.
+        """Record that a memory was written or refused, with ``WriteResult.before``.
 
         Raises:
             Unavailable: as ``adds``.
         """
 
     async def replaces(self, store: Store, keys: frozenset[MemoryKey]) -> None:
-        """These memories of the target, in its own dialect, are replaced by others.
+        """Record memories of the target, in the target's dialect, before they are replaced.
 
         Raises:
             MemctlError: as ``Store.read``, or as ``adds``.
@@ -390,7 +391,11 @@ class CopyJournal(Protocol):
 
 
 class _Copy:
-    """One copy.  Memories whose texts differ are looked at again by value, then as conflicts."""
+    """One copy.
+
+    Memories whose texts differ are compared again by value.  Memories that still differ are
+    conflicts.
+    """
 
     def __init__(
         self,
@@ -417,15 +422,17 @@ class _Copy:
         """Memories that have a summary in the target."""
         self._sides = Comparability.of(source, target)
         self._form = options.form if mirror is None else Precision.OUTLINE
-        if self._sides.facts:  # unlike a message, one may change and keep its id
+        if self._sides.facts:  # a fact may change and keep its id, unlike a message
             self._form = Precision.TEXT
         self._suspects: dict[MemoryKey, str] = {}
         self._outdated: set[MemoryKey] = set()
-        """Memories that the target holds as they were in the source."""
+        """Memories that the target holds as an earlier copy left them; the source has changed
+        since.
+        """
         self._selected: dict[MemoryKey, int] = {}
         """The number of messages that were read of each memory that is not settled."""
         self._passed: dict[MemoryKey, int] = {}
-        """The number of them that are being written."""
+        """The number of messages of each memory that are being written."""
 
     async def run(self) -> None:
         await share_names(self._source, self._target, self._where)
@@ -465,10 +472,11 @@ class _Copy:
         return found
 
     async def _outlines(self) -> tuple[_Found, _Found]:
-        """The outlines of both sides; of the source none where the target holds nothing.
+        """Return the outlines of both sides; if the target is empty, the source is not read.
 
-        At the same time, for each database sorts for a while: unless messages are read for it, of
-        which both sides would then hold a large one each.
+        Both sides are read together if neither reads messages, because each database sorts for a
+        while. Otherwise one side follows the other: with messages, both sides might hold a large
+        message.
         """
         where = self._where
         around = Selection(where.users, where.sessions)
@@ -485,7 +493,7 @@ class _Copy:
         return await fingerprints(pages, form, self._sides)
 
     def _changed(self, found: _Found, held: _Found) -> frozenset[MemoryKey]:
-        """The memories of the source that the target does not hold as they are."""
+        """Return the memories of the source that differ from the target."""
         changed = set()
         for key, here in found.items():
             there = held.get(key)
@@ -512,7 +520,7 @@ class _Copy:
         return pages
 
     async def _counted(self, pages: AsyncGenerator[Page]) -> AsyncGenerator[Page]:
-        """The pages, until a stop is asked for: then to the end of the memory."""
+        """Yield and count the pages; after a stop, only to the end of the current memory."""
         async with aclosing(pages):
             async for page in pages:
                 if self._stop.asked and page.offset == 0:
@@ -523,20 +531,20 @@ class _Copy:
                 self._report.largest = max(self._report.largest, size)
                 self._progress.advance(memories=int(page.last), messages=messages, size=size)
                 yield page
-                del page  # not kept while the next one is read: it may be large
+                del page  # free a large page before the next read
 
     # What the target lacks
 
     async def _missing(
         self, pages: AsyncGenerator[Page], held: dict[MemoryKey, Fingerprint], form: Precision
     ) -> AsyncGenerator[Page]:
-        """Yield what the target lacks of every memory; a memory that differs becomes a suspect."""
+        """Yield the messages that the target lacks; a memory that differs becomes a suspect."""
         beginning: PrefixComparer | None = None
         restores = self._options.exact and not self._sides.facts
         async with aclosing(pages):
             async for page in pages:
                 memory, last = page.memory, page.last
-                if restores and memory.key in held:  # what looks the same may stand elsewhere
+                if restores and memory.key in held:  # equal messages may have different positions
                     self._suspects[memory.key] = "it differs from the record"
                     continue
                 if page.offset == 0:
@@ -546,7 +554,7 @@ class _Copy:
                         continue
                     beginning = self._beginning(memory, there, form)
                 rest = page if beginning is None else beginning.take(page)
-                del page  # not kept while the next one is read: it may be large
+                del page  # free a large page before the next read
                 if rest is not None:
                     yield rest
                     del rest
@@ -556,20 +564,20 @@ class _Copy:
     def _beginning(
         self, memory: Memory, there: Fingerprint | None, form: Precision
     ) -> PrefixComparer | None:
-        """Return a comparer of a memory with the target; None where all of it is new and passes."""
+        """Return a comparer of a memory with the target; None if the whole memory is new."""
         if there is None and self._mirror is None:
             return None
         comparer = PrefixComparer if there is None or not self._sides.facts else FactComparer
         return comparer(memory, there or NOTHING, form, self._sides)
 
     def _is_something(self, page: Page) -> bool:
-        """Return whether there is anything to write: some stores hold no empty memory."""
+        """Return whether a page holds data to write; some stores cannot hold an empty memory."""
         if page.messages or page.offset or page.memory.summary:
             return True
         return self._target.features.empty
 
     def _left(self, key: MemoryKey, digest: bytes) -> None:
-        """Record what the target holds now."""
+        """Note the digest of the outline that the target holds now."""
         if self._mirror is not None:
             self._mirror[key] = digest
 
@@ -587,23 +595,22 @@ class _Copy:
             self._unchanged(key, beginning.messages, held=beginning.there.messages)
 
     def _unchanged(self, key: MemoryKey, messages: int, *, held: int) -> None:
-        if key not in self._report.settled:  # by an earlier copy of the same run
+        if key not in self._report.settled:  # counted by an earlier copy of the same run
             self._report.memories.unchanged += 1
             self._report.messages.skipped += held
         self._settle(key, messages)
 
     def _settle(self, key: MemoryKey, messages: int | None = None) -> None:
-        """Count a memory with the messages that were read of it, or so many."""
+        """Settle a memory with the number of messages that were read, or with ``messages``."""
         read = self._selected.pop(key, 0)
         self._report.settle(key, read if messages is None else messages)
 
     # Writing
 
     async def _write(self, pages: AsyncGenerator[Page], mode: WriteMode = WriteMode.ADD) -> None:
-        """Write, and end well at a memory's end when a stop is asked for.
+        """Write the pages; a stop ends the copy after the current memory.
 
-        Where all that is written becomes durable together there is no such end: then the stop is a
-        cancellation.
+        If all memories become durable together, there is no such end, and a stop cancels the copy.
         """
         written = pipeline.write(self._target, self._track(pages), mode, self._options.jobs)
         with self._stop.cooperative_while(when=not self._target.features.commits_at_end):
@@ -612,10 +619,12 @@ class _Copy:
                     self._count(result)
 
     async def _track(self, pages: AsyncGenerator[Page]) -> AsyncGenerator[Page]:
-        """Count the messages of each memory that is being written."""
+        """Count and record the messages of each memory that is being written."""
         async with aclosing(pages):
             async for page in pages:
-                if page.memory.version is not None:  # the source's, which means nothing here
+                if (
+                    page.memory.version is not None
+                ):  # a version of the source means nothing in the target
                     page = replace(page, memory=replace(page.memory, version=None))
                 if not self._options.exact and any(entry.shape for entry in page.messages):
                     entries = [entry._replace(shape="") for entry in page.messages]
@@ -684,7 +693,7 @@ class _Copy:
     async def _complete(
         self, keys: frozenset[MemoryKey], held: dict[MemoryKey, Fingerprint]
     ) -> frozenset[MemoryKey]:
-        """Write the facts that the target lacks where none differs; return the other scopes."""
+        """Write missing facts to scopes without a differing fact; return the differing scopes."""
         known: dict[int, bytes] = {}
         async with aclosing(self._target.read(Selection(keys=keys))) as pages:
             async for page in pages:
@@ -712,7 +721,7 @@ class _Copy:
         return blake2b(found, digest_size=DIGEST_BYTES).digest()
 
     def _refuse(self, keys: Set[MemoryKey], code: str, what: str) -> Set[MemoryKey]:
-        """Let memories fail that could not be restored once they are replaced; return them."""
+        """Fail memories that could not be restored after a replacement; return them."""
         for key in keys:
             failure = Failure(code, f"{what} and could not be restored after a replace")
             self._report.fail(key, failure, self._selected.get(key, 0))
@@ -722,7 +731,7 @@ class _Copy:
         return keys
 
     async def _unrestorable(self, target: Store, keys: frozenset[MemoryKey]) -> Set[MemoryKey]:
-        """Let memories fail that have values which could not be restored."""
+        """Fail memories with values that could not be restored; return them."""
         if not await target.unrestorable(Selection(keys=keys)):
             return set()
         refused: set[MemoryKey] = set()
@@ -732,7 +741,7 @@ class _Copy:
         return refused
 
     async def _duplicated(self, keys: frozenset[MemoryKey]) -> Set[MemoryKey]:
-        """Let memories fail in which messages share an id that could not be restored."""
+        """Fail memories with duplicate message ids, which could not be restored; return them."""
         if self._target.features.duplicate_ids:
             return set()
         found: set[MemoryKey] = set()
@@ -749,7 +758,7 @@ class _Copy:
     async def _unknown(
         self, keys: frozenset[MemoryKey], held: dict[MemoryKey, Fingerprint]
     ) -> AsyncGenerator[Page]:
-        """Yield messages whose ids the target lacks, to follow what it holds."""
+        """Yield messages whose ids the target lacks, to append to the memories of the target."""
         async with aclosing(self._target.outline(Selection(keys=keys))) as pages:
             known = {
                 id_digest(page.memory.key, entry) async for page in pages for entry in page.messages
@@ -763,7 +772,7 @@ class _Copy:
                     offset = there.messages
                 entries = [entry for entry in page.messages if id_digest(key, entry) not in known]
                 self._report.messages.skipped += len(page.messages) - len(entries)
-                # A summary that the target has is part of what it holds, and stays.
+                # The target keeps its summary.
                 adds = page.memory.summary and not there.summary
                 memory = page.memory if adds else replace(page.memory, summary=None)
                 if entries or (page.last and (adds or offset > there.messages)):

@@ -1,4 +1,4 @@
-"""Deleting messages: the selected ones, tool calls and their results together if asked."""
+"""Delete the selected messages; if asked, tool calls together with their results."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from memctl.store import Store
 
 @dataclass(slots=True)
 class SplitToolCalls:
-    """Tool calls that a selection parts from their results, and the reverse."""
+    """Tool calls and results that a selection splits."""
 
     number: int = 0
-    """As far as all messages were seen."""
+    """The number of split calls in memories that were read whole."""
     unsure: dict[MemoryKey, dict[str, ToolSide]] = field(default_factory=dict)
-    """The calls with one selected half, and which, in memories that were not seen whole."""
+    """The calls with one selected side, with this side, in memories that were not read whole."""
 
 
 class ToolPairTracker:
-    """The calls and results of some messages of one memory."""
+    """The tool calls and results of messages of one memory."""
 
     def __init__(self, dialect: Dialect) -> None:
         self._dialect = dialect
@@ -40,13 +40,13 @@ class ToolPairTracker:
                 self._seen[id] = self._seen.get(id, frozenset()) | {side}
 
     def clear(self) -> None:
-        """Begin another memory."""
+        """Begin a new memory."""
         self._seen.clear()
 
     def single(self) -> dict[str, ToolSide]:
-        """Return the calls without a result among these messages, and the results without a call.
+        """Return calls without results, and results without calls, among these messages.
 
-        By id, with the side that is here.
+        The dictionary maps the id of the call to the present side.
         """
         return {id: min(sides) for id, sides in self._seen.items() if len(sides) == 1}
 
@@ -98,13 +98,13 @@ async def _removals(store: Store, where: Selection, parted: SplitToolCalls) -> A
                 elif not where.whole:
                     parted.unsure[page.memory.key] = single
             yield removal(page, places(store, page))
-            del page  # not kept while the next one is read: it may be large
+            del page  # free a large page before the next read
 
 
 def removal(page: Page, indexes: Iterable[int | None]) -> Edit:
-    """The edit that takes away the messages of a page; nothing else of the memory changes.
+    """Return the edit that deletes the messages of a page and keeps the rest of the memory.
 
-    ``indexes`` are those of ``places``.
+    ``indexes`` come from ``places``.
     """
     after = page.anchors or [None] * len(page.messages)
     changes = [
@@ -120,14 +120,14 @@ def removal(page: Page, indexes: Iterable[int | None]) -> Edit:
 
 
 async def count_split_tool_calls(store: Store, parted: SplitToolCalls) -> int:
-    """Return the number of tool calls that are parted from a result that stays, or the reverse.
+    """Return the number of tool calls and results that lose their other half.
 
-    Those that never had their other half are not.
+    Calls without a result in the store do not count.
 
     Raises:
         MemctlError: as ``Store.read``.
     """
-    unsure = dict(parted.unsure)  # what is planned anew meanwhile is not counted again
+    unsure = dict(parted.unsure)  # memories that are planned again meanwhile are not counted twice
     if not unsure:
         return parted.number
     there: set[tuple[MemoryKey, str]] = set()
@@ -147,7 +147,7 @@ async def count_split_tool_calls(store: Store, parted: SplitToolCalls) -> int:
 async def _paired(
     store: Store, where: Selection, pairs: ToolPairPolicy
 ) -> dict[MemoryKey, set[str]]:
-    """The memories in which the selection parts a pair, with the ids that are to go after all."""
+    """Return the memories in which the selection splits a pair, with the final ids to delete."""
     keys = await _parting(store, where)
     if not keys:
         return {}
@@ -164,9 +164,10 @@ async def _paired(
 
 
 async def _parting(store: Store, where: Selection) -> frozenset[MemoryKey]:
-    """The memories of which calls are selected without their result, or the reverse.
+    """Return memories with selected calls without their results, or the reverse.
 
-    Where reasoning belongs to the next item, all selected memories: one of both may be selected.
+    If reasoning belongs to the next item, return all selected memories: the selection may split
+    reasoning from its item.
     """
     keys = set()
     leads = store.dialect.holds_items and not where.whole
@@ -184,8 +185,8 @@ async def _parting(store: Store, where: Selection) -> frozenset[MemoryKey]:
 class MessageGroups:
     """Messages of one memory that belong together: a call and its results, reasoning and its item.
 
-    Messages that share a call, directly or by others, are one group.  A call with the id of an
-    earlier one that has its result begins another group.
+    Messages that share a call, directly or through further messages, form one group.  If a call has
+    a result, a later call with the same id begins a new group.
     """
 
     def __init__(self, dialect: Dialect) -> None:
@@ -195,10 +196,10 @@ class MessageGroups:
         self._answered: set[str] = set()
         """The ids of calls that have a result."""
         self._leading: list[str] = []
-        """The last messages, if they belong to the next one."""
+        """The latest messages, if they belong to the next message."""
 
     def add(self, entry: StoredMessage) -> None:
-        """Take the next message."""
+        """Add the next message."""
         for side, id in self._dialect.tool_sides(entry.message):
             if side is ToolSide.RESULT:
                 self._answered.add(id)
@@ -225,7 +226,7 @@ class MessageGroups:
         return id
 
     def settle(self, selected: set[str], pairs: ToolPairPolicy) -> set[str]:
-        """The messages that go, when no group is parted."""
+        """Return the ids of the messages to delete so that no group is split."""
         groups: dict[str, set[str]] = {}
         for id in list(self._group):
             groups.setdefault(self._root(id), set()).add(id)
@@ -251,11 +252,10 @@ class DeleteRun(ChangeRun):
     ) -> None:
         """``limit`` is a number of messages, or with True a percentage of the selected memories.
 
-        With ``warn_parted`` tool calls that lose their result, or the reverse, are counted and
-        warned of.
+        ``warn_parted`` counts tool calls and results that lose their other half, and warns of them.
         """
         self.counts_staying = options.dry_run
-        """True to count, too, what stays of the memories that a plan names."""
+        """True to count the messages that stay in the memories of the plan."""
         self._limit = limit
         self._warn_parted = warn_parted
         self._parted = SplitToolCalls()
@@ -268,12 +268,12 @@ class DeleteRun(ChangeRun):
         )
 
     def details(self) -> dict[str, Any]:
-        """Return the number of parted tool calls, if there are any."""
+        """Return the number of split tool calls, if any."""
         parted = self._parted_tool_calls
         return {"parted_tool_calls": parted} if parted else {}
 
     async def check(self, store: Store) -> None:
-        """Compute how many messages may be deleted, and how many stay."""
+        """Set the limit of deletions, and count the messages that stay."""
         planned = self.report.planned_by_memory
         if self.counts_staying and planned:
             named = Selection(keys=frozenset(planned))
@@ -292,7 +292,7 @@ class DeleteRun(ChangeRun):
             self.most = total * number / 100
 
     async def after_plan(self, store: Store) -> None:
-        """Count the tool calls that lose their result, or the reverse."""
+        """Count the tool calls and results that lose their other half."""
         if self._warn_parted and (number := await count_split_tool_calls(store, self._parted)):
             self._parted_tool_calls = number
             calls = f"{number:,} tool call" + ("s" if number != 1 else "")
