@@ -208,7 +208,7 @@ def content(entry: StoredMessage, form: Precision, filled: frozenset[str] = froz
 
 
 def _without_columns(text: bytes, names: frozenset[str]) -> bytes:
-    """Return a message without these columns in its ``extra``."""
+    """Return a message without the named columns in ``extra``."""
     value = jsonio.loads(text)
     extra = value.get(EXTRA) if isinstance(value, dict) else None
     if not isinstance(extra, dict) or names.isdisjoint(extra):
@@ -535,9 +535,7 @@ _LEFT, _RIGHT = 0, 1
 
 
 class Difference(NamedTuple):
-    """A difference.  ``code`` is stable; ``id`` is the id of the message, empty for the memory
-    itself.
-    """
+    """A difference: ``code`` is stable, ``id`` names the message or is empty for the memory."""
 
     key: MemoryKey
     code: str
@@ -683,12 +681,12 @@ async def compare(
     memory without messages, such a memory equals an absent memory.
 
     ``copied`` maps the memories that were copied to the right side to their numbers of messages.
-    With ``copied``, the left side may have grown since: its further messages and further memories
-    count as ``grown``.
+    With ``copied``, the left side may have grown since: new messages and new memories count as
+    ``grown``.
 
-    ``concurrent`` reads both sides at the same time.  This is faster, but two huge messages may be
-    in RAM together.  Memories that are damaged on a side are not compared: see ``Store.left_out``.
-    If the dialects differ, the coarser side is converted to the finer dialect.
+    ``concurrent`` reads the two sides together.  This is faster, but two huge messages may be in
+    RAM at the same time.  Memories that are damaged on a side are not compared: see
+    ``Store.left_out``.  If the dialects differ, the coarser side is converted to the finer dialect.
 
     Raises:
         MemctlError: as ``Store.read``.
@@ -720,7 +718,7 @@ class _Comparison:
         self._copied = copied
         self._progress = progress
         self._read = (0, 0)
-        """The memories and messages that were read, of both sides together."""
+        """The number of memories and messages read from both sides together."""
         self._concurrent = concurrent
         self._sides = Comparability.of(left, right)
         self._report = CompareReport(noun=left.dialect.noun)
@@ -766,16 +764,14 @@ class _Comparison:
         return frozenset(suspects)
 
     def _was_given(self, key: MemoryKey, copied: Mapping[MemoryKey, int]) -> bool:
-        """Return whether the right side should hold a memory; an empty memory needs
-        ``Features.empty``.
-        """
+        """Return whether the right side should hold a memory, which may be empty."""
         holds_empty = self._right.features.empty
         return key in copied and (holds_empty or copied[key] > 0)
 
     async def _name(
         self, differing: Iterable[MemoryKey], left: _Fingerprints, right: _Fingerprints
     ) -> None:
-        """Name the differences of memories that both sides hold."""
+        """Name the differences of memories on both sides."""
         report = self._report
         sizes: dict[MemoryKey, int] = {}
         for key in sorted(differing):
@@ -844,7 +840,7 @@ class _Comparison:
                 del page  # free a large page before the next read
 
     def _advance(self, page: Page) -> None:
-        """Count a page; a message on both sides is one message of the progress."""
+        """Count a page; a message is counted once for both sides."""
         memories, messages = self._read
         self._read = memories + int(page.last), messages + len(page.messages)
         self._progress.advance(

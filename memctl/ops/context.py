@@ -1,4 +1,4 @@
-"""The context of an agent: the part of its memory that its model gets.
+"""The context of an agent: the messages of a memory that the model gets.
 
 The context is built like AgentScope's ``get_memory`` (``memory/_working_memory`` of 1.0.21): the
 summary as a message of the user, then the messages.  An agent with compression asks for the

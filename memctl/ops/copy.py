@@ -282,7 +282,7 @@ class CopyOptions:
     jobs: int = 1
     checksum: bool = False
     exact: bool = False
-    """True if memories return to the store that they came from, with their shapes."""
+    """True if memories return to their original store, with their shapes."""
 
     @property
     def form(self) -> Precision:
@@ -354,7 +354,7 @@ async def copy(
 
 
 def _report_damage(source: Store, report: CopyReport) -> None:
-    """Report the memories that were not read, because they are damaged."""
+    """Report the memories that were skipped as damaged."""
     failed = {key for key, _ in report.failures}
     for key, failure in source.left_out.failures.items():
         if key not in failed:
@@ -426,13 +426,11 @@ class _Copy:
             self._form = Precision.TEXT
         self._suspects: dict[MemoryKey, str] = {}
         self._outdated: set[MemoryKey] = set()
-        """Memories that the target holds as an earlier copy left them; the source has changed
-        since.
-        """
+        """Memories in the target as an earlier copy left them, while the source has changed."""
         self._selected: dict[MemoryKey, int] = {}
-        """The number of messages that were read of each memory that is not settled."""
+        """The number of messages read so far from each unsettled memory."""
         self._passed: dict[MemoryKey, int] = {}
-        """The number of messages of each memory that are being written."""
+        """The number of messages in writing, by memory."""
 
     async def run(self) -> None:
         await share_names(self._source, self._target, self._where)
@@ -622,9 +620,7 @@ class _Copy:
         """Count and record the messages of each memory that is being written."""
         async with aclosing(pages):
             async for page in pages:
-                if (
-                    page.memory.version is not None
-                ):  # a version of the source means nothing in the target
+                if page.memory.version is not None:  # the source's version
                     page = replace(page, memory=replace(page.memory, version=None))
                 if not self._options.exact and any(entry.shape for entry in page.messages):
                     entries = [entry._replace(shape="") for entry in page.messages]

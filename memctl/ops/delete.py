@@ -120,7 +120,7 @@ def removal(page: Page, indexes: Iterable[int | None]) -> Edit:
 
 
 async def count_split_tool_calls(store: Store, parted: SplitToolCalls) -> int:
-    """Return the number of tool calls and results that lose their other half.
+    """Return the number of tool calls and results that the deletion splits.
 
     Calls without a result in the store do not count.
 
@@ -252,7 +252,7 @@ class DeleteRun(ChangeRun):
     ) -> None:
         """``limit`` is a number of messages, or with True a percentage of the selected memories.
 
-        ``warn_parted`` counts tool calls and results that lose their other half, and warns of them.
+        ``warn_parted`` counts the tool calls that the deletion splits, and warns of them.
         """
         self.counts_staying = options.dry_run
         """True to count the messages that stay in the memories of the plan."""
@@ -292,7 +292,7 @@ class DeleteRun(ChangeRun):
             self.most = total * number / 100
 
     async def after_plan(self, store: Store) -> None:
-        """Count the tool calls and results that lose their other half."""
+        """Count the tool calls and results that the deletion splits."""
         if self._warn_parted and (number := await count_split_tool_calls(store, self._parted)):
             self._parted_tool_calls = number
             calls = f"{number:,} tool call" + ("s" if number != 1 else "")

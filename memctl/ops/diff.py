@@ -1,7 +1,7 @@
-"""Differences with the lines that differ, as a person reads them: few, however large the messages.
+"""Differences as short line diffs for a reader, even of large messages.
 
-A message is written as a tree of its fields, a line a value and texts line by line.  Of what is too
-large for that, the surroundings of the first difference are shown.
+A message is written as a tree of its fields, with a line for each value and each line of a text.
+Of a message above ``LARGEST_BYTES``, only the surroundings of the first difference are shown.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from memctl.store import Store
 from memctl.wrappers.converted import comparable
 
 LARGEST_BYTES = 1 << 20
-"""Bytes of a message that is looked at line by line."""
+"""The size of the largest message that is compared line by line."""
 LINES = 60
-"""Lines that are shown of a difference."""
+"""The most lines of a diff."""
 WIDEST_LINE = 500
-"""Characters that are shown of a line."""
+"""The most characters of a line."""
 _CONTEXT = 2
 _WINDOW = 200
 """The number of lines of each side that are compared after their common beginning."""
@@ -37,9 +37,9 @@ _PIECE = 1 << 16
 
 
 def diff_messages(before: bytes | None, after: bytes | None) -> list[str]:
-    """Return a diff of two messages (None is no message): lines that begin with ``-`` or ``+``.
+    """Return a diff of two messages, as lines that begin with ``-``, ``+`` or a blank.
 
-    A line with a blank is on both sides.
+    A line with a blank is on both sides.  None stands for a missing message.
     """
     sides = [text for text in (before, after) if text is not None]
     if any(len(text) > LARGEST_BYTES for text in sides):
@@ -48,17 +48,17 @@ def diff_messages(before: bytes | None, after: bytes | None) -> list[str]:
         return diff_lines(
             *([] if text is None else list(_fields(text)) for text in (before, after))
         )
-    except RecursionError:  # nested deeper than Python goes
+    except RecursionError:  # nested too deep for Python
         return _surroundings(before or b"", after or b"")
 
 
 def diff_texts(before: str, after: str) -> list[str]:
-    """Return a diff of two texts, in the same way; an empty text has no lines."""
+    """Return a diff of two texts, as ``diff_messages`` does; an empty text has no lines."""
     return diff_lines(*(text.split("\n") if text else [] for text in (before, after)))
 
 
 def diff_lines(before: list[str], after: list[str]) -> list[str]:
-    """Return a diff of two lists of lines, in the same way."""
+    """Return a diff of two lists of lines, as ``diff_messages`` does."""
     pairs = zip(before, after, strict=False)
     same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
     start = max(same - _CONTEXT, 0)
@@ -81,7 +81,7 @@ def _step(kind: str, ours: Sequence[str], theirs: Sequence[str]) -> Iterator[str
     if kind == "equal":
         yield from (f" {_cut(line, 0)}" for line in ours)
         return
-    # Long lines that take each other's place are shown where they differ.
+    # If a long line replaces a long line, show both where they differ.
     starts = [_differ(*pair) for pair in zip(ours, theirs, strict=False)]
     for sign, lines in (("-", ours), ("+", theirs)):
         for place, line in enumerate(lines):
@@ -89,7 +89,7 @@ def _step(kind: str, ours: Sequence[str], theirs: Sequence[str]) -> Iterator[str
 
 
 def _cut(line: str, place: int) -> str:
-    """The line, or what stands around a place of it."""
+    """Return the line, or the surroundings of ``place`` in a long line."""
     if len(line) <= WIDEST_LINE:
         return line
     start = max(0, min(place - _BEFORE, len(line) - WIDEST_LINE))
@@ -98,7 +98,7 @@ def _cut(line: str, place: int) -> str:
 
 
 def _differ(one: Sequence[Any], other: Sequence[Any]) -> int:
-    """The first place where two texts differ."""
+    """Return the first index at which two texts differ."""
     start = 0
     while start < min(len(one), len(other)):
         ours, theirs = one[start : start + _PIECE], other[start : start + _PIECE]
@@ -110,7 +110,7 @@ def _differ(one: Sequence[Any], other: Sequence[Any]) -> int:
 
 
 def _surroundings(before: bytes, after: bytes) -> list[str]:
-    """Return the surroundings of the first difference of two texts of JSON."""
+    """Return the surroundings of the first difference of two JSON texts."""
     place = _differ(before, after)
     size = f"{len(before):,} and {len(after):,} bytes"
     found = [f" too large to be compared by lines: {size}; they differ from byte {place:,} on"]
@@ -130,7 +130,7 @@ def _fields(text: bytes) -> Iterator[str]:
 
 
 def _tree(name: str, value: Any, margin: str) -> Iterator[str]:
-    """A value with its name; ``- `` stands for the name of what is in a list."""
+    """Yield the lines of a named value; an item of a list has the name ``-``."""
     label = f"{margin}{name}" if name == "-" else f"{margin}{name}:"
     if isinstance(value, dict) and value:
         yield label
@@ -148,13 +148,13 @@ def _tree(name: str, value: Any, margin: str) -> Iterator[str]:
 
 
 TOGETHER = 500
-"""Differences that are looked up in one pass over each store."""
+"""The number of differences that are looked up in one pass over each store."""
 
 _OF_MEMORY = ("summary", "expiry", "path")
 
 
 class _Kept(NamedTuple):
-    """A message of one side: its marks, and where its text is."""
+    """A message of one side: its marks, and the place of its text in the file."""
 
     marks: tuple[str, ...]
     start: int
@@ -162,7 +162,7 @@ class _Kept(NamedTuple):
 
 
 class _Side:
-    """The messages of one store; their texts are in a file without a name."""
+    """The messages of one store, with texts in an unnamed file."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -170,7 +170,7 @@ class _Side:
         self.headers: dict[MemoryKey, Memory] = {}
 
     async def look_up(self, store: Store, found: list[Difference]) -> None:
-        """Read what these differences are about.
+        """Read the messages and headers that these differences name.
 
         Raises:
             MemctlError: as ``Store.read``.
@@ -193,7 +193,7 @@ class _Side:
     def _keep(self, key: MemoryKey, entry: StoredMessage) -> None:
         text = entry.message
         if len(text) > LARGEST_BYTES:
-            text = jsonio.canonical(text)  # by value, as it is compared
+            text = jsonio.canonical(text)  # by value, as in the comparison
         try:
             start = self._file.seek(0, os.SEEK_END)
             self._file.write(text)
@@ -206,11 +206,11 @@ class _Side:
         self._messages.setdefault((key, entry.id), []).append(kept)
 
     def messages(self, one: Difference) -> list[_Kept]:
-        """All messages of an id, in their order."""
+        """Return all messages with the id of a difference, in order."""
         return self._messages.get((one.key, one.id), [])
 
     def text(self, kept: _Kept | None) -> bytes | None:
-        """The text of a message."""
+        """Return the text of a message."""
         if kept is None:
             return None
         self._file.seek(kept.start)
@@ -220,7 +220,7 @@ class _Side:
 async def with_lines(
     left: Store, right: Store, found: Iterable[Difference]
 ) -> AsyncGenerator[tuple[Difference, list[str]]]:
-    """Each difference with its lines, as ``diff_messages`` has them.
+    """Yield each difference with its lines; see ``diff_messages``.
 
     Raises:
         MemctlError: as ``Store.read``.
@@ -272,7 +272,7 @@ def _lines(one: Difference, ours: _Side, theirs: _Side) -> Iterator[str]:
 def _message(
     one: Difference, ours: _Side, theirs: _Side, before: _Kept | None, after: _Kept | None
 ) -> Iterator[str]:
-    """The lines of a message that is on one side, or differs."""
+    """Yield the lines of a message that differs, or is only on one side."""
     alone = (before is None) != (after is None)
     if alone != (one.code != "content"):
         return

@@ -1,6 +1,6 @@
-"""A run that erases a user, or one session, from a store and from the runs on it.
+"""A run that erases a user, or one session, from a store and from the undo runs on the store.
 
-No journal is written: what is erased cannot be restored.
+The run writes no journal: erased data cannot be restored.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from memctl.ops.subject import Subject, not_reached
 from memctl.store import Store
 
 _ATTEMPTS = 2
-"""The attempts to erase what others add meanwhile."""
+"""The attempts to erase data that other programs add meanwhile."""
 
 
 @dataclass(slots=True)
 class EraseReport:
-    """The findings and the work of an erase in a store: messages by memory, and undo runs."""
+    """The plan and the result of an erase in a store: messages by memory, and undo runs."""
 
     found: dict[MemoryKey, int] = field(default_factory=dict)
     erased: dict[MemoryKey, int] = field(default_factory=dict)
@@ -42,12 +42,12 @@ class EraseReport:
 
     @property
     def nothing(self) -> bool:
-        """True where nothing of the subject was found."""
+        """True if nothing of the subject was found."""
         return not (self.found or self.runs.found)
 
 
 class EraseRun:
-    """The erase of a subject from one store; ``entry`` is its part of the receipt.
+    """The erase of a subject from one store; ``entry`` is the store's part of the receipt.
 
     ::
 
@@ -64,18 +64,18 @@ class EraseRun:
         observer: Observer | None = None,
         folder: Runs | None = None,
     ) -> None:
-        """``runs`` returns the runs that changed the store, of those in ``folder``."""
+        """``runs`` returns the runs that changed the store; ``folder`` holds these runs."""
         self.subject = subject
         self.entry = entry
         self.report = EraseReport()
         self.begun = False
-        """True if something may have been erased."""
+        """True if data may have been erased."""
         self._runs = runs
         self._kept = folder or Runs()
         self._observer = observer or Unobserved()
 
     async def plan(self, store: Store, digests: Digests | None = None) -> None:
-        """Find what the store and its runs hold of the subject; note the ids in ``digests``.
+        """Find the subject's data in the store and its runs; add the message ids to ``digests``.
 
         Raises:
             MemctlError: as ``Store.read``.
@@ -105,7 +105,7 @@ class EraseRun:
     async def execute(self, store: Store, digests: Digests, save: Callable[[], None]) -> None:
         """Lock the store, plan again, and erase: first from the runs, then from the store.
 
-        ``save`` makes the receipt durable: before anything goes it has the digests.
+        ``save`` makes the receipt durable; the receipt has all digests before data are erased.
 
         Raises:
             Busy: another run writes to the store.
@@ -125,7 +125,7 @@ class EraseRun:
             with self._observer.progress("erasing"):
                 report.runs = await self._eraser(store).erase(self._runs())
                 left = await self._erase(store)
-                await self._remove_indexes(store)  # of a search meanwhile
+                await self._remove_indexes(store)  # a search may have made new ones
         finally:
             self._settle()
         failed = {key for key, _ in report.failures}
@@ -137,11 +137,11 @@ class EraseRun:
             self.entry.state = ERASED
 
     async def _remove_indexes(self, store: Store) -> None:
-        """Remove what searches have kept of the store; the next one makes it again."""
+        """Remove the search indexes of the store; the next search makes a new index."""
         await in_thread(partial(remove_of, await store.identity()))
 
     async def _erase(self, store: Store) -> list[MemoryKey]:
-        """Erase from the store; return the names that are there still."""
+        """Erase from the store; return the names that remain."""
         report = self.report
         for _ in range(_ATTEMPTS):
             report.failures.clear()
@@ -158,7 +158,7 @@ class EraseRun:
         return left
 
     def _settle(self) -> None:
-        """Put into the entry what was done so far."""
+        """Put the results so far into the entry."""
         report, entry = self.report, self.entry
         entry.memories, entry.messages = len(report.erased), sum(report.erased.values())
         removed, rewritten = len(report.runs.removed), len(report.runs.rewritten)

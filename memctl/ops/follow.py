@@ -1,8 +1,8 @@
-"""Following a source: one copy after the other, until a stop is asked for.
+"""Follow a source: repeat the copy until a stop is asked for.
 
-What the target holds is what the copies left there, so a memory whose source changed other than
-by growing (messages deleted, marks changed) is written anew; one that somebody else wrote to is a
-conflict.
+The copies know what they left in the target.  Therefore a memory that was changed in the source,
+such as by deleted messages or changed marks, is replaced.  A memory that another program changed in
+the target is a conflict.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from memctl.store import Store
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """The lag of the target: the messages of the last copy, and the seconds that it took."""
+    """The lag of the target: the last copy's memories, messages and duration in seconds."""
 
     memories: int
     messages: int
@@ -40,10 +40,10 @@ async def follow(
     tell: Callable[[Lag], None],
     mirror: dict[MemoryKey, bytes],
 ) -> None:
-    """Copy what is new every ``interval`` seconds; a stop has it copy once more, and end.
+    """Copy new messages every ``interval`` seconds; after a stop, copy once more and end.
 
-    So what the source held when the stop was asked for is in the target when this ends.  ``mirror``
-    is what earlier copies have left in the target (see ``copy``), and is kept up to date.
+    The last copy covers what the source held when the stop was asked for.  ``mirror`` has the
+    digests that earlier copies left in the target (see ``copy``), and is updated.
 
     Raises:
         MemctlError: as ``copy``.
@@ -70,10 +70,10 @@ async def follow(
 def refuse_to_follow(
     where: Selection, on_conflict: OnConflict, *, backup: bool, dry_run: bool
 ) -> None:
-    """Refuse what has no end to wait for, or could not be undone as asked.
+    """Refuse options that do not fit a repeated copy.
 
     Raises:
-        UsageError: see there.
+        UsageError: the copy is a dry run, selects messages, or replaces memories with a backup.
     """
     if dry_run:
         raise UsageError("--follow and --dry-run cannot be combined", "leave one of them out")

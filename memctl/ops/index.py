@@ -1,4 +1,4 @@
-"""The index of a store, opened, and brought up to date where the store has changed."""
+"""The index of a store: opened, and updated if the store has changed."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from memctl.storekit.files import temporary_folder
 from memctl.storekit.locks import FileLock, lock_owner
 
 _PAUSE = 0.2
-"""Seconds between two looks at an index that another run writes."""
+"""Seconds between attempts to lock an index that another run writes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A store to search: its place, and what opens it, which a search of a file may not need."""
+    """A store to search: its place, and a function that makes the store if the index is old."""
 
     location: Location
     make: Callable[[], Store]
@@ -40,7 +40,7 @@ class Target:
 
 @dataclass(slots=True)
 class IndexUse:
-    """The use of indexes: messages in them, how many were new, seconds to bring them up to date."""
+    """The use of indexes: their messages, the new messages, and the seconds of the update."""
 
     messages: int = 0
     new: int = 0
@@ -48,7 +48,7 @@ class IndexUse:
     warnings: list[str] = field(default_factory=list)
 
     def add(self, other: IndexUse) -> None:
-        """Count another index, too."""
+        """Add the counts of another index."""
         self.messages += other.messages
         self.new += other.new
         self.seconds += other.seconds
@@ -57,7 +57,7 @@ class IndexUse:
 
 @dataclass(slots=True)
 class OpenIndex:
-    """An index that is up to date; ``noun`` is the word for what is in it."""
+    """An up-to-date index; ``noun`` is the word for its messages."""
 
     location: Location
     file: IndexFile
@@ -76,10 +76,10 @@ async def open_index(
     where: Selection | None = None,
     checksum: bool = False,
 ) -> AsyncGenerator[OpenIndex]:
-    """An index of the store, brought up to date.
+    """Yield an up-to-date index of the store.
 
-    Without ``keep`` it is made for this time alone, of the memories that ``where`` selects.  A
-    damaged one is made anew.
+    Without ``keep``, the index is temporary and covers the memories that ``where`` selects.  A
+    damaged index is rebuilt.
 
     Raises:
         MemctlError: as ``Store.read``; or the index cannot be written.
@@ -99,7 +99,7 @@ async def open_index(
 
 
 def _current(target: Target) -> OpenIndex | None:
-    """Return the index of a store whose file shows that nothing has changed, if it is one."""
+    """Return the index of a store in a file, if the stamp of the file shows no change."""
     identity, stamp = folder.file_identity(target.location), folder.stamp(target.location)
     if identity is None or stamp is None:
         return None
@@ -133,7 +133,7 @@ async def _updated(
     where: Selection | None,
     checksum: bool,
 ) -> AsyncGenerator[OpenIndex]:
-    from memctl.ops.index_builder import IndexBuilder  # not needed where nothing has changed
+    from memctl.ops.index_builder import IndexBuilder  # only an update needs it
 
     if not keep:
         with temporary_folder() as temporary:
@@ -169,15 +169,15 @@ async def _updated(
 
 
 def _memories(where: Selection) -> Selection:
-    """Return the memories of a selection, whole: neighbours count, whatever is selected."""
+    """Return the whole memories of a selection: a search shows neighbours of selected messages."""
     return Selection(where.users, where.sessions, where.parts, where.keys)
 
 
 async def _wait_for(lock: FileLock) -> list[str]:
-    """Take the lock of an index, which another run may have for a while.
+    """Wait until the lock of an index is free, and take the lock.
 
     Raises:
-        Unavailable: its folder cannot be written.
+        Unavailable: the folder of the index cannot be written.
     """
     while True:
         try:
@@ -197,7 +197,7 @@ async def _update(
     progress: Progress,
     checksum: bool,
 ) -> OpenIndex:
-    from memctl.ops.index_builder import IndexBuilder  # not needed where nothing has changed
+    from memctl.ops.index_builder import IndexBuilder  # only an update needs it
 
     notes = []
     index: IndexFile | None = None
@@ -238,7 +238,7 @@ async def _update(
 
 
 _EMBEDDED_TOGETHER = 8
-"""Blocks whose texts are held at once, at most."""
+"""The most blocks whose texts are in RAM at once."""
 
 
 async def embed(
@@ -248,13 +248,13 @@ async def embed(
     *,
     size: int | None = None,
 ) -> EmbeddingReport:
-    """Make the vectors that the index lacks; those of another model, or of another size, go.
+    """Make the missing vectors of the index; remove vectors of a different model or size.
 
-    What the embedder has made stays, whatever happens then.  ``size`` is that of its vectors, if it
-    is known.
+    Vectors are kept as soon as they are made, even if a later step fails.  ``size`` is the size of
+    the embedder's vectors, if known.
 
     Raises:
-        Unavailable: the embedder makes none, or vectors of several sizes.
+        Unavailable: the embedder fails, or its vectors differ in size.
         Busy: another run makes vectors of another model.
         UsageError: numpy is not installed.
     """
@@ -274,14 +274,14 @@ async def embed(
 
 
 class _BlockTexts(NamedTuple):
-    """A block, and its texts as a model reads them."""
+    """A block, with the texts that a model reads."""
 
     block: Block
     texts: list[str]
 
 
 def _rounds(blocks: Iterable[Block], room: int) -> Iterator[list[_BlockTexts]]:
-    """Yield some blocks at a time: their texts are embedded by as many calls as run at once."""
+    """Yield groups of blocks whose texts fill the concurrent calls of the embedder."""
     some: list[_BlockTexts] = []
     size = 0
     for block in blocks:
@@ -296,7 +296,7 @@ def _rounds(blocks: Iterable[Block], room: int) -> Iterator[list[_BlockTexts]]:
 
 
 class _Vectors:
-    """The vectors of one model in an index, all of one size."""
+    """The vectors of one model in an index, all of the same size."""
 
     def __init__(self, index: IndexFile, embedder: Embedder, size: int | None) -> None:
         self._index = index
@@ -312,7 +312,7 @@ class _Vectors:
         """Keep the vectors of blocks.
 
         Raises:
-            Unavailable: they differ in size.
+            Unavailable: the vectors differ in size.
             Busy: another run makes vectors of another model.
         """
         sizes = {len(vector) for vector in vectors}
@@ -349,10 +349,10 @@ def has_all_vectors(index: IndexFile, embedder: Embedder, size: int) -> bool:
 
 
 def refuse_other_model(index: IndexFile, embedder: Embedder) -> None:
-    """Refuse to go on where another run has removed the vectors of this model.
+    """Refuse to continue if another run has removed the vectors of this model.
 
     Raises:
-        Busy: it has.
+        Busy: the index is for another model now.
     """
     model = index.about("model")
     if model != embedder.model:
@@ -369,9 +369,9 @@ async def update(
     *,
     checksum: bool = False,
 ) -> IndexUse:
-    """Bring the index of a store up to date; with ``checksum`` texts are compared, too.
+    """Update the index of a store; ``checksum`` compares texts, too.
 
-    With an ``embedder`` the vectors for searches by meaning are made.
+    An ``embedder`` makes the vectors for searches by meaning.
 
     Raises:
         MemctlError: as ``Store.read``; or the index cannot be written.
@@ -395,5 +395,5 @@ async def _update_and_embed(
 
 
 def rebuilt(error: DamagedIndex) -> str:
-    """Return the warning of an index that was damaged."""
+    """Return the warning about a damaged index."""
     return f"the index {error.path} was damaged and has been rebuilt"

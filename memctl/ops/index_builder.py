@@ -1,7 +1,7 @@
-"""The messages of a store on their way into an index: all of them, or what has changed.
+"""Write the messages of a store into an index: all messages, or the changes.
 
-Outlines say which memories have changed.  These are read, and of each the blocks are written anew
-from the first that differs.
+Outlines show which memories have changed.  These memories are read again.  Their blocks are
+rewritten from the first differing block on.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from memctl.store import Store
 
 BLOCK_MESSAGES = 32
 BLOCK_BYTES = 64 * 1024
-"""A block is full with so many messages, or so many bytes of them."""
+"""The limits of a block: a block is full at this number of messages, or at this number of bytes."""
 
 _BATCH_BYTES = 4096 * 1024
-"""Bytes of messages that are written together, in a thread, while the next ones are read."""
+"""The bytes of messages that a thread writes together while the next messages are read."""
 _ALONE_BYTES = 8 * 1024 * 1024
-"""Bytes of messages from which a second process is worth its start."""
+"""The bytes of messages above which a second process is faster despite its start."""
 
 
 class IndexBuilder:
-    """Writes the messages of a store into an index."""
+    """A writer of the messages of a store into an index."""
 
     def __init__(self, store: Store, index: IndexFile, progress: Progress) -> None:
         self.new = 0
@@ -51,12 +51,12 @@ class IndexBuilder:
         self._last_block = index.last_number("block")
         self._form = Precision.OUTLINE if store.features.cheap_outline else Precision.TEXT
         self._may_fork = False
-        """True if another process may write what is to come."""
+        """True if another process may write the next batches."""
         self._forgets = False
-        """True if something is removed that must leave the file."""
+        """True if removed texts must also disappear from the file."""
 
     async def describe(self, location: Location, stamp: str | None) -> None:
-        """Note what the index is of."""
+        """Note the store of the index and its state."""
         store = self._store
         self._index.describe(
             format=FORMAT,
@@ -72,7 +72,7 @@ class IndexBuilder:
         )
 
     async def build(self, where: Selection) -> None:
-        """Index the memories, of which none is there yet.
+        """Index memories into an empty index.
 
         Raises:
             MemctlError: as ``Store.read``; or there is no room.
@@ -88,7 +88,7 @@ class IndexBuilder:
                 self._writer.kill()
 
     async def update(self, *, checksum: bool) -> None:
-        """Index what is new, and remove what is gone.
+        """Index new and changed memories, and remove deleted memories.
 
         Raises:
             MemctlError: as ``Store.read``; or there is no room.
@@ -97,7 +97,7 @@ class IndexBuilder:
         changed, gone = await self._changes(checksum=checksum)
         if not (changed or gone):
             return
-        # Read before a thread writes: the file is for one at a time.
+        # Read before a thread writes: only one of them can use the file at a time.
         known = {
             key: (row, self._index.marks_of(row.number)) for key, row in changed.items() if row
         }
@@ -113,7 +113,7 @@ class IndexBuilder:
     async def _changes(
         self, *, checksum: bool
     ) -> tuple[dict[MemoryKey, MemoryRow | None], list[int]]:
-        """Return the memories that differ from the index, and the numbers of those gone."""
+        """Return the memories that differ from the index, and the numbers of deleted memories."""
         changed: dict[MemoryKey, MemoryRow | None] = {}
         seen = set()
         pages = undamaged_pages(self._store.read if checksum else self._store.outline, Selection())
@@ -133,7 +133,7 @@ class IndexBuilder:
         return changed, gone
 
     def hasher(self) -> Hasher:
-        """Return what gives the digest of a memory, as its outline has it."""
+        """Return a new hasher for the digest of a memory's outline."""
         return Comparability(facts=self._store.dialect.facts).hasher(self._form)
 
     async def _write_memories(
@@ -155,7 +155,7 @@ class IndexBuilder:
                         size=sum([len(entry.message) for entry in page.messages]),
                     )
                     last = page.last
-                    del page  # not kept while the next one is read: it may be large
+                    del page  # free a large page before the next read
                     if last:
                         memory.end()
                         memory = None
@@ -167,7 +167,7 @@ class IndexBuilder:
             await self._written()
 
     def _abandon(self, memory: _Memory | None) -> None:
-        """Remove what was added of a memory that turned out to be damaged."""
+        """Remove the added messages of a memory that turned out to be damaged."""
         if memory is not None:
             self._batch.added = [new for new in self._batch.added if new.memory != memory.number]
             self._batch.gone.append(memory.number)
@@ -179,7 +179,7 @@ class IndexBuilder:
         return _Memory(self, known[0].number, key, known[1])
 
     async def _write(self) -> None:
-        """Write the batch while the next one is made."""
+        """Write the batch while the next batch is made."""
         await self._written()
         batch, self._batch = self._batch, Batch()
         self._written_bytes += batch.size
@@ -199,7 +199,7 @@ class IndexBuilder:
     def add_block(
         self, memory: int, place: int, messages: list[StoredMessage], digest: bytes
     ) -> None:
-        """Have a block written."""
+        """Add a block to the batch."""
         self._last_block += 1
         mark = BlockMark(self._last_block, place, len(messages), digest)
         sources = [source(message, self._store.dialect) for message in messages]
@@ -208,18 +208,18 @@ class IndexBuilder:
         self.new += len(messages)
 
     def remove_blocks(self, marks: list[BlockMark], *, forget: bool) -> None:
-        """Have blocks removed; with ``forget`` what was in them is not in the store any more."""
+        """Remove blocks; ``forget`` says that the store no longer has their contents."""
         self._batch.removed += [mark.number for mark in marks]
         self.new -= sum(mark.messages for mark in marks)
         self._forgets |= forget
 
     def end_memory(self, row: MemoryRow) -> None:
-        """Have a memory written, whose blocks are."""
+        """Add the row of a memory to the batch, after its blocks."""
         self._batch.memories.append(row)
 
 
 class _Memory:
-    """A memory on its way into the index; blocks that are there already stay."""
+    """A memory on its way into the index; unchanged blocks of the index stay."""
 
     def __init__(
         self, builder: IndexBuilder, number: int, key: MemoryKey, known: list[BlockMark]
@@ -235,7 +235,7 @@ class _Memory:
         self._hasher = builder.hasher()
 
     def add(self, messages: list[StoredMessage]) -> None:
-        """Take the next messages in."""
+        """Add the next messages."""
         self._hasher.add(messages)
         for entry in messages:
             self._pending.append(entry)
@@ -262,7 +262,7 @@ class _Memory:
             if there[1:] == (place, len(messages), digest):
                 self._kept += 1
                 return
-            # All that follows moves, unless this block only grew, or got other marks.
+            # The following blocks move, unless this block only grew, or got new marks.
             grown = _digest(messages[: there.messages])[:_CONTENT] == there.digest[:_CONTENT]
             last = self._kept == len(self._known) - 1
             if there.place == place and grown and (last or there.messages == len(messages)):
@@ -276,7 +276,7 @@ class _Memory:
 
 
 _CONTENT = 8
-"""The bytes of the digest of a block that are of ids and texts; the others are of marks."""
+"""The bytes of a block's digest for ids and texts; the same number follows for marks."""
 
 
 def _digest(messages: list[StoredMessage]) -> bytes:

@@ -35,7 +35,7 @@ class GroupBy(StrEnum):
 
 @dataclass(slots=True)
 class Totals:
-    """Sums over the selected memories.  ``summaries`` is None where the store holds none."""
+    """Sums over the selected memories; ``summaries`` is None if the store holds no summaries."""
 
     users: int = 0
     memories: int = 0
@@ -67,7 +67,7 @@ class Group:
 
 
 async def inspect(store: Store, where: Selection, sort: Sort) -> Catalogue:
-    """The catalogue of the selected memories, largest (or latest) first.
+    """Return the catalogue of the selected memories, largest or latest first.
 
     Raises:
         MemctlError: as ``Store.list_memories``.
@@ -111,7 +111,7 @@ def _add(totals: Totals, info: MemoryInfo) -> None:
 
 
 async def group(store: Store, where: Selection, by: GroupBy) -> list[Group]:
-    """The selected messages grouped; one with several marks counts for each.
+    """Return groups of the selected messages; a message with several marks counts for each.
 
     Raises:
         MemctlError: as ``Store.read``.

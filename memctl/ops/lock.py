@@ -1,4 +1,4 @@
-"""The lock of an open store: taken once by the operations on it."""
+"""The lock of an open store, taken once for all operations on the store."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from memctl.store import Store
 from memctl.storekit.locks import lock_owner
 
 _locked: WeakSet[Store] = WeakSet()
-"""Stores whose lock is held: it is taken once, and released when they are closed."""
+"""Stores whose lock is held until they are closed."""
 
 
 async def lock(store: Store) -> None:

@@ -1,8 +1,8 @@
-"""Change marks, as AgentScope's ``update_messages_mark`` does, and the marks with a meaning.
+"""Change marks, as AgentScope's ``update_messages_mark`` does.
 
-Source: ``memory/_working_memory/_in_memory_memory.py`` of agentscope 1.0.21: with a new mark alone
-it is added where it is missing, with an old one alone that is removed where it is, with both the
-new one takes the place of the old where that is.
+Source: ``memory/_working_memory/_in_memory_memory.py`` of agentscope 1.0.21.  A new mark alone is
+added to each message without it.  An old mark alone is removed.  With both, the new mark replaces
+the old mark in the messages that have the old mark.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from memctl.selection import Selection
 from memctl.store import Store, refuse_facts
 
 HINT = "hint"
-"""AgentScope's mark of what is for one step of reasoning only (``agent/_react_agent.py``)."""
+"""AgentScope's mark of messages for one step of reasoning (``agent/_react_agent.py``)."""
 COMPRESSED = "compressed"
-"""AgentScope's mark of messages that a summary stands for (``agent/_react_agent.py``)."""
+"""AgentScope's mark of messages that a summary replaces (``agent/_react_agent.py``)."""
 SUMMARY = "summary"
-"""memctl's mark of a message that is such a summary."""
+"""memctl's mark of a message that holds a summary."""
 
 
 Marks = tuple[str, ...]
@@ -30,13 +30,13 @@ Marks = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class MarkChange:
-    """A mark to add, one to take away, or both: then only messages with the old one change."""
+    """A mark to add, to remove, or to replace; ``new`` replaces ``old`` if both are given."""
 
     new: str | None = None
     old: str | None = None
 
     def __call__(self, marks: Marks) -> Marks:
-        """The marks of a message afterwards."""
+        """Return the changed marks of a message."""
         if self.old is not None and self.old not in marks:
             return marks
         left = tuple(mark for mark in marks if mark != self.old)
@@ -49,7 +49,7 @@ def require_mark(store: Store, mark: str) -> None:
     """Check that messages of the store can have a mark.
 
     Raises:
-        UsageError: they cannot have it, or any.
+        UsageError: the messages cannot have this mark.
     """
     possible = store.features.marks
     if possible is not None and mark not in possible:
@@ -64,7 +64,7 @@ async def plan_marks(store: Store, where: Selection, remark: MarkChange) -> Asyn
     """Yield edits that change the marks of the selected messages.
 
     Raises:
-        UsageError: the messages of the store cannot have the new mark, or any.
+        UsageError: the messages of the store cannot have the new mark.
         MemctlError: as ``Store.read``.
     """
     refuse_facts(store, "marks")
@@ -83,12 +83,12 @@ async def plan_marks(store: Store, where: Selection, remark: MarkChange) -> Asyn
 
 
 def _selected(store: Store, where: Selection, remark: MarkChange) -> AsyncGenerator[Page]:
-    """The selected messages, or as many of them as the old mark is on."""
+    """Yield the selected messages, or fewer: only those with the old mark."""
     if where.spare is not None:
         return where.apply(store.outline(whole_memories(where)), store.dialect)
     if remark.old is not None and not where.marks and where.last is None:
         return store.read(replace(where, marks=frozenset({remark.old})))
     if where.looks_inside or where.marks or where.ids:
         return store.read(where)
-    # Where ids and marks tell, messages need not be read.
+    # An outline has the ids and marks that select these messages.
     return where.apply(store.outline(whole_memories(where)), store.dialect)

@@ -1,4 +1,4 @@
-"""Copies from one place to another: locked, recorded for undo, resumed, followed, verified."""
+"""Copies between two places: locked, recorded for undo, resumed, followed, verified."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from memctl.wrappers.timeout import Timeout
 
 
 class NewTarget:
-    """A target that a copy makes, and that goes again where the copy fails with nothing in it."""
+    """A target that a copy may create; removed if the copy fails before writing a memory."""
 
     def __init__(self, location: Location) -> None:
         """The place must not have been opened yet."""
@@ -51,14 +51,14 @@ class NewTarget:
     async def withdraw(self, report: CopyReport) -> None:
         """Remove the target if it is new and empty, unless another run has locked it since.
 
-        Its store is closed.
+        The store of the target must be closed.
         """
         path = self._location.path
         if not self._is_new or report.memories.written or not path.exists():
             return
-        with suppress(MemctlError, OSError):  # why the copy failed tells more
+        with suppress(MemctlError, OSError):  # the error of the copy matters more
             if path.is_dir():
-                # No folder goes that holds something, such as the lock of a run.
+                # A folder with contents, such as the lock of a run, stays.
                 for folder, _, _ in os.walk(path, topdown=False):
                     os.rmdir(folder)
                 return
@@ -77,7 +77,7 @@ _DATABASES = ("sqlite", "postgresql", "mysql")
 
 
 def _is_one_database(one: Location, other: Location) -> bool:
-    """Return whether two locations name one SQL database, whatever the layout."""
+    """Return whether two locations name one SQL database, in any layout."""
     if not all(each.kind.startswith(_DATABASES) for each in (one, other)):
         return False
     if one.path.name and other.path.name:
@@ -86,14 +86,16 @@ def _is_one_database(one: Location, other: Location) -> bool:
 
 
 class CopyRun:
-    """A copy that goes on where it was when a connection was lost; used once, in this order::
+    """A copy that resumes after a lost connection; used once, in this order.
 
-    run = CopyRun(where, options, recording)
-    with run.recorded():
-        await run.examine(source, target)  # before the target is opened
-        async with target:
-            await run.begin(source, target)
-            await run.copy(source, target)
+    ::
+
+        run = CopyRun(where, options, recording)
+        with run.recorded():
+            await run.examine(source, target)  # before the target is opened
+            async with target:
+                await run.begin(source, target)
+                await run.copy(source, target)
     """
 
     def __init__(
@@ -107,26 +109,26 @@ class CopyRun:
         report: CopyReport | None = None,
         stop: Stop | None = None,
     ) -> None:
-        """``recording`` is None where nothing is to be recorded for undo."""
+        """``recording`` is None if the copy is not recorded for undo."""
         self.where = where
         self.options = options
         self.report = report or CopyReport()
         self.stop = stop or Stop()
         self.examined = False
-        """True if the source was checked: an attempt after the first one does not do it again."""
+        """True if the source was checked; later attempts skip the check."""
         self._dry_run = dry_run
         self._recording = recording
         self._observer: Observer = observer or Unobserved()
         self._copied = False
         self._fitted: Store | None = None
-        """The target as one that gives facts the vectors that they need."""
+        """The target with a wrapper that gives facts their vectors."""
         self._expected: tuple[str, Features] | None = None
-        """The dialect and the features of the target when losses were looked for."""
+        """The dialect and the features of the target at the last check for losses."""
         self._mirror: dict[MemoryKey, bytes] = {}
 
     @property
     def id(self) -> str | None:
-        """The id of the run for ``memctl undo``; None where there is nothing to undo."""
+        """The id of the run for ``memctl undo``; None if nothing can be undone."""
         return (self._recording.run.id or None) if self._recording is not None else None
 
     @contextmanager
@@ -143,15 +145,15 @@ class CopyRun:
             yield
 
     async def examine(self, source: Store, target: Store) -> None:
-        """Check the source, and refuse what the target cannot hold; the target may be closed.
+        """Check the source, and refuse data that the target cannot hold; the target may be closed.
 
         Raises:
             UsageError: source and target are the same database.
             BadData: the source is damaged.
-            Loss: the target has no place for something, and ``lossy`` is not set.
+            Loss: the target has no place for some data, and ``lossy`` is not set.
         """
         if _is_one_database(source.location, target.location):
-            # Opened as a target, it would get the tables of the other layout.
+            # To open the database as a target would create the tables of the other layout.
             raise same_store(source)
         await source.check_integrity(self.where)
         target.adopt(source.dialect, source.embedding)
@@ -169,12 +171,12 @@ class CopyRun:
         await refuse_losses(source, target, self.where, self.report, lossy=lossy)
 
     async def begin(self, source: Store, target: Store) -> None:
-        """Lock the target, and begin to record unless it holds nothing that could be lost.
+        """Lock the target, and begin the record unless the target is empty.
 
         Raises:
             Busy: another run writes to the target.
-            Loss: as ``examine``, of a target whose layout is known only now that it is open;
-            or facts need vectors, and there is no embedder.
+            Loss: as ``examine``, if the layout of the target became known only when it was opened;
+                or facts need vectors, and no embedder is given.
         """
         target.adopt(source.dialect, source.embedding)
         if self._expected not in (None, (target.dialect.name, target.features)):
@@ -186,7 +188,7 @@ class CopyRun:
             return
         await lock(target)
         if self._recording is None or self._recording.begun:
-            return  # an attempt before this one began to
+            return  # an earlier attempt began the record
         if await target.is_empty():
             self._recording = None
         else:
@@ -196,7 +198,7 @@ class CopyRun:
     async def copy(
         self, source: Store, target: Store, phase: str = "copying", *, following: bool = False
     ) -> None:
-        """Copy what is not settled yet; once, as ``follow`` copies what comes after.
+        """Copy memories that are not settled; do nothing after a complete copy.
 
         Raises:
             MemctlError: as ``Store.read`` and ``Store.write``.
@@ -208,7 +210,7 @@ class CopyRun:
             await copy(
                 *(source, self._fitted or target, rest, self.options, self.report),
                 *(progress, self.stop),
-                # A comparison by content leaves no outlines for ``follow`` to start from.
+                # A comparison by content gives ``follow`` no outlines to start from.
                 mirror=self._mirror
                 if following and self.options.form is Precision.OUTLINE
                 else None,
@@ -221,7 +223,7 @@ class CopyRun:
     async def follow(
         self, source: Store, target: Store, interval: float, tell: Callable[[Lag], None]
     ) -> None:
-        """Copy what is new every ``interval`` seconds until ``stop`` is asked for."""
+        """Copy new messages every ``interval`` seconds until ``stop`` is asked for."""
         await follow(
             *(source, self._fitted or target, self.where, self.options, self.report, self.stop),
             *(interval, tell, self._mirror),
@@ -233,7 +235,7 @@ class CopyRun:
 
 
 def make_target(location: Location, *, dry_run: bool) -> Store:
-    """Return the store that is written to; with ``dry_run`` it only counts."""
+    """Return the store to write to; with ``dry_run`` the store only counts."""
     if dry_run:
         from memctl.wrappers.dry_run import DryRun  # only a dry run needs it
 
@@ -246,10 +248,10 @@ FILES = ("state", "sessions", "archive", "openai")
 
 
 class Migration:
-    """A copy from one place to another, resumed where a connection is lost, then verified.
+    """A copy between two places, resumed after a lost connection, then verified.
 
-    A store that is named by its location is opened by each attempt.  A store that is open already
-    stays so; its copy is not retried.
+    Each attempt opens the stores that are given by location.  A store that is given open stays
+    open, and its copy is not retried.
     """
 
     def __init__(
@@ -267,12 +269,12 @@ class Migration:
         report: CopyReport | None = None,
         stop: Stop | None = None,
     ) -> None:
-        """``recording`` is None where nothing is to be recorded for undo.
+        """``recording`` is None if the copy is not recorded for undo.
 
-        With ``must_exist`` a memory that is named and not there is an error.
+        With ``must_exist``, a named memory that does not exist is an error.
 
         Raises:
-            UsageError: a target that is open cannot have a dry run.
+            UsageError: the target of a dry run is an open store.
         """
         if dry_run and isinstance(target, Store):
             raise UsageError("a dry run opens its target itself", "give the name of the target")
@@ -297,17 +299,17 @@ class Migration:
 
     @property
     def id(self) -> str | None:
-        """The id of the run for ``memctl undo``; None where there is nothing to undo."""
+        """The id of the run for ``memctl undo``; None if nothing can be undone."""
         return self._copy.id
 
     async def run(self, *, verify: bool = False, interval: float | None = None) -> None:
-        """Copy and verify; with an ``interval`` in seconds follow the source until ``stop``.
+        """Copy and verify; with an ``interval`` in seconds, follow the source until ``stop``.
 
-        A target that this made goes again if nothing could be written to it.
+        A new target is removed if no memory could be written.
 
         Raises:
             MemctlError: as ``CopyRun``.
-            Different: source and target are not the same afterwards.
+            Different: source and target differ afterwards.
         """
         new = None
         if isinstance(self._target, Location):
@@ -323,7 +325,7 @@ class Migration:
             await self._withdraw(new)
 
     async def _withdraw(self, new: NewTarget | None) -> None:
-        if new is not None:  # in a task of its own, which is not cancelled yet
+        if new is not None:  # in a separate task, which is not cancelled yet
             await asyncio.create_task(new.withdraw(self.report))
 
     async def _run(self, *, verify: bool, interval: float | None) -> None:
@@ -339,7 +341,7 @@ class Migration:
             refuse_absent(self._where, report.memories.selected, _location(self._source))
 
     async def _attempt(self, *, verify: bool, interval: float | None) -> None:
-        """Make one attempt; it resumes where the previous attempt ended."""
+        """Make one attempt; a later attempt resumes the work of the earlier ones."""
         async with self._opened_source() as source:
             target = self._make_target()
             if not self._copy.examined:
@@ -387,7 +389,7 @@ class Migration:
         return Timeout(store, self._transfer.timeout)
 
     async def _refuse_vectors(self, source: Store) -> None:
-        """Refuse facts whose vectors do not fit, before anything of the target is made."""
+        """Refuse facts with unfit vectors before the target is created."""
         if isinstance(self._target, Store):
             return
         made = self.report.embedding
@@ -404,9 +406,9 @@ class Migration:
             await refuse_absent_in(self._where, 0, source)
 
     def _tell(self, lag: Lag) -> None:
-        """Show how far behind the target was."""
+        """Show the lag of the target."""
         self._passes += 1
-        self.report.rounds = self._passes + 1  # the first copy is one, too
+        self.report.rounds = self._passes + 1  # with the first copy
         text = f"the target is {lag.seconds:.1f} s behind"
         if lag.messages or lag.memories:
             new = f"{count(lag.messages, 'message')} in {count(lag.memories, 'memory')}"
@@ -416,7 +418,7 @@ class Migration:
 
     @asynccontextmanager
     async def _reread(self, source: Store, target: Store) -> AsyncGenerator[tuple[Store, Store]]:
-        """Both sides, opened anew where they are named; the target is still locked meanwhile."""
+        """Yield both sides; named stores are opened again while the target stays locked."""
         async with AsyncExitStack() as stack:
             if isinstance(self._source, Location):
                 source = await stack.enter_async_context(self._opened_source())
@@ -461,9 +463,9 @@ class Migration:
 
 
 def _expected(found: CompareReport, copied: CopyReport) -> CompareReport:
-    """A comparison after a copy, without what the copy left different on purpose.
+    """Return a comparison after a copy without intended differences and reported failures.
 
-    The target may hold memories of its own, and those that failed are reported already.
+    The target may hold further memories.
     """
     known = copied.uneven | {key for key, _ in copied.failures}
     found.differences = [
@@ -479,10 +481,10 @@ def _location(side: Location | Store) -> Location:
 
 
 async def _refuse_nameless(source: Store, where: Selection) -> None:
-    """A state_dict does not say whose memory it is.
+    """Refuse state_dicts without user and session, which the file itself does not name.
 
     Raises:
-        UsageError: neither do the options.
+        UsageError: the options do not name user and session.
     """
     location = source.location
     async with aclosing(source.headers(where)) as memories:

@@ -1,4 +1,4 @@
-"""The names in a store: listed, missing, and similar to one that is missing."""
+"""The names in a store: listed, missing, and similar to a missing name."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from memctl.selection import Selection
 from memctl.store import Store
 
 _COMPARED = 50_000
-"""The names among which a similar one is looked for."""
+"""The most names in which to look for similar names."""
 
 
 async def list_names(store: Store, where: Selection) -> list[MemoryKey]:
-    """Return the names under which a store keeps anything, each once.
+    """Return the names under which a store keeps any data, each once.
 
     Raises:
         MemctlError: as ``Store.names``.
@@ -37,12 +37,12 @@ async def list_names(store: Store, where: Selection) -> list[MemoryKey]:
 def refuse_absent(
     where: Selection, found: int, *places: Location, names: Iterable[MemoryKey] = ()
 ) -> None:
-    """Refuse a memory that was named and is not there; an empty selection is not an error.
+    """Refuse a named memory that does not exist; an empty selection is not an error.
 
-    Of the ``names`` that are there, the hint suggests the nearest.
+    The hint suggests the nearest of ``names``.
 
     Raises:
-        NotFound: nothing was found under the names.
+        NotFound: no memory with the names was found.
     """
     label = " or ".join(place.label for place in places)
     path = places[0].options.get("path") if len(places) == 1 else None
@@ -56,21 +56,21 @@ def refuse_absent(
 
 
 async def refuse_absent_in(where: Selection, found: int, *stores: Store) -> None:
-    """Refuse it as ``refuse_absent`` does, in open stores; the hint says who may have been meant.
+    """Refuse a named memory as ``refuse_absent`` does; the hint suggests names of the stores.
 
     Raises:
-        NotFound: nothing was found under the names.
+        NotFound: no memory with the names was found.
     """
     names: list[MemoryKey] = []
     if where.named and not found:
         for store in stores:
-            with suppress(MemctlError):  # a hint is no reason for another error
+            with suppress(MemctlError):  # a hint must not raise an error
                 names += await list_names(store, Selection())
     refuse_absent(where, found, *(store.location for store in stores), names=names)
 
 
 def suggestion(names: Iterable[MemoryKey], where: Selection) -> str:
-    """Return a hint that says who may have been meant by a selection."""
+    """Return a hint with the names nearest to a selection."""
     near = [repr(name) for name in similar(names, where)]
     if not near:
         return "list the memories with: memctl inspect"
@@ -78,7 +78,7 @@ def suggestion(names: Iterable[MemoryKey], where: Selection) -> str:
 
 
 def similar(names: Iterable[MemoryKey], where: Selection) -> list[str]:
-    """Return the names of users and sessions nearest to those of a selection, the nearest first."""
+    """Return the names of users and sessions nearest to those of a selection, nearest first."""
     some = list(islice(names, _COMPARED))
     found: dict[str, None] = {}
     for wanted, known in (

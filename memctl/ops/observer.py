@@ -1,4 +1,4 @@
-"""Progress, warnings and notes of an operation, for its caller while it runs."""
+"""Progress, warnings and notes of a running operation."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from memctl.store import Store
 
 
 class Observer(Protocol):
-    """The side of a caller that a run reports to; the output of a command is one."""
+    """The receiver of progress, warnings and notes, such as the output of a command."""
 
     def progress(
         self, description: str, total: Callable[[], Total | None] = ..., /
     ) -> AbstractContextManager[Progress]:
-        """Show the progress of one phase; ``total`` returns its size once that is known."""
+        """Show the progress of one phase; ``total`` returns its size, None while unknown."""
 
     def summarising(self, memories: int, /) -> AbstractContextManager[SummaryProgress]:
-        """Show the progress of so many summaries."""
+        """Show the progress of the summaries of ``memories``."""
 
     def warn(self, text: str, /) -> None:
         """Show a warning."""
@@ -38,17 +38,17 @@ class Observer(Protocol):
         """Show a detail."""
 
     def retry(self, text: str, /) -> None:
-        """Show that a lost connection is made again."""
+        """Show that the operation connects again after a lost connection."""
 
     def store_opened(self, store: Store, /) -> None:
-        """Take note of a store that was opened, with its ``details``."""
+        """Take the ``details`` of an opened store."""
 
     def store_closing(self, store: Store, /) -> None:
-        """Take the ``warnings`` of a store, and what of it was ``left_out``."""
+        """Take the ``warnings`` and ``left_out`` of a store."""
 
 
 class Unobserved:
-    """The observer of a program: warnings go to the logger ``memctl``, progress to its caller."""
+    """The observer of a program: warnings go to the logger ``memctl``, progress to the caller."""
 
     def __init__(self, progress: Progress | None = None) -> None:
         self._progress = progress or SilentProgress()
@@ -57,11 +57,11 @@ class Unobserved:
     def progress(
         self, _description: str, _total: Callable[[], Total | None] = lambda: None, /
     ) -> AbstractContextManager[Progress]:
-        """Return the progress that the caller watches."""
+        """Return the progress of the caller."""
         return nullcontext(self._progress)
 
     def summarising(self, _memories: int, /) -> AbstractContextManager[SummaryProgress]:
-        """Return a progress that is not shown."""
+        """Return a silent progress."""
         return nullcontext(SilentSummaryProgress())
 
     def warn(self, text: str, /) -> None:
@@ -81,19 +81,19 @@ class Unobserved:
         self._logger.warning(text)
 
     def store_opened(self, store: Store, /) -> None:
-        """Log its details."""
+        """Log the details of the store."""
         for text in store.details:
             self.detail(text)
 
     def store_closing(self, store: Store, /) -> None:
-        """Log its warnings."""
+        """Log the warnings of the store."""
         for text in store.warnings:
             self.warn(text)
 
 
 @asynccontextmanager
 async def opened(store: Store, observer: Observer) -> AsyncGenerator[Store]:
-    """An open store, whose warnings reach the observer."""
+    """Open the store for the block; the observer gets its details and warnings."""
     async with store:
         observer.store_opened(store)
         try:
@@ -103,6 +103,6 @@ async def opened(store: Store, observer: Observer) -> AsyncGenerator[Store]:
 
 
 async def warn_of_other_contents(store: Store, observer: Observer) -> None:
-    """Warn of what else is in the place of a store that holds no memory."""
+    """Warn of other contents in the place of a store without memories."""
     if await store.is_empty() and (text := await store.other_contents()):
         observer.warn(text)

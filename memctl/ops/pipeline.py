@@ -1,4 +1,4 @@
-"""Reading and writing at the same time: a short queue between them, or several writers."""
+"""Read and write at the same time, with a short queue between them, or with several writers."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from memctl.store import Store
 from memctl.storekit.batching import Group, page_size
 
 _ROOM = 2 * PAGE_BYTES
-"""Bytes of messages that may wait for a writer; a larger page waits alone."""
+"""The bytes of messages that may wait for a writer; a larger page waits alone."""
 
 
 async def write(
     target: Store, pages: AsyncGenerator[Page], mode: WriteMode, jobs: int = 1
 ) -> AsyncGenerator[WriteResult]:
-    """Write the pages while the next ones are read.
+    """Write the pages while the next pages are read.
 
-    With ``jobs`` above one, and a target to which that is of use, memories are dealt to several
-    writers by their session, so that what shares a session has one writer.
+    If ``jobs`` is above one and the target has ``Features.parallel``, several writers share the
+    memories by session: each session has one writer.
 
     Raises:
-        MemctlError: of the source or the target; what has a result is durable.
+        MemctlError: of the source or the target; memories with a result are durable.
     """
     writers = jobs if target.features.parallel else 1
     parcels = [_Parcels() for _ in range(writers)]
@@ -45,9 +45,9 @@ async def write(
 
 
 class _Parcels:
-    """Pages on their way to one writer, small ones together: a turn of the queue has its price.
+    """Pages on their way to one writer, in batches of small pages to save turns of the queue.
 
-    A writer that would have to wait gets what there is.
+    A writer with an empty queue gets a page at once.
     """
 
     def __init__(self) -> None:
@@ -55,18 +55,18 @@ class _Parcels:
         self._pages: Group[Page] = Group(PAGE_BYTES // 2)
 
     async def add(self, page: Page) -> None:
-        """Send a page, now or with those that follow."""
+        """Send a page, at once or together with the next pages."""
         if self._pages.add(page, *page_size(page)) or self.queue.empty:
             await self.send()
 
     async def send(self) -> None:
-        """Send what has gathered."""
+        """Send the collected pages."""
         size = self._pages.size
         if pages := self._pages.take():
             await self.queue.put(pages, size)
 
     async def pages(self) -> AsyncGenerator[Page]:
-        """Yield the pages that were sent."""
+        """Yield the sent pages."""
         parcels = self.queue.items()
         parcel: list[Page] = []
         while True:
@@ -86,7 +86,7 @@ async def _pump(pages: AsyncGenerator[Page], parcels: list[_Parcels]) -> None:
             async for page in pages:
                 session = page.memory.key.session.encode("utf-8", "surrogatepass")
                 await parcels[crc32(session) % len(parcels)].add(page)
-                del page  # a huge message must not stay here while the next one is read
+                del page  # free a huge message before the next read
         for one in parcels:
             await one.send()
     except Exception as error:  # noqa: BLE001 - raised again by the writers

@@ -1,9 +1,9 @@
-"""Receipts of erases: what was erased as counts, and digests by which it is found if it comes back.
+"""Receipts of erases: counts of the erased data, and digests that find the data if it returns.
 
-A receipt holds no content, no name of a user or session, and no id in the clear.  Names and ids of
-messages are kept as HMAC-SHA256 under a random key that the receipt holds: who has it can test a
-guess, but not read a name, nor compare two receipts.  Of ids that are short enough to be guessed,
-or to be given to several messages, there is no digest, and none of any text.
+A receipt holds no content, no name of a user or session, and no id in the clear.  Names and message
+ids are kept as HMAC-SHA256 under a random key.  The receipt holds this key: its owner can test a
+guess, but cannot read a name or compare two receipts.  A receipt has no digest of texts.  It also
+has no digest of short ids, which could be guessed or belong to several messages.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ from memctl.storekit.files import AtomicFile, system_errors
 
 SCHEMA = "memctl/erase-receipt/1"
 LEAST_ID = 16
-"""The characters of the shortest id that has a digest."""
+"""The length of the shortest id with a digest, in characters."""
 _SIZE = 8
-"""The bytes that are kept of the digest of an id."""
+"""The bytes of the kept digest of an id."""
 
 PENDING, BEGUN, ERASED, PARTIAL, FAILED, NOTHING = (
     *("pending", "begun", "erased", "partial", "failed", "nothing-there"),
@@ -52,7 +52,7 @@ PENDING, BEGUN, ERASED, PARTIAL, FAILED, NOTHING = (
 
 @dataclass(slots=True)
 class ErasedStore:
-    """The outcome in one store; ``argument`` finds it again, without a password."""
+    """The outcome in one store; ``argument`` finds the store again, without a password."""
 
     store: str
     argument: str
@@ -62,7 +62,7 @@ class ErasedStore:
     messages: int = 0
     runs: dict[str, int] = field(default_factory=lambda: {"removed": 0, "rewritten": 0})
     failures: list[str] = field(default_factory=list)
-    """The codes of what failed."""
+    """The codes of the failures."""
     not_reached: list[str] = field(default_factory=list)
 
 
@@ -76,7 +76,7 @@ class Digests:
 
     @property
     def packed(self) -> bytes:
-        """The digests of ids, sorted, eight bytes each."""
+        """The sorted digests of ids, eight bytes each."""
         self._sort()
         return self._ids.tobytes()
 
@@ -93,12 +93,12 @@ class Digests:
         return self._digest(json.dumps(names).encode()).hex()
 
     def add(self, ids: Iterable[str]) -> None:
-        """Take the ids of messages that go."""
+        """Add the ids of messages to erase."""
         self._ids.extend(self._of_id(id) for id in ids if len(id) >= LEAST_ID)
         self._is_sorted = False
 
     def has(self, id: str) -> bool:
-        """Return whether the id is that of a message that went."""
+        """Return whether an erased message had this id."""
         if len(id) < LEAST_ID:
             return False
         self._sort()
@@ -121,7 +121,7 @@ class Digests:
 
 @dataclass(slots=True)
 class Receipt:
-    """A receipt, written whole whenever it changes."""
+    """A receipt; each change writes the whole file."""
 
     path: Path
     version: str
@@ -135,20 +135,20 @@ class Receipt:
 
     @classmethod
     def of(cls, path: Path, subject: Subject, version: str) -> Receipt:
-        """Return a new receipt; ``version`` is that of memctl."""
+        """Return a new receipt; ``version`` is the version of memctl."""
         digests = Digests()
         names = (subject.user,) if subject.session is None else (subject.user, subject.session)
         scope = "user" if subject.session is None else "session"
         return cls(path, version, scope, digests.of(*names), digests, created=_now())
 
     def names(self, key: MemoryKey) -> bool:
-        """Return whether a name is that of the subject."""
+        """Return whether a name is the subject's name."""
         names = (key.user,) if self.scope == "user" else (key.user, key.session)
         return hmac.compare_digest(self.digests.of(*names), self.subject)
 
     @property
     def complete(self) -> bool:
-        """True where everything was erased that was named."""
+        """True if the data of the subject are erased from all stores of the receipt."""
         return bool(self.ended) and all(one.state in (ERASED, NOTHING) for one in self.stores)
 
     def end(self) -> None:
@@ -156,7 +156,7 @@ class Receipt:
         self.ended = _now()
 
     def save(self) -> None:
-        """Write it, whole and durable, with mode 0600.
+        """Write the receipt, whole and durable, with mode 0600.
 
         Raises:
             Unavailable: the system refuses.
@@ -182,17 +182,17 @@ class Receipt:
             file.commit()
 
     def discard(self) -> None:
-        """Remove it, where nothing was erased."""
+        """Remove the receipt of an erase that erased nothing."""
         with system_errors(self.path, "write"):
             self.path.unlink(missing_ok=True)
 
 
 def read_receipt(path: Path) -> Receipt:
-    """Return a receipt.
+    """Return the receipt of a file.
 
     Raises:
-        NotFound: there is no such file.
-        BadData: it is not a receipt.
+        NotFound: the file does not exist.
+        BadData: the file is not a receipt.
     """
     name, hint = visible(str(path)), "memctl erase prints the path of its receipt"
     if not path.exists():
@@ -227,10 +227,10 @@ def default_path() -> Path:
 
 
 def prepare_path(path: Path | None, *, force: bool) -> Path:
-    """Return where a receipt is to be written; the default folder is made.
+    """Return the path for a receipt; the default folder is created.
 
     Raises:
-        UsageError: a file is there.
+        UsageError: the file exists.
         Unavailable: the system refuses.
     """
     if path is None:
@@ -249,25 +249,25 @@ def _now() -> str:
 
 
 class Trace(NamedTuple):
-    """A trace of what was erased: a name, messages under another name, or an undo run."""
+    """A trace of erased data: a name, messages under another name, or an undo run."""
 
     code: str
     message: str
     key: MemoryKey = MemoryKey("", "")
     id: str = ""
-    """The first of the messages."""
+    """The id of the first message."""
 
 
 @dataclass(slots=True)
 class Traces:
-    """The traces in a store and in the runs on it, and why some runs could not be searched."""
+    """The traces in a store and in the runs on it, and reasons why runs could not be searched."""
 
     found: list[Trace] = field(default_factory=list)
     unsearched: list[str] = field(default_factory=list)
 
 
 async def find_traces(store: Store, receipt: Receipt, runs: list[Run]) -> Traces:
-    """Find what a receipt says was erased, in an open store and in these ``runs`` on it.
+    """Find the data that a receipt lists as erased, in an open store and in ``runs`` on it.
 
     Raises:
         MemctlError: as ``Store.names`` and ``Store.outline``.
@@ -285,7 +285,7 @@ async def find_traces(store: Store, receipt: Receipt, runs: list[Run]) -> Traces
 
 
 def _concerns(store: Store, receipt: Receipt) -> Callable[[MemoryKey], bool]:
-    """Return whether a name is that of the receipt; a file of a state does not say whose it is."""
+    """Return a test whether a name is the subject's; a state file of the receipt passes always."""
     if store.kind == "state" and any(one.store == store.label for one in receipt.stores):
         return lambda _: True
     return lambda key: any(map(receipt.names, readings(store.kind, key)))
@@ -294,7 +294,7 @@ def _concerns(store: Store, receipt: Receipt) -> Callable[[MemoryKey], bool]:
 async def _messages(
     store: Store, receipt: Receipt, concerns: Callable[[MemoryKey], bool]
 ) -> list[Trace]:
-    """Return a trace for each memory under another name that has some of the messages."""
+    """Return a trace for each memory under another name that has erased messages."""
     found: list[Trace] = []
     ids: list[str] = []
     async with aclosing(store.outline(Selection())) as pages:

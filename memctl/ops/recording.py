@@ -17,10 +17,10 @@ from memctl.store import OpenMode, Store
 
 
 class Recording:
-    """The record of one copy: the messages it adds, and the memories before it replaces them."""
+    """The record of one copy: its added messages, and memories before their replacement."""
 
     def __init__(self, run: Run, keep: Retention | None) -> None:
-        """``keep`` limits how long older runs are kept; None leaves them alone."""
+        """``keep`` limits how long older runs are kept; None removes no run."""
         self.run = run
         self._keep = keep
         self._journal: Journal | None = None
@@ -51,10 +51,10 @@ class Recording:
             self._writer = self._stack.enter_context(self._journal.writer(growing=True))
 
     def adds(self, page: Page, *, summary: bool) -> None:
-        """See ``Recorder``."""
+        """See ``CopyJournal``."""
         assert self._writer is not None
         key = page.memory.key
-        if self._open and (key, page.offset) != self._expected:  # its memory was given up
+        if self._open and (key, page.offset) != self._expected:  # the copy gave up the open memory
             self._writer.add(Edit(Memory(self._expected[0]), [], self._count))
             self._open = False
         if not self._open:
@@ -73,12 +73,12 @@ class Recording:
         self._expected = key, page.offset + len(page.messages)
 
     def wrote(self, result: WriteResult) -> None:
-        """See ``Recorder``."""
+        """See ``CopyJournal``."""
         assert self._journal is not None
         self._journal.note(result)
 
     async def replaces(self, store: Store, keys: frozenset[MemoryKey]) -> None:
-        """See ``Recorder``."""
+        """See ``CopyJournal``."""
         assert self._journal is not None
         path = self._journal.folder / REPLACED
         place = Location("archive", str(path), path=path, options={"lines": "kept"})
@@ -90,7 +90,7 @@ class Recording:
                 continue
 
     def end(self, report: CopyReport) -> None:
-        """Complete the record; that of a run that changed nothing is discarded.
+        """Complete the record; discard the record of a run without changes.
 
         Raises:
             Unavailable: the system refuses.
@@ -111,7 +111,7 @@ class Recording:
 
     @contextmanager
     def ended(self, report: CopyReport) -> Iterator[None]:
-        """Complete the record at the end of the block; an error of the block itself comes first.
+        """Complete the record at the end of the block; an error of the block takes precedence.
 
         Raises:
             Unavailable: the system refuses.

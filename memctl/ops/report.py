@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from memctl.store import Store
 
 HUGE_BYTES = 8 * 1024 * 1024
-"""Messages above this size are not to be held several times."""
+"""The size in bytes above which a message must not be in RAM several times."""
 
 
 class Total(NamedTuple):
-    """The amount to be done."""
+    """The amount of work."""
 
     memories: int
     messages: int
@@ -29,7 +29,7 @@ class Progress(Protocol):
     """A listener to the progress of an operation."""
 
     def advance(self, *, memories: int = 0, messages: int = 0, size: int = 0) -> None:
-        """So many more memories, messages and bytes are done."""
+        """Add finished memories, messages and bytes."""
 
 
 class SilentProgress:
@@ -40,7 +40,7 @@ class SilentProgress:
 
 
 async def count_all(store: Store, where: Selection, progress: Progress) -> Total | None:
-    """Return the amount that is about to be read, if somebody watches and counting is cheap.
+    """Return the amount to read; None if nobody watches, or if counting is slow.
 
     Raises:
         MemctlError: as ``Store.count``.
@@ -55,7 +55,7 @@ class SummaryProgress(Protocol):
     """A listener to the progress of summarizing."""
 
     def advance(self, *, memories: int, tokens: int, cost: float | None) -> None:
-        """So many more memories are done and tokens summarized; ``cost`` is that of all so far."""
+        """Add finished memories and summarized tokens; ``cost`` is the total cost so far."""
 
 
 class SilentSummaryProgress:
@@ -69,12 +69,15 @@ DOCTOR = "run memctl doctor to list the damage, and what --repair can do about i
 
 
 def only_damage(failures: Sequence[tuple[MemoryKey, Failure]]) -> bool:
-    """Return whether all of them are memories that are damaged."""
+    """Return whether all failures are damaged memories."""
     return all(failure.code == "damaged" for _, failure in failures)
 
 
 def damage(left_out: Mapping[MemoryKey, Failure], *, others: bool) -> MemctlError:
-    """Return the error of a run that left out damaged memories; ``others`` if any were read."""
+    """Return the error of a run that left out damaged memories.
+
+    ``others`` says whether the run read undamaged memories.
+    """
     key, failure = next(iter(left_out.items()))
     more = len(left_out) - 1
     kind = Partial if others else BadData
@@ -87,7 +90,7 @@ def damage(left_out: Mapping[MemoryKey, Failure], *, others: bool) -> MemctlErro
 
 @dataclass(slots=True)
 class Counts:
-    """Memories or messages, by what became of them."""
+    """Memories or messages by outcome."""
 
     selected: int = 0
     written: int = 0
@@ -98,7 +101,7 @@ class Counts:
 
 
 class Lost(NamedTuple):
-    """A kind of loss in a copy: in how many memories, and one of them."""
+    """A kind of loss in a copy: the number of affected memories, with an example."""
 
     kind: str
     memories: int
@@ -109,8 +112,8 @@ class Lost(NamedTuple):
 class CopyReport:
     """The result of a copy.
 
-    ``messages.skipped`` counts messages that the target held already or that were left out by
-    choice; ``messages.deleted`` what ``--on-conflict replace`` took away.
+    ``messages.skipped`` counts messages that the target held already, and messages left out by
+    choice. ``messages.deleted`` counts messages that ``--on-conflict replace`` removed.
     """
 
     memories: Counts = field(default_factory=Counts)
@@ -119,30 +122,30 @@ class CopyReport:
     """The word for a message of the source."""
     failures: list[tuple[MemoryKey, Failure]] = field(default_factory=list)
     uneven: set[MemoryKey] = field(default_factory=set)
-    """Memories that the target now holds in another form than the source, as was asked for."""
+    """Memories that differ in the target on purpose, as the options asked."""
     settled: dict[MemoryKey, int] = field(default_factory=dict)
-    """The number of source messages of each memory that is done with, well or not."""
+    """The number of source messages of each finished memory, copied or failed."""
     largest: int = 0
-    """Bytes of the messages of the largest page that was read."""
+    """The bytes of the messages of the largest page."""
     warnings: list[str] = field(default_factory=list)
     embedding: EmbeddingReport = field(default_factory=EmbeddingReport)
-    """The vectors of facts that were made anew."""
+    """The vectors of facts that were made for the target."""
     losses: list[Lost] = field(default_factory=list)
-    """The kinds of what the target has no place for."""
+    """The kinds of data that the target has no place for."""
     total: Total | None = None
-    """The total of the selection, where outlines gave it beforehand."""
+    """The total of the selection, if outlines gave the total beforehand."""
     verified: bool | None = None
-    """True if source and target were compared afterwards and are the same; None if not compared."""
+    """True if source and target are equal after the copy, False if not; None if not compared."""
     rounds: int = 0
-    """The number of copies, where the source is followed."""
+    """The number of copies, if the source is followed."""
 
     @property
     def ordinary(self) -> bool:
-        """Return whether all that was selected was read, and no message of it was huge."""
+        """Return whether all selected messages were written, and none was huge."""
         return self.messages.written == self.messages.selected and self.largest <= HUGE_BYTES
 
     def damage(self) -> BadData | None:
-        """Return the error of a copy that found nothing but damaged memories."""
+        """Return the error of a copy that found only damaged memories; None for a better copy."""
         failures = self.failures
         if not failures or len(failures) != self.memories.selected or not only_damage(failures):
             return None
@@ -150,9 +153,9 @@ class CopyReport:
         return BadData(f"{key} is damaged: {failure.message}", DOCTOR)
 
     def settle(self, key: MemoryKey, messages: int) -> None:
-        """Record that nothing is left to do for a memory, of which the source has ``messages``.
+        """Record a finished memory, of which the source has ``messages``.
 
-        A memory that comes again, because the source goes on, counts with what is new.
+        If the memory was settled before, because the source has grown, only its new messages count.
         """
         before = self.settled.get(key)
         self.settled[key] = messages
@@ -160,12 +163,12 @@ class CopyReport:
         self.messages.selected += max(0, messages - (before or 0))
 
     def try_again(self) -> None:
-        """Forget what failed, for the next copy of the same run."""
+        """Forget the failures before the next copy of the same run."""
         self.failures.clear()
         self.memories.failed = self.messages.failed = 0
 
     def fail(self, key: MemoryKey, failure: Failure, messages: int = 0) -> None:
-        """Record a memory that was left as it was."""
+        """Record a memory that was left unchanged."""
         self.failures.append((key, failure))
         self.memories.failed += 1
         self.messages.failed += messages

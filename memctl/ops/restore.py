@@ -1,4 +1,4 @@
-"""Restoring the memories that a copy replaced, from the archive that its run kept."""
+"""Restore the memories that a copy replaced, from the archive of its run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from memctl.store import Store
 
 
 class RestoreRun:
-    """A run that restores memories which another replaced, from the archive that it kept."""
+    """A run that restores replaced memories from the archive of an earlier run."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class RestoreRun:
     ) -> None:
         """``parts`` are the files of changes of the run that replaced the memories.
 
-        ``notes`` are what its store said of them.
+        ``notes`` are the store's notes on these memories.
         """
         self._notes = notes
         self.record = record
@@ -50,11 +50,11 @@ class RestoreRun:
 
     @property
     def id(self) -> str | None:
-        """The id of the run for ``memctl undo``; None where there is nothing to undo."""
+        """The id of the run for ``memctl undo``; None if nothing can be undone."""
         return self.record.id or None
 
     async def execute(self, store: Store, where: Selection) -> frozenset[MemoryKey]:
-        """Restore the selected memories that are as the run left them; return all it replaced.
+        """Restore selected memories that are unchanged since the run; return all replaced memories.
 
         Raises:
             MemctlError: as ``copy``.
@@ -73,7 +73,7 @@ class RestoreRun:
                 keys = frozenset([memory.key async for memory in memories])
             keys = frozenset(key for key in keys if not self._notes.of(key).unchanged)
             recorded = as_recorded(store, self.record)
-            self.record.dialect = ""  # what replaced them is recorded in the dialect of the store
+            self.record.dialect = ""  # the record is in the dialect of the store
             good = await unchanged_since_run(recorded, self._parts, keys)
             whole = Selection(keys=keys - good)
             as_before = await same_outlines(source, store, whole) if keys - good else frozenset()
@@ -97,7 +97,7 @@ class RestoreRun:
             return keys
 
     async def _tidy(self, store: Store, keys: frozenset[MemoryKey]) -> None:
-        """Give back to the store what it said of the memories when they were replaced."""
+        """Pass the notes on the replaced memories back to the store."""
 
         async def edits() -> AsyncGenerator[Edit]:
             for key in keys:
@@ -120,7 +120,7 @@ class RestoreRun:
 async def unchanged_since_run(
     store: Store, parts: Sequence[Path], keys: frozenset[MemoryKey]
 ) -> frozenset[MemoryKey]:
-    """Return the keys of memories that a run wrote whole and that are still as it left them.
+    """Return the keys of memories that a run wrote whole and that are unchanged since.
 
     Raises:
         BadData: a file of changes is damaged.
@@ -149,7 +149,7 @@ async def unchanged_since_run(
 
 
 async def same_outlines(one: Store, other: Store, where: Selection) -> frozenset[MemoryKey]:
-    """Return the keys of memories with the same ids, order and marks in both stores.
+    """Return the keys of memories with equal ids, order and marks in both stores.
 
     Raises:
         MemctlError: as ``Store.read``.

@@ -1,4 +1,4 @@
-"""Going on after a connection was lost, and without what is damaged."""
+"""Continue after a lost connection, and without damaged memories."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ T = TypeVar("T")
 
 FIRST_PAUSE = 1.0
 LONGEST_PAUSE = 30.0
-"""Seconds between two attempts; each pause is up to twice the one before."""
+"""The bounds of the pause between two attempts, in seconds; pauses grow up to twofold."""
 
 
 async def leaving_damaged(attempt: Callable[[], Awaitable[T]]) -> T:
-    """Return the result of an attempt, which begins anew where a memory turns out to be damaged.
+    """Return the result of an attempt; begin again if a memory turns out to be damaged.
 
-    The store leaves that memory out from then on, so that there is an end.
+    The store leaves out each damaged memory in the next attempt, so the attempts end.
 
     Raises:
         MemctlError: as the attempt.
@@ -52,7 +52,7 @@ async def undamaged_pages(
                 async for page in pages:
                     key, last = page.memory.key, page.last
                     yield page
-                    del page  # not kept while the next one is read: it may be large
+                    del page  # free a large page before the next read
                     if last:
                         done.add(key)
             return
@@ -62,7 +62,7 @@ async def undamaged_pages(
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """The options of moving memories: retries in a row, seconds to wait for an answer, the rate."""
+    """The options of a transfer: consecutive retries, seconds to wait for an answer, the rate."""
 
     retries: int = 5
     timeout: float = 600.0
@@ -72,21 +72,21 @@ class Transfer:
 class Retries:
     """Retries after a lost connection.
 
-    The count begins anew whenever something was achieved in between.  A store that was never
-    ``reached`` is not waited for: its name may be wrong.
+    Progress between two failures resets the count.  Until ``reached`` is True, no attempt is
+    repeated: the name of the store may be wrong.
     """
 
     def __init__(self, limit: int, tell: Callable[[str], None]) -> None:
-        """``tell`` hears of each attempt that failed."""
+        """``tell`` is called with a line about each failed attempt."""
         self.reached = False
         self._limit = limit
         self._tell = tell
 
     async def run(self, attempt: Callable[[], Awaitable[T]], achieved: Callable[[], int]) -> T:
-        """Return the result of an attempt that ends well; ``achieved`` grows with what was done.
+        """Return the result of the first successful attempt; ``achieved`` grows with progress.
 
         Raises:
-            Lost: once too often.
+            Lost: too many attempts failed.
             MemctlError: as the attempt.
         """
         failures = 0
@@ -95,7 +95,7 @@ class Retries:
             try:
                 return await attempt()
             except (Lost, Busy) as error:
-                # The lock that this run lost may outlive its connection for a while.
+                # After a lost connection, the lock of this run may remain for a while.
                 if not self.reached or not self._limit or cut_short():
                     raise
                 failures = 1 if achieved() > before else failures + 1

@@ -55,9 +55,9 @@ class By(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SearchOptions:
-    """The options of a search: how, how many hits, and how many neighbours of each.
+    """The options of a search: its way, the number of hits, and the neighbours of each hit.
 
-    ``keep`` has the index kept in the cache folder; without it nothing is kept.
+    ``keep`` keeps the index in the cache folder.
     """
 
     by: By = By.WORDS
@@ -68,7 +68,7 @@ class SearchOptions:
 
 @dataclass(frozen=True, slots=True)
 class Neighbour:
-    """A message next to a hit; ``text`` is its beginning."""
+    """A message next to a hit; ``text`` is the beginning of the message."""
 
     id: str
     position: int
@@ -80,12 +80,11 @@ class Neighbour:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A message that was found.
+    """A found message.
 
-    ``store`` is the label of its store; ``position`` counts from 1 in its memory, and is None where
-    a service does not say.  ``snippet`` is a
-    part of its text on one line, ``spans`` are the places in it that answer the query, as start and
-    end.  ``before`` and ``after`` are its neighbours in the memory, in order.
+    ``store`` is the label of the store.  ``position`` counts from 1 in the memory; a service may
+    give None.  ``snippet`` is a part of the text on one line.  ``spans`` are the matches in the
+    snippet, as start and end.  ``before`` and ``after`` are the neighbours in the memory, in order.
     """
 
     store: str
@@ -113,9 +112,9 @@ class SearchReport:
     noun: str = "message"
     """The word for a hit."""
     embedding: EmbeddingReport = field(default_factory=EmbeddingReport)
-    """The vectors that were made, with that of the query."""
+    """The vectors that the search made, including the query's."""
     memories: int | None = None
-    """The memories that the selection names; None where it names none, or a service was asked."""
+    """The number of memories that the selection names; None without names, or for a service."""
 
 
 async def search(
@@ -126,10 +125,10 @@ async def search(
     progress: Progress | None = None,
     embedder: Embedder | None = None,
 ) -> SearchReport:
-    """Return the selected messages that answer the query best, of all the stores together.
+    """Return the selected messages of all stores that answer the query best.
 
     Raises:
-        UsageError: the query has no words to look for, or a way to search that a store lacks.
+        UsageError: the query has no words to search for, or a store cannot search in this way.
         MemctlError: as ``Store.read``; or the index cannot be written.
     """
     if options.by is By.SERVICE:
@@ -151,7 +150,7 @@ async def search(
 async def _by_service(
     targets: Sequence[Target], query: str, where: Selection, options: SearchOptions
 ) -> SearchReport:
-    """Ask the services of the stores; their scores are mixed as they are."""
+    """Search with the services of the stores; their scores are compared unchanged."""
     report = SearchReport()
     parsed = parse(query)
     narrowed = parsed.narrowed(where)
@@ -240,7 +239,7 @@ async def _embedded(
     report: EmbeddingReport,
     progress: Progress | None,
 ) -> ExitStack:
-    """Make the vectors that an index lacks; return a snapshot in which none is lacking.
+    """Make the missing vectors of an index; return a snapshot with all vectors.
 
     Another run may index new messages meanwhile.
     """
@@ -255,7 +254,7 @@ async def _embedded(
 
 
 class _Found(NamedTuple):
-    """A message that answers, where it was found, and how near its meaning is to the query's."""
+    """A found message, its index, and the similarity of its meaning to the query."""
 
     where: OpenIndex
     ranked: Ranked
@@ -263,7 +262,7 @@ class _Found(NamedTuple):
 
 
 class _Search:
-    """A search of indexes that are up to date."""
+    """A search of up-to-date indexes."""
 
     def __init__(
         self,
@@ -273,7 +272,7 @@ class _Search:
         indexes: Sequence[OpenIndex],
         vector: array[float] | None,
     ) -> None:
-        """``vector`` is that of the query, for a search by meaning."""
+        """``vector`` is the vector of the query, for a search by meaning."""
         self._query = query
         self._where = where
         self._options = options
@@ -295,7 +294,7 @@ class _Search:
         return [self._hit(score, one) for score, one in best]
 
     def _mixed(self, found: list[_Found]) -> Iterator[tuple[float, _Found]]:
-        """Yield what was found with its score."""
+        """Yield the found messages with their scores."""
         match self._options.by:
             case By.WORDS:
                 yield from ((one.ranked.score, one) for one in found)
@@ -307,7 +306,7 @@ class _Search:
                     yield one.ranked.score / most + MEANING * one.meaning, one
 
     def _found(self, index: OpenIndex) -> Iterator[_Found]:
-        """Yield the best messages of an index, and others."""
+        """Yield the best messages of an index, and more."""
         allowed = self._memories(index)
         if allowed == []:
             return
@@ -332,7 +331,7 @@ class _Search:
                 return
 
     def _blocks(self, index: OpenIndex, allowed: list[int] | None) -> Iterator[list[Block]]:
-        """Yield blocks that may have hits, the best first, more and more of them."""
+        """Yield blocks that may have hits, best first, in growing numbers."""
         limit = max(BATCH, self._options.top)
         seen: set[int] = set()
         while True:
@@ -341,7 +340,7 @@ class _Search:
                 nearest = self._by_meaning(index, limit, allowed)
             numbers = list(dict.fromkeys(one for one in (*words, *nearest) if one not in seen))
             seen.update(numbers)
-            for start in range(0, len(numbers), 2 * BATCH):  # not all of them are held
+            for start in range(0, len(numbers), 2 * BATCH):  # holds only some blocks
                 some = numbers[start : start + 2 * BATCH]
                 yield [index.file.block(number) for number in some]
             if max(len(words), len(nearest)) < limit:
@@ -364,7 +363,7 @@ class _Search:
     def _with_meaning(
         self, index: OpenIndex, blocks: list[Block], ranked: list[Ranked]
     ) -> Iterator[_Found]:
-        """Yield the messages of some blocks that were ranked, with their meaning."""
+        """Yield the ranked messages of some blocks with the similarity of their meaning."""
         if self._vector is None:
             yield from (_Found(index, one) for one in ranked)
             return
@@ -384,11 +383,11 @@ class _Search:
                 meanings[block.number, at] = value, -piece
         for one in ranked:
             meaning, piece = meanings[one.block.number, one.at]
-            # What has none of the words shows the piece that means most.
+            # A message without the words shows the piece with the most similar meaning.
             yield _Found(index, one if one.score else one._replace(piece=piece), meaning)
 
     def _memories(self, index: OpenIndex) -> list[int] | None:
-        """Return the numbers of the memories that are selected; None for all."""
+        """Return the numbers of the selected memories; None for all."""
         where = self._where
         if not (where.users or where.sessions or where.parts or where.keys is not None):
             return None
@@ -415,7 +414,7 @@ class _Search:
     def _around(
         self, index: OpenIndex, memory: int, place: int
     ) -> tuple[tuple[Neighbour, ...], tuple[Neighbour, ...]]:
-        """Return the neighbours of a message, before and after it."""
+        """Return the neighbours before and after a message."""
         first, last = place - self._options.around, place + self._options.around
         before: list[Neighbour] = []
         after: list[Neighbour] = []
@@ -431,10 +430,10 @@ class _Search:
 def _near(
     index: OpenIndex, matrix: bytes, vector: array[float], pieces: int | None = None
 ) -> list[float]:
-    """Return how near the meaning of each piece of a block is.
+    """Return the similarity of the meaning of each piece of a block to the query.
 
     Raises:
-        DamagedIndex: the vectors are not such, or not one for each of so many pieces.
+        DamagedIndex: the vectors are invalid, or their number is not ``pieces``.
     """
     try:
         found = similarities(matrix, vector)
@@ -446,7 +445,7 @@ def _near(
 
 
 def admits(where: Selection, entry: Entry) -> bool:
-    """Return whether a message of a selected memory is selected, ``last`` aside."""
+    """Return whether a message of a selected memory is selected, apart from ``last``."""
     return (
         where.matches_outside(entry.id, entry.marks)
         and where.matches_fields(entry.role, entry.name, lambda: local_time(entry.time))
@@ -455,16 +454,16 @@ def admits(where: Selection, entry: Entry) -> bool:
 
 
 class _Newest:
-    """The newest messages of each memory that are selected otherwise."""
+    """The newest selected messages of each memory."""
 
     def __init__(self, index: IndexFile, where: Selection) -> None:
         self._index = index
         self._where = where
         self._first: dict[int, int] = {}
-        """The place of the oldest of them, by memory."""
+        """The place of the oldest of the newest messages, by memory."""
 
     def has(self, block: Block, at: int) -> bool:
-        """Return whether a message is one of them."""
+        """Return whether a message is among the newest."""
         first = self._first.get(block.memory)
         if first is None:
             first = self._first[block.memory] = self._oldest(block.memory)
@@ -483,14 +482,14 @@ class _Newest:
 
 
 MEANING = 1.5
-"""The weight of the meaning of a message, next to its words, of which the best count one."""
+"""The weight of the meaning of a message; the best score by words weighs one."""
 
 SNIPPET = 200
-"""The characters of a snippet, about."""
+"""The approximate length of a snippet, in characters."""
 
 
 def excerpt(text: str, units: Sequence[str]) -> tuple[str, tuple[tuple[int, int], ...]]:
-    """Return the part of a prepared text that answers best, on one line, and what answers in it."""
+    """Return the part of a prepared text that answers best, on one line, and the matches in it."""
     marked = text
     if units:
         with Candidates() as candidates:
@@ -512,7 +511,7 @@ def excerpt(text: str, units: Sequence[str]) -> tuple[str, tuple[tuple[int, int]
 
 
 def _unmark(marked: str) -> tuple[str, list[tuple[int, int]]]:
-    """Return the text without the marks of what matches, and where that is."""
+    """Return the text without the marks of matches, and the spans of the matches."""
     text: list[str] = []
     spans: list[tuple[int, int]] = []
     length = begin = 0
@@ -528,7 +527,7 @@ def _unmark(marked: str) -> tuple[str, list[tuple[int, int]]]:
 
 
 def _best_start(spans: Sequence[tuple[int, int]]) -> int:
-    """Return where a snippet begins that has as many of the spans as possible."""
+    """Return the start of the snippet that has the most matches."""
     best, start = 0, 0
     for begin, _ in spans:
         inside = sum(begin <= other < begin + SNIPPET * 3 // 4 for other, _ in spans)

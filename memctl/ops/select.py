@@ -1,4 +1,4 @@
-"""The selected messages, each with its place in the memory: what is changed, or shown."""
+"""The selected messages with their places in the memory, to change or to show."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ PageObserver = Callable[[Page], None]
 def select_with_anchors(
     store: Store, where: Selection, see: PageObserver | None = None
 ) -> AsyncGenerator[Page]:
-    """Yield the pages of ``Store.read``, with ``Page.anchors`` wherever messages stay.
+    """Yield the pages of ``Store.read``, with ``Page.anchors`` if messages stay.
 
-    ``see`` is shown every page of the memories before what is selected of it, where ``reads_all``.
+    If ``reads_all`` is true, ``see`` gets every page of the memories before its selected messages
+    are yielded.
 
     Raises:
         MemctlError: as ``Store.read``.
@@ -31,17 +32,17 @@ def select_with_anchors(
 
 
 def reads_all(store: Store, where: Selection) -> bool:
-    """Return whether all messages of the memories are read to choose some."""
+    """Return whether all messages of the memories are read to select some."""
     return not where.whole and (where.spare is not None or not store.features.cheap_positions)
 
 
 def places(store: Store, page: Page) -> Iterable[int | None]:
-    """Return ``Change.at`` of the messages of a page; None where no two can have one id."""
+    """Return ``Change.at`` of the messages of a page; None if ids are unique in the store."""
     return page.places if store.features.duplicate_ids else repeat(None, len(page.messages))
 
 
 def whole_memories(where: Selection) -> Selection:
-    """The memories that a selection is about, whole."""
+    """Return the selection of the whole memories that a selection concerns."""
     return Selection(where.users, where.sessions, where.parts, where.keys, where.done)
 
 
@@ -50,14 +51,15 @@ async def _shown(pages: AsyncGenerator[Page], see: PageObserver) -> AsyncGenerat
         async for page in pages:
             see(page)
             yield page
-            del page  # not kept while the next one is read: it may be large
+            del page  # free a large page before the next read
 
 
 async def select_with_places(store: Store, where: Selection) -> AsyncGenerator[Page]:
-    """Yield the pages of ``Store.read``, with true ``Page.places`` whatever is left out.
+    """Yield the pages of ``Store.read``, with correct ``Page.places``.
 
-    A store that selects by itself does not show what stands between the messages.  Outlines of
-    their memories do, for some memories at a time; of one with many selected messages all are read.
+    If the store itself selects messages, ``read`` does not show how many messages are between them.
+    The places then come from outlines, of several memories at a time.  A memory with many selected
+    messages is read whole instead.
 
     Raises:
         MemctlError: as ``Store.read``.
@@ -67,7 +69,7 @@ async def select_with_places(store: Store, where: Selection) -> AsyncGenerator[P
         async with aclosing(pages):
             async for page in pages:
                 yield page
-                del page  # not kept while the next one is read: it may be large
+                del page  # free a large page before the next read
         return
     held: list[Page] = []
     size = 0
@@ -92,11 +94,11 @@ async def select_with_places(store: Store, where: Selection) -> AsyncGenerator[P
 
 
 _HELD_MEMORIES = 100
-"""Memories whose places are looked up together."""
+"""The number of memories whose places are looked up together."""
 
 
 async def _placed(store: Store, pages: list[Page]) -> AsyncGenerator[Page]:
-    """Yield pages that are memories each, with their places."""
+    """Yield one-page memories with their places."""
     wanted = {page.memory.key: {entry.id for entry in page.messages} for page in pages}
     places: dict[tuple[MemoryKey, str], int] = {}
     if wanted:
@@ -108,6 +110,6 @@ async def _placed(store: Store, pages: list[Page]) -> AsyncGenerator[Page]:
                         places[key, entry.id] = place
     for page in pages:
         key = page.memory.key
-        # One that was deleted meanwhile has the place that it had at least.
+        # A message that was deleted meanwhile gets its least possible place.
         indexes = [places.get((key, one.id), at) for at, one in enumerate(page.messages)]
         yield replace(page, indexes=indexes)

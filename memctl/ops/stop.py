@@ -1,4 +1,4 @@
-"""Requests to an operation to end in good order."""
+"""Requests to end an operation in good order."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from contextlib import contextmanager, suppress
 
 
 class Stop:
-    """A request to end, made by whoever hears the signal.
+    """A request to end, made by the receiver of a signal.
 
-    While the operation is ``cooperative`` it looks at ``asked`` and ends by itself at the next good
-    moment; else it must be cancelled.
+    While ``cooperative`` is True, the operation checks ``asked`` and ends at the next good moment.
+    Without it, the operation must be cancelled.
     """
 
     def __init__(self) -> None:
@@ -24,7 +24,7 @@ class Stop:
         return self._event.is_set()
 
     def ask(self) -> None:
-        """Ask it to end."""
+        """Ask the operation to end."""
         self._event.set()
 
     async def wait(self) -> None:
@@ -32,14 +32,14 @@ class Stop:
         await self._event.wait()
 
     async def pause(self, seconds: float) -> None:
-        """Sleep, but not on when a stop is asked for."""
+        """Sleep until the time is over or a stop is asked for."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._event.wait()
 
     @contextmanager
     def cooperative_while(self, *, when: bool = True) -> Iterator[None]:
-        """Within it the operation looks at ``asked``; with ``when`` false it does not."""
+        """Set ``cooperative`` to ``when`` within the block."""
         before, self.cooperative = self.cooperative, when
         try:
             yield

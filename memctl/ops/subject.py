@@ -1,5 +1,4 @@
-"""The subject of an erase, a user or a session: the names that may be theirs, and what no erase
-reaches."""
+"""The subject of an erase, a user or a session: its possible names, and places out of reach."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ _JOINTS = {
     "redis-runtime-state": ":",
     "sessions": "_",
 }
-"""The text between user and session in the names of stores where it may be in either, too."""
+"""The text between user and session in names of stores; user and session may contain this text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +33,13 @@ class Subject:
     def concerns(self, kind: str, key: MemoryKey) -> bool:
         """Return whether a name in a store of this kind may be the subject's.
 
-        The file of a state does not say whose it is: it is the subject's who was named for it.
+        A state file does not name its user.  The caller named the file for this subject.
         """
         return kind == "state" or any(map(self.where.has_key, readings(kind, key)))
 
 
 def readings(kind: str, key: MemoryKey) -> Iterator[MemoryKey]:
-    """Yield a name, and the others that are written in the same way in a store of this kind."""
+    """Yield a name, and all names that a store of this kind writes in the same way."""
     yield key
     joint = _JOINTS.get(kind)
     if joint is None:
@@ -76,7 +75,7 @@ _OF_LAYOUTS = {
 
 
 def not_reached(kind: str) -> list[str]:
-    """Return what an erase leaves of a store of this kind."""
+    """Return the data that an erase leaves in a store of this kind."""
     engine, _, layout = kind.partition("-")
     found = [_OF_KINDS[engine]] if engine in _OF_KINDS else []
     return [*found, _OF_LAYOUTS[layout]] if layout in _OF_LAYOUTS else found

@@ -1,8 +1,8 @@
-"""Undoing the changes of a run.
+"""Undo the changes of a run.
 
-What was written down is read twice: to see whether each memory is still as the run left it, as far
-as the run changed it, and to plan the reverse.  Messages that came since are left where they are.
-A memory that the run did not reach, or that was undone before, needs nothing.
+The record of the run is read twice.  The first pass checks that each memory is still as the run
+left it, as far as the run changed it.  The second pass plans the reverse.  Messages that came since
+stay in place.  A memory that the run did not reach, or that was undone before, stays as it is.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from memctl.store import OpenMode, Store
 from memctl.wrappers.converted import shown_as
 
 GROUP_CHANGES = 50_000
-"""About how many changes are looked at together."""
+"""The approximate number of changes that are checked together."""
 
 Marks = tuple[str, ...]
 Ends = tuple[Marks | None, Marks | None]
-"""The marks of a message before and after; None where it was not there."""
+"""The marks of a message before and after the run; None if the message did not exist."""
 UndoConflicts = list[tuple[MemoryKey, Failure]]
-"""Memories that cannot be undone, and why."""
+"""Memories that cannot be undone, with the reasons."""
 
 
 async def plan_undo(
@@ -50,10 +50,11 @@ async def plan_undo(
     refused: UndoConflicts,
     notes: Callable[[MemoryKey], Note] = lambda _: Note(),
 ) -> AsyncGenerator[Edit]:
-    """Yield edits that undo what the files of changes of a run say, as far as ``where`` goes.
+    """Yield edits that undo the changes in the files of a run, as far as ``where`` selects.
 
-    A memory that is in several files was done by the last one: the others had come too late.
-    ``notes`` gives what the store said of a memory when it was changed.
+    If a memory is in several files, the last file has the changes that were made: the store refused
+    the earlier ones as ``changed``.  ``notes`` returns what the store noted when it changed a
+    memory.
 
     Raises:
         BadData: a file is damaged.
@@ -107,51 +108,51 @@ async def _reversals(
 
 
 class _RunEffect:
-    """A memory that a run changed, and what is there now."""
+    """The effect of a run on a memory, compared with the present memory."""
 
     def __init__(self, edit: Edit, note: Note) -> None:
-        """``note`` is what the store said of the memory."""
+        """``note`` is the store's note on the memory."""
         self.shared_ids = note.shared_ids
-        """The ids of deleted messages that others had, and how many."""
+        """The ids of deleted messages, with the number of remaining messages that share the id."""
         self.noted = bool(note.before)
         self._owner = edit.memory.owner
         self.found = False
         self._stays: str | None = None
-        """The last message of ``added`` that stays, and the one before it that was not read."""
+        """The last message of ``added`` that stays; ``_behind`` is the unread message before it."""
         self._behind: str | None = None
         self._next = 0
-        """The place that follows the last message which was handed to ``added``."""
+        """The place after the last message that was passed to ``added``."""
         self.ends: dict[str, list[Ends]] = {}
-        """The ends of each changed message, or of each of those that share an id, in order."""
+        """The ends of each changed message, by id; messages that share an id are in order."""
         self.anchors: set[str] = set()
-        """The messages that restored ones follow."""
+        """The messages that restored messages follow."""
         self._anchored: Counter[str] = Counter()
-        """The number of messages of each of these ids."""
+        """The number of present messages of each id in ``anchors``."""
         self._marked: dict[int, tuple[str, Marks]] = {}
-        """The ids and the old marks of messages that got others, by their indexes."""
+        """The ids and the old marks of messages with changed marks, by index."""
         self._unmarked: set[int] = set()
-        """The indexes of these at which a message has its old marks."""
+        """The indexes of ``_marked`` at which the message has its old marks."""
         self._put: dict[int, str] = {}
-        """The ids of messages that were put in, by their indexes, where these are known."""
+        """The ids of inserted messages by index, if the index is known."""
         self._stayed: Counter[str] = Counter()
-        """The number of messages of each id at one of these indexes."""
+        """The number of messages of each id that are still at their index of ``_put``."""
         self._passed: Counter[str] = Counter()
-        """The number of messages of each id of ``ends`` that were handed to ``added``."""
+        """The number of messages of each id in ``ends`` that were passed to ``added``."""
         self._replaced: dict[str, _Replaced] = {}
         """The texts of replaced messages, by id."""
         self.summary = (edit.summary, edit.memory.summary)
         self.there: dict[str, list[Marks]] = {}
         self.seen: set[str] = set()
         self.now: str | None = None
-        """The summary; None where the store has no place for one, or no such memory."""
+        """The present summary; None if the store has no place for summaries, or no such memory."""
         self.changes = 0
 
     def add(self, edit: Edit) -> None:
-        """Take the next changes of the run."""
+        """Add the next changes of the run."""
         self.changes += len(edit.changes)
         for change in edit.changes:
             self.ends.setdefault(change.id, []).append((change.old, change.new))
-            at = change.to if change.at is None else change.at  # that of an undo knows one
+            at = change.to if change.at is None else change.at  # one is known for an undo
             if at is not None and change.old is not None and change.new is not None:
                 self._marked[at] = change.id, change.old
             if change.to is not None and change.old is None:
@@ -160,7 +161,7 @@ class _RunEffect:
                 self.anchors.add(change.after)
 
     def replaced(self) -> frozenset[str]:
-        """Return the ids of the messages whose text the run replaced."""
+        """Return the ids of messages whose text the run replaced."""
         return frozenset(
             id
             for id, some in self.ends.items()
@@ -169,11 +170,11 @@ class _RunEffect:
         )
 
     def compare(self, replaced: dict[str, _Replaced]) -> None:
-        """Take the texts of these messages before the run, after it, and now."""
+        """Take the texts of replaced messages: before the run, after the run, and now."""
         self._replaced = replaced
 
     def look(self, page: Page) -> None:
-        """Take what the memory holds now."""
+        """Take a page of the present memory."""
         self.found = True
         self.now = page.memory.summary
         for at, entry in zip(page.places, page.messages, strict=True):
@@ -188,16 +189,17 @@ class _RunEffect:
                 self._anchored[entry.id] += 1
 
     def added(self, page: Page) -> Page:
-        """Return the page without messages that the run did not add; these are anchors, too.
+        """Return the page without messages that the run did not add; these become anchors.
 
-        They were read because it added one with such an id to another memory, or behind them.
+        Such messages were read because they share an id with a message that the run added, perhaps
+        to another memory.
         """
         messages: list[StoredMessage] = []
         anchors: list[str | None] = []
         indexes: list[int] = []
         found = zip(page.messages, page.anchors or repeat(None), page.places, strict=False)
         for one, behind, at in found:
-            if page.indexes is not None and at > self._next:  # behind another, perhaps a twin
+            if page.indexes is not None and at > self._next:  # unread messages in between
                 self._stays = self._behind = behind
             self._next = at + 1
             if self._is_added(one.id, at):
@@ -210,7 +212,10 @@ class _RunEffect:
         return replace(page, memory=memory, messages=messages, anchors=anchors, indexes=indexes)
 
     def _is_added(self, id: str, at: int) -> bool:
-        """Return whether the run added the next message with the id, one of the last by default."""
+        """Return whether the run added the next message with this id.
+
+        If inserted messages have moved, the last messages with the id count as added.
+        """
         if id not in self.ends:
             return False
         if self._stayed[id] == len(self.ends[id]):
@@ -219,9 +224,9 @@ class _RunEffect:
         return self._passed[id] > len(self.there.get(id, ())) - len(self.ends[id])
 
     def placed(self, edit: Edit) -> Edit:
-        """Return an edit that undoes changes, without the places of messages that share their id.
+        """Return an edit of the undo without ``at`` and ``to`` for messages with unique ids.
 
-        Messages that came or went since may have moved the others.
+        Messages that came or went since may have moved these messages.
         """
         changes = [one if self._shares_its_id(one) else _unplaced(one) for one in edit.changes]
         return replace(edit, changes=changes)
@@ -234,22 +239,21 @@ class _RunEffect:
 
     @property
     def unseen(self) -> frozenset[str]:
-        """Return the ids that restored messages follow and that no message has."""
+        """Return the ids that restored messages follow, but that no message has."""
         return frozenset(self.anchors - self.seen)
 
     @property
     def only_adds(self) -> bool:
-        """Return whether the run did nothing but put messages in."""
+        """Return whether the run only inserted messages."""
         return bool(self.ends) and all(
             old is None for some in self.ends.values() for old, _ in some
         )
 
     def verdict(self, refused: UndoConflicts, key: MemoryKey, *, facts: bool) -> bool:
-        """Return whether the run is to be undone here; where not, ``refused`` may say why."""
+        """Return whether to undo the run in this memory; a conflict is added to ``refused``."""
         if self._is_as_before():
             return False
-        # A fact that is as it is to be is no conflict, and none follows another: the store
-        # compares them.
+        # Facts need no check: they do not follow one another, and the store compares each fact.
         why = "" if facts else self._misfit()
         if why:
             refused.append((key, Failure("conflict", why)))
@@ -258,21 +262,21 @@ class _RunEffect:
 
     @property
     def is_half_done(self) -> bool:
-        """Return whether the run was killed after it wrote the new summary, and nothing else.
+        """Return whether the run was killed after writing the new summary, before the messages.
 
-        A summary that is kept next to a memory, in a session state, is written before the messages.
+        If a session state next to a memory keeps the summary, the summary is written first.
         """
         before, after = self.summary
         changed = after is not None and after != (before or "") and self.now == after
         return changed and bool(self.ends) and self._messages_are_as_before()
 
     def _is_as_before(self) -> bool:
-        """Return whether all that the run changed is as it was before it."""
+        """Return whether all that the run changed is as before the run."""
         before, after = self.summary
         if after is not None and (self.now or "") != (before or ""):
             return False
         if not self.ends and self.noted and self.found:
-            return False  # a memory without messages was made
+            return False  # the run created a memory without messages
         return self._messages_are_as_before()
 
     def _messages_are_as_before(self) -> bool:
@@ -280,7 +284,7 @@ class _RunEffect:
             all(one.old <= one.now for one in self._replaced.values())
             and all(
                 at in self._unmarked
-                or len(self.there.get(id, ())) < 2  # the other may have its marks
+                or len(self.there.get(id, ())) < 2  # a message with the same id may have its marks
                 for at, (id, _) in self._marked.items()
             )
             and all(
@@ -290,9 +294,10 @@ class _RunEffect:
         )
 
     def _fits(self, id: str, wanted: list[Marks | None], more: int = 0) -> bool:
-        """Return whether the messages with the id have these marks; none, where none is wanted.
+        """Return whether the messages with this id have the wanted marks; None means no message.
 
-        Of an id that others share, at least ``more`` further messages must be there, or none.
+        ``shared_ids`` says how many other messages have the id.  At least ``more`` messages must
+        exist in addition to these; if ``more`` is zero, no further message may exist.
         """
         there = self.there.get(id, [])
         shared = self.shared_ids.get(id)
@@ -304,7 +309,7 @@ class _RunEffect:
         return expected <= Counter(map(frozenset, there))
 
     def _misfit(self) -> str:
-        """Return the reason why it cannot be undone; empty where it can."""
+        """Return the reason why the run cannot be undone in this memory; empty if it can."""
         for id, some in self.ends.items():
             here = self.there.get(id, [])
             after = [new for _, new in some]
@@ -326,7 +331,7 @@ class _RunEffect:
 
 @dataclass(slots=True)
 class _Replaced:
-    """The texts of the messages with one id that a run replaced, as digests."""
+    """Digests of the texts of replaced messages that share an id."""
 
     old: Counter[bytes] = field(default_factory=Counter)
     new: Counter[bytes] = field(default_factory=Counter)
@@ -334,7 +339,7 @@ class _Replaced:
 
 
 async def _compare_replaced(store: Store, path: Path, group: dict[MemoryKey, _RunEffect]) -> None:
-    """Compare the messages of which the run replaced the text: their ids and marks are the same."""
+    """Compare the texts of replaced messages, whose ids and marks show no change."""
     ids = {key: some for key, case in group.items() if (some := case.replaced())}
     if not ids:
         return
@@ -358,7 +363,7 @@ async def _compare_replaced(store: Store, path: Path, group: dict[MemoryKey, _Ru
 
 def _digest(text: bytes) -> bytes:
     """Return a digest of a message by its value."""
-    with suppress(ValueError):  # nested too deep: by its text
+    with suppress(ValueError):  # nested too deep for a value: use the text
         text = jsonio.canonical(text)
     return blake2b(text, digest_size=16).digest()
 
@@ -366,7 +371,7 @@ def _digest(text: bytes) -> bytes:
 def _groups(
     path: Path, where: Selection, notes: Callable[[MemoryKey], Note]
 ) -> Iterator[dict[MemoryKey, _RunEffect]]:
-    """The memories of a file of changes, some at a time; all changes of a memory together."""
+    """Yield the memories of a file of changes in groups; a memory is in one group."""
     group: dict[MemoryKey, _RunEffect] = {}
     size = 0
     for edit in read_changes(path, messages=False):
@@ -394,7 +399,7 @@ async def _look(store: Store, group: dict[MemoryKey, _RunEffect]) -> None:
 
 
 def _reversed(path: Path, keys: Iterable[MemoryKey]) -> Iterator[Edit]:
-    """The reverse of what the file says of these memories."""
+    """Yield the reverse of the changes of these memories."""
     wanted = set(keys)
     if not wanted:
         return
@@ -407,7 +412,7 @@ def _reversed(path: Path, keys: Iterable[MemoryKey]) -> Iterator[Edit]:
 
 
 def _in_order(changes: list[Change]) -> list[Change]:
-    """Return changes with a replaced message going before the other comes."""
+    """Return changes in which a replaced message is deleted before the other is inserted."""
     for at in range(1, len(changes)):
         one, other = changes[at - 1 : at + 1]
         if one.id == other.id and one.old is None and other.new is None:
@@ -433,7 +438,7 @@ def _unplaced(change: Change) -> Change:
 
 
 def _summarised(edit: Edit, group: dict[MemoryKey, _RunEffect]) -> Edit:
-    """Return the edit with the summary restored, too."""
+    """Return the edit with the old summary, if the run changed the summary."""
     old, new = group[edit.memory.key].summary
     if new is None:
         return edit
@@ -441,7 +446,7 @@ def _summarised(edit: Edit, group: dict[MemoryKey, _RunEffect]) -> Edit:
 
 
 class UndoRun(ChangeRun):
-    """A run that reverses the edits of another, and what the store itself repaired in it."""
+    """A run that reverses the edits of a run, and the repairs by the store itself."""
 
     mode = OpenMode.RESTORE
 
@@ -457,10 +462,10 @@ class UndoRun(ChangeRun):
         *,
         skips_damage: bool = False,
     ) -> None:
-        """``parts`` are the files of changes of the run to be undone, ``folder`` is its folder.
+        """``parts`` are the files of changes of the run to undo, ``folder`` is its folder.
 
-        ``notes`` are what its store said of memories.  ``skips_damage`` where the run was a repair,
-        which changed memories besides their damage.
+        ``notes`` are the store's notes on memories.  ``skips_damage`` is True if the run was a
+        repair: a repair changes memories that hold further damage.
         """
         of = notes.of if notes is not None else lambda _: runs.Note()
         report = report or ChangeReport()
@@ -483,7 +488,7 @@ class UndoRun(ChangeRun):
         return "no other change to undo" if self._reverted else "nothing to undo"
 
     def details(self) -> dict[str, Any]:
-        """Return how many keys, rows or ids the undo of repairs restored, if there were repairs."""
+        """Return the number of restored keys, rows or ids, if the run had repairs by the store."""
         return {} if self._reverted is None else {"unmended": self._reverted}
 
     async def plan(self, store: Store) -> bool:
@@ -501,7 +506,7 @@ class UndoRun(ChangeRun):
         return something or self._repaired
 
     async def carry_out(self, store: Store) -> None:
-        """Undo the repairs of the store itself, which came last, then the edits."""
+        """Undo the repairs by the store itself, which came last, then the edits."""
         if self._repaired:
             await self._revert(store)
         if self.report.planned.memories:
@@ -520,7 +525,7 @@ def as_recorded(store: Store, record: runs.Run) -> Store:
     """Return the store in the dialect in which changes were recorded.
 
     Raises:
-        BadData: this memctl does not know it.
+        BadData: this version of memctl does not know the dialect.
     """
     if not record.dialect:
         return store

@@ -1,5 +1,6 @@
-"""Compressing memories: old messages are summarized, and the agent goes on from the summary.
+"""Compress memories: old messages are summarized, and the agent continues with the summary.
 
-``scan`` finds what is to be summarised and puts it into a ``spool``; ``work`` has it summarised,
-in ``parts`` where it is long, and commits each memory as an edit (``edits``).
+``plan_compression`` finds messages to summarize and puts them into a ``Spool``.
+``CompressionPipeline`` summarizes them, in chunks if they are long (``ChunkedSummarizer``).
+``SummaryCommitter`` commits each memory as an edit.
 """

@@ -1,4 +1,4 @@
-"""One summary of a history of any length: in parts that the model can hold, then of the parts."""
+"""Summarize a history of any length: chunks that fit the model, then the summaries of chunks."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from memctl.summarizer import Excerpt, Summarizer, Turn
 from memctl.summary import Summary
 
 LEAST_ROOM = 1000
-"""Tokens of conversation that a request must have room for: some summaries of parts at least."""
+"""The fewest tokens of conversation that a request must have room for."""
 SHORT = 4000
-"""Tokens that are divided on the spot: a thread of their own would take longer to begin."""
+"""The most tokens that are divided without a thread, which would take longer to start."""
 DEEPEST = 12
-"""The number of times a history may be halved when the model's window is less than configured."""
+"""The most times that a history is halved if the model's window is smaller than configured."""
 
 
 class ChunkedSummarizer:
-    """A summarizer that asks another one for as many summaries as it takes."""
+    """A summarizer that divides a long history and asks a summarizer several times."""
 
     def __init__(self, summarizer: Summarizer, spend: Callable[[Usage], None]) -> None:
-        """``spend`` hears what each request took, also one that came to nothing.
+        """``spend`` is called with the usage of each request, even of a failed request.
 
         Raises:
-            UsageError: the window of the summarizer is too small to be of use.
+            UsageError: the window of the summarizer is too small for a conversation.
         """
         self._summarizer = summarizer
         self._spend = spend
@@ -42,15 +42,15 @@ class ChunkedSummarizer:
     async def summarise(
         self, turns: Iterable[Turn], earlier: str, tokens: int = SHORT + 1
     ) -> Summary | str:
-        """The summary of some turns and of the summary that stood before them.
+        """Return the summary of turns and of an earlier summary.
 
-        ``tokens`` is about how many they have.
+        ``tokens`` is the approximate number of tokens of the turns.
 
         Raises:
             ModelError, Unavailable: as ``Summarizer.summarize``.
         """
         if earlier and self._summarizer.count(earlier) > self._piece:
-            # It would leave little room next to it in every request: it is read like the rest.
+            # A long earlier summary would fill every request: it becomes a turn.
             turns = chain([Turn("summary", "summary of what came before", earlier)], turns)
             earlier = ""
         source = self._short_enough(turns)
@@ -63,13 +63,13 @@ class ChunkedSummarizer:
         return await self.summarise(map(self._cut, _as_turns(found)), earlier)
 
     def calls(self, tokens: int) -> int:
-        """About how many requests a history of so many tokens takes."""
+        """Return the approximate number of requests for a history of ``tokens``."""
         parts = -(-tokens // self._room)
         return parts if parts <= 1 else parts + 1
 
     @property
     def _piece(self) -> int:
-        """Tokens of the longest turn: two of them fit into a request next to an earlier summary."""
+        """The tokens of the longest turn: two such turns fit next to an earlier summary."""
         return self._room // 3
 
     async def _part(
@@ -80,7 +80,7 @@ class ChunkedSummarizer:
         return await asyncio.to_thread(self._next, turns, waiting, earlier)
 
     def _next(self, turns: Iterator[Turn], waiting: list[Turn], earlier: str) -> list[Turn]:
-        """Return the turns that fit into the next request; ``waiting`` begins the one after it."""
+        """Return the turns that fit the next request; ``waiting`` gets the first further turn."""
         room = self._room - (self._summarizer.count(earlier) if earlier else 0)
         part = list(waiting)
         waiting.clear()
@@ -97,7 +97,7 @@ class ChunkedSummarizer:
         return self._summarizer.count(f"{turn.speaker}\n{turn.text}") + PER_MESSAGE
 
     def _short_enough(self, turns: Iterable[Turn]) -> Iterator[Turn]:
-        """The turns, those that are too long for a request in pieces."""
+        """Yield the turns, with long turns cut into pieces."""
         for turn in turns:
             pieces = -(-self._size(turn) // self._piece)
             if pieces == 1:
@@ -108,7 +108,7 @@ class ChunkedSummarizer:
                 yield from self._halved(turn._replace(text=turn.text[start : start + length]))
 
     def _halved(self, turn: Turn) -> Iterator[Turn]:
-        """A turn in pieces: of mixed scripts, some parts have more tokens than others."""
+        """Yield the halves of a turn that is still too long: the token density of a text varies."""
         halves = _halves([turn]) if self._size(turn) > self._piece else None
         if halves is None:
             yield turn
@@ -117,7 +117,7 @@ class ChunkedSummarizer:
             yield from self._halved(half)
 
     def _cut(self, turn: Turn) -> Turn:
-        """The summary of a part, no longer than that two of them can become one."""
+        """Return the summary of a chunk, cut to fit a request with a second summary."""
         while (size := self._size(turn)) > self._piece and turn.text:
             turn = turn._replace(text=turn.text[: len(turn.text) * self._piece // size])
         return turn
@@ -130,7 +130,7 @@ class ChunkedSummarizer:
             halves = _halves(excerpt.turns)
             if halves is None or depth == DEEPEST:
                 raise
-            # What is too long once is so for the next memory, too.
+            # The next memory would be too long, too: lower the limit.
             tokens = sum(map(self._size, excerpt.turns)) + self._summarizer.count(excerpt.earlier)
             self._room = max(LEAST_ROOM, min(self._room, tokens * 3 // 4))
         except ModelError as error:
@@ -145,7 +145,7 @@ class ChunkedSummarizer:
 
 
 def _halves(turns: list[Turn]) -> tuple[list[Turn], list[Turn]] | None:
-    """The turns in two parts; None where there is nothing left to divide."""
+    """Return two halves of the turns; None if they cannot be divided."""
     if len(turns) > 1:
         middle = len(turns) // 2
         return turns[:middle], turns[middle:]
@@ -157,7 +157,7 @@ def _halves(turns: list[Turn]) -> tuple[list[Turn], list[Turn]] | None:
 
 
 def _as_turns(parts: list[Summary | str]) -> list[Turn]:
-    """The summaries of parts, to be summarized themselves."""
+    """Return the summaries of chunks as turns to summarize."""
     return [
         Turn("summary", f"summary of part {number} of {len(parts)}", _text(part))
         for number, part in enumerate(parts, 1)

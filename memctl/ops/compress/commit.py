@@ -1,7 +1,6 @@
-"""Commit summaries: to the journal, then to the store, as many together as are ready.
+"""Commit summaries: to the journal, then to the store, in groups of ready memories.
 
-The journal knows of a memory before the store does, so that a run can be undone as far as it came,
-also one that was killed.
+The journal has a memory before the store does.  So undo can revert even a killed run.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ from memctl.store import Store
 from memctl.summarizer import Summarizer
 
 READER = "user"
-"""The role and the name under which AgentScope hands a summary to a model (``get_memory``)."""
+"""The role and the name under which AgentScope passes a summary to a model (``get_memory``)."""
 
 
 @dataclass(frozen=True, slots=True)
 class SummarizedMemory:
-    """A memory that was summarized: its new summary, and the message that holds it, if one does."""
+    """A memory with its new summary, and the change that inserts the summary as a message."""
 
     case: CompressionPlan
     mode: CompressMode
@@ -44,22 +43,22 @@ def summarized(
     """Return a memory with its new summary."""
     if mode is CompressMode.MARK:
         return SummarizedMemory(case, mode, text, None)
-    # In front of everything, as AgentScope puts its own summary: no other message has to move.
+    # At the beginning, where AgentScope puts its summary: the positions of messages stay.
     id, message = dialect.author(READER, READER, text, datetime.now())
     return SummarizedMemory(case, mode, text, Change(id, None, (SUMMARY,), message))
 
 
 def edits(done: SummarizedMemory, lines: Iterable[PlannedMessage]) -> Iterator[Edit]:
-    """The edit of a memory, in pages.
+    """Yield the edits of a memory, in pages.
 
-    It fits only while the memory has the summary that was read, and the messages that go have the
-    marks that they had; what else came meanwhile does not matter.
+    The store refuses the edits if the summary has changed since it was read, or the marks of a
+    message to delete.  New messages do not matter.
     """
     before = done.case.memory.summary
     if done.mode is CompressMode.MARK:
         memory = replace(done.case.memory, summary=done.text)
     else:
-        # Where there is a place for summaries it is emptied: the message says all.
+        # The summary of the store is emptied: the new message includes its contents.
         memory = replace(done.case.memory, summary="" if before else None)
     seen = None if memory.summary is None else before or ""
     page: list[Change] = []
@@ -96,9 +95,10 @@ def _changes(done: SummarizedMemory, lines: Iterable[PlannedMessage]) -> Iterato
 GROUP_MEMORIES = 256
 GROUP_MESSAGES = 50_000
 GROUP_SECONDS = 0.25
-"""No more are committed together: what waits is lost when the machine fails.
+"""The limits of a group that is committed together.
 
-Each commit waits for the disk, twice, and takes as long for one memory as for some.
+Each commit waits for the disk twice, however many memories it has.  Summaries that wait for a
+commit are lost if the machine fails.
 """
 
 
@@ -115,7 +115,7 @@ class SummaryCommitter:
         watching: SummaryProgress,
         note: Callable[[WriteResult], None],
     ) -> None:
-        """``note`` keeps what the store says of a memory for undo."""
+        """``note`` records the results of the store for undo."""
         self._note = note
         self._store = store
         self._spool = spool
@@ -124,13 +124,14 @@ class SummaryCommitter:
         self._report = report
         self._watching = watching
         self.begun = False
-        """True if anything is written down, and so may be in the store."""
+        """True if the journal, and therefore perhaps the store, has changes."""
 
     async def run(self, ready: asyncio.Queue[SummarizedMemory | None]) -> None:
-        """Commit what comes out of the queue, until None does.
+        """Commit the memories of the queue, up to None.
 
         Raises:
-            MemctlError: as ``Store.edit``; or the journal has no room, and nothing more was done.
+            MemctlError: as ``Store.edit``; or the journal has no room, and the group was not
+                committed.
         """
         going_on = True
         while going_on:

@@ -1,6 +1,6 @@
-"""One compression run: find the memories, have them summarized, many at once, and commit each.
+"""A compression run: search, concurrent summaries, and a commit for each memory.
 
-One pass over the store, which waits for no model, puts what is to be summarized into the spool.
+One pass over the store fills the spool, without waiting for the model.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ from memctl.summary import Summary, render_free
 
 PROMPT_TOKENS = 500
 REPLY_TOKENS = 500
-"""The approximate tokens of a request besides the conversation, and a summary."""
+"""The approximate tokens of a prompt without the conversation, and of a summary."""
 
 
 class Budget:
-    """A budget: a memory begins where the costs so far, of open memories and its own fit in."""
+    """A budget: a memory begins if all past costs, open memories and the new memory fit."""
 
     def __init__(
         self, limit: float | None, summarizer: Summarizer, parts: ChunkedSummarizer
@@ -57,7 +57,7 @@ class Budget:
         self._going_on: dict[int, float] = {}
 
     def estimate(self, case: CompressionPlan) -> Usage:
-        """Estimate the tokens that summarizing a memory takes."""
+        """Return the estimated tokens of the summary of a memory."""
         if not self._asks:
             return Usage()
         calls = self._parts.calls(case.tokens)
@@ -65,7 +65,7 @@ class Budget:
         return Usage(read + calls * PROMPT_TOKENS, calls * REPLY_TOKENS)
 
     def allows(self, case: CompressionPlan, spent: float) -> bool:
-        """Return whether a memory may begin; if so, it goes on from now."""
+        """Return whether a memory may begin; if so, reserve its cost."""
         if self._limit is None or self._prices is None:
             return True
         cost = self._prices.of(self.estimate(case))
@@ -75,7 +75,7 @@ class Budget:
         return True
 
     def settle(self, case: CompressionPlan) -> None:
-        """Move the cost of a finished memory from the open ones to what is spent."""
+        """Release the reserved cost of a finished memory."""
         self._going_on.pop(case.start, None)
 
 
@@ -84,7 +84,7 @@ _MARKS = {
     CompressMode.MESSAGE: (COMPRESSED, SUMMARY),
     CompressMode.REPLACE: (SUMMARY,),
 }
-"""The marks that messages get in each mode."""
+"""The marks of the changed messages, by mode."""
 _NO_STATE = Failure(
     "no-state",
     "its session has no saved state for the summary; use --mode message",
@@ -101,15 +101,15 @@ async def plan_compression(
     seen: Callable[[CompressionPlan], None],
     progress: Progress,
 ) -> None:
-    """Put what is to be compressed into the spool and the report; ``seen`` hears of each memory.
+    """Add the memories to compress to the spool and the report; ``seen`` is called with each plan.
 
-    Memories whose agent would not find the summary are left, and are failures of the report.
+    If the agent would not find the summary of a memory, the memory is a failure of the report.
 
-    ``count`` counts the tokens of a text.  Memory stays bound: of a message that has passed, some
-    bytes are kept until its memory ends.
+    ``count`` counts the tokens of a text.  RAM is bounded: the planner keeps a few bytes of each
+    message until the end of the memory.
 
     Raises:
-        UsageError: the store holds facts, or no messages with the marks that the mode needs.
+        UsageError: the store holds facts, or its messages cannot have the marks of the mode.
         BadData: a message is not JSON.
         MemctlError: as ``Store.check_integrity`` and ``Store.read``.
     """
@@ -124,7 +124,7 @@ async def plan_compression(
         async for page in pages:
             if page.offset == 0 or history is None:
                 if spool is not None:
-                    spool.drop()  # what is left of a memory that turned out to be damaged
+                    spool.drop()  # remains of a damaged memory
                 history = CompressionPlanner(page.memory, where, options, count, store.dialect)
                 behind = None
             indexes = places(store, page)
@@ -154,41 +154,41 @@ async def plan_compression(
                 seen(case)
             if found == options.max_memories:
                 return
-            await asyncio.sleep(0)  # pages come many at a time, and the model is asked meanwhile
+            await asyncio.sleep(0)  # let the requests to the model run between pages
 
 
 def _pages(store: Store, where: Selection, mode: CompressMode) -> AsyncGenerator[Page]:
-    """Yield the memories, without what was summarized before and stays."""
+    """Yield the memories without compressed messages that stay."""
     whole = whole_memories(where)
     if mode is CompressMode.REPLACE:
         return undamaged_pages(store.read, whole)
     rest = replace(whole, exclude_marks=frozenset({COMPRESSED}))
     if mode is CompressMode.MARK:
         return undamaged_pages(store.read, rest)
-    # An earlier summary that goes must find its way back: between the messages that it stands for.
+    # Undo must find the place of a deleted summary, which is between its messages.
     return undamaged_pages(partial(select_with_anchors, store), rest)
 
 
 GRACE_SECONDS = 10.0
-"""The seconds that paid requests may go on after a stop is asked for."""
+"""The seconds for paid requests to finish after a stop is asked for."""
 UNREACHABLE_IN_A_ROW = 3
-"""After so many requests that found nobody the model is taken to be gone."""
+"""The number of consecutive unanswered requests after which the model counts as gone."""
 HOPELESS = 20
-"""So many memories may fail before the first one is summarized."""
+"""The number of failed memories, without a success, that ends the run."""
 AHEAD = 4
-"""So many memories a job may be begun before all are found.
+"""The number of memories per job that may begin before all are found.
 
-What they cost is lost if the store cannot be read to its end.
+Their cost is lost if the store cannot be read to its end.
 """
 
 FindPlans = Callable[[], Coroutine[Any, Any, None]]
-"""A function that spools the memories to summarize, and reports each."""
+"""Adds the memories to summarize to the spool, and reports each."""
 CommitSummaries = Callable[[asyncio.Queue[SummarizedMemory | None]], Coroutine[Any, Any, None]]
-"""A function that writes the summaries of the queue into the store, until None comes."""
+"""Writes the summaries of the queue to the store, until the queue gives None."""
 
 
 class CompressionPipeline:
-    """One run: several jobs summarize what is found, and it is committed meanwhile."""
+    """A compression run: jobs summarize spooled memories while ready summaries are committed."""
 
     def __init__(
         self,
@@ -199,7 +199,7 @@ class CompressionPipeline:
         stop: Stop,
         dialect: Dialect = AGENTSCOPE1,
     ) -> None:
-        """``summarizer`` is opened by ``run``; see ``ChunkedSummarizer`` for what it may raise."""
+        """``summarizer`` is opened by ``run``; see ``ChunkedSummarizer`` for the errors."""
         self._summarizer = summarizer
         self._spool = spool
         self._options = options
@@ -213,30 +213,30 @@ class CompressionPipeline:
         """The number of memories that may begin before all are found."""
         self._all_found = False
         self._news = asyncio.Event()
-        """True if there may be more to begin than when a job looked."""
+        """Set if a waiting job may find a memory to begin."""
         self._ready: asyncio.Queue[SummarizedMemory | None] = asyncio.Queue()
         self._answered = False
-        """True if the model is there: the first of the requests find that out."""
+        """True if the model has answered a request."""
         self._summarised = self._failed = 0
         self._silent = 0
-        """Requests in a row that found nobody."""
+        """The number of consecutive unanswered requests."""
 
     def found(self) -> None:
-        """Another memory is in the spool."""
+        """Note a new memory in the spool."""
         self._report.changes.left += 1
         if self._spool.taken < self._ahead:
             self._news.set()
 
     async def run(self, find: FindPlans, commit: CommitSummaries) -> None:
-        """Summarize and commit everything that ``find`` puts into the spool.
+        """Summarize and commit all memories that ``find`` adds to the spool.
 
-        The model is asked from the first memory on, so that one that is not there is noticed before
-        a large store is read to its end.  Nothing is committed before all is found: no store has to
-        be read and written at once, and where it cannot be read nothing is changed.
+        Requests begin with the first memory: an unreachable model is noticed before a large store
+        is read to its end.  Commits begin after the last memory was found: the store is not read
+        and written at the same time, and a store that cannot be read stays unchanged.
 
         Raises:
-            Unavailable: the model or the store went away; what the report says is done is durable.
-            Interrupted: a stop was asked for; the same holds.
+            Unavailable: the model or the store went away; the work in the report is durable.
+            Interrupted: a stop was asked for; the work in the report is durable.
             MemctlError: as ``find``; nothing was committed.
         """
         with self._stop.cooperative_while():
@@ -258,7 +258,7 @@ class CompressionPipeline:
         try:
             await asyncio.wait({finding, jobs}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            # Where the jobs have ended, nobody would begin what is found.
+            # After the end of the jobs, no job would begin further memories.
             finding.cancel()
             await asyncio.wait({finding})
         if not finding.cancelled():
@@ -274,7 +274,7 @@ class CompressionPipeline:
             if committing.done() or not jobs.done():
                 jobs.cancel()
             await asyncio.wait({jobs})
-            # What was paid for is kept, however the rest ended.
+            # Paid summaries are committed, even after an error.
             self._ready.put_nowait(None)
             await asyncio.wait({committing})
         committing.result()
@@ -321,7 +321,7 @@ class CompressionPipeline:
                 self._budget.settle(case)
 
     async def _next(self) -> CompressionPlan | None:
-        """The next memory that the budget allows, as soon as it is found."""
+        """Return the next memory that the budget allows, as soon as it is found, or None."""
         while not self._stop.asked:
             may_begin = self._all_found or self._spool.taken < self._ahead
             case = self._spool.take() if may_begin else None

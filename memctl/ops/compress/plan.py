@@ -1,9 +1,9 @@
-"""Plan what becomes of a memory, message by message as they pass.
+"""Plan the compression of a memory while its messages pass.
 
-As ``_compress_memory_if_needed`` of AgentScope (``agent/_react_agent.py`` of 1.0.21) decides: the
-newest stay, and the results of tools stay with their calls.  Two things differ.  A memory that has
-no more than the newest is left alone, where AgentScope would summarize all of it; and a result
-whose call is not there counts as any other message.
+The plan follows ``_compress_memory_if_needed`` of AgentScope (``agent/_react_agent.py`` of 1.0.21):
+the newest messages stay, and tool results stay with their calls.  There are two differences.  A
+memory with only the newest messages is left alone; AgentScope would summarize all of it.  A result
+without its call counts as an ordinary message.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from memctl.summary import TEMPLATE
 
 
 class CompressMode(StrEnum):
-    """The place of the summary, and the fate of the messages that it stands for."""
+    """The place of the summary, and the treatment of the summarized messages."""
 
     MARK = "mark"
-    """To the place for summaries; they are marked ``compressed``."""
+    """Put the summary into its place; mark the messages ``compressed``."""
     MESSAGE = "message"
-    """Into a message in front of all others; they are marked ``compressed``."""
+    """Insert the summary as the first message; mark the messages ``compressed``."""
     REPLACE = "replace"
-    """Into such a message; they are deleted."""
+    """Insert the summary as the first message; delete the messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +44,9 @@ class CompressOptions:
 
         CompressOptions(CompressMode.MARK, keep_recent=20, trigger_tokens=8000)
 
-    The newest ``keep_recent`` messages of a memory stay as they are.  A memory is compressed when
-    more than ``trigger_tokens`` or more than ``trigger_messages`` are to be summarized; without
-    either, when anything is.  At most ``max_memories`` are compressed, for at most ``max_cost``.
+    The newest ``keep_recent`` messages of a memory stay unchanged.  A memory is compressed if the
+    messages to summarize exceed ``trigger_tokens`` or ``trigger_messages``.  Without triggers, one
+    message is enough.  The run compresses at most ``max_memories``, for at most ``max_cost``.
     """
 
     mode: CompressMode
@@ -59,7 +59,7 @@ class CompressOptions:
     template: str = TEMPLATE
 
     def triggers(self, messages: int, tokens: int) -> bool:
-        """Return whether so much is enough."""
+        """Return whether this many messages or tokens trigger a compression."""
         if self.trigger_tokens is None and self.trigger_messages is None:
             return messages > 0
         return (self.trigger_tokens is not None and tokens > self.trigger_tokens) or (
@@ -71,21 +71,21 @@ class MessageStatus(StrEnum):
     """The status of a message in a compression."""
 
     SELECTED = "selected"
-    """To be summarized, if it is none of the newest."""
+    """To be summarized, unless the message is among the newest."""
     UNSELECTED = "unselected"
     """Not selected."""
     COMPRESSED = "compressed"
-    """Summarized before."""
+    """Summarized earlier."""
     SUMMARY = "summary"
-    """The summary of what was summarized before."""
+    """The summary of earlier messages."""
 
 
 class PlannedMessage(NamedTuple):
-    """A message on its way through the spool.
+    """A message in the spool.
 
-    ``position`` counts the messages that agents read of the memory; ``turn`` is there where it is
-    to be summarized, ``message`` where it is to be deleted.  ``behind`` is the message right before
-    it where that one is not in the spool, ``at`` that of the Change.
+    ``position`` is the number of messages before it that agents read.  ``turn`` is set for a
+    message to summarize, ``message`` for a message to delete.  ``behind`` is the id of the message
+    directly before it, if that message is not in the spool.  ``at`` is ``Change.at``.
     """
 
     kind: MessageStatus
@@ -102,12 +102,13 @@ class PlannedMessage(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CompressionPlan:
-    """One memory that is to be compressed; its lines are in the spool from ``start`` to ``end``.
+    """A memory to compress; its messages are in the spool from ``start`` to ``end``.
 
-    What is SELECTED and before position ``cut`` goes, except for the positions in ``spared``: tool
-    calls of which one half stays.  ``tokens`` are those of what goes, ``before`` of all that agents
-    read.  ``gone`` counts the other messages that go: earlier summaries, and what these stood for;
-    ``stay`` those that agents go on reading.
+    SELECTED messages before position ``cut`` are summarized, except the positions in ``spared``, to
+    keep tool calls together with results that stay.  ``tokens`` are the tokens of the summarized
+    messages, ``before`` the tokens of all messages that agents read.  ``gone`` counts deleted
+    earlier summaries and the messages behind them.  ``stay`` counts the messages that agents
+    continue to read.
     """
 
     memory: Memory
@@ -123,18 +124,18 @@ class CompressionPlan:
     end: int = 0
 
     def goes(self, line: PlannedMessage) -> bool:
-        """Return whether a message is among those that the summary stands for."""
+        """Return whether the summary replaces a message."""
         if line.kind is MessageStatus.SELECTED:
             return line.position < self.cut and line.position not in self.spared
         return line.kind in (MessageStatus.COMPRESSED, MessageStatus.SUMMARY)
 
 
 PER_MESSAGE = 4
-"""Tokens that a message takes besides its text."""
+"""The tokens of a message in addition to its text."""
 
 
 class CompressionPlanner:
-    """The messages of one memory.  Of each, some bytes are kept until its end."""
+    """A planner for one memory; it keeps a few bytes per message."""
 
     def __init__(
         self,
@@ -151,11 +152,11 @@ class CompressionPlanner:
         self._dialect = dialect
         self._tokens = array("q")
         self._candidates = bytearray()
-        """For each position, whether it is SELECTED."""
+        """For each position, whether the message is SELECTED."""
         self._breaks: list[int] = []
         """Positions before which no tool call waits for a result."""
         self._calls: dict[str, int] = {}
-        """The position of each call, the last one of its id: a call may have several results."""
+        """The position of the last call with each id; a call may have several results."""
         self._pairs: list[tuple[int, int]] = []
         """Calls and results of which one half may not be selected."""
         self._earlier = memory.summary or ""
@@ -166,7 +167,7 @@ class CompressionPlanner:
         """Return the next message with its status.
 
         Raises:
-            BadData: it is not JSON.
+            BadData: the message is not JSON.
         """
         replacing = self._options.mode is not CompressMode.MARK
         kept = entry.message if self._options.mode is CompressMode.REPLACE else b""
@@ -233,11 +234,11 @@ class CompressionPlanner:
         return position
 
     def size(self) -> tuple[int, int]:
-        """Return the messages that agents read so far, and their tokens."""
+        """Return the numbers of messages and tokens that agents read so far."""
         return len(self._tokens), sum(self._tokens)
 
     def case(self) -> CompressionPlan | None:
-        """Return the plan for the memory at its end; None where it stays as it is."""
+        """Return the plan for the complete memory; None if the memory stays unchanged."""
         if len(self._breaks) < self._options.keep_recent:
             return None
         cut = self._breaks[-self._options.keep_recent]
@@ -258,7 +259,7 @@ class CompressionPlanner:
         )
 
     def _spared(self, cut: int) -> set[int]:
-        """The messages that share a tool call with one that stays, directly or by others."""
+        """Return the messages whose tool calls lead to a message that stays, perhaps via others."""
         others: dict[int, list[int]] = {}
         for call, result in self._pairs:
             if call < cut:

@@ -12,7 +12,7 @@ from memctl.ops.compress.plan import CompressionPlan
 
 
 class LargestMemory(NamedTuple):
-    """A memory with the messages and tokens that its agent reads."""
+    """A memory, with the messages and tokens that its agent reads."""
 
     key: MemoryKey
     messages: int
@@ -21,10 +21,11 @@ class LargestMemory(NamedTuple):
 
 @dataclass(slots=True)
 class CompressReport:
-    """Tokens, requests and money; ``changes`` are those of the store.
+    """Tokens, requests and money; ``changes`` has the changes of the store.
 
-    ``before`` and ``after`` are the tokens of all that agents read of the memories that were
-    compressed (or would be), ``summarised`` those of the sources; as ``counted_by`` counts.
+    ``before`` and ``after`` are the tokens that agents read of the compressed memories; a dry run
+    estimates ``before``.  ``summarised`` are the tokens of the summarized messages.  ``counted_by``
+    names the way of counting.
     """
 
     changes: ChangeReport = field(default_factory=ChangeReport)
@@ -35,29 +36,29 @@ class CompressReport:
     calls: int = 0
     usage: Usage = field(default_factory=Usage)
     cost: float | None = None
-    """None where no prices are known."""
+    """None if prices are unknown."""
     over_budget: int = 0
-    """Memories that were left because of their cost."""
+    """The number of memories that were left because of their cost."""
     selected: int = 0
-    """Messages that are to be summarized."""
+    """The number of messages to summarize."""
     messages: int = 0
-    """Messages that were summarized, and are committed as such."""
+    """The number of messages with a committed summary."""
 
     largest: LargestMemory | None = None
-    """The memory of the most tokens that was looked at."""
+    """The examined memory with the most tokens."""
 
     def see(self, key: MemoryKey, messages: int, tokens: int) -> None:
-        """Record a memory that was looked at."""
+        """Record an examined memory."""
         if self.largest is None or tokens > self.largest.tokens:
             self.largest = LargestMemory(key, messages, tokens)
 
     @property
     def ratio(self) -> float | None:
-        """The share of the tokens that is left; None where nothing was compressed."""
+        """The remaining share of the tokens; None if nothing was compressed."""
         return round(self.after / self.before, 4) if self.before and self.after else None
 
     def plan(self, case: CompressionPlan, *, deleted: bool) -> None:
-        """Record a memory that is to be compressed."""
+        """Record a memory to compress."""
         self.selected += case.messages
         planned = self.changes.planned
         planned.memories += 1
@@ -68,7 +69,7 @@ class CompressReport:
             planned.marked += case.messages
 
     def leave(self, case: CompressionPlan, *, deleted: bool) -> None:
-        """Take back what ``plan`` has recorded of a memory: the budget does not allow it."""
+        """Revert ``plan`` for a memory that the budget does not allow."""
         self.over_budget += 1
         self.selected -= case.messages
         planned = self.changes.planned
@@ -80,14 +81,14 @@ class CompressReport:
             planned.marked -= case.messages
 
     def estimate(self, case: CompressionPlan, usage: Usage, calls: int) -> None:
-        """Record what compressing a memory would take."""
+        """Record the estimated work of a memory."""
         self.summarised += case.tokens
         self.before += case.before
         self.calls += calls
         self.usage = self.usage.plus(usage)
 
     def settle(self, case: CompressionPlan, after: int) -> None:
-        """Record a memory that is compressed, of which agents read so many tokens from now on."""
+        """Record a compressed memory, of which agents read ``after`` tokens from now on."""
         self.messages += case.messages
         self.summarised += case.tokens
         self.before += case.before

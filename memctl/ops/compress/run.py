@@ -1,4 +1,4 @@
-"""A run that compresses: found and spooled, summarized, committed memory by memory."""
+"""A run that compresses: memories are spooled, summarized, and committed one by one."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from memctl.summarizer import Summarizer
 
 
 async def _no_edits(_store: Store, _where: Selection) -> AsyncGenerator[Edit]:
-    """Plan nothing: memories are planned one by one, while others are summarized."""
+    """Plan nothing: memories are planned one by one, during the summaries of earlier memories."""
     return
     yield
 
 
 class CompressRun(ChangeRun):
-    """A run that summarizes old messages; each memory is committed as soon as it is summarized."""
+    """A run that summarizes old messages, and commits a memory as soon as its summary is ready."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class CompressRun(ChangeRun):
 
     @property
     def changed(self) -> bool:
-        """Return whether any memory was committed."""
+        """Return whether a memory was committed."""
         return self._written
 
     def counts(self) -> dict[str, int]:
@@ -64,7 +64,7 @@ class CompressRun(ChangeRun):
         return {"summarised": done.memories, "deleted": done.deleted, "marked": done.marked}
 
     async def plan(self, store: Store) -> bool:
-        """Estimate the work, for a dry run; False where there is nothing to do."""
+        """Estimate the work for a dry run; return False if there is no work."""
         budget = Budget(self.wanted.max_cost, self.summarizer, self._parts)
 
         def seen(case: CompressionPlan) -> None:
@@ -86,10 +86,10 @@ class CompressRun(ChangeRun):
         return 0.0 if prices is None else prices.of(self.compressed.usage)
 
     async def execute(self, store: Store) -> None:
-        """Lock the store, summarize while memories are still found, commit.
+        """Lock the store, find and summarize memories concurrently, then commit.
 
         Raises:
-            Unavailable: the model or the store went away; what was committed is whole.
+            Unavailable: the model or the store went away; committed memories are whole.
             MemctlError: as ``ChangeRun.execute``.
         """
         if self.dry_run:
@@ -145,5 +145,5 @@ class CompressRun(ChangeRun):
         try:
             writer.finish()
         except Unavailable as error:
-            # What was committed is synced, and can be undone from what there is of the file.
+            # Committed memories are synced; undo works with the incomplete file.
             self._observer.warn(f"cannot record the end of the run: {error.message}")

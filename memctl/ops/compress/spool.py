@@ -1,6 +1,6 @@
-"""A temporary file of what is to be summarised: no store is kept waiting while a model thinks.
+"""A temporary file of messages to summarize, so that no store waits for a model.
 
-It has no name, so that it ends with its process, however that ends.
+The file has no name.  When the process ends or is killed, the file disappears.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from memctl.spool import ItemSpool
 
 _LEVEL = 1
 _HELD_BYTES = 256 * 1024
-"""Lines of a memory that may turn out to stay as it is are held as long as they are few."""
+"""The most bytes of a memory to hold in RAM, since most memories stay unchanged."""
 
 
 class Spool:
-    """The lines of each case, compressed apart, and the cases themselves.
+    """A spool of messages, compressed per memory, and of the plans.
 
-    Written memory by memory, and read by many at once, also while it is being written.
+    One writer adds memory after memory; several readers may read meanwhile.
 
     Raises:
         Unavailable: the system refuses, for instance because the disk is full.
@@ -55,14 +55,14 @@ class Spool:
         return self._open.enter_context(tempfile.TemporaryFile(dir=folder))
 
     def add(self, line: PlannedMessage) -> None:
-        """Take the next line of the memory at hand."""
+        """Add the next message of the current memory."""
         self._held.append(line)
         self._held_bytes += len(line.message) + (len(line.turn.text) if line.turn else 0) + 100
         if self._held_bytes > _HELD_BYTES:
             self._flush()
 
     def keep(self, case: CompressionPlan) -> None:
-        """The memory at hand is at its end, and this is to become of it."""
+        """End the current memory with its plan."""
         self._flush()
         assert self._frame is not None
         with refusals(self._folder):
@@ -77,7 +77,7 @@ class Spool:
         self.tokens += case.tokens
 
     def drop(self) -> None:
-        """The memory at hand stays as it is."""
+        """Drop the current memory, which stays unchanged."""
         self._held, self._held_bytes = [], 0
         if self._frame is not None:
             self._frame = None
@@ -88,7 +88,7 @@ class Spool:
         with refusals(self._folder):
             if self._frame is None:
                 self._frame = zstd.ZstdCompressor(level=_LEVEL)
-            # Together they take a third of the time.
+            # In a batch, pickling takes a third of the time.
             held = pickle.dumps(self._held)
             with self._lock:
                 self._lines.seek(0, io.SEEK_END)
@@ -96,7 +96,7 @@ class Spool:
         self._held, self._held_bytes = [], 0
 
     def take(self) -> CompressionPlan | None:
-        """The next of the cases that were kept, in order; None where there is none yet."""
+        """Return the next plan, in order; None if there is none yet."""
         if self.taken == self.cases:
             return None
         with refusals(self._folder):
@@ -105,7 +105,7 @@ class Spool:
         return case
 
     def lines(self, case: CompressionPlan) -> Iterator[PlannedMessage]:
-        """The lines of a case, in order."""
+        """Yield the messages of a plan, in order."""
         part = cast("IO[bytes]", _FileSlice(self._lines, self._lock, case.start, case.end))
         with refusals(self._folder), zstd.ZstdFile(part) as stream:
             while stream.peek(1):
@@ -119,7 +119,7 @@ class Spool:
 
 
 class _FileSlice(io.RawIOBase):
-    """A part of a file that others read as well."""
+    """A part of a file that several readers share."""
 
     def __init__(self, file: IO[bytes], lock: threading.Lock, start: int, end: int) -> None:
         self._file = file

@@ -1,6 +1,6 @@
-"""A message as text for a summarizer: who said what, with placeholders for what is no text.
+"""A message as text for a summarizer: who said what, with placeholders for media.
 
-Thinking is left out, as AgentScope's formatters leave it out of what a model gets.
+Thinking is left out: AgentScope's formatters do not send it to models, either.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LONGEST_SPEAKER = 200
 
 @dataclass(frozen=True, slots=True)
 class TranscriptMessage:
-    """A message as a turn, and the ids of the tool calls that it makes and that it answers."""
+    """A message as a turn, with the ids of its tool calls and of its results."""
 
     turn: Turn
     calls: tuple[str, ...]
@@ -36,10 +36,10 @@ class TranscriptMessage:
 
 
 def transcribe(text: bytes, dialect: Dialect) -> TranscriptMessage:
-    """Return the turn of a stored message; of a huge one without its long texts.
+    """Return the turn of a stored message; a huge message loses its long texts.
 
     Raises:
-        ValueError: it is not a JSON object.
+        ValueError: the message is not a JSON object.
     """
     huge = len(text) >= HUGE_BYTES
     view = dialect.outline(text) if huge else dialect.parse(text)
@@ -84,7 +84,7 @@ def _lines(blocks: list[Block]) -> list[str]:
 
 
 def _media(block: MediaBlock) -> str:
-    """Return what is known of an image or the like without its data."""
+    """Return the known properties of a media block without its data."""
     if block.url is not None:
         return "" if block.url.startswith("data:") else f": {block.url[:_LONGEST_URL]}"
     return f": {block.media_type}, {block.size:,} bytes" if block.media_type else ""

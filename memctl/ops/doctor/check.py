@@ -1,7 +1,8 @@
-"""Examine a store: its messages in one pass, then what only the store itself can see.
+"""Examine a store: all messages in one pass, then the checks of the store itself.
 
-Messages are looked at as the model will get them.  With compression AgentScope sends those that are
-not marked ``compressed`` (``agent/_react_agent.py``), and without it no message is.
+The checks see messages as a model gets them.  An agent with compression sends the messages without
+the mark ``compressed`` (``agent/_react_agent.py`` of AgentScope).  Without compression, no message
+has this mark.
 """
 
 from __future__ import annotations
@@ -34,32 +35,34 @@ from memctl.selection import Selection
 from memctl.store import Store
 
 MAX_RESULT = 100_000
-"""Bytes of a tool result that is oversized, unless set: some 25,000 tokens."""
+"""The default size in bytes above which a tool result is oversized: about 25,000 tokens."""
 
 EXAMPLES = 3
 
 AT_WORK = timedelta(hours=1)
-"""The time after its last message in which an agent may still be at work on a memory."""
+"""The time after the last message in which an agent may still be at work on a memory."""
 
 INTERRUPTED = "The tool call has been interrupted"
-"""The text that AgentScope writes as the result of an interrupted call, in some tags
-(``agent/_react_agent.py`` of 1.0.21, ``agent/_agent.py`` of 2.0.11)."""
+"""The text of the result that AgentScope writes for an interrupted call, between tags.
+
+Source: ``agent/_react_agent.py`` of 1.0.21, ``agent/_agent.py`` of 2.0.11.
+"""
 _SHORT = 100
 
 _WAITING = 10_000
-"""The number of calls, answered or not, and of results that are looked at together."""
+"""The most calls with a result, calls without a result, and early results to track at a time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits of the checks, and the time, as messages carry it: local, without a zone."""
+    """The limits of the checks, and the present local time without a zone, as messages have it."""
 
     max_result: int = MAX_RESULT
     now: datetime = field(default_factory=datetime.now)
 
 
 LARGE_BYTES = 1 << 20
-"""From here on the long texts of a message are not looked into: it may be of any size."""
+"""The size of a message above which its long texts are not read."""
 
 
 class Call(NamedTuple):
@@ -75,8 +78,8 @@ class Call(NamedTuple):
 class Result(NamedTuple):
     """A tool result in a message: the index of the block, the id, and the size in bytes.
 
-    ``said`` is a hash of its texts, None if they were not read.  ``is_interrupted`` tells that it
-    says no more than that the call was interrupted.
+    ``said`` is a hash of the texts, None if they were not read.  ``is_interrupted`` is True if the
+    result only says that the call was interrupted.
     """
 
     block: int
@@ -91,9 +94,9 @@ class Result(NamedTuple):
 class ExaminedMessage:
     """The properties of a message that the examination needs.
 
-    ``fault`` is the reason why AgentScope cannot load or send it.  ``sides`` are its calls and
-    results in order.  ``only_tools`` is set where nothing but thinking stands next to them.
-    ``is_blank`` is set if the blocks say nothing, ``is_read`` if memctl reads all of the message.
+    ``fault`` is the reason why AgentScope cannot load or send the message.  ``sides`` are calls and
+    results in order.  ``only_tools`` is True if all further blocks are thinking.  ``is_blank`` is
+    True if the blocks have no content, ``is_read`` if memctl reads the whole message.
     """
 
     fault: str = ""
@@ -107,11 +110,11 @@ class ExaminedMessage:
     leads: bool = False
     """See ``Dialect.leads``."""
     value: int | None = None
-    """A hash of the content of a message whose id may not be repeated; None if it was not read."""
+    """A hash of the content of a message with a unique id; None if the content was not read."""
 
 
 def examine(text: bytes, dialect: Dialect) -> ExaminedMessage:
-    """Return what the text of a message shows."""
+    """Return the properties of the text of a message."""
     try:
         view = dialect.outline(text)
     except NotAnObject:
@@ -126,7 +129,7 @@ def examine(text: bytes, dialect: Dialect) -> ExaminedMessage:
     blank = True
     for index, block in enumerate(view.blocks):
         if isinstance(block, TextBlock):
-            # The long texts of a large message come empty, whatever they say.
+            # The long texts of a large message are read as empty texts.
             if large or block.text.strip():
                 blank = found.only_tools = False
         elif isinstance(block, ToolResultBlock):
@@ -160,7 +163,7 @@ def _call(index: int, block: ToolCallBlock, dialect: Dialect) -> Call:
 
 
 def _result(index: int, block: ToolResultBlock, dialect: Dialect, large: int) -> Result:
-    """Return a result; ``large`` are the bytes of a message whose texts are not read."""
+    """Return a result; ``large`` is the size of a message whose texts are not read, or 0."""
     if large:
         return Result(index, block.id, block.name, large, None, is_interrupted=False)
     said = tuple(
@@ -173,7 +176,7 @@ def _result(index: int, block: ToolResultBlock, dialect: Dialect, large: int) ->
 
 @dataclass(slots=True)
 class _Examples:
-    """The number of messages of a kind, and the first ones."""
+    """The number of messages with a finding, and the ids of the first ones."""
 
     count: int = 0
     ids: list[str] = field(default_factory=list)
@@ -187,7 +190,7 @@ class _Examples:
 
 
 class _Spot(NamedTuple):
-    """The place of a message in its memory, with what a repair checks before it changes it."""
+    """The place of a message in its memory, with the data that a repair checks before a change."""
 
     place: int
     id: str
@@ -196,13 +199,13 @@ class _Spot(NamedTuple):
     alone: int = 0
     """The number of results in a message of results only, else 0."""
     is_read: bool = True
-    """False if the message holds what memctl does not read."""
+    """False if memctl does not read parts of the message."""
     leading: tuple[_Spot, ...] = ()
-    """The reasoning before the message, which model APIs refuse without the message."""
+    """The reasoning before the message; model APIs refuse this reasoning without the message."""
 
 
 class _MadeCall(NamedTuple):
-    """A call, the message that makes it, and how many others came before the results after it."""
+    """A call, its message, and the number of messages except results before the call's results."""
 
     call: Call
     spot: _Spot
@@ -211,7 +214,7 @@ class _MadeCall(NamedTuple):
 
 
 class _GivenResult(NamedTuple):
-    """A result and its message; ``is_apart`` if another message stands between call and result."""
+    """A result and its message; ``is_apart`` if a message is between the call and the result."""
 
     result: Result
     spot: _Spot
@@ -225,30 +228,30 @@ class _Exchange:
     calls: list[_MadeCall]
     results: list[_GivenResult] = field(default_factory=list)
     came_early: bool = False
-    """True if a result stands before the call."""
+    """True if a result is before the call."""
     hidden: bool = False
-    """True if a message that is marked ``compressed`` has a result."""
+    """True if a message with the mark ``compressed`` has a result."""
     revealed: _Spot | None = None
-    """That message, if the result can be read there without the mark."""
+    """The message with the mark, if its result fits without the mark."""
 
 
 @dataclass(slots=True)
 class MessageRepair:
-    """The repair of one message, as it was when it was examined.
+    """The repair of a message, with its id and digest at the examination.
 
-    ``goes`` has the codes of the findings for which it is deleted, an empty one if another message
-    takes it along.
+    ``goes`` has the codes of the findings that delete the message.  An empty code means that the
+    message is deleted together with the message after it.
     """
 
     id: str
     digest: int
     goes: list[str] = field(default_factory=list)
     removed: dict[int, str] = field(default_factory=dict)
-    """The indexes of the blocks that go, and the code of the finding of each."""
+    """The indexes of the blocks to remove, with the codes of their findings."""
     answered: list[ToolCallBlock] = field(default_factory=list)
     """The calls that get a result."""
     compressed: tuple[str, bool] | None = None
-    """The code of a finding for which it gets the mark ``compressed``, or loses it."""
+    """The code of a finding that changes the mark ``compressed``, and whether the mark is set."""
 
 
 ANSWERED = "tool-call-without-result"
@@ -257,15 +260,15 @@ UNMARKED = "compressed-without-summary"
 
 @dataclass(slots=True)
 class MemoryRepairs:
-    """The repairs that the findings of a memory ask for, by the places of its messages."""
+    """The repairs for the findings of a memory, by the places of its messages."""
 
     messages: dict[int, MessageRepair] = field(default_factory=dict)
     unmarked: bool = False
-    """True if no message is to stay ``compressed``."""
+    """True if all marks ``compressed`` are removed."""
 
     @property
     def needed(self) -> bool:
-        """Return whether there is anything to do."""
+        """Return whether the memory needs a repair."""
         return bool(self.messages or self.unmarked)
 
     def codes(self) -> Counter[str]:
@@ -294,43 +297,43 @@ class MemoryExaminer:
         treated: frozenset[str] = frozenset(),
         dialect: Dialect = AGENTSCOPE1,
     ) -> None:
-        """With ``repeats`` an id may occur twice; ``treated`` are the codes to be repaired."""
+        """``repeats`` says whether ids may repeat; ``treated`` are the codes to repair."""
         self.key = memory.key
         self._memory = memory
         self._dialect = dialect
         self._limits = limits
         self._seen: set[int] | None = set() if repeats else None
         self._values: dict[int, int | None] = {}
-        """The values of messages whose ids may not be repeated, by hashes of the ids."""
+        """The values of messages whose ids must be unique, by hashes of the ids."""
         self._found: dict[str, _Examples] = {}
         self._step = 0
-        """The number of messages other than results that the model has seen."""
+        """The number of messages except results that the model has seen."""
         self._open: dict[str, _Exchange] = {}
         """The calls that wait for a result."""
         self._answered: dict[str, _Exchange] = {}
-        """The last calls that have one."""
+        """The latest calls with a result."""
         self._settled: set[int] = set()
-        """Hashes of the ids of calls that were answered before."""
+        """Hashes of the ids of earlier calls with a result."""
         self._early: dict[str, _Spot] = {}
-        """The results whose call has not come."""
+        """The results before their call."""
         self._compressed: set[int] = set()
-        """Hashes of the ids of calls that are marked ``compressed``, without their result."""
+        """Hashes of the ids of calls with the mark ``compressed`` but without a result so far."""
         self._leading: list[_Spot] = []
-        """The last messages, if they belong to the next one."""
+        """The latest messages, if they belong to the next message."""
         self._hints: list[_Spot] = []
-        """The hints at the end that an agent may be at work with."""
+        """The hints at the end of the memory, which an agent may still use."""
         self._lone: dict[int, list[_Spot]] = {}
         """The results without a call, by the places of messages that hold only results."""
         self._treated = treated
         self._bare: MemoryExaminer | None = None
-        """The same memory without the marks ``compressed``, if they may be removed."""
+        """The same memory without the marks ``compressed``, if the repair may remove the marks."""
         if UNMARKED in treated and memory.summary == "":
             without = treated - {UNMARKED}
             self._bare = MemoryExaminer(
                 memory, limits, repeats=repeats, treated=without, dialect=dialect
             )
         self.repairs = MemoryRepairs()
-        """The repairs of the memory, when ``faults`` was asked."""
+        """The repairs of the memory, complete after ``faults``."""
         self.messages = 0
         self._has_summary = False
         """True if a message is a summary."""
@@ -347,7 +350,7 @@ class MemoryExaminer:
     def _take(self, entry: StoredMessage) -> None:
         if self._dialect.is_encrypted(entry.message):
             self._note("encrypted-message", _Spot(self.messages, entry.id, hash(entry.message)))
-            self._leading.clear()  # the item that they belong to may be this one
+            self._leading.clear()  # the reasoning may belong to this item
             return
         found = examine(entry.message, self._dialect)
         alone = found.only_tools and found.is_read and not _has_calls(found)
@@ -395,7 +398,7 @@ class MemoryExaminer:
         self._tools(found, spot)
 
     def _is_twin(self, found: ExaminedMessage, spot: _Spot) -> bool:
-        """Note a message with the id of an earlier one; return whether it is the same message."""
+        """Note a message with the id of an earlier message; return whether both are equal."""
         if not self._dialect.holds_items or found.id is None:
             return False
         digest = hash(found.id)
@@ -410,7 +413,7 @@ class MemoryExaminer:
         return True
 
     def _lead(self, found: ExaminedMessage, spot: _Spot) -> None:
-        """Note the reasoning before a message, unless the message is the item that follows it."""
+        """Note the reasoning before a message, unless the reasoning belongs to the message."""
         if found.leads:
             self._leading.append(spot)
             return
@@ -426,7 +429,7 @@ class MemoryExaminer:
     # Calls and results
 
     def _tools(self, found: ExaminedMessage, spot: _Spot) -> None:
-        """Pair the results of a message with the calls before them."""
+        """Pair the results of a message with earlier calls."""
         stepped = False
         for side in found.sides:
             if isinstance(side, Result):
@@ -495,14 +498,14 @@ class MemoryExaminer:
             self._early[id] = spot
 
     def _has_no_ids(self, id: str, name: str) -> bool:
-        """Return whether a call or a result has its name as its id, for want of an id.
+        """Return whether the id of a call or a result is only its name, for lack of an id.
 
-        No API refuses such a call without a result, nor the result without the call.
+        No API refuses such a call without a result, or the result without the call.
         """
         return self._dialect.makes_ids and id == name
 
     def _hide(self, found: ExaminedMessage, spot: _Spot) -> None:
-        """Take a message that is marked ``compressed``: the model does not see it."""
+        """Examine a message with the mark ``compressed``, which the model does not see."""
         for side in found.sides:
             if isinstance(side, Call):
                 if side.tool.id:
@@ -518,11 +521,11 @@ class MemoryExaminer:
                 exchange.revealed = spot
 
     def _follows(self, exchange: _Exchange) -> bool:
-        """Return whether a result that comes now is where it has to be."""
+        """Return whether the next result would directly follow its call, as required."""
         return not self._dialect.results_follow or exchange.calls[-1].step == self._step
 
     def _settle(self, exchange: _Exchange, *, at_end: bool = False) -> None:
-        """Note what is wrong with the calls of one id, and with their results."""
+        """Note the findings of the calls with one id and of their results."""
         *others, call = exchange.calls
         for other in others:
             self._note("repeated-tool-call", other.spot)
@@ -550,7 +553,7 @@ class MemoryExaminer:
     def _unanswered(self, call: _MadeCall, exchange: _Exchange) -> None:
         code = ANSWERED
         if not call.call.tool.name:
-            return  # it is incomplete: no result would do
+            return  # the call is incomplete: no result would repair it
         self._note(code, call.spot)
         if code not in self._treated:
             return
@@ -575,7 +578,7 @@ class MemoryExaminer:
     # Findings and repairs
 
     def _settle_hints(self) -> None:
-        """Note the hints: messages after them show that the step that they were for is over."""
+        """Note hints with later messages, which show that the step of the hints is over."""
         for spot in self._hints:
             self._note("leftover-hint", spot)
             self._drop("leftover-hint", spot)
@@ -591,21 +594,21 @@ class MemoryExaminer:
         return found
 
     def _drop(self, code: str, spot: _Spot, *, number: int = 1) -> None:
-        """Have a message deleted, and with it what is refused without it."""
+        """Plan to delete a message, with the reasoning that model APIs refuse without it."""
         if code in self._treated and (spot.is_read or code == "leftover-hint"):
             self._repair(spot).goes += [code] * number
             for leading in spot.leading:
                 self._repair(leading).goes.append("")
 
     def _remove(self, code: str, spot: _Spot, block: int) -> None:
-        """Have a block taken out of a message, or the message deleted if it is an item."""
+        """Plan to remove a block of a message, or to delete the message if it is an item."""
         if self._dialect.holds_items:
             self._drop(code, spot)
         elif code in self._treated:
             self._repair(spot).removed[block] = code
 
     def faults(self) -> Iterator[Finding]:
-        """Yield the findings, after the last page was taken."""
+        """Yield the findings, after the last page."""
         self._strand()
         for exchange in self._open.values():
             self._settle(exchange, at_end=True)
@@ -615,7 +618,7 @@ class MemoryExaminer:
             self._without_call(id, spot)
         compressed = self._found.pop(COMPRESSED, None)
         is_log = self._dialect.has_logs and not self._memory.extra
-        if self._has_summary or is_log:  # a log whose record is gone has no context to be out of
+        if self._has_summary or is_log:  # a log without a record has no context to leave
             compressed = None
         if compressed and self._memory.summary is None:
             self._found["summary-elsewhere"] = compressed
@@ -628,7 +631,7 @@ class MemoryExaminer:
             yield Finding(code, self.key, some.count, tuple(some.ids), some.detail)
 
     def _unmark(self) -> None:
-        """Have the marks ``compressed`` removed, unless the messages have faults of their own."""
+        """Plan to remove the marks ``compressed``, unless this would show further findings."""
         if self._bare is None:
             return
         shown = Counter({one.code: one.count for one in self._bare.faults()})
@@ -638,7 +641,7 @@ class MemoryExaminer:
             self.repairs.unmarked = True
 
     def _keep_unmarked(self) -> None:
-        """Have no other message marked ``compressed``: nothing stands for those that are."""
+        """Plan no new marks ``compressed``: no summary replaces the marked messages."""
         for place, repair in list(self.repairs.messages.items()):
             if repair.compressed is not None and repair.compressed[1]:
                 repair.compressed = None
@@ -650,7 +653,7 @@ class MemoryExaminer:
 
 
 def is_better(before: Counter[str], after: Counter[str]) -> bool:
-    """Return whether there are no more findings of a kind than before."""
+    """Return whether no finding has become more frequent."""
     return all(
         count <= before[code] or (code == "summary-elsewhere" and before[code])
         for code, count in after.items()
@@ -658,7 +661,7 @@ def is_better(before: Counter[str], after: Counter[str]) -> bool:
 
 
 def without_mark(marks: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the marks but for ``compressed``."""
+    """Return the marks without ``compressed``."""
     return tuple(mark for mark in marks if mark != COMPRESSED)
 
 
@@ -667,10 +670,10 @@ def _has_calls(found: ExaminedMessage) -> bool:
 
 
 def _genuine(results: list[_GivenResult]) -> _GivenResult | None:
-    """Return the result to keep of the several results of a call; None if they differ.
+    """Return the result of a call to keep; None if the results differ.
 
-    A result of an interrupted call counts only without another result.  Return None, too, if the
-    first result follows its call directly, and the result to keep does not.
+    A result of an interrupted call counts only if all results are interrupted.  Return None, too,
+    if the first result follows the call directly, but the result to keep does not.
     """
     said = [one for one in results if not one.result.is_interrupted] or results
     if not said or any(one.result.said is None for one in said):
@@ -681,10 +684,10 @@ def _genuine(results: list[_GivenResult]) -> _GivenResult | None:
 
 
 class FactExaminer:
-    """The examination of one scope of facts, as its pages pass."""
+    """An examination of one scope of facts, page by page."""
 
     def __init__(self, memory: Memory, embedding: Embedding | None) -> None:
-        """``embedding`` is the kind of vectors that the facts should have."""
+        """``embedding`` is the expected kind of vectors."""
         self.key = memory.key
         self.messages = 0
         self._embedding = embedding
@@ -699,7 +702,7 @@ class FactExaminer:
                 self._found.setdefault(code, _Examples()).add(fact.id, detail)
 
     def _faults(self, fact: StoredMessage) -> Iterator[tuple[str, str]]:
-        """Yield the code of each fault of a fact, with a detail."""
+        """Yield the code of each finding of a fact, with a detail."""
         try:
             view = FACT.outline(fact.message)
             vector = vector_of(fact.message)
@@ -724,7 +727,7 @@ class FactExaminer:
             yield "vector-dimensions", f"the first has {found}, not {self._embedding.dimensions}"
 
     def faults(self) -> Iterator[Finding]:
-        """Yield the findings, after the last page was taken."""
+        """Yield the findings, after the last page."""
         for code, some in self._found.items():
             yield Finding(code, self.key, some.count, tuple(some.ids), some.detail)
 
@@ -743,7 +746,7 @@ class Diagnosis:
 
     @property
     def healthy(self) -> bool:
-        """Return whether nothing is worse than a notice."""
+        """Return whether all findings are notices."""
         return all(KINDS[fault.code].severity is Severity.NOTICE for fault in self.faults)
 
     def count(self, severity: Severity) -> int:
@@ -754,7 +757,7 @@ class Diagnosis:
 async def check(
     store: Store, where: Selection, limits: Limits, progress: Progress | None = None
 ) -> Diagnosis:
-    """Examine the selected memories, whole ones, and what belongs to no memory where all are.
+    """Examine the selected whole memories; without a selection, also data outside memories.
 
     Raises:
         MemctlError: as ``Store.read``.
@@ -781,7 +784,7 @@ async def examinations(
     treated: frozenset[str] = frozenset(),
     progress: Progress | None = None,
 ) -> AsyncGenerator[MemoryExaminer | FactExaminer]:
-    """Yield the selected memories, examined; what is ``treated`` is planned to be repaired.
+    """Yield the examinations of the selected memories; repairs are planned for ``treated``.
 
     Raises:
         MemctlError: as ``Store.read``.
@@ -808,4 +811,4 @@ async def examinations(
                 yield memory
                 memory = None
                 progress.advance(memories=1)
-            del page  # not kept while the next one is read: it may be large
+            del page  # free a large page before the next read

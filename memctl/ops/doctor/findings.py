@@ -1,6 +1,6 @@
-"""The catalogue of what ``doctor`` finds: one entry a code, and codes are never renamed.
+"""The catalogue of findings of ``doctor``, by code; codes are never renamed.
 
-What AgentScope makes of each fault was read from its memories, formatters and sessions (1.0.21).
+The effects of each finding were read from AgentScope's memories, formatters and sessions (1.0.21).
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from enum import StrEnum
 class Severity(StrEnum):
     """The severity of a finding.
 
-    An ERROR breaks an agent, or shows it data that is not its own; a WARNING loses or repeats
-    something, now or later; a NOTICE costs time or space, or will disappear by itself: a store with
-    only notices is healthy.
+    An ERROR breaks an agent, or shows it data of other owners.  A WARNING loses or repeats data,
+    now or later.  A NOTICE costs time or space, or will disappear by itself.  A store with only
+    notices is healthy.
     """
 
     ERROR = "error"
@@ -23,9 +23,9 @@ class Severity(StrEnum):
 
 
 class RepairMethod(StrEnum):
-    """The way ``--repair`` repairs a finding.
+    """The way in which ``--repair`` repairs a finding.
 
-    ``EDIT`` is an edit of messages.  With ``STORE``, the store repairs, and can undo that.  With
+    ``EDIT`` edits messages.  With ``STORE``, the store repairs, and can undo the repair.  With
     ``QUARANTINE``, the store moves damaged data into a file, and nothing puts the data back.
     """
 
@@ -37,9 +37,9 @@ class RepairMethod(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FindingKind:
-    """A kind of finding: what it is, what it means for the agent, and its remedy.
+    """A kind of finding: the problem, the meaning for the agent, and the remedy.
 
-    ``what`` names what is counted, in the plural.
+    ``what`` names the counted objects, in the plural.
     """
 
     code: str
@@ -97,7 +97,7 @@ _KINDS = (
     ),
     FindingKind(
         "reused-call-id",
-        # AgentScope numbers the calls of some models anew in each reply.
+        # AgentScope restarts the numbers of calls in each reply for some models.
         Severity.NOTICE,
         "tool calls with the id of an earlier call that has its result",
         "Anthropic refuses an id that occurs twice; other APIs pair calls and results in order",
@@ -616,4 +616,4 @@ _KINDS = (
 )
 
 KINDS: dict[str, FindingKind] = {kind.code: kind for kind in _KINDS}
-"""Every kind of finding by its code, those about messages first."""
+"""Every kind of finding by its code, findings of messages first."""

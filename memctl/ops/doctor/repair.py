@@ -1,4 +1,4 @@
-"""Repair what ``check`` found: by a plan of edits, or by what the store offers to do itself."""
+"""Repair the findings of ``check``: by a plan of edits, or by repairs of the store itself."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from memctl.selection import Selection
 from memctl.store import Store
 
 EDITED = frozenset(code for code, kind in KINDS.items() if kind.repair is RepairMethod.EDIT)
-"""The findings that are repaired here."""
+"""The findings that edits repair."""
 
 QUARANTINED = frozenset(
     code for code, kind in KINDS.items() if kind.repair is RepairMethod.QUARANTINE
@@ -57,24 +57,24 @@ _AFTER = timedelta(microseconds=1)
 
 
 class RepairPlanner:
-    """A planner: edits that repair the findings of an examination, and how many of each.
+    """A planner of edits that repair findings, with the number of repairs.
 
-    A memory is repaired only if another examination would then find nothing more, and nothing else
-    to repair.  May be asked again for memories that changed meanwhile.
+    A memory is repaired only if a new examination would find no new problem and no further repair.
+    The planner may be called again for memories that changed meanwhile.
     """
 
     def __init__(self, codes: frozenset[str], limits: Limits) -> None:
-        """``codes`` are the findings to be repaired; others are left alone."""
+        """``codes`` are the findings to repair."""
         self._codes = codes & EDITED
         self._limits = limits
         self.repaired_by_key: dict[MemoryKey, Counter[str]] = {}
         self.left: set[MemoryKey] = set()
-        """The memories that a repair would not make better."""
+        """The memories that a repair would not improve."""
 
     async def __call__(self, store: Store, where: Selection) -> AsyncGenerator[Edit]:
-        """Yield the edits, of three passes over the store: to examine, to try, and to plan.
+        """Yield the edits, in three passes over the store: to examine, to try, and to plan.
 
-        Memories that need no repair are read once.
+        Memories without repairs are read once.
 
         Raises:
             MemctlError: as ``Store.read``.
@@ -95,12 +95,12 @@ class RepairPlanner:
                     yield edit
                 if page.last:
                     plan = None
-                del page, edit  # not kept while the next one is read: it may be large
+                del page, edit  # free a large page before the next read
 
     async def _examine(
         self, store: Store, where: Selection
     ) -> dict[MemoryKey, tuple[MemoryRepairs, Counter[str]]]:
-        """Return the repairs of the memories that need some, and the numbers of their findings."""
+        """Return the repairs of memories that need repairs, and the numbers of their findings."""
         found: dict[MemoryKey, tuple[MemoryRepairs, Counter[str]]] = {}
         examined = examinations(store, where, self._limits, treated=self._codes)
         async with aclosing(examined) as memories:
@@ -117,7 +117,7 @@ class RepairPlanner:
         where: Selection,
         examined: dict[MemoryKey, tuple[MemoryRepairs, Counter[str]]],
     ) -> dict[MemoryKey, MemoryRepairs]:
-        """Return the repairs of the memories that are better with them."""
+        """Return the repairs of the memories that the repairs improve."""
         found: dict[MemoryKey, MemoryRepairs] = {}
         async with aclosing(store.read(where.only(frozenset(examined)))) as pages:
             plan: _Plan | None = None
@@ -143,7 +143,7 @@ class RepairPlanner:
                     if is_good and after.repairs.codes() == plan.undone:
                         found[page.memory.key] = repairs
                     plan = after = None
-                del page  # not kept while the next one is read: it may be large
+                del page  # free a large page before the next read
         return found
 
 
@@ -161,18 +161,18 @@ class _Plan:
         self._kept: str | None = None
         """The last message that stays."""
         self._behind: str | None = None
-        """The last that was not even handed out; see ``Page.anchors``."""
+        """The last message that was not read; see ``Page.anchors``."""
         self._planned = 0
         self._left = 0
-        """The number of messages that come before the next one when the edits are done."""
+        """The number of messages before the next message, after the edits."""
         self.repaired: Counter[str] = Counter()
         """The number of findings that the edits repair."""
         self.undone: Counter[str] = Counter()
-        """The number of those whose messages cannot be written anew."""
+        """The number of findings whose messages cannot be rewritten."""
         self.put: set[int] = set()
-        """Hashes of the ids of the messages that are put in."""
+        """Hashes of the ids of inserted messages."""
         self.left: list[StoredMessage] = []
-        """The messages of the last page, as they are to be."""
+        """The messages of the last page after the edits."""
 
     def edit(self, page: Page, indexes: Iterable[int | None]) -> Edit:
         changes: list[Change] = []
@@ -189,7 +189,7 @@ class _Plan:
 
     def _changes(self, entry: StoredMessage, place: int, at: int | None) -> list[Change]:
         repair = self._repairs.messages.get(place)
-        # Without an id nobody can name it; and what has changed meanwhile was not examined.
+        # An edit needs an id; and a message that changed meanwhile was not examined.
         if not entry.id or (repair and (repair.id, repair.digest) != _seen(entry)):
             repair = None
         if repair is not None and repair.goes:
@@ -216,9 +216,9 @@ class _Plan:
     def _put(
         self, id: str, entry: StoredMessage, at: int | None, marks: tuple[str, ...] = ()
     ) -> Change:
-        """Return the change that puts a message after the last message that stays.
+        """Return the change that inserts a message after the last message that stays.
 
-        ``at`` is None if ids cannot repeat.
+        ``at`` is None if ids are unique in the store.
         """
         self._left += 1
         self.left.append(StoredMessage(id, entry.message, marks))
@@ -239,8 +239,8 @@ class _Plan:
     def _rewriting(
         self, entry: StoredMessage, repair: MessageRepair, at: int | None
     ) -> list[Change]:
-        """Return the changes that put another message in the place of one; none if it stays."""
-        if self._dialect.other_texts(entry.shape):  # the model reads another text than people do
+        """Return the changes that replace a message; none if the message stays."""
+        if self._dialect.other_texts(entry.shape):  # the model and the reports read different texts
             return []
         text: bytes | None = entry.message
         if repair.removed:
@@ -263,18 +263,18 @@ class _Plan:
         return changes
 
     def _answers(self, entry: StoredMessage, repair: MessageRepair, at: int | None) -> list[Change]:
-        """Return the changes that put results after the last message that stays."""
+        """Return the changes that insert results after the last message that stays."""
         self.repaired[ANSWERED] += len(repair.answered)
         moment = self._dialect.outline(entry.message).moment or datetime.now()
         changes = []
         for tool in repair.answered:
-            moment += _AFTER  # some stores order messages by their times
+            moment += _AFTER  # some stores order messages by time
             id, message = self._dialect.author("system", "system", [_result(tool)], moment)
             changes.append(self._put(id, StoredMessage(id, message), at))
         return changes
 
     def _marks(self, entry: StoredMessage, repair: MessageRepair | None) -> tuple[str, ...]:
-        """Return the marks that a message is to have."""
+        """Return the repaired marks of a message."""
         if self._repairs.unmarked:
             if COMPRESSED in entry.marks:
                 self.repaired[UNMARKED] += 1
@@ -297,9 +297,9 @@ def _result(tool: ToolCallBlock) -> ToolResultBlock:
 
 
 def _without_blocks(text: bytes, gone: Iterable[int], dialect: Dialect) -> bytes | None:
-    """Return a message without some of its blocks.
+    """Return a message without some blocks.
 
-    Empty if it says nothing without them; None if they cannot be taken out alone.
+    Return an empty text if the rest has no content, None if the blocks cannot be removed alone.
     """
     view = dialect.parse(text)
     blocks = view.blocks
@@ -324,7 +324,7 @@ def _name(block: Block) -> tuple[str, str]:
 
 
 def _without_values(value: Any, gone: set[int]) -> Any:
-    """Return a JSON value whose lists lack the objects of these identities."""
+    """Return a JSON value whose lists lack the objects with these identities."""
     if isinstance(value, dict):
         return {name: _without_values(one, gone) for name, one in value.items()}
     if isinstance(value, list):
@@ -333,22 +333,22 @@ def _without_values(value: Any, gone: set[int]) -> Any:
 
 
 class StoreRepairs:
-    """The repairs of the store itself, and the number of each that were made."""
+    """The repairs by the store itself, with the number of planned and finished repairs."""
 
     def __init__(self, codes: frozenset[str]) -> None:
         self._codes = codes
         self.planned: Counter[str] = Counter()
         self.done: Counter[str] = Counter()
         self.noted = 0
-        """The number of parts that were noted, and may have been repaired since."""
+        """The number of noted parts, which may have been repaired since."""
 
     @property
     def quarantines(self) -> bool:
-        """Return whether damaged data are to be moved into the quarantine file."""
+        """Return whether the repairs move damaged data into the quarantine file."""
         return any(self.planned[code] for code in QUARANTINED)
 
     async def plan(self, store: Store, where: Selection) -> bool:
-        """Count what there is to be repaired, after a ``read`` of the same memories.
+        """Count the repairs to make, after a ``read`` of the same memories.
 
         Raises:
             MemctlError: as ``Maintenance.check``.
@@ -361,10 +361,10 @@ class StoreRepairs:
         return bool(self.planned)
 
     async def carry_out(self, store: Store, where: Selection, folder: Path) -> None:
-        """Repair, each part noted in the folder of the run before it is durable.
+        """Repair; the folder of the run has each part before the part is durable.
 
         Raises:
-            MemctlError: as ``Maintenance.repair``; what was noted is repaired, or as it was.
+            MemctlError: as ``Maintenance.repair``; each noted part is either repaired or unchanged.
         """
         repairs, quarantine = RecordWriter(folder / REPAIRS), RecordWriter(folder / QUARANTINE)
         with repairs, quarantine:
@@ -374,13 +374,13 @@ class StoreRepairs:
                 await asyncio.to_thread(writer.add, record)
                 self.noted += 1
 
-            for code in KINDS:  # marks before the lives of their lists
+            for code in KINDS:  # marks before the expiries of their lists
                 if code in self.planned:
                     self.done[code] += await store.maintenance().repair(code, where, note)
 
 
 async def revert_repairs(store: Store, folder: Path) -> int:
-    """Undo the repairs that are recorded in the folder of a run; return how many.
+    """Undo the repairs in the folder of a run; return their number.
 
     Damaged data in the quarantine file of the run stay there.
 
@@ -397,7 +397,7 @@ async def revert_repairs(store: Store, folder: Path) -> int:
 
 
 class RepairRun(ChangeRun):
-    """A run that repairs the findings of some codes."""
+    """A run that repairs findings, selected by code."""
 
     def __init__(
         self,
@@ -419,11 +419,11 @@ class RepairRun(ChangeRun):
 
     @property
     def planned(self) -> int:
-        """The number of findings to be repaired."""
+        """The number of findings to repair."""
         return self.report.planned.messages + self._store_repairs.planned.total()
 
     def repaired(self) -> list[Finding]:
-        """Return what was repaired, by memory where messages were edited; see ``repairable``."""
+        """Return the repaired findings, by memory for edits; in a dry run see ``repairable``."""
         if self.dry_run:
             return self.repairable()
         changed = self.report.changed or set()
@@ -433,12 +433,12 @@ class RepairRun(ChangeRun):
         return _sorted(edited, self._store_repairs.done)
 
     def repairable(self) -> list[Finding]:
-        """Return what is planned to be repaired."""
+        """Return the findings to repair."""
         return _sorted(self._planner.repaired_by_key, self._store_repairs.planned)
 
     async def plan(self, store: Store) -> bool:
-        """Plan the edits, and ask the store what it can repair."""
-        store.skip_damage()  # what is to be repaired is no reason to refuse
+        """Plan the edits and the repairs by the store."""
+        store.skip_damage()  # damage must not stop its repair
         something = await super().plan(store)
         if left := len(self._planner.left):
             memories = "1 memory is" if left == 1 else f"{left:,} memories are"
@@ -454,7 +454,7 @@ class RepairRun(ChangeRun):
         return something
 
     async def carry_out(self, store: Store) -> None:
-        """Edit the messages, then have the store repair the rest."""
+        """Edit the messages, then run the repairs of the store."""
         if self.report.planned.memories:
             await super().carry_out(store)
         self.begin()
@@ -463,11 +463,11 @@ class RepairRun(ChangeRun):
 
     @property
     def quarantine(self) -> Path | None:
-        """The file with the damaged data that were moved out of the store, if there were any."""
+        """The file with the damaged data that were moved out of the store, if any."""
         return None if self.dry_run else quarantine_of(self.journal.folder)
 
     def done(self) -> str:
-        """Return what has been changed, by edits and by the store itself."""
+        """Return the changes as a text, by edits and by the store itself."""
         repairs, repaired = self._store_repairs, ""
         if repairs.noted:
             number = repairs.done.total()

@@ -1,1 +1,1 @@
-"""Exports: memories into a file or folder, as an archive or in a form for readers."""
+"""Export memories to a file or folder, as an archive or in a format for readers."""

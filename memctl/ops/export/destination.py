@@ -1,4 +1,4 @@
-"""The place of an export: its form by its name, refused, locked, published when it is whole."""
+"""The destination of an export: shape, checks, lock, and publication."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from memctl.storekit.locks import FileLock, lock_owner
 from memctl.system import EXHAUSTED
 
 STDOUT = "-"
-"""The name of the stream."""
+"""The name of the standard output."""
 
 
 class Shape(StrEnum):
@@ -34,7 +34,7 @@ class Shape(StrEnum):
 
     STATE_DICT = "state-dict"
     JSON = "json"
-    """The same: the JSON of a memory is its state_dict."""
+    """The same as STATE_DICT: the JSON of a memory is its state_dict."""
     ARCHIVE = "archive"
     SESSION_DIR = "session-dir"
     MARKDOWN = "markdown"
@@ -45,7 +45,7 @@ class Shape(StrEnum):
 
 
 WRITTEN = frozenset({Shape.MARKDOWN, Shape.CSV, Shape.PARQUET, Shape.ATIF})
-"""The shapes for readers: written page by page, and no store."""
+"""The shapes for readers, written page by page; they are not stores."""
 
 _EXTENSIONS: dict[Shape, tuple[str, ...]] = {
     Shape.STATE_DICT: (".json",),
@@ -72,7 +72,7 @@ def shape_of(output: str) -> Shape | None:
 
 
 def is_folder(output: str, shape: Shape) -> bool:
-    """Return whether a folder is to be written: sessions, or Markdown not named as one file."""
+    """Return whether the output is a folder: sessions, or Markdown not named as a file."""
     if shape is not Shape.MARKDOWN:
         return shape is Shape.SESSION_DIR
     path = Path(output)
@@ -81,17 +81,17 @@ def is_folder(output: str, shape: Shape) -> bool:
 
 
 def extension_of(output: str, shape: Shape) -> str:
-    """Return the extension of a file of this shape, in lower case; of a stream, the usual one."""
+    """Return the lower-case extension of a file of this shape; the usual one for a stream."""
     extensions = sorted(_EXTENSIONS[shape], key=len, reverse=True)
     name = output.lower()
     return next((one for one in extensions if name.endswith(one)), _EXTENSIONS[shape][0])
 
 
 def refuse_output(output: str, shape: Shape, source: Location) -> None:
-    """Refuse an output that cannot be written, or that could not be read again.
+    """Refuse an output that cannot be written, or could not be read again.
 
     Raises:
-        UsageError: see there.
+        UsageError: the name, the shape and the place of the output do not fit together.
     """
     if output == STDOUT:
         if shape is Shape.SESSION_DIR:
@@ -120,10 +120,10 @@ def refuse_output(output: str, shape: Shape, source: Location) -> None:
 
 
 def refuse_taken(output: str, shape: Shape, *, force: bool) -> None:
-    """Refuse an output that holds something, unless that is to be replaced.
+    """Refuse an output that exists, unless ``force`` is set.
 
     Raises:
-        UsageError: it does.
+        UsageError: the output exists.
     """
     path = Path(output)
     if output == STDOUT or is_device(path):
@@ -134,17 +134,17 @@ def refuse_taken(output: str, shape: Shape, *, force: bool) -> None:
 
 
 def is_device(path: Path) -> bool:
-    """Return whether it is a pipe or a device such as /dev/stdout: written to, never replaced."""
+    """Return whether a path is a pipe or device, such as /dev/stdout, and so cannot be replaced."""
     return path.exists() and not path.is_file() and not path.is_dir()
 
 
 def refuse_options(
     output: str, shape: Shape, where: Selection, *, rotate: bool, prune: bool
 ) -> None:
-    """Refuse options that do not fit what is written.
+    """Refuse options that do not fit the output.
 
     Raises:
-        UsageError: see there.
+        UsageError: ``rotate`` or ``prune`` does not fit.
     """
     folder = is_folder(output, shape)
     if rotate and (output == STDOUT or is_device(Path(output)) or folder):
@@ -160,11 +160,11 @@ def refuse_options(
 
 @contextmanager
 def locked_output(observer: Observer, output: str, shape: Shape) -> Iterator[None]:
-    """Lock the output against other runs; sessions that are replaced are locked by their store.
+    """Lock the output against other runs; the store locks session folders with contents.
 
     Raises:
-        Busy: another run writes to it.
-        Unavailable: its folder cannot be written.
+        Busy: another run writes to the output.
+        Unavailable: the folder of the output cannot be written.
     """
     path = Path(output)
     by_store = shape is Shape.SESSION_DIR and _holds_something(path)
@@ -179,9 +179,9 @@ def locked_output(observer: Observer, output: str, shape: Shape) -> Iterator[Non
 
 @contextmanager
 def published(output: str, shape: Shape, stream: BinaryIO | None) -> Iterator[Path]:
-    """A place to write to, that becomes the output when the work ends well.
+    """Yield a place to write to; the place becomes the output if the block succeeds.
 
-    What is meant for the ``stream`` goes there then.
+    If the output is the standard output, the contents then go to ``stream``.
 
     Raises:
         Unavailable: the output cannot be written.
@@ -193,7 +193,7 @@ def published(output: str, shape: Shape, stream: BinaryIO | None) -> Iterator[Pa
             yield place
         return
     try:
-        # Next to the file itself, where the target is a symbolic link.
+        # Next to the file that a symbolic link names.
         parent = Path(os.path.realpath(target)).parent if target else None
         with temporary_folder(parent) as folder:
             place = folder / f"export{extension_of(output, shape)}"
@@ -216,7 +216,7 @@ def published(output: str, shape: Shape, stream: BinaryIO | None) -> Iterator[Pa
 
 @contextmanager
 def _published_folder(target: Path) -> Iterator[Path]:
-    """A place inside of an empty folder, whose files go there when the work ends well.
+    """Yield a place in an empty folder; its files move to the folder if the block succeeds.
 
     Raises:
         MemctlError: the folder cannot be written.
@@ -234,13 +234,13 @@ def _published_folder(target: Path) -> Iterator[Path]:
             sync_folder(target)
     except BaseException:
         if new:
-            with suppress(OSError):  # somebody else has put something there
+            with suppress(OSError):  # another program may have put files there
                 target.rmdir()
         raise
 
 
 def _holds_something(folder: Path) -> bool:
-    """Return whether a folder is there with more in it than what killed runs have left."""
+    """Return whether a folder exists with more contents than leftovers of killed runs."""
     if not folder.is_dir():
         return False
     return any(not name.startswith(TEMPORARY_PREFIX) for name in os.listdir(folder))
@@ -248,7 +248,7 @@ def _holds_something(folder: Path) -> bool:
 
 @contextmanager
 def nowhere(output: str, shape: Shape) -> Iterator[Path]:
-    """A place that a dry run may look at, and finds as empty as the run itself would."""
+    """Yield a place for a dry run, in the state that the run itself would find."""
     if shape is Shape.SESSION_DIR:
         yield Path(output)
         return

@@ -1,4 +1,4 @@
-"""Memories as Markdown: harmless text, files named after memories, a folder kept up to date."""
+"""Memories as Markdown: safe text, files named after memories, an up-to-date folder."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ from memctl.storekit.files import AtomicFile, sync_folder, system_errors
 
 _ADDRESS = 120
 _LONGEST_ADDRESS = 4096
-"""Characters of an address that are shown, and that are looked at for it."""
+"""The most characters of an address: to show (``_ADDRESS``), and to read for it."""
 
 _SUSPECT = re.compile(r"<[A-Za-z/!?]|!\[")
 _ACTIVE = frozenset({"html_block", "html_inline", "image"})
 
 
 def harmless(lines: list[str]) -> list[str]:
-    """The lines of a quotation, their HTML and their images escaped, elsewhere unchanged.
+    """Return the lines of a quotation with HTML and images escaped.
 
-    What stands in code is harmless as it is, so the text is parsed; where escaping the lines that
-    are not does not make it so, all lines are escaped.
+    The text is parsed, because HTML in code is harmless and stays.  If escaping single lines is not
+    enough, all lines are escaped.
     """
     if not any(map(_SUSPECT.search, lines)):
         return lines
@@ -57,7 +57,7 @@ def harmless(lines: list[str]) -> list[str]:
 
 
 def _active(lines: list[str]) -> set[int]:
-    """The numbers of the lines in which a reader's program would obey something."""
+    """Return the numbers of the lines with HTML or images that a viewer would interpret."""
     found: set[int] = set()
     for token in MarkdownIt("commonmark").parse("\n".join(f"> {line}" for line in lines)):
         kinds = {token.type} | {child.type for child in token.children or ()}
@@ -68,7 +68,7 @@ def _active(lines: list[str]) -> set[int]:
 
 
 def escaped(text: str) -> str:
-    """The text without HTML and images, whatever stands around it."""
+    """Return the text without active HTML and images, in any context."""
     return text.replace("<", "&lt;").replace("![", "!\\[")
 
 
@@ -82,7 +82,7 @@ _DIGITS = 12
 
 
 def file_name(key: MemoryKey) -> str:
-    """The path of a file in the folder: ``ada/kyoto.md``, ``ada/kyoto+agent.memory.md``."""
+    """Return the path of a file in the folder, such as ``ada/kyoto+agent.memory.md``."""
     part = f"+{_file_name_of(key.part)}" if key.part else ""
     return f"{_file_name_of(key.user)}/{_file_name_of(key.session)}{part}{ENDING}"
 
@@ -101,15 +101,15 @@ def _file_name_of(text: str) -> str:
 _FENCES = re.compile(r"`{3,}")
 _SPECIAL = re.compile(r"([\\*_\[\]|~#])")
 _SPACES = "\n\t\u3000\u00a0"
-"""Characters that are layout, in code and in Chinese, though they count as not printable."""
+"""Layout characters of code and of Chinese text, although they are not printable."""
 _SPACE = re.compile(f"([{_SPACES}])")
 _PIECE = 64 * 1024
 _PARSED = 256 * 1024
-"""Characters of a text whose markup is looked at: in a larger one all of it is escaped."""
+"""The most characters of a text to parse; in a longer text, all markup is escaped."""
 
 
 def heading(memory: Memory) -> Iterator[str]:
-    """The title of a memory, and its summary as a quotation."""
+    """Yield the title of a memory, and its summary as a quotation."""
     key = memory.key
     part = f" ({inline(key.part)})" if key.part else ""
     yield f"# {inline(key.user)} / {inline(key.session)}{part}\n"
@@ -119,9 +119,9 @@ def heading(memory: Memory) -> Iterator[str]:
 
 
 def message(entry: StoredMessage, dialect: Dialect = AGENTSCOPE1) -> Iterator[str]:
-    """A message: a heading of who and when, then its blocks, tools folded away.
+    """Yield a message: a heading with name and time, then its blocks, with tools folded.
 
-    Its text is a quotation, out of which no markup of its own can reach.
+    The text of the message is a quotation, which its own markup cannot leave.
     """
     view = dialect.parse(entry.message)
     marks = "".join(f" {code(mark)}" for mark in entry.marks)
@@ -157,7 +157,7 @@ def _block(block: Block) -> Iterator[str]:
 
 
 def _media(block: MediaBlock) -> str:
-    """Return where an image, a sound or a film is, or its type and size where it came along."""
+    """Return the address of an image, sound or film, or the type and size of embedded data."""
     if block.url is not None or block.media_type is None:
         text = block.url or ""
         line = visible(" ".join(text[:_LONGEST_ADDRESS].split()))
@@ -196,7 +196,7 @@ def _quoted(text: str) -> Iterator[str]:
         for line in harmless("".join(_pieces(text)).split("\n")):
             yield f"> {line}\n" if line else ">\n"
         return
-    # Lines cost several times the size of a large text, and parsing it more.
+    # The lines of a large text need several times its size, and parsing needs more.
     yield "> "
     for piece in _pieces(text):
         yield escaped(piece).replace("\n", "\n> ")
@@ -204,12 +204,12 @@ def _quoted(text: str) -> Iterator[str]:
 
 
 def _pieces(text: str) -> Iterator[str]:
-    """A text with line ends of one kind, and with everything shown that could steer a terminal."""
+    """Yield a text with uniform line ends and with visible control characters."""
     start = 0
     while start < len(text):
         end = start + _PIECE
         while text[end - 1 : end] in ("\r", "!"):
-            end += 1  # not apart from what they may belong to
+            end += 1  # keep pairs together
         yield _cleaned(text[start:end].replace("\r\n", "\n"))
         start = end
 
@@ -224,12 +224,12 @@ def _cleaned(piece: str) -> str:
 
 
 def inline(text: str) -> str:
-    """Text that is only text, on one line of Markdown."""
+    """Return text without markup, on one line of Markdown."""
     return _html(_SPECIAL.sub(r"\\\1", text)).replace("`", "'")
 
 
 def code(text: str) -> str:
-    """Text as code, on one line of Markdown."""
+    """Return text as code, on one line of Markdown."""
     return f"`{visible(text).replace('`', chr(39))}`"
 
 
@@ -238,7 +238,7 @@ def _html(text: str) -> str:
 
 
 class MarkdownFile(PageWriter):
-    """Memories one below the other."""
+    """A Markdown file of several memories."""
 
     _begun = False
 
@@ -252,10 +252,10 @@ class MarkdownFile(PageWriter):
 
 
 LAYOUT = 1
-"""The version of the files' layout: files of another one are written anew."""
+"""The version of the layout; files of an older layout are rewritten."""
 
 FORM = Precision.TEXT
-"""The precision to which a memory must be unchanged for its file to be kept."""
+"""The precision of the comparison of a memory with its file."""
 
 INDEX = "README.md"
 _INDEX_HEAD = "<!-- memctl: export --as markdown -->\n# Conversations\n\n"
@@ -266,7 +266,7 @@ _STAMP_BYTES = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """The last line of a file: which memory it is, and what of it the file shows."""
+    """The last line of a file: the memory and the state of the memory that the file shows."""
 
     key: MemoryKey
     layout: int
@@ -275,10 +275,10 @@ class Stamp:
     first: str
     last: str
     size: int
-    """Bytes of the file before this line."""
+    """The bytes of the file before this line."""
 
     def line(self) -> str:
-        """The comment."""
+        """Return the stamp as an HTML comment."""
         fields = {
             **{"user": self.key.user, "session": self.key.session, "path": self.key.part},
             **{"layout": self.layout, "digest": self.digest, "messages": self.messages},
@@ -289,7 +289,7 @@ class Stamp:
 
 
 def _read_stamp(path: Path) -> Stamp | None:
-    """The stamp of a file; None where it has none, or is not what the stamp says."""
+    """Return the stamp of a file; None without a stamp, or if the size does not match."""
     with system_errors(path, "read"), path.open("rb") as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - _STAMP_BYTES))
@@ -321,13 +321,13 @@ class MarkdownFolder:
         self.fresh = not (path / INDEX).exists()
         """True if the folder has no index yet."""
         self._written: list[Path] = []
-        """The files that were begun in a fresh folder."""
+        """The new files in a fresh folder."""
 
     def refuse_foreign(self) -> None:
-        """Refuse a folder that holds something else.
+        """Refuse a folder with foreign files.
 
         Raises:
-            UsageError: it does.
+            UsageError: the folder holds files that no Markdown export wrote.
         """
         if self.fresh and self.path.is_dir():
             others = [name for name in os.listdir(self.path) if not name.startswith(".")]
@@ -347,9 +347,9 @@ class MarkdownFolder:
 
     @contextmanager
     def made(self) -> Iterator[None]:
-        """Make the folder for the body; without an index, it is again as it was if that fails.
+        """Create the folder for the block; if the block fails, undo the changes to a fresh folder.
 
-        After a ``Partial`` it keeps what was written.
+        After ``Partial``, the written files stay.
 
         Raises:
             MemctlError: the system refuses.
@@ -361,7 +361,7 @@ class MarkdownFolder:
             if self.fresh:
                 self.write_index()
             yield
-        except Partial:  # what could be written stays
+        except Partial:  # written files stay
             raise
         except BaseException:
             if self.fresh:
@@ -369,7 +369,7 @@ class MarkdownFolder:
             raise
 
     def _withdraw(self, *, folder: bool) -> None:
-        """Remove what was written, and perhaps the folder; the first error tells more than this."""
+        """Remove the written files, and a new folder; ignore further errors, which matter less."""
         for path in self._written:
             with suppress(MemctlError):
                 self.remove(path)
@@ -379,7 +379,7 @@ class MarkdownFolder:
                 self.path.rmdir()
 
     def holds(self, key: MemoryKey, fingerprint: Fingerprint) -> bool:
-        """Return whether the file of a memory shows it as it is."""
+        """Return whether the file of a memory is up to date."""
         path = self.path / file_name(key)
         stamp = _read_stamp(path) if path.is_file() else None
         return stamp is not None and (stamp.key, stamp.layout, stamp.digest) == (
@@ -388,7 +388,7 @@ class MarkdownFolder:
         )
 
     def file(self, memory: Memory, dialect: Dialect = AGENTSCOPE1) -> MemoryFile:
-        """Return a new file for a memory, whose messages are of this dialect.
+        """Return a new file for a memory; ``dialect`` is the dialect of its messages.
 
         Raises:
             MemctlError: the system refuses.
@@ -401,7 +401,7 @@ class MarkdownFolder:
         return MemoryFile(path, memory, dialect)
 
     def files(self) -> Iterator[tuple[Path, Stamp]]:
-        """The files of memories, in the order of their names.
+        """Yield the files of memories with their stamps, ordered by name.
 
         Raises:
             MemctlError: the system refuses.
@@ -421,7 +421,7 @@ class MarkdownFolder:
             return sorted(name for name in os.listdir(folder) if not name.startswith("."))
 
     def remove(self, path: Path) -> None:
-        """Remove a file, and its folder if it was the last one in it.
+        """Remove a file, and its folder if the folder is empty then.
 
         Raises:
             MemctlError: the system refuses.
@@ -432,7 +432,7 @@ class MarkdownFolder:
                 path.parent.rmdir()
 
     def write_index(self) -> None:
-        """Write the table of what is in the folder, where it changed.
+        """Write the table of the files, if the table has changed.
 
         Raises:
             MemctlError: the system refuses.
@@ -470,7 +470,7 @@ def _file_digest(path: Path) -> bytes:
 
 
 class MemoryFile:
-    """The file of one memory in the making; see ``AtomicFile``."""
+    """A new file of one memory; see ``AtomicFile``."""
 
     def __init__(self, path: Path, memory: Memory, dialect: Dialect = AGENTSCOPE1) -> None:
         self._dialect = dialect
@@ -484,7 +484,7 @@ class MemoryFile:
             self._write(piece)
 
     def add(self, page: Page) -> None:
-        """Write the next messages; with the last ones the file appears.
+        """Write the next messages; the file appears after the last page.
 
         Raises:
             MemctlError: the system refuses.
@@ -500,7 +500,7 @@ class MemoryFile:
             self._finish()
 
     def discard(self) -> None:
-        """Discard what is not whole."""
+        """Discard an unfinished file."""
         self._file.discard()
 
     def _write(self, text: str) -> None:

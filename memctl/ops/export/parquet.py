@@ -1,4 +1,4 @@
-"""Messages and facts as a Parquet file; see ``rows`` for its columns.  It needs pyarrow."""
+"""Messages and facts as a Parquet file, with the columns of ``rows``; needs pyarrow."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from memctl.ops.export.writer import PageWriter
 
 _GROUP_BYTES = 16 * 1024 * 1024
 _GROUP_ROWS = 100_000
-"""A row group holds about so much, and is held until it is written."""
+"""The limits of a row group, which is in RAM until it is written."""
 
 _TYPES = {
     Kind.WORD: pa.string(),
@@ -27,7 +27,7 @@ _TYPES = {
 
 
 class ParquetFile(PageWriter):
-    """A table as Parquet, compressed by zstd."""
+    """A table as Parquet, compressed with zstd."""
 
     def __init__(self, file: TextIO, dialect: Dialect) -> None:
         super().__init__(file, dialect)
@@ -72,4 +72,4 @@ class ParquetFile(PageWriter):
 
     def discard(self) -> None:
         self._held.clear()
-        self._writer.is_open = False  # or it would write into the closed file when it is collected
+        self._writer.is_open = False  # prevents a late write into the closed file

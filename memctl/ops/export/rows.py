@@ -26,10 +26,10 @@ from memctl.ops.export.writer import PageWriter, storable
 
 
 class Kind(Enum):
-    """The type of the values of a column; each value may be None."""
+    """The type of the values of a column; any value may be None."""
 
     WORD = auto()
-    """A short text, often the same in many rows."""
+    """A short text that often repeats."""
     TEXT = auto()
     NUMBER = auto()
     MOMENT = auto()
@@ -37,7 +37,7 @@ class Kind(Enum):
     LIST = auto()
     """A list of texts, never None."""
     STORED = auto()
-    """JSON text, as it is stored."""
+    """Stored JSON text."""
 
 
 class Column(NamedTuple):
@@ -87,7 +87,7 @@ def columns(dialect: Dialect) -> tuple[Column, ...]:
 
 
 def rows(page: Page, dialect: Dialect) -> Iterator[list[Any]]:
-    """Yield a row for each message or fact of a page: a value for each of the ``columns``."""
+    """Yield a row for each message or fact of a page, with a value for each of ``columns``."""
     key = page.memory.key
     for entry, place in zip(page.messages, page.places, strict=True):
         yield _fact(key, entry, dialect) if dialect.facts else _message(key, entry, place, dialect)
@@ -126,10 +126,10 @@ def _fact(key: MemoryKey, entry: StoredMessage, dialect: Dialect) -> list[Any]:
 
 
 def moment(time: str | None) -> datetime | None:
-    """Return a stored time in UTC, one without a zone being local; None where it is unreadable."""
+    """Return a stored time in UTC, or None if it is unreadable; without a zone it is local time."""
     try:
         return datetime.fromisoformat(time or "").astimezone(UTC)
-    except (ValueError, OverflowError, OSError):  # the latter of years that no clock shows
+    except (ValueError, OverflowError, OSError):  # years out of range
         return None
 
 
@@ -162,14 +162,15 @@ def _distinct(texts: Iterable[str]) -> list[str]:
 
 
 _FORMULA = re.compile(r"'*[=+\-@＝＋－＠\t\r\n]")
-"""The beginning of a cell in which a spreadsheet may see a formula, after what makes it a text."""
+"""The beginning of a cell that a spreadsheet may read as a formula, with quoting apostrophes."""
 
 
 class CsvFile(PageWriter):
     """A table as CSV of RFC 4180.
 
-    A cell in which a spreadsheet would see a formula gets an apostrophe in front, and so does one
-    that begins with apostrophes before that: taking one off such a cell gives what was stored.
+    A cell that a spreadsheet would read as a formula gets an apostrophe in front.  A cell with
+    apostrophes before a formula gets a further apostrophe.  To get the stored text of such a cell,
+    remove the first apostrophe.
     """
 
     def __init__(self, file: TextIO, dialect: Dialect) -> None:
@@ -199,7 +200,7 @@ class CsvFile(PageWriter):
                 return self._disarm(value)
 
     def _disarm(self, text: str) -> str:
-        text = text.replace("\0", "\ufffd")  # the end of the text, to many readers
+        text = text.replace("\0", "\ufffd")  # many readers end the text here
         if not _FORMULA.match(text):
             return text
         self._disarmed += 1

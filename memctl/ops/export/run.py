@@ -1,4 +1,4 @@
-"""One export: an archive or states by a copy, forms for readers page by page."""
+"""An export: an archive or states by a copy, formats for readers page by page."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ from memctl.stores.archive.rotation import Rotation, Series, parse_rotation
 class ExportOptions:
     """The options of an export.
 
-    ``force`` replaces what is there.  ``rotate`` adds the time to the name, and says which older
-    files are kept, such as ``daily:7,weekly:4``.  ``prune`` removes Markdown files whose memories
-    are gone.  ``part`` is the path of the memories in session states that are written.  With
-    ``must_exist`` a memory that is named and not there is an error.
+    ``force`` replaces existing output.  ``rotate`` adds the time to the file name, and says which
+    older files to keep, such as ``daily:7,weekly:4``.  ``prune`` removes Markdown files whose
+    memories no longer exist.  ``part`` is the path of the memories in written session states.  With
+    ``must_exist``, a named memory that does not exist is an error.
     """
 
     force: bool = False
@@ -77,21 +77,23 @@ class ExportReport:
     """The file or folder."""
     shape: Shape = Shape.ARCHIVE
     bytes: int | None = None
-    """The size of the file that was written; None for a folder and for a dry run."""
+    """The size of the written file; None for a folder and for a dry run."""
     removed: list[str] = field(default_factory=list)
-    """Files that were removed, or would be."""
+    """Removed files; in a dry run, files to remove."""
     copied: CopyReport = field(default_factory=CopyReport)
     left_out: dict[MemoryKey, Failure] = field(default_factory=dict)
-    """The damaged memories that were left out of what was read."""
+    """The damaged memories that were left out."""
 
 
 class Export:
-    """One export, in this order::
+    """An export; used once, in this order.
 
-    export = Export(source, "backup.ndjson.zst", Selection())
-    await export.prepare()
-    with export.place() as place:
-        await export.write(place)
+    ::
+
+        export = Export(source, "backup.ndjson.zst", Selection())
+        await export.prepare()
+        with export.place() as place:
+            await export.write(place)
     """
 
     def __init__(
@@ -106,7 +108,7 @@ class Export:
         observer: Observer | None = None,
         report: ExportReport | None = None,
     ) -> None:
-        """``stream`` takes what is written to the output ``-``.
+        """``stream`` takes the contents of the output ``-``.
 
         Raises:
             UsageError: ``rotate`` is not valid.
@@ -124,10 +126,10 @@ class Export:
         self._folder: MarkdownFolder | None = None
 
     async def prepare(self) -> None:
-        """Settle the form of the output, and refuse what cannot be written.
+        """Choose the shape of the output, and refuse output that cannot be written.
 
         Raises:
-            UsageError: see there.
+            UsageError: the output or the options do not fit, or a library is missing.
             MemctlError: as ``Store.headers``.
         """
         options, output = self._options, self._output
@@ -150,7 +152,7 @@ class Export:
         """Lock the output; yield a place to write to, which is published at the end of the block.
 
         Raises:
-            UsageError: a folder of Markdown holds something else.
+            UsageError: a folder for Markdown holds foreign files.
             Busy: another run writes to the output.
             Unavailable: the output cannot be written.
         """
@@ -200,7 +202,7 @@ class Export:
         return opened(make_store(self._source), self._observer)
 
     async def _by_count(self) -> Shape:
-        """Return the form by the number of memories: one a state_dict, several an archive."""
+        """Return ARCHIVE for facts or several memories, STATE_DICT for one memory."""
         found = 0
         source = self._source
         opening = nullcontext(source) if isinstance(source, Store) else make_store(source)
@@ -245,7 +247,7 @@ class Export:
             if target.kind == "state":
                 await _refuse_several(source.headers(where), "state_dict", "use --as archive")
             file = make_target(target, dry_run=self._options.dry_run)
-            # In a folder that is there already, --force was given.
+            # A session folder with contents was accepted only with --force.
             options = CopyOptions(OnConflict.REPLACE, lossy=self._options.lossy)
             copying = CopyRun(where, options, observer=self._observer, report=copied)
             await copying.examine(source, file)
@@ -273,7 +275,7 @@ class Export:
         """Write all memories into one file; a dry run only counts them.
 
         Raises:
-            MemctlError: as ``Store.read``; NotFound where a named memory is not there.
+            MemctlError: as ``Store.read``; NotFound if a named memory does not exist.
             OSError: the system refuses.
         """
         name = os.devnull if self._options.dry_run else place
@@ -301,10 +303,7 @@ class Export:
         self._refuse_damage_alone(store)
 
     async def _write_all(self, store: Store, file: TextIO, progress: Progress) -> list[str]:
-        """Write all memories, in the place of what an attempt before this one wrote.
-
-        Return what there is to remark on them.
-        """
+        """Write all memories over the output of an earlier attempt; return the writer's remarks."""
         copied = self.report.copied
         copied.memories, copied.messages = Counts(), Counts()
         if not self._options.dry_run:
@@ -328,7 +327,7 @@ class Export:
         return writer.remarks()
 
     async def _write_folder(self, folder: MarkdownFolder) -> None:
-        """Bring a folder up to date: write what changed, remove what is gone if asked.
+        """Write the changed memories to a folder; with ``prune``, remove files of deleted memories.
 
         Raises:
             MemctlError: as ``Store.read``, or the system refuses.
@@ -394,7 +393,7 @@ class Export:
 
 
 class _Found:
-    """The memories of the store, and those of which the folder has no file that shows them."""
+    """The memories of the store, and the memories without an up-to-date file in the folder."""
 
     def __init__(self) -> None:
         self.all: set[MemoryKey] = set()
@@ -415,11 +414,11 @@ def _target(shape: Shape, place: Path, path: str | None) -> Location:
 
 
 async def _refuse_several(headers: AsyncGenerator[Memory], what: str, instead: str) -> None:
-    """A JSON file holds one memory, as ``what``; ``instead`` says what to do for all.
+    """Refuse several memories for a JSON file of ``what``; ``instead`` is a hint for all memories.
 
     Raises:
-        UsageError: several are selected.
-        NotFound: none is.
+        UsageError: several memories are selected.
+        NotFound: no memory is selected.
     """
     found = []
     async with aclosing(headers) as memories:
@@ -439,10 +438,10 @@ _WRITERS: dict[Shape, type[PageWriter]] = {Shape.CSV: CsvFile, Shape.ATIF: Traje
 
 
 def _writer_of(shape: Shape) -> type[PageWriter]:
-    """Return what writes a file of one of ``WRITTEN``.
+    """Return the writer of a file of a shape in ``WRITTEN``.
 
     Raises:
-        UsageError: a library that it needs is not installed.
+        UsageError: a required library is not installed.
     """
     if shape is not Shape.PARQUET:
         return _WRITERS.get(shape, MarkdownFile)

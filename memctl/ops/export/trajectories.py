@@ -1,7 +1,7 @@
-"""Memories as trajectories of the Agent Trajectory Interchange Format (ATIF), one a line.
+"""Memories as trajectories of the Agent Trajectory Interchange Format (ATIF), one per line.
 
-Harbor's RFC 0001 says what is in one.  The results of tools belong to the step that called them, so
-a step is held until they have come; a step that waits for long goes without them.
+Harbor's RFC 0001 specifies the format.  Tool results belong to the step of their calls.  Therefore
+a step is held until its results have come, but not beyond ``_HELD_BYTES``.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from memctl.ops.export.writer import PageWriter, storable
 VERSION = "ATIF-v1.7"
 _UNKNOWN = "unknown"
 _HELD_BYTES = 4 * 1024 * 1024
-"""The messages of the steps that are held are about so large at most."""
+"""The approximate limit of the messages of held steps, in bytes."""
 
 _STEP_BYTES = 1000
-"""The parts of a step besides its message."""
+"""The bytes of a step in addition to its message."""
 
 _AGENT = "agent"
 _SOURCES = {"user": "user", "assistant": _AGENT, "system": "system"}
@@ -55,12 +55,12 @@ class _Step:
     extra: _Json
     size: int
     parts: list[_Json] = field(default_factory=list)
-    """The texts and images that are said."""
+    """The texts and images of the message."""
     reasoning: list[str] = field(default_factory=list)
     calls: list[_Json] = field(default_factory=list)
     results: list[_Json] = field(default_factory=list)
     open: set[str] = field(default_factory=set)
-    """The ids of the calls that have no result yet."""
+    """The ids of the calls without a result so far."""
 
     def value(self, number: int) -> _Json:
         """Return the JSON of the step with this number."""
@@ -73,7 +73,7 @@ class _Step:
         if self.source == _AGENT:
             found |= {"reasoning_content": thought} if thought else {}
             found |= {"tool_calls": self.calls} if self.calls else {}
-        else:  # it has no place for them
+        else:  # the step has no place for them
             extra = extra | ({"reasoning_content": thought} if thought else {})
             extra = extra | ({"tool_calls": self.calls} if self.calls else {})
         if self.results:
@@ -82,18 +82,18 @@ class _Step:
 
 
 class TrajectoryFile(PageWriter):
-    """A trajectory on each line.  A memory without messages has none: it is left out."""
+    """A file with a trajectory on each line; memories without messages are left out."""
 
     def __init__(self, file: TextIO, dialect: Dialect) -> None:
         super().__init__(file, dialect)
         self._written = 0
-        """The steps of the memory that are in the file."""
+        """The number of written steps of the memory."""
         self._agent = ""
         self._held: deque[_Step] = deque()
         self._size = 0
-        """The sum of the sizes of the steps that are held."""
+        """The sum of the sizes of the held steps."""
         self._waiting: dict[str, _Step] = {}
-        """Of the ids of calls without a result, the steps that have them."""
+        """The steps of calls without a result, by the ids of the calls."""
 
     def add(self, page: Page) -> None:
         key = page.memory.key
@@ -118,12 +118,12 @@ class TrajectoryFile(PageWriter):
             self._size += size
             return step
 
-        own: _Step | None = None  # the step that the message goes on with
+        own: _Step | None = None  # the step that the message continues
         answered = False
         for block in view.blocks:
             if isinstance(block, ToolResultBlock):
                 step = self._waiting.pop(block.id, None)
-                if step is None:  # the call is not in this memory, or was long ago
+                if step is None:  # the call is missing, or too old
                     about = {"tool_call_id": block.id, "tool": block.name}
                     new("system").results.append({**_result(block), "extra": about})
                 else:
@@ -158,7 +158,7 @@ class TrajectoryFile(PageWriter):
                 step.extra.setdefault("blocks", []).append(block.value)
 
     def _release(self, key: MemoryKey, *, every: bool = False) -> None:
-        """Write the first steps: those that wait for nothing, and those that waited for long."""
+        """Write the first held steps, if they wait for no result or the limit is exceeded."""
         while self._held:
             step = self._held[0]
             if step.open and not every and self._size <= _HELD_BYTES:
@@ -204,7 +204,7 @@ class TrajectoryFile(PageWriter):
 
 
 def _about(view: MessageView, entry: StoredMessage, place: int) -> tuple[str | None, _Json]:
-    """Return the timestamp of a message, and what of it goes under ``extra``."""
+    """Return the timestamp of a message, and its fields for ``extra``."""
     try:
         timestamp = datetime.fromisoformat(view.time or "").isoformat()
     except ValueError:
@@ -245,7 +245,7 @@ def _stored(block: Block) -> str:
 
 
 def _part(block: Block) -> _Json | None:
-    """Return a part of a message or a result; None of what has no place in one."""
+    """Return a part of a message or a result; None if the block cannot be a part."""
     match block:
         case TextBlock(text):
             return {"type": "text", "text": text}
@@ -277,7 +277,7 @@ _NOT_FINITE = re.compile(r'"(?:[^"\\]|\\.)*"|NaN|-?Infinity')
 
 
 def _encoded(value: _Json) -> str:
-    """Return strict JSON: null for the numbers that JSON lacks, U+FFFD for lone surrogates."""
+    """Return strict JSON: null for NaN and infinities, U+FFFD for lone surrogates."""
     try:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False)
     except ValueError:

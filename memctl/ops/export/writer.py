@@ -1,4 +1,4 @@
-"""The contract of a writer that turns the pages of a store into one file for readers."""
+"""The contract of a writer that turns the pages of a store into a file for readers."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 def storable(text: str) -> str:
-    """The text with U+FFFD for each lone surrogate, which UTF-8 cannot write."""
+    """Return the text with U+FFFD for each lone surrogate, which UTF-8 cannot encode."""
     return text if text.isascii() else _SURROGATES.sub("\ufffd", text)
 
 
 class PageWriter(ABC):
-    """A file in the making: a context manager that gives up what is not finished.
+    """A file in the making: a context manager that discards an unfinished file.
 
     ::
 
@@ -29,11 +29,11 @@ class PageWriter(ABC):
     """
 
     def __init__(self, file: TextIO, dialect: Dialect) -> None:
-        """Take an empty file, in UTF-8 and without changes of line ends; it stays open."""
+        """Take an empty file in UTF-8, without conversion of line ends; the file stays open."""
         self._file = file
         self._dialect = dialect
         self.left_out = 0
-        """The memories that have no place in the file."""
+        """The memories without a place in the file."""
 
     def __enter__(self) -> Self:
         return self
@@ -48,23 +48,23 @@ class PageWriter(ABC):
 
     @abstractmethod
     def add(self, page: Page) -> None:
-        """Write the next page; those of a memory follow one another.
+        """Write the next page; pages come memory after memory.
 
         Raises:
-            MemctlError: it cannot be written in this format.
+            MemctlError: the page cannot be written in this format.
             OSError: the system refuses.
         """
 
     def finish(self) -> None:  # noqa: B027 - most files end with their last page
-        """Write what comes after the last page.
+        """Write the end of the file.
 
         Raises:
             OSError: the system refuses.
         """
 
     def discard(self) -> None:  # noqa: B027 - most writers hold nothing
-        """Let go of what is not written."""
+        """Drop data that is not written."""
 
     def remarks(self) -> list[str]:
-        """Lines for the operator, of what is not in the file as it is in the store."""
+        """Return lines for the operator about differences between the file and the store."""
         return []
