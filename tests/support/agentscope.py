@@ -28,7 +28,7 @@ class AgentScope(Worker):
     script = "interop/worker.py"
 
     def write(self, place: str, memories: list[dict[str, Any]], *, nested: Nested = False) -> None:
-        """Add messages to memories at a place, written as memctl takes it."""
+        """Add messages to memories; ``place`` is a URL or path of memctl."""
         self.ask(do="write", place=place_of(place, nested), memories=memories)
 
     def read(
@@ -40,14 +40,14 @@ class AgentScope(Worker):
     def call(
         self, place: str, memory: dict[str, Any], *calls: list[Any], nested: bool = False
     ) -> list[Any]:
-        """Return the results of methods of a memory: see ``worker``."""
+        """Return the results of method calls on a memory: see ``worker``."""
         asked = {"user": memory["user"], "session": memory["session"], "calls": calls}
         given: list[Any]
         [given] = self.ask(do="call", place=place_of(place, nested), memories=[asked])
         return given
 
     def reply(self, place: str, memory: dict[str, Any], *, nested: bool = False) -> dict[str, Any]:
-        """Return the request for a reply to the model of a real agent: see ``agents.reply``."""
+        """Return the request of a real agent to its model for a reply: see ``agents.reply``."""
         answer: dict[str, Any]
         [answer] = self.ask(do="reply", place=place_of(place, nested), memories=[memory])
         return answer
@@ -55,18 +55,19 @@ class AgentScope(Worker):
     def compress(
         self, place: str, memories: list[dict[str, Any]], *, nested: Nested = False
     ) -> list[dict[str, Any]]:
-        """Real agents compress their memories: see ``agents.compress``."""
+        """Let real agents compress their memories: see ``agents.compress``."""
         return list(self.ask(do="compress", place=place_of(place, nested), memories=memories))
 
     @contextmanager
     def talking(
         self, place: str, memories: list[dict[str, Any]], until: Path, *, watch: bool = False
     ) -> Iterator[dict[str, Any]]:
-        """Add exchanges to memories for as long as the block lasts: see ``worker.talk``.
+        """Add exchanges to memories until the end of the block: see ``worker.talk``.
 
-        ``until`` is a file to be made at the end; then ``exchanges`` says how many each got.
+        At the end, the file ``until`` is created.  Then ``exchanges`` has the number of exchanges
+        of each memory.
         """
-        self.read(place, [])  # it may still be importing AgentScope
+        self.read(place, [])  # wait for the import of AgentScope
         about = {"place": place_of(place, False), "memories": memories}
         self.send(do="talk", **about, until=str(until), watch=watch)
         said: dict[str, Any] = {}
@@ -78,10 +79,10 @@ class AgentScope(Worker):
 
 
 def place_of(text: str, nested: Nested) -> dict[str, Any]:
-    """A place as the worker wants it, from one that memctl takes.
+    """Return a place of memctl in the form of the worker.
 
-    ``nested`` is about the session that holds the memory, or its summary: if it is that of an
-    agent, and if the agent keeps nothing else there (``alone``).
+    ``nested`` says whether the session that holds the memory, or its summary, is an agent's
+    session. With ``alone``, the agent keeps no further data in the session.
     """
     plain, _, query = text.partition("?")
     options = dict(parse_qsl(query))

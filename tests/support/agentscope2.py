@@ -16,7 +16,7 @@ class AgentScope2(Worker):
     script = "interop2/worker.py"
 
     def __call__(self, do: str, place: str, **about: Any) -> Any:
-        """Ask the worker for something at a place, written as memctl takes it."""
+        """Send a request about a place, which is a URL or path of memctl."""
         return self.ask(do=do, place=_place(place), **about)
 
 

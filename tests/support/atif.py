@@ -1,4 +1,4 @@
-"""Trajectories as ATIF has them: RFC 0001 of Harbor, version 1.7, as far as memctl uses it."""
+"""The schema of ATIF trajectories: RFC 0001 of Harbor, version 1.7, as far as memctl uses it."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ _VALIDATOR = Draft202012Validator(_TRAJECTORY)
 
 
 def check(trajectory: _Json) -> None:
-    """Assert that it is a trajectory: its fields, its numbers, its times and its references."""
+    """Assert that a trajectory is valid: fields, numbers, times and references."""
     _VALIDATOR.validate(trajectory)
     steps = trajectory["steps"]
     assert [step["step_id"] for step in steps] == list(range(1, len(steps) + 1))

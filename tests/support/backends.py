@@ -1,4 +1,4 @@
-"""memctl's own stores, for the conformance suite and whatever else runs against all of them."""
+"""memctl's own stores, for the conformance suite and for tests of all stores."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from tests.support.servers.tablestore import make_text_index
 
 MANY = 2500
 LEASE = 0.6
-"""Seconds that a lock in Redis lasts in the conformance suite, where no test waits for 30."""
+"""The seconds of a lock in Redis in the conformance suite, to save waits of 30 seconds."""
 
 
 MANY_SESSIONS = 600
-"""In AgentScope 2.x a session has a record of its own, and each takes a statement."""
+"""The number of sessions in AgentScope 2.x, where each session record takes a statement."""
 
 AGENTSCOPE2 = Style("agentscope2", frozenset({"compressed"}))
 
@@ -65,7 +65,7 @@ def _redis(
 
 
 def _without_user(number: int) -> MemoryKey:
-    """Return the name of a memory in a table that names no users."""
+    """Return the name of a memory in a table without users."""
     return MemoryKey("", f"session{number}")
 
 
@@ -92,7 +92,7 @@ def _mapped(
     alters: Iterable[str] = (),
     encoding: str = "text",
 ) -> Callable[[Servers], Backend]:
-    """Return what makes the backend of a mapped table."""
+    """Return a function that makes the backend of a mapped table."""
     option = f"layout={layout}{MAPPED[layout]}"
     option += f"&content_encoding={encoding}" if layout == "table" else ""
     dialect = {"table": "role-content", "openai-branches": "openai-agents"}.get(layout, layout)
@@ -230,7 +230,7 @@ BACKENDS: dict[str, Callable[[Servers], Backend]] = {
         keys=_without_user,
         users=False,
     ),
-    # Each state is written by itself.
+    # Each state is a write of its own.
     "redis-session": _redis("redis-session", "layout=session", many=300),
     "redis-runtime-state": _redis(
         "redis-runtime-state", "layout=runtime-state", many=300, refuses_names=True
@@ -298,11 +298,11 @@ BACKENDS: dict[str, Callable[[Servers], Backend]] = {
         "state", lambda folder: f"{folder}/state.json", only=MemoryKey("", "state")
     ),
 }
-"""A function that makes the backend of each kind, with the servers of the test run."""
+"""By kind, a function that takes the servers of the test run and makes a backend."""
 
 
 def _mem0(provider: str, folder: Path, **options: Any) -> str:
-    """Write a configuration of mem0 into a folder; return how memctl names it."""
+    """Write a configuration of mem0 into a folder; return its URL for memctl."""
     size = {} if provider == "chroma" else {"embedding_model_dims": DIMENSIONS}
     store = {"collection_name": "facts", "path": f"{folder}/{provider}"} | size | options
     if provider == "pgvector":
@@ -322,7 +322,7 @@ def _database_of(text: str) -> str:
 
 
 def _chroma(text: str) -> Any:
-    """Return what Chroma has; its client writes to its files also when it only reads."""
+    """Return the contents of Chroma; even to read, its client writes to the files."""
     folder = Path(text.removeprefix("mem0:")).parent
     if not (folder / "chroma").exists():
         return None
@@ -347,7 +347,7 @@ def _chroma(text: str) -> Any:
 
 
 def with_pgvector(servers: Servers) -> str:
-    """Return the URL of an empty database with the extension, which takes a superuser to make."""
+    """Return the URL of an empty database with the extension, which only a superuser can create."""
     url = servers.postgresql.fresh()
     servers.postgresql.execute(servers.postgresql.admin_url(url), "CREATE EXTENSION vector")
     return url
@@ -359,7 +359,7 @@ def _facts(*, uuids: bool = False) -> Style:
 
 
 def mem0_key(number: int) -> MemoryKey:
-    """Return the name of a scope as mem0 takes it: with no white space in it."""
+    """Return the name of a scope without white space, as mem0 requires."""
     return MemoryKey(*(part.replace(" ", "_") for part in samples.key(number)))
 
 
@@ -417,7 +417,7 @@ FACT_BACKENDS: dict[str, Callable[[Servers], Backend]] = {
     "mem0-pgvector": lambda servers: Backend(
         "mem0-pgvector",
         lambda folder: _mem0("pgvector", folder, connection_string=with_pgvector(servers)),
-        # Rows that come back come last.
+        # Restored rows are the last ones.
         dump=lambda text: sorted(servers.postgresql.dump(_database_of(text)).splitlines()),
         refuses=frozenset({"null character"}),
         keys=mem0_key,
@@ -435,7 +435,7 @@ FACT_BACKENDS: dict[str, Callable[[Servers], Backend]] = {
         refuses_names=True,
     ),
 }
-"""As ``BACKENDS``, the stores of facts."""
+"""The backends of stores of facts, as in ``BACKENDS``."""
 
 FURTHER = {
     "postgresql",
@@ -468,12 +468,14 @@ FURTHER = {
     "mem0-chroma",
     "mem0-pgvector",
 }
-"""Combinations of a layout and an engine, or a file format, that other backends have, too, and
-stores that are slow to test."""
+"""The backends for slow tests.
+
+They combine a layout, engine or file format of faster backends, or are slow themselves.
+"""
 
 
 def params(names: Iterable[str]) -> list[ParameterSet]:
-    """Return backends as parameters of a test; those of ``FURTHER`` are slow."""
+    """Return backends as parameters of a test; backends of ``FURTHER`` are slow."""
     return [pytest.param(name, marks=pytest.mark.slow if name in FURTHER else ()) for name in names]
 
 
@@ -483,20 +485,22 @@ WITH_ANY_MARK = [
     if not name.endswith(("-agentscope2", "-runtime", "-state", "-files", "-table-json", *MAPPED))
     and name not in ("archive-gz", "archive-zst")
 ]
-"""Backends whose messages are of AgentScope 1.x, with any marks; archives once, as the compression
-shows in no command."""
+"""Backends with messages of AgentScope 1.x and any marks.
+
+Archives are listed once, because no command shows the compression.
+"""
 
 OF_AGENTSCOPE2 = [name for name in BACKENDS if name.endswith("-agentscope2")]
-"""The backends whose messages are those of AgentScope 2.x."""
+"""The backends with messages of AgentScope 2.x."""
 
 
 def place_at(name: str, text: str, folder: Path, servers: Servers) -> Place:
-    """Return the place of the store of this name that a user writes so."""
+    """Return the place of a store with this name and this URL or path."""
     return Place(BACKENDS[name](servers), text, folder)
 
 
 def new_place(name: str, folder: Path, servers: Servers) -> Place:
-    """Return a new and empty place of the store of this name."""
+    """Return a new and empty place of the store with this name."""
     return testing.new_place(BACKENDS[name](servers), folder)
 
 
@@ -505,18 +509,18 @@ SQL_PLACES: dict[str, Callable[[Path, Servers], str]] = {
     "postgresql": lambda _, servers: servers.postgresql.fresh(),
     "mysql": lambda _, servers: servers.mariadb.fresh(),
 }
-"""A new and empty database of each kind."""
+"""A function for each kind that returns the URL of a new and empty database."""
 
 
 def sql_database(store: Store) -> Database:
-    """Return the database of a SQL store, which may have found its layout first."""
+    """Return the database of a SQL store, even if a wrapper detected its layout."""
     found = store._store if isinstance(store, StoreWrapper) else store
     assert isinstance(found, SqlMemoryStore)
     return found.database
 
 
 def session_database(store: Store) -> Database:
-    """Return the database of a store of AgentScope 2.x sessions in SQL."""
+    """Return the database of a SQL store of AgentScope 2.x sessions."""
     found = store._store if isinstance(store, StoreWrapper) else store
     assert isinstance(found, SqlAgentscope2Store)
     return found.database

@@ -1,4 +1,4 @@
-"""The command line as tests run it: stores to run it on, and what a run reported."""
+"""Helpers for tests of the command line: stores for a run, and checks of the run's output."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FRIDAY = Path(__file__).parents[2] / "examples" / "friday.json"
 
 
 async def fill(text: str, memories: dict[MemoryKey, list[StoredMessage]], **about: Any) -> None:
-    """Write memories into a store that is written as a user writes it."""
+    """Write memories into the store of a URL or path."""
     async with make_store(parse(text), OpenMode.CREATE) as store:
         await write_all(
             store, [samples.sample(key, found, **about) for key, found in memories.items()]
@@ -30,7 +30,7 @@ async def fill(text: str, memories: dict[MemoryKey, list[StoredMessage]], **abou
 
 
 def report(result: Result, code: int = 0) -> dict[str, Any]:
-    """The JSON report of a run that ended with ``code``; it is as its schema says."""
+    """Return the JSON report of a run with this exit code, checked against its schema."""
     assert result.exit_code == code, (result.exit_code, result.stdout, result.stderr)
     found: dict[str, Any] = json.loads(result.stdout)
     check(found)
@@ -38,7 +38,7 @@ def report(result: Result, code: int = 0) -> dict[str, Any]:
 
 
 def fails(result: Result, code: int, *said: str) -> None:
-    """The run ended with ``code``, and told why on one line and what to do on the next."""
+    """Check that a run ended with ``code``, an error on one line, and a hint on the next."""
     assert result.exit_code == code, (result.exit_code, result.stdout, result.stderr)
     assert "Traceback" not in result.stderr + result.stdout
     lines = [line for line in result.stderr.splitlines() if line.startswith("memctl: error:")]

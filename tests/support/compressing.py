@@ -1,4 +1,4 @@
-"""Helpers of the tests of compress: conversations whose summary names the messages in it."""
+"""Helpers of the tests of compress: conversations whose summaries name their messages."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ input = "transcript"
 command = "grep -o 'CODE[0-9]*' | paste -sd ' ' -"
 concurrency = 8
 """
-"""A summarizer that names, in order, the codes of all that it is given."""
+"""A summarizer that returns the codes in the input, in order."""
 
 
 def codes_in(text: str) -> list[int]:
-    """The numbers of the codes in a text, in order."""
+    """Return the numbers of the codes in a text, in order."""
     return [int(code) for code in re.findall(r"CODE(\d+)", text)]
 
 
 def talk(numbers: Iterable[int], memory: object = "") -> list[StoredMessage]:
-    """Return messages that each have a code; some have marks, number 1 was summarized before."""
+    """Return messages with a code each; some have marks, and number 1 is compressed."""
     marks = {1: ("compressed", "a"), 2: ("hint",), 4: ("a", "hint")}
     return [
         entry(
@@ -43,7 +43,7 @@ def talk(numbers: Iterable[int], memory: object = "") -> list[StoredMessage]:
 
 
 def fill(place: Place, count: int = 3, messages: int = 12, summary: str = "") -> list[MemoryKey]:
-    """Write memories that expire and have a summary, where the store has a place for these."""
+    """Write memories, with an expiry and a summary if the store has a place for them."""
     keys = place.keys(count)
     able = place.store().features
     about: dict[str, Any] = {
@@ -60,7 +60,7 @@ def holds_summaries(place: Place) -> bool:
 
 
 def summary_of(place: Place, key: MemoryKey) -> str:
-    """The one summary of a memory, wherever it is."""
+    """Return the only summary of a memory, from its place or from a message."""
     summary, _, messages = held(place)[key]
     found = [summary] if summary else []
     found += [text.decode() for _, marks, text in messages if "summary" in marks]
@@ -69,19 +69,19 @@ def summary_of(place: Place, key: MemoryKey) -> str:
 
 
 def rest_of(place: Place, key: MemoryKey) -> dict[str, tuple[str, ...]]:
-    """Return the marks of the messages besides the summary, in order."""
+    """Return the marks of all messages except summaries, in order."""
     return {id: marks for id, marks, _ in held(place)[key][2] if "summary" not in marks}
 
 
 def configure(folder: Path, text: str) -> Path:
-    """A configuration file."""
+    """Write a configuration file; return its path."""
     path = folder / "config.toml"
     path.write_text(text)
     return path
 
 
 def model(url: str, **options: Any) -> str:
-    """The configuration of a model at that address that is asked once for each summary."""
+    """Return the configuration of a model at an address, asked once for each summary."""
     known = {"max_retries": 0, "timeout": 20} | options
     lines = [f"{name} = {_toml(value)}" for name, value in known.items()]
     return "\n".join(
@@ -114,9 +114,9 @@ def asked(server: ModelServer) -> Counter[int]:
 
 
 def compressed(place: Place, before: Held, *, halves: bool = False) -> set[int]:
-    """The numbers of the memories that have a summary; the others must be as they were.
+    """Return the numbers of the compressed memories; check that the others are unchanged.
 
-    With ``halves``, some may have their summary and no marks yet: they do not count.
+    With ``halves``, a memory may have its summary but no marks yet; such a memory is not returned.
     """
     done = set()
     now = held(place)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def files(folder: Path) -> dict[str, tuple[bytes, int, int]]:
-    """Return the content, the permissions and the time of change of each file of a folder."""
+    """Return the content, the mode and the time of change of each file in a folder."""
     return {
         str(path.relative_to(folder)): (
             path.read_bytes(),
@@ -19,5 +19,5 @@ def files(folder: Path) -> dict[str, tuple[bytes, int, int]]:
 
 
 def texts(folder: Path) -> dict[str, bytes]:
-    """Return the content of each file of a folder."""
+    """Return the content of each file in a folder."""
     return {name: found[0] for name, found in files(folder).items()}

@@ -1,8 +1,8 @@
-"""memctl as processes that begin where its imports end: a fork costs a tenth of a start.
+"""Processes of memctl, forked after its imports: a fork takes a tenth of the time of a start.
 
-A server imports memctl and its drivers once, and forks for each process.  What a fork runs is what
-``python -m memctl`` runs; only how Python starts is left out, so tests of that start Python.  The
-server ends with the process that started it.
+A server imports memctl and its drivers once, and forks for each process.  A fork runs the same code
+as ``python -m memctl``.  Only the start of Python is skipped; tests of the start use a new Python.
+When the process that started the server ends, the server ends, too.
 """
 
 from __future__ import annotations
@@ -49,17 +49,18 @@ _PRELOADED = [
 _REQUEST_BYTES = 200_000
 _STATUS_BYTES = 100
 _CAPABILITY_VERSION = 0x20080522
-"""The third version of the calls, in which the header names two sets of 32 capabilities."""
+"""The third version of the calls, in which a header names two sets of 32 capabilities."""
 
 
 class ForkedProcess(subprocess.Popen[Any]):
-    """A ``subprocess.Popen`` of memctl, given its arguments alone, that the server forks.
+    """A ``subprocess.Popen`` of memctl that the server forks, given only memctl's arguments.
 
-    It replaces what Popen does to begin a child and to wait for it, for the child is the server's.
+    The class replaces the methods of Popen that start and await a child, since the process is a
+    child of the server.
     """
 
     as_root = True
-    """Whether memctl keeps the rights of root, if the tests have them."""
+    """True if memctl keeps the rights of root, if the tests have them."""
 
     def _execute_child(self, arguments: list[str], *settings: Any) -> None:
         folder, environment = settings[4], settings[5]
@@ -98,14 +99,14 @@ class ForkedProcess(subprocess.Popen[Any]):
 
 
 class PlainProcess(ForkedProcess):
-    """The same without the rights of root: what a file's mode forbids is forbidden."""
+    """A forked process without the rights of root, for which the modes of files count."""
 
     as_root = False
 
 
 @cache
 def _server() -> socket.socket:
-    """Start the server of this process; it ends when the socket is closed."""
+    """Start the server of this process; the server ends when the socket is closed."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
         command = [sys.executable, "-m", __name__, str(theirs.fileno())]
@@ -114,11 +115,11 @@ def _server() -> socket.socket:
 
 
 def serve(requests: socket.socket) -> dict[str, Any]:
-    """Fork for each request; return it in the fork, with its files in place."""
+    """Fork for each request; in the fork, return the request with its files in place."""
     for name in _PRELOADED:
         import_module(name)
     gc.collect()
-    gc.freeze()  # so that the forks share it
+    gc.freeze()  # keep this memory shared with the forks
     wake, waker = socket.socketpair()
     waker.setblocking(False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -153,7 +154,7 @@ def serve(requests: socket.socket) -> dict[str, Any]:
 
 
 def _report(running: dict[int, socket.socket]) -> None:
-    """Send the status of each process that has ended to who started it."""
+    """Send the status of each ended process to the parent's socket."""
     while running:
         pid, status = os.waitpid(-1, os.WNOHANG)
         if not pid:
@@ -161,19 +162,19 @@ def _report(running: dict[int, socket.socket]) -> None:
         with running.pop(pid) as asker:
             try:
                 asker.send(str(status).encode())
-            except BrokenPipeError:  # nobody waits for it any more
+            except BrokenPipeError:  # the other side has ended
                 continue
 
 
 def _drop_capabilities() -> None:
-    """Give up what root may do; the user stays."""
+    """Drop the rights of root; the user stays the same."""
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0)  # of this process
     if ctypes.CDLL(None, use_errno=True).capset(header, (ctypes.c_uint32 * 6)()):
         raise OSError(ctypes.get_errno(), "capset failed")
 
 
 def main() -> None:
-    """Be the server, then, in a fork, memctl."""
+    """Run the server; in a fork, run memctl."""
     with socket.socket(fileno=int(sys.argv[1])) as requests:
         request = serve(requests)
     os.environ.clear()

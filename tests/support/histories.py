@@ -1,4 +1,4 @@
-"""Conversations with tools, and how they break."""
+"""Conversations with tools, healthy and broken."""
 
 from __future__ import annotations
 
@@ -20,36 +20,36 @@ def said(
     *,
     at: datetime = OLD,
 ) -> Marked:
-    """A message as AgentScope has it, and its marks."""
+    """Return a message of AgentScope, and its marks."""
     name = {"user": "Alice", "assistant": "Friday", "system": "system"}[role]
     message = {"id": id, "name": name, "role": role, "content": content, "metadata": {}}
     return {**message, "timestamp": at.isoformat(" ", "milliseconds")}, list(marks)
 
 
 def call(id: str, *tools: str, **about: Any) -> Marked:
-    """The agent calls tools."""
+    """Return a message in which the agent calls tools."""
     blocks = [{"type": "tool_use", "id": tool, "name": "search", "input": {}} for tool in tools]
     return said(id, blocks, **about)
 
 
 def result(id: str, tool: str, output: Any = "found", **about: Any) -> Marked:
-    """A tool's result, as AgentScope writes it."""
+    """Return a tool result, as AgentScope writes it."""
     block = {"type": "tool_result", "id": tool, "name": "search", "output": output}
     return said(id, [block], "system", **about)
 
 
 def nameless(id: str, tool: str) -> Marked:
-    """The agent calls a tool without a name."""
+    """Return a message in which the agent calls a tool without a name."""
     return said(id, [{"type": "tool_use", "id": tool, "name": "", "input": {}}])
 
 
 def cut(id: str, tool: str) -> Marked:
-    """The agent calls a tool with arguments that were cut short."""
+    """Return a message in which the agent calls a tool with truncated arguments."""
     return said(id, [{"type": "tool_use", "id": tool, "name": "search", "input": '{"q": "Ky'}])
 
 
 def with_fields(id: str, **fields: Any) -> Marked:
-    """A reply whose content is empty, with fields of an application."""
+    """Return a reply with empty content and with fields of an application."""
     message, marks = said(id, "")
     return message | fields, marks
 
@@ -139,7 +139,7 @@ BROKEN: dict[str, list[tuple[list[Marked], list[str]]]] = {
         ([ASK, REPLY, said("bad", "do it", "user", ("hint",))], ["bad"]),
     ],
 }
-"""Histories with one fault each, and the messages that are named, by the code of the fault."""
+"""Histories with one fault each, and the ids of the faulty messages, by the code of the fault."""
 
 MISSHAPEN: dict[str, Any] = {
     "no name": {"id": "bad", "role": "user", "content": "a"},
@@ -158,20 +158,20 @@ MISSHAPEN: dict[str, Any] = {
         "content": [{"type": "tool_use", "name": "search", "input": {}}],
     },
 }
-"""Values that AgentScope cannot load or send."""
+"""Messages that AgentScope cannot load or send."""
 
 
 def recent(minutes: float) -> datetime:
-    """So many minutes ago."""
+    """Return the time a number of minutes ago."""
     return datetime.now() - timedelta(minutes=minutes)
 
 
 def entry(marked: Marked) -> StoredMessage:
-    """The message as a store hands it out."""
+    """Return the message as a store yields it."""
     message, marks = marked
     return StoredMessage(message.get("id", ""), json.dumps(message).encode(), tuple(marks))
 
 
 def entries(history: list[Marked]) -> list[StoredMessage]:
-    """A whole history."""
+    """Return the messages of a whole history."""
     return [entry(marked) for marked in history]

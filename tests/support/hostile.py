@@ -1,4 +1,4 @@
-"""Memories of AgentScope 1.x with everything that Python's JSON can write, the same each time."""
+"""Memories of AgentScope 1.x with all that Python's JSON can write, equal in each run."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ LARGE = 3_000_000
 
 
 def memories(count: int, deep: int = 90) -> Iterator[Sample]:
-    """Yield so many memories.
+    """Yield a number of memories.
 
-    The first has a message of 3 MB, and some are so many levels ``deep``.
+    The first memory has a message of 3 MB.  Some values are nested ``deep`` levels.
     """
     chance = Random(7)
     writer = _Writer(chance, deep)
@@ -44,7 +44,7 @@ class _Writer:
         self._deep = deep
 
     def messages(self) -> Iterator[StoredMessage]:
-        """Yield the messages of a memory: calls are mostly followed by their results."""
+        """Yield the messages of a memory; most calls are followed by their results."""
         call = ""
         for number in range(MESSAGES):
             id = f"{self.name(2)}-{number}"
@@ -76,7 +76,7 @@ class _Writer:
         return "".join(self._chance.choice(PIECES) for _ in range(self._chance.randint(0, most)))
 
     def name(self, most: int = 6) -> str:
-        """Return a text that every database takes."""
+        """Return a text that every database accepts."""
         return self.text(most).replace("\0", "").encode("utf-8", "replace").decode()
 
     def metadata(self) -> Any:

@@ -1,4 +1,4 @@
-"""A holder of a lock with the short lease of the tests, as ``memctl.testing.lock_holder``."""
+"""A holder of a lock with the short lease of the tests; see ``memctl.testing.lock_holder``."""
 
 from __future__ import annotations
 

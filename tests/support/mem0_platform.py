@@ -1,7 +1,7 @@
-"""A mem0 Platform on loopback: those of its endpoints that its SDK's ``MemoryClient`` calls.
+"""A mem0 Platform on loopback, with the endpoints that the SDK's ``MemoryClient`` calls.
 
-It answers as the SDK (mem0ai 2.2.1) expects and as the API's documentation says.  It is no proof
-of what the service does beyond that.
+The server answers as the SDK (mem0ai 2.2.1) expects and as the documentation of the API says.  It
+does not prove how the real service behaves.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ LARGEST_PAGE = 200
 
 
 class Platform:
-    """A project; ``memories`` are what it holds, ``requests`` what it was asked."""
+    """A project, with its ``memories`` and the ``requests`` so far."""
 
     def __init__(self) -> None:
         self.memories: list[dict[str, Any]] = []
         self.requests: list[tuple[str, str, Any]] = []
         self.refusals: deque[tuple[int, dict[str, str]]] = deque()
-        """Status and headers with which the next requests are refused."""
+        """Statuses and headers with which to refuse the next requests."""
         self.queues = False
-        """True where what is added is queued, as ``async_mode`` has it."""
+        """True to queue new memories, as ``async_mode`` does."""
 
     def __enter__(self) -> Self:
         platform = self
@@ -52,7 +52,7 @@ class Platform:
 
     @property
     def url(self) -> str:
-        """The project as a user of memctl writes it, with its key."""
+        """The URL of the project for memctl, with its key."""
         return f"mem0://:{quote(KEY, safe='')}@{self.host}"
 
     def answer(self, method: str, path: str, query: dict[str, str], body: Any) -> tuple[int, Any]:

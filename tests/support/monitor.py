@@ -1,4 +1,4 @@
-"""A monitor on the loopback: a real HTTP server that notes what it is told."""
+"""A monitor on loopback: an HTTP server that records requests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 
 class Call(NamedTuple):
-    """A request that came."""
+    """A received request."""
 
     method: str
     path: str
@@ -19,7 +19,7 @@ class Call(NamedTuple):
 
 
 class Monitor:
-    """A server that answers with the codes of ``answers``, in turn; then with 200."""
+    """A server that answers with the codes of ``answers``, in turn, and then with 200."""
 
     def __init__(self) -> None:
         self.calls: list[Call] = []
@@ -35,7 +35,7 @@ class Monitor:
 
 @contextmanager
 def monitored() -> Iterator[Monitor]:
-    """A running monitor; ``url`` ends in the secret path of a check."""
+    """Yield a running monitor; ``url`` ends in the secret path of a check."""
     monitor = Monitor()
 
     class Handler(BaseHTTPRequestHandler):

@@ -1,7 +1,7 @@
-"""Messages that frameworks write and nobody expects, for conversations of any of them.
+"""Unexpected messages that frameworks write, for conversations of every framework.
 
-Each function returns what a dialect can have as its n-th message: texts, calls and results of a few
-ids that repeat, are empty or null, arguments that are cut short, replies without text.
+Each function returns the possible n-th messages of a dialect: texts, calls and results with a few
+ids that repeat, are empty or null, truncated arguments, replies without text.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _agentscope(n: int, call: str, image: str) -> list[Value]:
 
 
 def agentscope1(n: int) -> list[Value]:
-    """Messages of AgentScope 1.x."""
+    """Return messages of AgentScope 1.x."""
     time = TIME.format(n).replace("T", " ") + ".000"
     return [
         {"timestamp": time, "metadata": {}} | one for one in _agentscope(n, "tool_use", "image")
@@ -71,7 +71,7 @@ def agentscope1(n: int) -> list[Value]:
 
 
 def agentscope2(n: int) -> list[Value]:
-    """Messages of AgentScope 2.x."""
+    """Return messages of AgentScope 2.x."""
     about: Value = {
         "created_at": TIME.format(n),
         "finished_at": None,
@@ -83,7 +83,7 @@ def agentscope2(n: int) -> list[Value]:
 
 
 def runtime(n: int) -> list[Value]:
-    """Messages of agentscope-runtime."""
+    """Return messages of agentscope-runtime."""
 
     def message(kind: str, role: str, *contents: Value, **more: Any) -> Value:
         about = {"original_id": f"m{n}", "original_name": "n", "metadata": {}}
@@ -130,7 +130,7 @@ _CALLS = [
 
 
 def openai(n: int) -> list[Value]:
-    """Messages of chat completions, of the API before tools, too."""
+    """Return messages of chat completions, including the API before tools."""
 
     def said(role: str, content: Any = None, **more: Any) -> Value:
         return {"role": role, "content": content} | more
@@ -153,7 +153,7 @@ def openai(n: int) -> list[Value]:
 
 
 def langchain(n: int) -> list[Value]:
-    """Messages of LangChain, of older versions and of LangChain.js, too."""
+    """Return messages of LangChain, including older versions and LangChain.js."""
 
     def said(kind: str, content: Any = "", **more: Any) -> Value:
         return {"type": kind, "data": {"content": content, "type": kind} | more}
@@ -183,7 +183,7 @@ def langchain(n: int) -> list[Value]:
 
 
 def openai_agents(n: int) -> list[Value]:
-    """Items of the OpenAI Agents SDK."""
+    """Return items of the OpenAI Agents SDK."""
     text = {"type": "output_text", "text": f"answer {n}", "annotations": []}
 
     def call(of: Any, **more: Any) -> Value:
@@ -218,7 +218,7 @@ def openai_agents(n: int) -> list[Value]:
 
 
 def llamaindex(n: int) -> list[Value]:
-    """Messages of LlamaIndex, of before its blocks, too."""
+    """Return messages of LlamaIndex, including versions before blocks."""
 
     def said(role: str, *blocks: Value, **more: Any) -> Value:
         return {"role": role, "blocks": list(blocks), "additional_kwargs": more}
@@ -249,7 +249,7 @@ def llamaindex(n: int) -> list[Value]:
 
 
 def adk(n: int) -> list[Value]:
-    """Events of Google's Agent Development Kit."""
+    """Return events of Google's Agent Development Kit."""
 
     def event(author: str, *parts: Value, **more: Any) -> Value:
         about = {"id": f"e{n}", "author": author, "invocation_id": "i", "timestamp": 1.7e9 + n}
@@ -281,7 +281,7 @@ def adk(n: int) -> list[Value]:
 
 
 def agno(n: int) -> list[Value]:
-    """Messages of Agno's runs."""
+    """Return messages of Agno's runs."""
 
     def said(role: str, content: Any = None, **more: Any) -> Value:
         about = {"id": f"m{n}", "role": role, "created_at": 1_700_000_000 + n}
@@ -300,7 +300,7 @@ def agno(n: int) -> list[Value]:
 
 
 def role_content(n: int) -> list[Value]:
-    """Rows of somebody's own table."""
+    """Return rows of a user's own table."""
     found: list[Value] = []
     for one in agentscope1(n):
         row = {"id": one["id"], "role": one["role"], "content": one["content"]}
@@ -322,11 +322,11 @@ ODD: dict[str, Callable[[int], list[Value]]] = {
     "agno": agno,
     "role-content": role_content,
 }
-"""What the n-th message of a conversation can be, by the name of its dialect."""
+"""A function for each dialect that returns the possible n-th messages of a conversation."""
 
 
 def entries(dialect: str, choices: list[int]) -> list[StoredMessage]:
-    """Return a conversation: each choice is the number of a message of the dialect."""
+    """Return a conversation; each choice is the number of a message of the dialect."""
     known = DIALECTS[dialect]
     found = []
     for n, choice in enumerate(choices):

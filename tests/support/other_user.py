@@ -13,14 +13,17 @@ from tests.support.processes import start
 
 ROOT = os.geteuid() == 0
 OTHER = 65534
-"""The number of a user that every system has: nobody."""
+"""The number of the user nobody, whom every system has."""
 _PLAIN = ["setpriv", "--bounding-set=-all"] if ROOT else []
-"""Root's own Python may be out of reach for other users; root without its rights is one."""
+"""The command that runs Python without the rights of root.
+
+Other users may have no access to the Python of root.  Therefore root runs Python without rights.
+"""
 
 
 @cache
 def can_be_plain() -> bool:
-    """Return whether memctl can be run without the rights of root."""
+    """Return whether memctl can run without the rights of root."""
     try:
         return subprocess.run([*_PLAIN, sys.executable, "-c", ""], check=False).returncode == 0
     except FileNotFoundError:
@@ -28,21 +31,21 @@ def can_be_plain() -> bool:
 
 
 def run_plain(*arguments: object, **settings: Any) -> subprocess.CompletedProcess[str]:
-    """Run memctl as a user who may do to a file what its mode says."""
+    """Run memctl as a user for whom the modes of files count."""
     with start_plain(*arguments, stdin=subprocess.DEVNULL, **settings) as process:
         stdout, stderr = process.communicate()
     return subprocess.CompletedProcess(arguments, process.returncode, stdout, stderr)
 
 
 def start_plain(*arguments: object, **settings: Any) -> subprocess.Popen[str]:
-    """Start memctl as ``run_plain`` runs it."""
+    """Start memctl as ``run_plain`` does."""
     return start(*arguments, without_rights=_PLAIN, **settings)
 
 
 def give_away(path: Path, rights: int) -> None:
-    """Give a file or a tree to another user; ``rights`` (such as 0o4) are what is left to us.
+    """Give a file or a tree to another user; ``rights`` (such as 0o4) are the remaining rights.
 
-    Who may read a folder may also search it.
+    A right to read a folder includes the right to search it.
     """
     for one in [*path.rglob("*"), path]:
         ours = rights | (1 if one.is_dir() and rights & 4 else 0)
@@ -54,7 +57,7 @@ def give_away(path: Path, rights: int) -> None:
 
 
 def take_back(path: Path) -> None:
-    """Make the tree accessible again, to look at it and to remove it."""
+    """Make the tree accessible again, to read and remove it."""
     if ROOT:
         return
     path.chmod(0o700)

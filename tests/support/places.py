@@ -1,4 +1,4 @@
-"""Helpers of the tests of the changing commands for a place, whatever the store."""
+"""Helpers of the tests of changing commands, for places of every store."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from memctl.testing.samples import Sample, sample
 
 
 def runs_folder() -> Path:
-    """Return the folder in which runs keep their changes."""
+    """Return the folder of the runs with their changes."""
     return Path(os.environ["XDG_STATE_HOME"]) / "memctl" / "runs"
 
 
 def runs_kept() -> list[Path]:
-    """Return the folders of the runs that are kept."""
+    """Return the folders of the kept runs."""
     return [path for path in runs_folder().iterdir() if path.is_dir()]
 
 
@@ -32,7 +32,7 @@ Held = dict[MemoryKey, tuple[str | None, bool, list[tuple[str, tuple[str, ...], 
 
 
 def held(place: Place) -> Held:
-    """Summary, whether it expires, and ids, marks and texts of each memory."""
+    """Return of each memory the summary, whether it expires, and ids, marks and texts."""
 
     async def look() -> Held:
         async with make_store(place.location) as store:
@@ -53,7 +53,7 @@ def held(place: Place) -> Held:
 
 
 def ids(place: Place, key: MemoryKey) -> list[str]:
-    """The ids of the messages of a memory, in order."""
+    """Return the ids of the messages of a memory, in order."""
     return [id for id, _, _ in held(place).get(key, (None, False, []))[2]]
 
 
@@ -69,7 +69,7 @@ def put(place: Place, memories: Iterable[Sample]) -> None:
 
 
 def append(place: Place, key: MemoryKey, entries: list[StoredMessage]) -> None:
-    """Add messages after those that a memory has, as an agent would."""
+    """Add messages at the end of a memory, as an agent does."""
 
     async def add() -> None:
         async with place.store() as store:
@@ -82,12 +82,12 @@ def append(place: Place, key: MemoryKey, entries: list[StoredMessage]) -> None:
 
 
 async def edited(store: Store, *edits: Edit) -> list[WriteResult]:
-    """Change memories by these edits, and return the results."""
+    """Change memories by edits, and return the results."""
     return [result async for result in store.edit(stream(edits))]
 
 
 def texts_in(value: Any) -> str:
-    """Return all texts of a JSON value, one after the other."""
+    """Return all texts of a JSON value in one text."""
     match value:
         case str():
             return value

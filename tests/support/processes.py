@@ -1,4 +1,4 @@
-"""memctl as a process, and waiting for what it does."""
+"""memctl as a process, and waits for its effects."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MEMCTL = [sys.executable, "-m", "memctl"]
 def start(
     *arguments: object, without_rights: Sequence[str] = (), **settings: Any
 ) -> subprocess.Popen[str]:
-    """Start memctl, by a fork where that can be; ``without_rights`` is what takes those of root."""
+    """Start memctl, by a fork if possible; the command ``without_rights`` drops root's rights."""
     words = [str(argument) for argument in arguments]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     if sys.platform == "linux" and "preexec_fn" not in settings:
@@ -26,7 +26,7 @@ def start(
 
 
 def wait_until(ready: Callable[[], object]) -> None:
-    """Wait for something to happen."""
+    """Wait until a condition is true."""
     deadline = time.monotonic() + 60
     while not ready():
         assert time.monotonic() < deadline

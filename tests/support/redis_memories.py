@@ -1,4 +1,4 @@
-"""Memories of RedisMemory in Redis: made, read, written, edited and checked as tests need them."""
+"""Helpers to create, read, write, edit and check memories of RedisMemory in Redis."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def page(found: list[StoredMessage], key: MemoryKey = KEY, offset: int = 0, **ab
 def large(
     found: list[StoredMessage], key: MemoryKey = KEY, offset: int = 0, **about: Any
 ) -> list[Page]:
-    """The same memory in two pages."""
+    """Return a memory in two pages."""
     half = len(found) // 2
     memory = Memory(key, **about)
     return [
@@ -68,7 +68,7 @@ def store_of(url: str, options: str = "") -> RedisMemoryStore:
 
 
 def put(client: redis.Redis, base: str, ids: list[str], **marks: list[str]) -> None:
-    """A memory as AgentScope 1.0.14 writes it, without an index of its marks."""
+    """Write a memory like AgentScope 1.0.14, without an index of its marks."""
     client.rpush(f"{base}:messages", *ids)
     for id in ids:
         client.set(f"{base}:msg:{id}", make_message(id).message)
@@ -97,7 +97,7 @@ async def write(
 
 
 def staging() -> AbstractContextManager[object]:
-    """Let memories of several pages be staged, however small they are."""
+    """Stage memories of several pages, even small ones."""
     return patch("memctl.stores.agentscope1.redis.store.gather", partial(gather, messages=1))
 
 
@@ -106,7 +106,7 @@ def marks(found: list[StoredMessage]) -> dict[str, tuple[str, ...]]:
 
 
 TTLS = {"messages": 5000, "marks_index": 4000, "mark:hint": 3000, "mark:a": 2000}
-"""Seconds; AgentScope lets the keys of a memory expire apart."""
+"""Seconds; AgentScope lets the keys of a memory expire separately."""
 
 
 def gone(id: str, *marks: str) -> Change:
@@ -124,7 +124,7 @@ def back(id: str, *marks: str, after: str | None = None, content: str = "c") -> 
 async def edit(
     store: RedisMemoryStore, *changes: Change, key: MemoryKey = KEY, size: int = 0, **about: Any
 ) -> WriteResult:
-    """Change one memory, so many changes in an edit."""
+    """Change one memory; an edit has ``size`` changes, or all changes if ``size`` is 0."""
 
     async def edits() -> AsyncGenerator[Edit]:
         step = size or len(changes)
@@ -153,7 +153,7 @@ def expiries(client: redis.Redis, base: str = BASE) -> dict[str, int]:
 
 
 def filled(client: redis.Redis, count: int = 6, *, indexed: bool = True) -> list[str]:
-    """A memory whose messages have the mark a, but every second hint."""
+    """Write a memory whose messages have the marks hint and a in turn; return the ids."""
     found = [f"m{number}" for number in range(count)]
     put(client, BASE, found, a=found[1::2], hint=found[::2])
     if indexed:
@@ -162,7 +162,7 @@ def filled(client: redis.Redis, count: int = 6, *, indexed: bool = True) -> list
 
 
 def dump(client: redis.Redis, base: str) -> dict[str, Any]:
-    """The keys of a memory, not of one whose session goes on."""
+    """Return the keys of a memory, without those of a longer session name."""
     found: Any = client.keys("*")
     names = [key.decode() for key in found]
     return {
@@ -181,13 +181,13 @@ def kill_when_staged(program: str) -> None:
 
 
 async def findings_of(url: str, where: Selection = ALL) -> list[Finding]:
-    """Return what doctor finds."""
+    """Return the findings of doctor."""
     async with store_of(url) as store:
         return (await check(store, where, Limits())).faults
 
 
 def put_intact(client: redis.Redis, base: str = BASE, *, ttl: int = 0) -> None:
-    """A memory of three messages as AgentScope 1.0.21 leaves it, with an index of its marks."""
+    """Write a memory of three messages like AgentScope 1.0.21, with an index of its marks."""
     put(client, base, ["m1", "m2", "m3"], a=["m1", "m2"])
     client.sadd(f"{base}:marks_index", "a", "gone")
     if ttl:
@@ -196,7 +196,7 @@ def put_intact(client: redis.Redis, base: str = BASE, *, ttl: int = 0) -> None:
 
 
 class Notes:
-    """The noted records, as they would come back from a file."""
+    """The noted records, as if read from a file."""
 
     def __init__(self) -> None:
         self.records: list[Record] = []
@@ -210,7 +210,7 @@ class Notes:
 
 
 def contents(client: redis.Redis) -> dict[bytes, Any]:
-    """Every key with its value, and its TTL in units of 100 seconds: machines may be slow."""
+    """Return every key with its value, and its TTL in units of 100 seconds for slow machines."""
     found = {}
     for key in client.scan_iter():
         kind = client.type(key)

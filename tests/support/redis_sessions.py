@@ -12,20 +12,20 @@ BASE = "agentscope:user:u:session:s"
 
 
 def message(id: str, *, role: str = "user", **fields: Any) -> dict[str, Any]:
-    """A message of AgentScope 2.x, with the fields that it stores."""
+    """Return a message of AgentScope 2.x, with its stored fields."""
     text = {"type": "text", "text": f"text of {id}", "id": f"b{id}"}
     about = {"name": role, "content": [text], "role": role, "id": id, "metadata": {}}
     return about | {"created_at": "2026-01-01T12:00:00", "usage": None} | fields
 
 
 def result(id: str, call: str) -> dict[str, Any]:
-    """A message with the result of a call."""
+    """Return a message with the result of a call."""
     block = {"type": "tool_result", "id": call, "name": "f", "output": "ok", "state": "success"}
     return message(id, role="assistant", content=[block])
 
 
 def record(context: Sequence[dict[str, Any]] = (), **fields: Any) -> dict[str, Any]:
-    """The record of the session ``s`` of ``u``, with fields that memctl does not know."""
+    """Return the record of the session ``s`` of ``u``, with fields that memctl does not know."""
     state = {
         "session_id": "x",
         "summary": "sum",
@@ -43,7 +43,7 @@ def put_session(
     log: Iterable[dict[str, Any]],
     ttl: int | None = None,
 ) -> None:
-    """Store a session as ``RedisStorage`` does."""
+    """Store a session like ``RedisStorage``."""
     base = f"agentscope:user:{found['user_id']}:session:{found['id']}"
     user, agent = f"agentscope:user:{found['user_id']}", found["agent_id"]
     client.set(base, json.dumps(found, separators=(",", ":")))
@@ -60,20 +60,23 @@ def put_session(
 
 
 def runtime_message(id: str, **fields: Any) -> dict[str, Any]:
-    """A message of agentscope-runtime."""
+    """Return a message of agentscope-runtime."""
     text = {"object": "content", "type": "text", "text": f"text of {id}", "delta": False}
     about = {"object": "message", "status": "created", "id": id, "type": "message"}
     return about | {"role": "user", "content": [text], "metadata": None} | fields
 
 
 def history(user: str, session: str, ids: Iterable[str], **fields: Any) -> str:
-    """The value of a session's history."""
+    """Return the stored history of a session."""
     messages = [runtime_message(id) for id in ids]
     return json.dumps({"id": session, "user_id": user, "messages": messages} | fields)
 
 
 def contents(client: redis.Redis) -> dict[bytes, tuple[Any, bool]]:
-    """Every key: its value, and whether it will expire.  (A dump has sets in any order.)"""
+    """Return the value of every key, and whether the key expires.
+
+    DUMP is not used, because it orders sets at random.
+    """
     found: dict[bytes, tuple[Any, bool]] = {}
     for key in client.scan_iter():
         kind = client.type(key)

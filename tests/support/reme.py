@@ -8,10 +8,10 @@ from tests.support.worker import Worker
 
 
 class Library(Worker):
-    """A worker of any of the libraries."""
+    """A worker of one of the libraries."""
 
     def __call__(self, do: str, store: object, **about: Any) -> Any:
-        """Ask the worker for something."""
+        """Send a request about a store."""
         return self.ask(do=do, store=str(store), **about)
 
 

@@ -1,4 +1,4 @@
-"""Checks reports against the schemas that come with memctl: strictly, so that both stay true."""
+"""Strict checks of reports against memctl's schemas, so that code and schemas stay equal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from jsonschema import Draft202012Validator
 from memctl.output.report import schema_text
 
 _ENOUGH = 1000
-"""Rows that are looked at of a long list: the others are made by the same code."""
+"""The number of checked rows of a long list; the same code makes further rows."""
 
 
 @cache
@@ -23,7 +23,7 @@ def _validator(command: str, row: bool) -> Draft202012Validator:
 
 
 def check(report: dict[str, Any]) -> None:
-    """Assert that a report is as its schema says."""
+    """Assert that a report fits the schema of its command."""
     _, command, version = report["schema"].split("/")
     assert version == "1"
     short = {
@@ -34,12 +34,12 @@ def check(report: dict[str, Any]) -> None:
 
 
 def check_row(command: str, row: dict[str, Any]) -> None:
-    """Assert that a line of NDJSON is as the schema of its command says."""
+    """Assert that a line of NDJSON fits the schema of its command."""
     _assert_none(_validator(command, row=True), row)
 
 
 def check_log(line: dict[str, Any]) -> None:
-    """Assert that a message of ``--log-format json`` is as its schema says."""
+    """Assert that a message of ``--log-format json`` fits the schema."""
     _assert_none(_validator("log", row=False), line)
 
 

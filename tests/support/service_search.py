@@ -1,4 +1,4 @@
-"""The search by the service of a store, through the contract of stores."""
+"""Searches by the service of a store, through the contract of stores."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from memctl.store import OpenMode
 
 
 def found(url: str, query: str, top: int = 10, where: Selection | None = None) -> list[ServiceHit]:
-    """Return what ``Store.search`` finds in a store."""
+    """Return the hits of ``Store.search``."""
 
     async def work() -> list[ServiceHit]:
         async with make_store(parse(url), OpenMode.READ) as store:
@@ -21,5 +21,5 @@ def found(url: str, query: str, top: int = 10, where: Selection | None = None) -
 
 
 def ids(url: str, query: str, top: int = 10, where: Selection | None = None) -> list[str]:
-    """Return the ids of what ``Store.search`` finds."""
+    """Return the ids of the hits of ``Store.search``."""
     return [hit.message.id for hit in found(url, query, top, where)]

@@ -1,7 +1,7 @@
-"""Clients of the workers that run real frameworks, each in an environment of its own.
+"""Clients of the workers that run real frameworks, each in a separate environment.
 
-A worker answers each line of its stdin with a line of its stdout, both JSON, until stdin ends.
-``requirements/interop.toml`` has the environments.
+A worker reads requests from stdin, and writes answers to stdout, until stdin ends.  A request or an
+answer is a line of JSON.  ``requirements/interop.toml`` lists the environments.
 """
 
 from __future__ import annotations
@@ -22,7 +22,11 @@ TESTS = Path(__file__).parents[1]
 
 
 def program(environment: str, name: str = "python") -> Path:
-    """Return a program of an environment.  Raises Missing where the environment is not made."""
+    """Return a program of an environment.
+
+    Raises:
+        Missing: the environment does not exist.
+    """
     path = TESTS.parent / environment / "bin" / name
     if not path.exists():
         raise Missing(f"the environment {environment} is not there: make interop makes it")
@@ -30,14 +34,18 @@ def program(environment: str, name: str = "python") -> Path:
 
 
 class Worker:
-    """A worker, alive as long as the context is."""
+    """A worker process, ended by the end of the context."""
 
     environment: str
     script: str
-    """Its file, seen from ``tests``."""
+    """The file of the worker, relative to ``tests``."""
 
     def __init__(self, folder: Path, **variables: str) -> None:
-        """Run the worker in a folder that takes its log.  Raises Missing as ``program``."""
+        """Run the worker in a folder, with a log in the folder.
+
+        Raises:
+            Missing: as ``program``.
+        """
         self._python = program(self.environment)
         self._folder = folder
         self._variables = variables
@@ -49,7 +57,7 @@ class Worker:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
-                cwd=self._folder,  # some look for settings in the working folder
+                cwd=self._folder,  # some frameworks read settings from it
                 env=os.environ | self._variables,
                 text=True,
             )
@@ -68,13 +76,13 @@ class Worker:
         return self.answer()
 
     def send(self, **request: Any) -> None:
-        """Send a request, whose answer is to be waited for."""
+        """Send a request; ``answer`` waits for its answer."""
         assert self._process.stdin
         self._process.stdin.write(json.dumps(request) + "\n")
         self._process.stdin.flush()
 
     def answer(self) -> Any:
-        """Return the answer to the request that was sent."""
+        """Return the answer to the last request."""
         assert self._process.stdout
         line = self._process.stdout.readline()
         while line and not line.startswith("{"):  # agentscope-runtime prints, too
@@ -92,7 +100,7 @@ WorkerT = TypeVar("WorkerT", bound=Worker)
 
 
 def for_the_session(kind: Callable[[Path], WorkerT]) -> Callable[..., Iterator[WorkerT]]:
-    """Return a fixture: a worker for all tests of a process, as the imports take seconds."""
+    """Return a fixture with one worker for all tests of a process, since imports take seconds."""
 
     @pytest.fixture(scope="session")
     def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerT]:

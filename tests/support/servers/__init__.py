@@ -1,8 +1,8 @@
-"""Real servers for the tests: started when first asked for, shared by all processes of a run.
+"""Real servers for the tests: started on first use, shared by all processes of a run.
 
-A keeper process owns each server.  Every test process that uses the server holds a shared lock on
-one file, and the kernel releases it however the process ends: when nobody holds it, the keeper
-stops the server and removes its folder.
+A keeper process owns each server.  Every test process that uses the server holds a shared lock on a
+file.  The kernel releases the lock even if the process is killed.  When no process holds the lock,
+the keeper stops the server and removes its folder.
 """
 
 from __future__ import annotations
@@ -27,24 +27,26 @@ KEEPER = Path(__file__).with_name("keeper.py")
 START_SECONDS = 60
 MEMORY = Path("/dev/shm")
 MEMORY_BYTES = 4 * 1024**3
-"""Servers and tests keep their files in memory where so much is free: to create and remove
-databases, of hundreds of files each, then costs a fourth."""
+"""The free bytes of ``MEMORY`` from which servers and tests keep their files in memory.
+
+To create and drop databases, with hundreds of files each, then takes a fourth of the time.
+"""
 
 _in_use: list[IO[str]] = []
 _keepers: dict[Path, subprocess.Popen[bytes]] = {}
 
 
 class Missing(Exception):
-    """The server is not installed; says where to get it."""
+    """The server is not installed; the message says where to get it."""
 
 
 def run_as() -> str | None:
-    """The user for servers that refuse to run as root; None is the present one."""
+    """Return the user for servers that refuse to run as root; None for the present user."""
     return "nobody" if os.geteuid() == 0 else None
 
 
 def free_port() -> int:
-    """A TCP port of 127.0.0.1 that nobody listens on."""
+    """Return a free TCP port of 127.0.0.1."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -52,10 +54,10 @@ def free_port() -> int:
 
 
 def shared(run: Path, name: str, start: Callable[[Path], dict[str, Any]]) -> dict[str, Any]:
-    """Return the result of ``start`` for the server, made in this or another process of the run.
+    """Return the result of ``start`` for the server, made by this or another process of the run.
 
-    ``run`` is a folder that the processes of the run share.  ``start`` gets a new one of its own,
-    short enough for a socket, and gives what JSON can hold.
+    ``run`` is a folder that the processes of the run share.  ``start`` gets a new folder with a
+    path short enough for a socket, and returns a JSON object.
     """
     note = run / f"{name}.json"
     with open(run / f"{name}.lock", "w") as lock:
@@ -77,18 +79,18 @@ def shared(run: Path, name: str, start: Callable[[Path], dict[str, Any]]) -> dic
 
 
 def folder_in_memory() -> Path | None:
-    """Return a folder for files in memory; None where there is too little room."""
+    """Return a folder for files in memory; None if it has too little room."""
     in_memory = MEMORY.is_dir() and os.access(MEMORY, os.W_OK)
     return MEMORY if in_memory and shutil.disk_usage(MEMORY).free >= MEMORY_BYTES else None
 
 
 def variant(name: str, settings: tuple[str, ...]) -> str:
-    """The name of a server with these settings: others by the same name are not mistaken for it."""
+    """Return the name of a server with these settings, different for other settings."""
     return f"{name}-{crc32(repr(settings).encode()):08x}" if settings else name
 
 
 def _hold(folder: Path) -> bool:
-    """Keep the server of the folder alive as long as this process lives; False if it is gone."""
+    """Keep the server of the folder alive until this process ends; return False if it is gone."""
     try:
         users = open(folder / "users")  # noqa: SIM115 - closed by the end of the process
         fcntl.flock(users, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -99,7 +101,7 @@ def _hold(folder: Path) -> bool:
 
 
 def give(folder: Path, user: str | None) -> None:
-    """Give the folder to the user that its server runs as."""
+    """Give the folder to the user of its server."""
     if user:
         owner = pwd.getpwnam(user)
         os.chown(folder, owner.pw_uid, owner.pw_gid)
@@ -116,7 +118,7 @@ def keep(
     """Start the server under a keeper and wait until ``ready``.
 
     Raises:
-        RuntimeError: it did not start; with the end of its log.
+        RuntimeError: the server did not start; the message has the end of its log.
     """
     arguments = [sys.executable, str(KEEPER), str(folder), user or "", stop, *command]
     (folder / "keeper.json").write_text(json.dumps(arguments))
@@ -124,9 +126,9 @@ def keep(
 
 
 def kill(folder: Path) -> None:
-    """End a server, and what it has started, as a power cut would (but the disk goes on).
+    """Kill a server and its children, as a power cut would, except that the disk keeps all writes.
 
-    For a test that has the server to itself: see ``start_again``.
+    Only for a server that no other test uses; see ``start_again``.
     """
     server = int((folder / "server").read_text())
     for number in (server, *_children(server)):
@@ -135,10 +137,10 @@ def kill(folder: Path) -> None:
 
 
 def start_again(folder: Path, ready: Callable[[], bool]) -> None:
-    """Start a server that was killed, with the same settings, and wait until ``ready``.
+    """Start a killed server with the same settings, and wait until ``ready``.
 
     Raises:
-        RuntimeError: it did not start; with the end of its log.
+        RuntimeError: the server did not start; the message has the end of its log.
     """
     _start(folder, ready)
 

@@ -1,7 +1,8 @@
-"""A server that runs as long as somebody uses it: ``keeper.py FOLDER USER SIGNAL COMMAND...``.
+"""A keeper of a server while it is in use: ``keeper.py FOLDER USER SIGNAL COMMAND...``.
 
-Its users hold a shared lock on ``FOLDER/users``.  Once none is left, the server is stopped and the
-folder removed.  A server that ends by itself leaves the folder, with its log.
+The users of the server hold a shared lock on ``FOLDER/users``.  When no user is left, the keeper
+stops the server and removes the folder.  If the server ends by itself, the folder stays, with the
+log.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A MariaDB server from programs of Debian: ``mariadb-server-core``, ``mariadb-client-core``."""
+"""A MariaDB server from the Debian packages ``mariadb-server-core`` and ``mariadb-client-core``."""
 
 from __future__ import annotations
 
@@ -26,34 +26,35 @@ from tests.support.servers import (
 
 PASSWORD = "pa:ss/w@rd%21"
 EXACT = "utf8mb4_bin"
-"""A collation that distinguishes all texts; most servers' default does not tell case apart."""
+"""A collation that tells all texts apart; the default of most servers ignores case."""
 
 
 class Mariadb:
     """A running server, over TCP with a password and over a socket."""
 
     def __init__(self, run: Path, name: str = "mariadb", *settings: str) -> None:
-        """One server for each ``name`` and ``settings``, which are those of its command line.
+        """Start or share the server with this ``name`` and these command-line ``settings``.
 
-        Raises Missing where MariaDB is not installed.
+        Raises:
+            Missing: MariaDB is not installed.
         """
         info = shared(run, variant(name, settings), lambda folder: _start(folder, settings))
         self.port: int = info["port"]
         self.socket: str = info["socket"]
 
     def fresh(self, collation: str = EXACT) -> str:
-        """The URL of a new, empty database with this collation for its names."""
+        """Return the URL of a new, empty database with this collation for its names."""
         number = self.execute("INSERT INTO meta.fresh VALUES (NULL)")
         name = f"test_{number}"
         self.execute(f"CREATE DATABASE {name} CHARACTER SET utf8mb4 COLLATE {collation}")
         return self.url(name)
 
     def url(self, name: str, *, user: str = "memctl", password: str = PASSWORD) -> str:
-        """A URL over TCP with a login."""
+        """Return a URL over TCP with a login."""
         return f"mysql://{user}:{quote(password, safe='')}@127.0.0.1:{self.port}/{name}"
 
     def socket_url(self, url: str) -> str:
-        """The same database through the socket."""
+        """Return the URL of the same database over the socket."""
         login = f"memctl:{quote(PASSWORD, safe='')}"
         return f"mysql://{login}@/{urlsplit(url).path[1:]}?unix_socket={self.socket}"
 
@@ -76,7 +77,7 @@ class Mariadb:
                 try:
                     cursor.execute(f"KILL CONNECTION {number}")
                 except pymysql.OperationalError as error:
-                    if error.args[0] != ER.NO_SUCH_THREAD:  # it has ended by itself meanwhile
+                    if error.args[0] != ER.NO_SUCH_THREAD:  # ended meanwhile
                         raise
 
     def kill(self) -> None:
@@ -84,18 +85,18 @@ class Mariadb:
         kill(Path(self.socket).parent)
 
     def start(self) -> None:
-        """Start it again, with what it had."""
+        """Start the killed server again, with its data."""
         start_again(Path(self.socket).parent, lambda: _is_up(self.socket))
 
     def tables(self, url: str) -> list[str]:
-        """The names of the tables of the database."""
+        """Return the names of the tables of the database."""
         with _connect(self.socket, "memctl", PASSWORD, _database(url)) as connection:
             cursor = connection.cursor()
             cursor.execute("SHOW TABLES")
             return [str(name) for (name,) in cursor.fetchall()]
 
     def dump(self, url: str) -> dict[str, list[Any]]:
-        """The definition and all rows of each table."""
+        """Return the definition and all rows of each table."""
         dump: dict[str, list[Any]] = {}
         with _connect(self.socket, "memctl", PASSWORD, _database(url)) as connection:
             cursor = connection.cursor()
@@ -115,7 +116,7 @@ def _database(url: str) -> str | None:
 def _connect(
     path: str, user: str, password: str = "", database: str | None = None
 ) -> pymysql.connections.Connection[Any]:
-    # A context for TLS takes longer than what is done over most connections.
+    # A TLS context takes longer than the work over most connections.
     return pymysql.connect(
         unix_socket=path, user=user, password=password, database=database, ssl_disabled=True
     )
@@ -154,7 +155,7 @@ def _start(folder: Path, settings: tuple[str, ...]) -> dict[str, Any]:
         ],
         lambda: _is_up(path),
         user=user,
-        stop="SIGKILL",  # its data are thrown away
+        stop="SIGKILL",  # its data are not needed
     )
     with _connect(path, "root") as connection:
         cursor = connection.cursor()
@@ -174,7 +175,7 @@ def _is_up(path: str) -> bool:
 
 
 def _program(name: str) -> str:
-    # Debian keeps servers where ordinary users do not look.
+    # Debian installs servers outside the PATH of ordinary users.
     found = shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin")
     if found is None:
         raise Missing(f"{name} is not installed (Debian: mariadb-server-core, mariadb-client-core)")

@@ -1,4 +1,4 @@
-"""PgBouncer in front of the PostgreSQL server of the tests, with its own defaults."""
+"""PgBouncer in front of the PostgreSQL server of the tests, with its default settings."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ class Pgbouncer:
     """A running pooler for every database of the server."""
 
     def __init__(self, run: Path, behind: Postgresql, mode: str, *settings: str) -> None:
-        """``settings`` are more lines of its configuration.
+        """``settings`` are further lines of the configuration.
 
-        Raises Missing where it is not installed.
+        Raises:
+            Missing: PgBouncer is not installed.
         """
         name = variant(f"pgbouncer-{mode}", settings)
         info = shared(run, name, lambda folder: _start(folder, behind, mode, settings))
         self.port: int = info["port"]
 
     def url(self, url: str) -> str:
-        """The same database through the pooler."""
+        """Return the URL of the same database through the pooler."""
         login, _, place = url.rpartition("@")
         return f"{login}@127.0.0.1:{self.port}/{place.partition('/')[2]}"
 

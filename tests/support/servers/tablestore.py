@@ -1,10 +1,10 @@
-"""A small Tablestore on loopback: as much of the wire protocol as AgentScope and memctl use.
+"""A small Tablestore on loopback: the part of the wire protocol that AgentScope and memctl use.
 
-There is no emulator of the service.  This one is made of the SDK's own protobuf messages and of
-PlainBuffer, the format of its rows, and behaves as the documentation of the service says: keys and
-signatures, conditions on rows, the limits of requests and columns, its error answers.  It proves
-that the clients speak the protocol and that they do the right thing with what the service is
-documented to answer.  How the service itself behaves, only the service proves.
+The service has no emulator.  This server uses the SDK's own protobuf messages and PlainBuffer, the
+format of rows.  The server follows the documentation of the service: keys and signatures,
+conditions on rows, the limits of requests and columns, error answers.  So tests prove that the
+clients speak the protocol and treat the documented answers correctly.  Tests do not prove how the
+real service behaves.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _condition_failed() -> Refusal:
 
 @dataclass(frozen=True)
 class Cell:
-    """A column of a row: its bytes up to its value, whose sum the client has made."""
+    """A column of a row: its bytes up to the value, with the checksum of the client."""
 
     value: Value
     raw: bytes
@@ -82,7 +82,7 @@ class Cell:
     time: int = 0
 
     def encoded(self) -> tuple[bytes, int]:
-        """Return the cell with its time as the protocol has it, and its sum."""
+        """Return the cell with its time in the format of the protocol, and the checksum."""
         stamp = struct.pack("<q", self.time)
         sum = PlainBufferCrc8.crc_bytes(self.sum, stamp)
         return b"%b%c%b%c%c" % (self.raw, _TIME, stamp, _CELL_SUM, sum), sum
@@ -90,7 +90,7 @@ class Cell:
 
 @dataclass
 class Table:
-    """A table: its schema, and its rows by their primary keys."""
+    """A table: the schema, and the rows by primary key."""
 
     meta: Any
     rows: dict[Key, dict[str, Cell]] = field(default_factory=dict)
@@ -98,7 +98,7 @@ class Table:
     indexes: list[Any] = field(default_factory=list)
     searches: dict[str, Any] = field(default_factory=dict)
     seen: dict[Key, dict[str, Cell]] | None = None
-    """The rows that the search index has, where it lags behind."""
+    """The rows in the search index, if the index lags behind the table."""
 
     @property
     def names(self) -> list[str]:
@@ -107,7 +107,7 @@ class Table:
 
 @dataclass
 class Instance:
-    """An instance: its tables, and the errors that its next answers are to be."""
+    """An instance: the tables, and the next errors to answer."""
 
     tables: dict[str, Table] = field(default_factory=dict)
     faults: list[tuple[str, Refusal]] = field(default_factory=list)
@@ -121,16 +121,16 @@ class Instance:
         return found
 
     def fail(self, api: str, times: int = 1, code: str = "OTSServerBusy") -> None:
-        """Answer the next requests of this name with an error."""
+        """Answer the next ``times`` requests of this name with an error."""
         self.faults += [(api, Refusal(503, code, "Server is busy."))] * times
 
     def lag(self, name: str) -> None:
-        """Let the search index of a table stay as it is, as it may for a while."""
+        """Freeze the search index of a table, which may lag in the service, too."""
         self.tables[name].seen = dict(self.tables[name].rows)
 
 
 class Tablestore:
-    """The server; each instance is a database of its own."""
+    """The server; each instance is a separate database."""
 
     def __init__(self) -> None:
         self.instances: dict[str, Instance] = {}
@@ -146,7 +146,7 @@ class Tablestore:
         self._http.server_close()
 
     def fresh(self, options: str = "") -> str:
-        """Return the URL of a new instance; ``options`` are those of memctl, such as layout=."""
+        """Return the URL of a new instance; ``options`` are options of memctl, such as layout=."""
         name = f"agents{next(self._numbers)}"
         self.instances[name] = Instance()
         login = f"{KEY_ID}:{quote(SECRET, safe='')}"
@@ -158,7 +158,7 @@ class Tablestore:
         return self.instances[parse_qs(urlsplit(url).query)["instance"][0]]
 
     def endpoint(self, url: str) -> dict[str, str]:
-        """Return the arguments of AgentScope's classes for the instance of a URL."""
+        """Return the arguments for AgentScope's classes that name the instance of a URL."""
         return {
             "end_point": f"http://127.0.0.1:{self.port}",
             "instance_name": parse_qs(urlsplit(url).query)["instance"][0],
@@ -171,7 +171,7 @@ class Tablestore:
         return url.replace("127.0.0.1", "localhost", 1)
 
     def dump(self, url: str) -> Any:
-        """Return the rows of an instance, with their times; empty tables are as if not there."""
+        """Return the rows of an instance with their times, without empty tables."""
         return {
             name: {
                 key: {column: (cell.value, cell.time) for column, cell in row.items()}
@@ -182,7 +182,7 @@ class Tablestore:
         }
 
     def now(self) -> int:
-        """Return the time in milliseconds; no two calls get the same."""
+        """Return the time in milliseconds, different for each call."""
         self._time = max(self._time + 1, int(time.time() * 1000))
         return self._time
 
@@ -460,14 +460,14 @@ def _consumed() -> Any:
 
 
 class _Reader:
-    """The bytes of a row, one after the other."""
+    """A reader of the bytes of a row."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
         self.at = 0
 
     def tag(self) -> int:
-        """Return the next tag, without going past it; 0 at the end."""
+        """Return the next tag without consuming it; 0 at the end."""
         return self.data[self.at] if self.at < len(self.data) else 0
 
     def take(self, count: int) -> bytes:
@@ -529,7 +529,7 @@ def _read_cell(reader: _Reader) -> tuple[str, Cell]:
 
 
 def _read_row(data: bytes) -> tuple[Key, bytes, dict[str, Cell]]:
-    """Return a row: its primary key, the bytes of that, and its columns."""
+    """Return a row: the primary key, the bytes of the key, and the columns."""
     reader = _Reader(data)
     if reader.number() != _HEADER or reader.take(1)[0] != _ROW_KEY:
         raise Refusal(400, "OTSParameterInvalid", "Invalid plain buffer.")
@@ -567,7 +567,7 @@ def _read_key(data: bytes) -> Key:
 def _encoded_row(
     table: Table, key: Key, row: dict[str, Cell] | None, columns: Iterable[str]
 ) -> bytes:
-    """Return a row with these columns, all without any; nothing for a row that is not there."""
+    """Return a row with the named columns, or with all if no column is named; empty if no row."""
     wanted = frozenset(columns)
     if row is None:
         return b""
@@ -660,13 +660,13 @@ def _matches(query: Any, fields: dict[str, Value], arrays: set[str]) -> bool:
 
 
 def _occurrences(words: Any, fields: dict[str, Value]) -> int:
-    """Return how often the words of a match query occur in its column."""
+    """Return the number of occurrences of the words of a match query in its column."""
     text = re.findall(r"\w+", str(fields.get(words.field_name, "")).lower())
     return sum(text.count(word) for word in re.findall(r"\w+", words.text.lower()))
 
 
 def _score(query: Any, fields: dict[str, Value]) -> float:
-    """Return the score of a row, which has the words of the query."""
+    """Return the score of a matching row."""
     match query.type:
         case search.MATCH_QUERY:
             return _occurrences(search.MatchQuery.FromString(query.query), fields)
@@ -677,7 +677,7 @@ def _score(query: Any, fields: dict[str, Value]) -> float:
 
 
 def make_text_index(server: Tablestore, url: str) -> None:
-    """Make the search index that AgentScope makes of the table of its memory."""
+    """Create the search index that AgentScope creates for the table of its memory."""
     fields = [
         tablestore.FieldSchema(name, tablestore.FieldType.KEYWORD)
         for name in ("document_id", "tenant_id", "session_id")
@@ -690,7 +690,7 @@ def make_text_index(server: Tablestore, url: str) -> None:
             meta = tablestore.SearchIndexMeta(fields)
             await client.create_search_index("agentscope_memory", "any_name", meta)
 
-    # Callers may be in a loop of their own.
+    # The caller may be in a running event loop.
     with ThreadPoolExecutor(1) as pool:
         pool.submit(asyncio.run, work()).result()
 
@@ -707,7 +707,7 @@ class _Server(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that goes away in the middle is no error."""
+        """Ignore clients that disconnect early."""
 
 
 class _Handler(BaseHTTPRequestHandler):

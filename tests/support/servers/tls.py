@@ -1,4 +1,4 @@
-"""TLS in front of a server that speaks none: the Redis of the wheel is built without it."""
+"""TLS in front of a server without TLS, such as the Redis of the wheel."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import trustme
 
 
 class Tls:
-    """A proxy that ends TLS for ``127.0.0.1`` and passes everything on to a port, as stunnel does.
+    """A proxy that ends TLS at ``127.0.0.1`` and forwards all data to a port, as stunnel does.
 
     ``authority`` is the file of the certificate authority that a client must trust.
     """
