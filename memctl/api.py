@@ -261,7 +261,7 @@ async def copy(
 
     ``source`` and ``target`` are names or open stores.  The copy opens a named store, and opens the
     store again after a lost connection; ``transfer`` limits retries, waits for answers and the
-    rate. An open store stays open, and the copy is not retried.  An open target was opened with
+    rate. An open store stays open, and the copy is not retried.  An open target must be open with
     ``create``, and stays locked against other runs until it is closed.  ``embedder`` makes missing
     vectors of facts; ``make_embedder`` returns an embedder.
 
@@ -386,11 +386,11 @@ async def delete(
 ) -> Changed:
     """Delete the selected messages, of each memory all or none.
 
-    The store was opened with ``change``.  ``dry_run`` deletes nothing, and returns the plan.
+    The store must be open with ``change``.  ``dry_run`` deletes nothing, and returns the plan.
 
     Raises:
         Busy: another run writes to the store.
-        MemctlError: as ``Store.read`` and ``Store.edit``; or there is no room for the backup.
+        MemctlError: as ``Store.read`` and ``Store.edit``; or the disk has no room for the backup.
     """
     from memctl.ops.change import RunOptions
     from memctl.ops.delete import DeleteRun
@@ -447,7 +447,7 @@ async def erase(
 ) -> Erased:
     """Erase all data of a user or of one session, in the store and in the undo runs on it.
 
-    The store was opened with ``change``.  An erase cannot be undone.  ``receipt`` is the new file
+    The store must be open with ``change``.  An erase cannot be undone.  ``receipt`` is the new file
     for the receipt; without it the receipt goes to the state folder.  ``dry_run`` erases nothing.
 
     Raises:

@@ -322,9 +322,10 @@ async def fingerprints(
 SHORTEST_DRIFT = 5.0
 LONGEST_DRIFT = 300.0
 DRIFT = 0.1
-"""The allowed difference of expiries, as a share of the time left, within these bounds in seconds.
+"""The allowed difference of two expiries, as a share of the time left.
 
-A copy takes some time, and the time to expiry starts again in the target.
+The difference is at least ``SHORTEST_DRIFT`` and at most ``LONGEST_DRIFT`` seconds.  A copy takes
+some time, and the time to expiry starts again in the target.
 """
 
 

@@ -122,7 +122,7 @@ def removal(page: Page, indexes: Iterable[int | None]) -> Edit:
 async def count_split_tool_calls(store: Store, parted: SplitToolCalls) -> int:
     """Return the number of tool calls and results that the deletion splits.
 
-    Calls without a result in the store do not count.
+    A call without a result in the store does not count, nor does a result without a call.
 
     Raises:
         MemctlError: as ``Store.read``.

@@ -75,7 +75,7 @@ class IndexBuilder:
         """Index memories into an empty index.
 
         Raises:
-            MemctlError: as ``Store.read``; or there is no room.
+            MemctlError: as ``Store.read``; or the disk has no room.
         """
         self._may_fork = True
         try:
@@ -91,7 +91,7 @@ class IndexBuilder:
         """Index new and changed memories, and remove deleted memories.
 
         Raises:
-            MemctlError: as ``Store.read``; or there is no room.
+            MemctlError: as ``Store.read``; or the disk has no room.
             DamagedIndex: the index cannot be read.
         """
         changed, gone = await self._changes(checksum=checksum)

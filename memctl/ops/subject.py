@@ -33,7 +33,7 @@ class Subject:
     def concerns(self, kind: str, key: MemoryKey) -> bool:
         """Return whether a name in a store of this kind may be the subject's.
 
-        A state file does not name its user.  The caller named the file for this subject.
+        A state file does not name its user: all its memories count as the subject's.
         """
         return kind == "state" or any(map(self.where.has_key, readings(kind, key)))
 

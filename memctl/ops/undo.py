@@ -152,7 +152,7 @@ class _RunEffect:
         self.changes += len(edit.changes)
         for change in edit.changes:
             self.ends.setdefault(change.id, []).append((change.old, change.new))
-            at = change.to if change.at is None else change.at  # one is known for an undo
+            at = change.to if change.at is None else change.at  # an undo records only one
             if at is not None and change.old is not None and change.new is not None:
                 self._marked[at] = change.id, change.old
             if change.to is not None and change.old is None:
@@ -170,11 +170,11 @@ class _RunEffect:
         )
 
     def compare(self, replaced: dict[str, _Replaced]) -> None:
-        """Take the texts of replaced messages: before the run, after the run, and now."""
+        """Keep the texts of replaced messages: before the run, after the run, and now."""
         self._replaced = replaced
 
     def look(self, page: Page) -> None:
-        """Take a page of the present memory."""
+        """Keep the ids and marks that the verdict needs of a page of the present memory."""
         self.found = True
         self.now = page.memory.summary
         for at, entry in zip(page.places, page.messages, strict=True):
@@ -199,7 +199,7 @@ class _RunEffect:
         indexes: list[int] = []
         found = zip(page.messages, page.anchors or repeat(None), page.places, strict=False)
         for one, behind, at in found:
-            if page.indexes is not None and at > self._next:  # unread messages in between
+            if page.indexes is not None and at > self._next:  # unread messages are in between
                 self._stays = self._behind = behind
             self._next = at + 1
             if self._is_added(one.id, at):
@@ -264,7 +264,7 @@ class _RunEffect:
     def is_half_done(self) -> bool:
         """Return whether the run was killed after writing the new summary, before the messages.
 
-        If a session state next to a memory keeps the summary, the summary is written first.
+        A summary in a separate session state is written before the messages.
         """
         before, after = self.summary
         changed = after is not None and after != (before or "") and self.now == after

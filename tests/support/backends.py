@@ -188,7 +188,7 @@ BACKENDS: dict[str, Callable[[Servers], Backend]] = {
     "sqlite-adk": _mapped("sqlite", "adk"),
     "sqlite-agno": _mapped("sqlite", "agno"),
     "sqlite-openai-branches": _mapped("sqlite", "openai-branches"),
-    # JSONB holds no such texts, and makes 1e300 an integer; MariaDB checks the JSON, as above.
+    # JSONB cannot hold these texts, and makes 1e300 an integer; MariaDB checks the JSON, as above.
     "postgresql-agno": _mapped(
         "postgresql",
         "agno",
@@ -226,11 +226,11 @@ BACKENDS: dict[str, Callable[[Servers], Backend]] = {
         lambda folder: f"langchain:{folder}/histories",
         style=Style("langchain", frozenset(), in_order=False),
         many=300,
-        refuses_names=True,  # of users, and those of no file
+        refuses_names=True,  # of users, and names that no file can have
         keys=_without_user,
         users=False,
     ),
-    # Each state is a write of its own.
+    # Each state takes a separate write.
     "redis-session": _redis("redis-session", "layout=session", many=300),
     "redis-runtime-state": _redis(
         "redis-runtime-state", "layout=runtime-state", many=300, refuses_names=True
@@ -263,7 +263,7 @@ BACKENDS: dict[str, Callable[[Servers], Backend]] = {
         servers.tablestore.alias,
         servers.tablestore.dump,
         refuses=frozenset({"wide"}),
-        refuses_names=True,  # those without a user
+        refuses_names=True,  # keys without a user
         largest=2 * 1024 * 1024,
     ),
     "tablestore-runtime": lambda servers: Backend(

@@ -43,7 +43,7 @@ def summarized(
     """Return a memory with its new summary."""
     if mode is CompressMode.MARK:
         return SummarizedMemory(case, mode, text, None)
-    # At the beginning, where AgentScope puts its summary: the positions of messages stay.
+    # At the beginning, where AgentScope puts its summary: no other message has to move.
     id, message = dialect.author(READER, READER, text, datetime.now())
     return SummarizedMemory(case, mode, text, Change(id, None, (SUMMARY,), message))
 
@@ -51,8 +51,8 @@ def summarized(
 def edits(done: SummarizedMemory, lines: Iterable[PlannedMessage]) -> Iterator[Edit]:
     """Yield the edits of a memory, in pages.
 
-    The store refuses the edits if the summary has changed since it was read, or the marks of a
-    message to delete.  New messages do not matter.
+    The store refuses the edits if the summary has changed since the read, or the marks of a message
+    that the edits change.  New messages do not matter.
     """
     before = done.case.memory.summary
     if done.mode is CompressMode.MARK:
@@ -127,7 +127,7 @@ class SummaryCommitter:
         """True if the journal, and therefore perhaps the store, has changes."""
 
     async def run(self, ready: asyncio.Queue[SummarizedMemory | None]) -> None:
-        """Commit the memories of the queue, up to None.
+        """Commit the memories of the queue; None ends the queue.
 
         Raises:
             MemctlError: as ``Store.edit``; or the journal has no room, and the group was not

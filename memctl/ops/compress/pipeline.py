@@ -165,7 +165,7 @@ def _pages(store: Store, where: Selection, mode: CompressMode) -> AsyncGenerator
     rest = replace(whole, exclude_marks=frozenset({COMPRESSED}))
     if mode is CompressMode.MARK:
         return undamaged_pages(store.read, rest)
-    # Undo must find the place of a deleted summary, which is between its messages.
+    # For undo, a deleted summary has its place: between the messages that it summarizes.
     return undamaged_pages(partial(select_with_anchors, store), rest)
 
 
@@ -258,7 +258,7 @@ class CompressionPipeline:
         try:
             await asyncio.wait({finding, jobs}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            # After the end of the jobs, no job would begin further memories.
+            # If the jobs have ended, no job would begin the memories that are still to be found.
             finding.cancel()
             await asyncio.wait({finding})
         if not finding.cancelled():

@@ -107,8 +107,8 @@ class CompressionPlan:
     SELECTED messages before position ``cut`` are summarized, except the positions in ``spared``, to
     keep tool calls together with results that stay.  ``tokens`` are the tokens of the summarized
     messages, ``before`` the tokens of all messages that agents read.  ``gone`` counts deleted
-    earlier summaries and the messages behind them.  ``stay`` counts the messages that agents
-    continue to read.
+    earlier summaries, and deleted messages that were summarized earlier.  ``stay`` counts the
+    messages that agents continue to read.
     """
 
     memory: Memory

@@ -96,7 +96,7 @@ class Spool:
         self._held, self._held_bytes = [], 0
 
     def take(self) -> CompressionPlan | None:
-        """Return the next plan, in order; None if there is none yet."""
+        """Return the next plan, in order; None if no further plan is complete yet."""
         if self.taken == self.cases:
             return None
         with refusals(self._folder):

@@ -205,7 +205,7 @@ class _Spot(NamedTuple):
 
 
 class _MadeCall(NamedTuple):
-    """A call, its message, and the number of messages except results before the call's results."""
+    """A call and its message; ``step`` is the examiner's ``_step`` at the call."""
 
     call: Call
     spot: _Spot
@@ -618,7 +618,7 @@ class MemoryExaminer:
             self._without_call(id, spot)
         compressed = self._found.pop(COMPRESSED, None)
         is_log = self._dialect.has_logs and not self._memory.extra
-        if self._has_summary or is_log:  # a log without a record has no context to leave
+        if self._has_summary or is_log:  # without a record, a log has no context
             compressed = None
         if compressed and self._memory.summary is None:
             self._found["summary-elsewhere"] = compressed

@@ -468,8 +468,8 @@ _KINDS = (
     ),
     FindingKind(
         "no-session-index",
-        # AgentScope leaves every database so.  Nothing is lost, and a doctor that called each new
-        # store unhealthy would be of no use to scripts.
+        # AgentScope creates no such index. Nothing is lost, and a doctor that called each new store
+        # unhealthy would be of no use to scripts.
         Severity.NOTICE,
         "tables without an index on session_id",
         "AgentScope reads the messages of all sessions for each reply",
@@ -511,7 +511,7 @@ _KINDS = (
     ),
     FindingKind(
         "never-expires",
-        # RedisMemory gives what it adds no expiry until the next access (``_refresh_session_ttl``
+        # RedisMemory sets the TTL of new keys only at the next access (``_refresh_session_ttl``
         # runs before the transaction), so almost every memory with a TTL is in this state.
         Severity.NOTICE,
         "keys without a TTL in a memory that expires",

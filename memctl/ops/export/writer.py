@@ -33,7 +33,7 @@ class PageWriter(ABC):
         self._file = file
         self._dialect = dialect
         self.left_out = 0
-        """The memories without a place in the file."""
+        """The number of memories without a place in the file."""
 
     def __enter__(self) -> Self:
         return self

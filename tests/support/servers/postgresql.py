@@ -142,7 +142,7 @@ class Postgresql:
         """Return the whole database as SQL."""
         program = self._programs / "pg_dump"
         dump = subprocess.run([program, url], check=True, capture_output=True, text=True).stdout
-        # Each dump has a random word of its own.
+        # Each dump has a random word in its \restrict lines.
         return "\n".join(line for line in dump.splitlines() if "restrict" not in line)
 
 
