@@ -125,7 +125,7 @@ def open_store(
     """Return the store of a URL or a path; enter the store once, by ``async with``.
 
     The store is opened for reading.  ``create`` creates missing data, as the target of a copy
-    needs. ``change`` allows changes of existing data.  ``user`` and ``session`` name the memory of
+    needs.  ``change`` allows changes of existing data.  ``user`` and ``session`` name the memory of
     a state_dict, ``path`` selects a memory of a session state.  Aliases belong to the
     configuration, which programs do not read.
 
@@ -261,7 +261,7 @@ async def copy(
 
     ``source`` and ``target`` are names or open stores.  The copy opens a named store, and opens the
     store again after a lost connection; ``transfer`` limits retries, waits for answers and the
-    rate. An open store stays open, and the copy is not retried.  An open target must be open with
+    rate.  An open store stays open, and the copy is not retried.  An open target must be open with
     ``create``, and stays locked against other runs until it is closed.  ``embedder`` makes missing
     vectors of facts; ``make_embedder`` returns an embedder.
 
@@ -271,7 +271,7 @@ async def copy(
     ``where`` names and the source lacks is an error.
 
     ``observer`` is told about the progress.  ``report`` is filled in, even if an error ends the
-    copy. ``record`` is the entry of the run in ``memctl history``.  ``keep`` limits how long older
+    copy.  ``record`` is the entry of the run in ``memctl history``.  ``keep`` limits how long older
     runs are kept; without ``keep``, no run is removed.
 
     Raises:

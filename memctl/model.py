@@ -132,8 +132,8 @@ class MemoryInfo:
 
     ``bytes`` is the size of the stored JSON of the messages.  ``first`` and ``last`` are the
     earliest and the latest timestamp, as stored.  ``marks`` and ``roles`` map names to numbers of
-    messages. ``summary`` is None if the store cannot hold summaries.  ``repeated`` is the number of
-    messages with an id of an earlier message of the memory, None if the store cannot say.
+    messages.  ``summary`` is None if the store cannot hold summaries.  ``repeated`` is the number
+    of messages with an id of an earlier message of the memory, None if the store cannot say.
     """
 
     key: MemoryKey

@@ -278,8 +278,8 @@ class Store(ABC):
 
     A store defines ``open``, ``close``, ``read`` and ``write``.  The defaults of all further
     methods work through these four.  A store overrides a default to be faster, or to hold less in
-    RAM. ``memctl.storekit.simple`` has a ``SimpleStore`` for places whose single memories fit into
-    RAM. ``SimpleStore`` asks for even less.
+    RAM.  ``memctl.storekit.simple`` has a ``SimpleStore`` for places whose single memories fit into
+    RAM.  ``SimpleStore`` asks for even less.
 
     A store is opened as an async context manager::
 
@@ -289,7 +289,7 @@ class Store(ABC):
                     ...
 
     Everything streams: unless a default says otherwise, no method holds more than a page of a
-    memory. Errors are those of ``memctl.errors``: no exception of a driver leaves a store.
+    memory.  Errors are those of ``memctl.errors``: no exception of a driver leaves a store.
     """
 
     kind: str
@@ -351,7 +351,7 @@ class Store(ABC):
 
         ``read`` makes one pass over the store, however many memories match.  A memory is read if
         its key is selected and a message is selected, or if the selection has no condition on
-        messages. ``where.last`` is honoured.  Queries to the store must mean the same as
+        messages.  ``where.last`` is honoured.  Queries to the store must mean the same as
         ``Selection.matches``; ``Selection.apply`` filters pages of whole memories.
 
         ``read`` skips a damaged memory and adds it to ``left_out``.
@@ -553,7 +553,7 @@ class Store(ABC):
         If a memory differs from the edit, ``edit`` leaves the memory unchanged and fails with the
         code ``changed``.  A memory differs if a message to change is missing or has different
         marks, a message to insert exists already, the place of an insertion is missing, or the
-        summary is different. Messages that the edit does not name may have changed.  If other
+        summary is different.  Messages that the edit does not name may have changed.  If other
         programs do not release the memory, the code is ``held``.  Other codes are those of
         ``write``.
 
@@ -563,7 +563,7 @@ class Store(ABC):
         data in their place.
 
         This default reads a memory, changes it, and writes it with REPLACE at the version that was
-        read. The default tries again, a few times, if other programs changed the memory meanwhile.
+        read.  The default tries again, a few times, if other programs changed the memory meanwhile.
         It holds one whole memory in RAM, and needs a store that sets ``Memory.version``.
 
         Raises:

@@ -51,7 +51,7 @@ class Fingerprint:
     ``digest`` covers ids, order and marks of the messages, and the contents unless the fingerprint
     is of an outline.  ``summary`` is a digest of the summary: empty without a summary, None if the
     store has no place for summaries.  ``expires`` is the moment of expiry in seconds since the
-    epoch. ``beginning`` is the digest of the first messages, as many as asked for, if the memory
+    epoch.  ``beginning`` is the digest of the first messages, as many as asked for, if the memory
     has that many.  ``settings`` is a digest of ``Memory.extra``, or of a note of it: empty for
     default settings, None for unknown settings.  ``place`` is ``Memory.place``.
     """
@@ -324,7 +324,7 @@ LONGEST_DRIFT = 300.0
 DRIFT = 0.1
 """The allowed difference of two expiries, as a share of the time left.
 
-The difference is at least ``SHORTEST_DRIFT`` and at most ``LONGEST_DRIFT`` seconds.  A copy takes
+The allowance is at least ``SHORTEST_DRIFT`` and at most ``LONGEST_DRIFT`` seconds.  A copy takes
 some time, and the time to expiry starts again in the target.
 """
 
@@ -410,7 +410,7 @@ class Comparability:
         return self.moments and abs(source - target) > allowed
 
     def lacks(self, source: Fingerprint, target: Fingerprint) -> bool:
-        """Return whether the target lacks the summary or the expiry of the source."""
+        """Return whether the source has a summary that the target lacks, or a different expiry."""
         adds_summary = bool(source.summary) and not target.summary and self.summaries
         expires = source.expires is not None and self.expiry_differs(source.expires, target.expires)
         return adds_summary or expires
@@ -765,7 +765,10 @@ class _Comparison:
         return frozenset(suspects)
 
     def _was_given(self, key: MemoryKey, copied: Mapping[MemoryKey, int]) -> bool:
-        """Return whether the right side should hold a memory, which may be empty."""
+        """Return whether the right side should hold a memory.
+
+        A store without ``Features.empty`` holds no memory without messages.
+        """
         holds_empty = self._right.features.empty
         return key in copied and (holds_empty or copied[key] > 0)
 

@@ -1,10 +1,10 @@
 """Copy memories between two stores: only messages that the target lacks.
 
 A copy is a sync without a journal of its progress.  ``copy`` compares both sides in brief, then
-streams the differing memories from the source.  A memory that the target lacks is written whole. If
-the target holds the first messages of a memory, the remaining messages are appended.  If the memory
-in the target differs, it is a conflict.  So an interrupted copy is resumed by a second run, and a
-run without new messages reads no message.
+streams the differing memories from the source.  A memory that the target lacks is written whole.
+If the target holds the first messages of a memory, the remaining messages are appended.  If the
+memory in the target differs, it is a conflict.  So an interrupted copy is resumed by a second run,
+and a run without new messages reads no message.
 """
 
 from __future__ import annotations
@@ -209,7 +209,7 @@ async def _encrypted(source: Store, where: Selection) -> list[MemoryKey]:
 
 
 async def _bare(source: Store, where: Selection) -> AsyncGenerator[MemoryKey]:
-    """Yield memories with settings but without a message to carry them."""
+    """Yield memories with settings, but without a message to carry the settings."""
     async with aclosing(source.list_memories(where)) as infos:
         empty = frozenset([info.key async for info in infos if not info.messages])
     if empty:
@@ -473,7 +473,7 @@ class _Copy:
         """Return the outlines of both sides; if the target is empty, the source is not read.
 
         Both sides are read together if neither reads messages, because each database sorts for a
-        while. Otherwise one side follows the other: with messages, both sides might hold a large
+        while.  Otherwise one side follows the other: with messages, both sides might hold a large
         message.
         """
         where = self._where

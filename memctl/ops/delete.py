@@ -23,7 +23,7 @@ class SplitToolCalls:
     number: int = 0
     """The number of split calls in memories that were read whole."""
     unsure: dict[MemoryKey, dict[str, ToolSide]] = field(default_factory=dict)
-    """The calls with one selected side, with this side, in memories that were not read whole."""
+    """For memories read in part: the calls of which one half is selected, with this half."""
 
 
 class ToolPairTracker:
@@ -183,7 +183,7 @@ async def _parting(store: Store, where: Selection) -> frozenset[MemoryKey]:
 
 
 class MessageGroups:
-    """Messages of one memory that belong together: a call and its results, reasoning and its item.
+    """Messages of one memory that belong together: calls with results, reasoning with items.
 
     Messages that share a call, directly or through further messages, form one group.  If a call has
     a result, a later call with the same id begins a new group.

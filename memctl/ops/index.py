@@ -40,7 +40,7 @@ class Target:
 
 @dataclass(slots=True)
 class IndexUse:
-    """The use of indexes: their messages, the new messages, and the seconds of the update."""
+    """The use of indexes: the numbers of all and of new messages, and the seconds of updates."""
 
     messages: int = 0
     new: int = 0

@@ -208,7 +208,7 @@ class IndexBuilder:
         self.new += len(messages)
 
     def remove_blocks(self, marks: list[BlockMark], *, forget: bool) -> None:
-        """Remove blocks; ``forget`` says that the store no longer has their contents."""
+        """Remove blocks; ``forget`` says that the store has lost the contents of the blocks."""
         self._batch.removed += [mark.number for mark in marks]
         self.new -= sum(mark.messages for mark in marks)
         self._forgets |= forget

@@ -8,7 +8,7 @@ from memctl.store import Store
 from memctl.storekit.locks import lock_owner
 
 _locked: WeakSet[Store] = WeakSet()
-"""Stores whose lock is held until they are closed."""
+"""Open stores whose lock is held."""
 
 
 async def lock(store: Store) -> None:

@@ -1,9 +1,9 @@
 """Receipts of erases: counts of the erased data, and digests that find the data if it returns.
 
 A receipt holds no content, no name of a user or session, and no id in the clear.  Names and message
-ids are kept as HMAC-SHA256 under a random key.  The receipt holds this key: its owner can test a
-guess, but cannot read a name or compare two receipts.  A receipt has no digest of texts.  It also
-has no digest of short ids, which could be guessed or belong to several messages.
+ids are kept as HMAC-SHA256 under a random key, which the receipt holds.  With the key, a guess can
+be tested, but no name can be read, and two receipts cannot be compared.  A receipt has no digest of
+texts.  Short ids have no digest, either: they could be guessed or belong to several messages.
 """
 
 from __future__ import annotations
@@ -285,7 +285,7 @@ async def find_traces(store: Store, receipt: Receipt, runs: list[Run]) -> Traces
 
 
 def _concerns(store: Store, receipt: Receipt) -> Callable[[MemoryKey], bool]:
-    """Return a test whether a name is the subject's; a state file of the receipt passes always."""
+    """Return a test for names of the subject; every name in a state file of the receipt passes."""
     if store.kind == "state" and any(one.store == store.label for one in receipt.stores):
         return lambda _: True
     return lambda key: any(map(receipt.names, readings(store.kind, key)))
@@ -294,7 +294,7 @@ def _concerns(store: Store, receipt: Receipt) -> Callable[[MemoryKey], bool]:
 async def _messages(
     store: Store, receipt: Receipt, concerns: Callable[[MemoryKey], bool]
 ) -> list[Trace]:
-    """Return a trace for each memory under another name that has erased messages."""
+    """Return a trace for each memory of other names that has erased messages."""
     found: list[Trace] = []
     ids: list[str] = []
     async with aclosing(store.outline(Selection())) as pages:

@@ -17,7 +17,7 @@ from memctl.store import OpenMode, Store
 
 
 class Recording:
-    """The record of one copy: its added messages, and memories before their replacement."""
+    """The record of one copy: added messages, and memories before their replacement."""
 
     def __init__(self, run: Run, keep: Retention | None) -> None:
         """``keep`` limits how long older runs are kept; None removes no run."""
@@ -37,7 +37,7 @@ class Recording:
         return self._journal is not None
 
     def begin(self, target: Store) -> None:
-        """Create the folder of the run, once; the target is open.
+        """Create the folder of the run on the first call; the target must be open.
 
         Raises:
             Unavailable: the system refuses.

@@ -113,7 +113,7 @@ class CopyReport:
     """The result of a copy.
 
     ``messages.skipped`` counts messages that the target held already, and messages left out by
-    choice. ``messages.deleted`` counts messages that ``--on-conflict replace`` removed.
+    choice.  ``messages.deleted`` counts messages that ``--on-conflict replace`` removed.
     """
 
     memories: Counts = field(default_factory=Counts)
@@ -145,7 +145,7 @@ class CopyReport:
         return self.messages.written == self.messages.selected and self.largest <= HUGE_BYTES
 
     def damage(self) -> BadData | None:
-        """Return the error of a copy that found only damaged memories; None for a better copy."""
+        """Return the error of a copy that found only damaged memories, or None."""
         failures = self.failures
         if not failures or len(failures) != self.memories.selected or not only_damage(failures):
             return None

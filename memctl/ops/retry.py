@@ -19,7 +19,10 @@ T = TypeVar("T")
 
 FIRST_PAUSE = 1.0
 LONGEST_PAUSE = 30.0
-"""The bounds of the pause between two attempts, in seconds; pauses grow up to twofold."""
+"""The bounds of the pause between two attempts, in seconds.
+
+Each pause is at most twice as long as the last.
+"""
 
 
 async def leaving_damaged(attempt: Callable[[], Awaitable[T]]) -> T:

@@ -55,7 +55,7 @@ class By(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SearchOptions:
-    """The options of a search: its way, the number of hits, and the neighbours of each hit.
+    """The options of a search: the kind of search, and the numbers of hits and neighbours.
 
     ``keep`` keeps the index in the cache folder.
     """

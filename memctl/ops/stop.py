@@ -11,7 +11,7 @@ class Stop:
     """A request to end, made by the receiver of a signal.
 
     While ``cooperative`` is True, the operation checks ``asked`` and ends at the next good moment.
-    Without it, the operation must be cancelled.
+    While ``cooperative`` is False, the operation must be cancelled.
     """
 
     def __init__(self) -> None:

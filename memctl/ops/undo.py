@@ -127,7 +127,7 @@ class _RunEffect:
         self.anchors: set[str] = set()
         """The messages that restored messages follow."""
         self._anchored: Counter[str] = Counter()
-        """The number of present messages of each id in ``anchors``."""
+        """By id in ``anchors``, the number of present messages."""
         self._marked: dict[int, tuple[str, Marks]] = {}
         """The ids and the old marks of messages with changed marks, by index."""
         self._unmarked: set[int] = set()
@@ -135,9 +135,9 @@ class _RunEffect:
         self._put: dict[int, str] = {}
         """The ids of inserted messages by index, if the index is known."""
         self._stayed: Counter[str] = Counter()
-        """The number of messages of each id that are still at their index of ``_put``."""
+        """By id, the number of messages still at the index of ``_put``."""
         self._passed: Counter[str] = Counter()
-        """The number of messages of each id in ``ends`` that were passed to ``added``."""
+        """By id in ``ends``, the number of messages that were passed to ``added``."""
         self._replaced: dict[str, _Replaced] = {}
         """The texts of replaced messages, by id."""
         self.summary = (edit.summary, edit.memory.summary)
@@ -189,10 +189,10 @@ class _RunEffect:
                 self._anchored[entry.id] += 1
 
     def added(self, page: Page) -> Page:
-        """Return the page without messages that the run did not add; these become anchors.
+        """Return the page without messages that the run did not add; they become anchors.
 
-        Such messages were read because they share an id with a message that the run added, perhaps
-        to another memory.
+        Such messages were read because a message with an equal id was added, perhaps to another
+        memory.
         """
         messages: list[StoredMessage] = []
         anchors: list[str | None] = []
@@ -446,7 +446,7 @@ def _summarised(edit: Edit, group: dict[MemoryKey, _RunEffect]) -> Edit:
 
 
 class UndoRun(ChangeRun):
-    """A run that reverses the edits of a run, and the repairs by the store itself."""
+    """A run that reverses an earlier run: the edits, and the repairs by the store itself."""
 
     mode = OpenMode.RESTORE
 

@@ -82,7 +82,7 @@ def place_of(text: str, nested: Nested) -> dict[str, Any]:
     """Return a place of memctl in the form of the worker.
 
     ``nested`` says whether the session that holds the memory, or its summary, is an agent's
-    session. With ``alone``, the agent keeps no further data in the session.
+    session.  With ``alone``, the agent keeps no further data in the session.
     """
     plain, _, query = text.partition("?")
     options = dict(parse_qsl(query))

@@ -83,9 +83,9 @@ class MessageStatus(StrEnum):
 class PlannedMessage(NamedTuple):
     """A message in the spool.
 
-    ``position`` is the number of messages before it that agents read.  ``turn`` is set for a
-    message to summarize, ``message`` for a message to delete.  ``behind`` is the id of the message
-    directly before it, if that message is not in the spool.  ``at`` is ``Change.at``.
+    ``position`` is the number of earlier messages that agents read.  ``turn`` is set for a message
+    to summarize, ``message`` for a message to delete.  ``behind`` is the id of the preceding
+    message of the memory, if the spool lacks the preceding message.  ``at`` is ``Change.at``.
     """
 
     kind: MessageStatus
@@ -259,7 +259,7 @@ class CompressionPlanner:
         )
 
     def _spared(self, cut: int) -> set[int]:
-        """Return the messages whose tool calls lead to a message that stays, perhaps via others."""
+        """Return the messages connected by tool calls to a message that stays."""
         others: dict[int, list[int]] = {}
         for call, result in self._pairs:
             if call < cut:

@@ -23,9 +23,9 @@ class LargestMemory(NamedTuple):
 class CompressReport:
     """Tokens, requests and money; ``changes`` has the changes of the store.
 
-    ``before`` and ``after`` are the tokens that agents read of the compressed memories; a dry run
-    estimates ``before``.  ``summarised`` are the tokens of the summarized messages.  ``counted_by``
-    names the way of counting.
+    ``before`` and ``after`` are the tokens that agents read of the compressed memories; in a dry
+    run, ``before`` covers the memories to compress.  ``summarised`` are the tokens of the
+    summarized messages.  ``counted_by`` names the way of counting.
     """
 
     changes: ChangeReport = field(default_factory=ChangeReport)

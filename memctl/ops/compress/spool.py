@@ -26,7 +26,7 @@ _HELD_BYTES = 256 * 1024
 
 
 class Spool:
-    """A spool of messages, compressed per memory, and of the plans.
+    """A file of zstd-compressed messages, memory by memory, with a file of the plans.
 
     One writer adds memory after memory; several readers may read meanwhile.
 

@@ -50,7 +50,7 @@ Source: ``agent/_react_agent.py`` of 1.0.21, ``agent/_agent.py`` of 2.0.11.
 _SHORT = 100
 
 _WAITING = 10_000
-"""The most calls with a result, calls without a result, and early results to track at a time."""
+"""The most answered calls, unanswered calls and early results to track at a time, each."""
 
 
 @dataclass(frozen=True, slots=True)

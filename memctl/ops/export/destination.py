@@ -240,7 +240,7 @@ def _published_folder(target: Path) -> Iterator[Path]:
 
 
 def _holds_something(folder: Path) -> bool:
-    """Return whether a folder exists with more contents than leftovers of killed runs."""
+    """Return whether a folder exists and holds more than leftovers of killed runs."""
     if not folder.is_dir():
         return False
     return any(not name.startswith(TEMPORARY_PREFIX) for name in os.listdir(folder))

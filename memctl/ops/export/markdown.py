@@ -37,7 +37,7 @@ from memctl.storekit.files import AtomicFile, sync_folder, system_errors
 
 _ADDRESS = 120
 _LONGEST_ADDRESS = 4096
-"""The most characters of an address: to show (``_ADDRESS``), and to read for it."""
+"""The most characters of an address to show (``_ADDRESS``) and to read."""
 
 _SUSPECT = re.compile(r"<[A-Za-z/!?]|!\[")
 _ACTIVE = frozenset({"html_block", "html_inline", "image"})
@@ -101,7 +101,7 @@ def _file_name_of(text: str) -> str:
 _FENCES = re.compile(r"`{3,}")
 _SPECIAL = re.compile(r"([\\*_\[\]|~#])")
 _SPACES = "\n\t\u3000\u00a0"
-"""Layout characters of code and of Chinese text, although they are not printable."""
+"""Layout characters of code and of Chinese text, which Python counts as not printable."""
 _SPACE = re.compile(f"([{_SPACES}])")
 _PIECE = 64 * 1024
 _PARSED = 256 * 1024
@@ -119,9 +119,9 @@ def heading(memory: Memory) -> Iterator[str]:
 
 
 def message(entry: StoredMessage, dialect: Dialect = AGENTSCOPE1) -> Iterator[str]:
-    """Yield a message: a heading with name and time, then its blocks, with tools folded.
+    """Yield a message: a heading with name and time, then the blocks, with tools folded.
 
-    The text of the message is a quotation, which its own markup cannot leave.
+    The text of the message is a quotation; markup in the text cannot end the quotation.
     """
     view = dialect.parse(entry.message)
     marks = "".join(f" {code(mark)}" for mark in entry.marks)

@@ -14,7 +14,7 @@ from memctl.ops.export.writer import PageWriter
 
 _GROUP_BYTES = 16 * 1024 * 1024
 _GROUP_ROWS = 100_000
-"""The limits of a row group, which is in RAM until it is written."""
+"""The limits of a row group in bytes and rows; a group is in RAM until it is written."""
 
 _TYPES = {
     Kind.WORD: pa.string(),

@@ -126,7 +126,7 @@ def _fact(key: MemoryKey, entry: StoredMessage, dialect: Dialect) -> list[Any]:
 
 
 def moment(time: str | None) -> datetime | None:
-    """Return a stored time in UTC, or None if it is unreadable; without a zone it is local time."""
+    """Return a stored time in UTC, None if unreadable; a time without a zone is local."""
     try:
         return datetime.fromisoformat(time or "").astimezone(UTC)
     except (ValueError, OverflowError, OSError):  # years out of range
@@ -162,7 +162,7 @@ def _distinct(texts: Iterable[str]) -> list[str]:
 
 
 _FORMULA = re.compile(r"'*[=+\-@＝＋－＠\t\r\n]")
-"""The beginning of a cell that a spreadsheet may read as a formula, with quoting apostrophes."""
+"""The beginning of a cell that a spreadsheet may read as a formula, perhaps after apostrophes."""
 
 
 class CsvFile(PageWriter):

@@ -438,7 +438,7 @@ _WRITERS: dict[Shape, type[PageWriter]] = {Shape.CSV: CsvFile, Shape.ATIF: Traje
 
 
 def _writer_of(shape: Shape) -> type[PageWriter]:
-    """Return the writer of a file of a shape in ``WRITTEN``.
+    """Return the writer class of a shape in ``WRITTEN``.
 
     Raises:
         UsageError: a required library is not installed.
