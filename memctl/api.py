@@ -384,7 +384,7 @@ async def delete(
     backup: bool = True,
     dry_run: bool = False,
 ) -> Changed:
-    """Delete the selected messages, of each memory all or none.
+    """Delete the selected messages; a memory is changed completely or not at all.
 
     The store must be open with ``change``.  ``dry_run`` deletes nothing, and returns the plan.
 

@@ -233,7 +233,7 @@ class Change(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """Consecutive changes of one memory, in the order of its messages.
+    """Consecutive changes of one memory, in message order.
 
     ::
 

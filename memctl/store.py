@@ -1,6 +1,6 @@
 """The contract between the operations and the stores.
 
-A store is one layout of memory in one place.  Operations know stores only by this contract.  Every
+A store is a layout of memory in a place.  Operations know stores only by this contract.  Every
 store passes the same conformance suite (``memctl.testing``).
 """
 
@@ -158,7 +158,7 @@ class Features:
     file_times: bool = False
     """A fact that is a file has the time of the file.
 
-    Programs that copy files, such as git, change the time.  Comparisons ignore the time.
+    Git and other programs that copy files change the time.  Comparisons ignore the time.
     """
     retired: bool = False
     """No program reads the format any more: a store takes only an archive of the same format."""
@@ -212,7 +212,7 @@ class LeftOut:
     others: bool = False
     """True if the store read at least one undamaged memory."""
     partly: set[MemoryKey] = field(default_factory=set)
-    """The memories that ``read`` yielded without their damaged messages."""
+    """The memories that were read without their damaged messages."""
 
     def may_have(self, key: MemoryKey) -> bool:
         """Return whether a memory may be left out; a failed session stands for all its parts."""
@@ -222,7 +222,7 @@ class LeftOut:
 class Maintenance:
     """Checks and repairs of data that no message shows.
 
-    This default reports the damage that reading skipped, and repairs nothing.
+    This default reports the damage that ``read`` skipped, and repairs nothing.
 
     ::
 
@@ -444,9 +444,9 @@ class Store(ABC):
         return catalog(self.read(where), self.dialect)
 
     async def headers(self, where: Selection) -> AsyncGenerator[Memory]:
-        """Yield the headers of the memories of ``read``: their data besides messages.
+        """Yield the headers of the memories of ``read``: all data except messages.
 
-        A store overrides ``headers`` if it need not read messages for them.
+        A store overrides ``headers`` to avoid reading messages.
         """
         async with aclosing(self.read(where)) as pages:
             async for page in pages:
@@ -466,7 +466,7 @@ class Store(ABC):
         """Yield pages as ``read`` does, but messages may be empty: ids, order, marks and headers.
 
         An outline shows which memories changed.  ``where`` selects whole memories.  A store
-        overrides ``outline`` if it need not read messages, and claims ``Features.cheap_outline``.
+        overrides ``outline`` to avoid reading messages, and then claims ``Features.cheap_outline``.
         """
         return self.read(where)
 
@@ -503,7 +503,7 @@ class Store(ABC):
         """Yield the messages with matching texts, in any order, without marks and position.
 
         ``where`` selects whole memories.  The messages may come from different moments.  A store
-        overrides ``find_messages`` if it need not order messages.
+        overrides ``find_messages`` to avoid ordering messages.
 
         Raises:
             MemctlError: as ``read``.
@@ -554,17 +554,17 @@ class Store(ABC):
         code ``changed``.  A memory differs if a message to change is missing or has different
         marks, a message to insert exists already, the place of an insertion is missing, or the
         summary is different.  Messages that the edit does not name may have changed.  If other
-        programs do not release the memory, the code is ``held``.  Other codes are those of
+        programs do not release the memory, the code is ``held``.  The remaining codes are those of
         ``write``.
 
-        A memory that loses all messages keeps its summary and other data, if the store has a place
-        for them.  ``WriteResult.before`` says what the reverse of an edit would not restore.  An
-        edit with this text as ``Edit.before`` restores these data, too, unless the store has newer
-        data in their place.
+        A memory that loses all messages keeps the summary and further data, if the store has a
+        place for them.  ``WriteResult.before`` says what the reverse of an edit would not restore.
+        An edit with this text as ``Edit.before`` restores these data, too, unless the store has
+        newer data in their place.
 
-        This default reads a memory, changes it, and writes it with REPLACE at the version that was
-        read.  The default tries again, a few times, if other programs changed the memory meanwhile.
-        It holds one whole memory in RAM, and needs a store that sets ``Memory.version``.
+        This default reads a memory, changes it, and writes it with REPLACE at the version of the
+        read.  If other programs changed the memory meanwhile, the default tries again, a few times.
+        The default holds one whole memory in RAM, and needs a store with ``Memory.version``.
 
         Raises:
             Unavailable: the store went away; memories without a WriteResult are unchanged.
@@ -657,12 +657,14 @@ class Store(ABC):
     # The place
 
     async def lock(self, owner: str) -> None:
-        """Keep other memctl runs from writing to this target until ``close``; called once.
+        """Keep other memctl runs from writing to the target until ``close``; called once.
 
-        ``owner`` is a short text of one line that names the run.  A run with the same text may take
-        the lock again.  Agents and readers are not hindered.  A lock ends with its run, even if the
-        run is killed.  This default locks a file next to the path of the store.  A store without a
-        path locks a file on this machine that stands for the store's ``identity``.
+        ``owner`` is a name of the run, on one line.  A run with the same name may take the lock
+        again.  Agents and readers are not hindered.  A lock ends with its run, even if the run is
+        killed.
+
+        This default locks a file next to the path of the store.  A store without a path locks a
+        file on this machine that stands for the store's ``identity``.
 
         Raises:
             Busy: another run holds the lock.

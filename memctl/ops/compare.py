@@ -636,7 +636,7 @@ async def share_names(known: Store, unsure: Store, where: Selection) -> None:
 
 
 GROUP_MESSAGES = 500_000
-"""The number of messages that are compared together to name their differences."""
+"""The number of messages to compare together when differences are named."""
 
 
 @dataclass(slots=True)
@@ -678,8 +678,8 @@ async def compare(
 ) -> CompareReport:
     """Compare the selected memories of two stores.
 
-    Summaries and expiries count if both stores have a place for them.  If a store cannot hold a
-    memory without messages, such a memory equals an absent memory.
+    Summaries and expiries count if both stores can hold them.  If a store cannot hold a memory
+    without messages, an empty memory equals an absent memory.
 
     ``copied`` maps the memories that were copied to the right side to their numbers of messages.
     With ``copied``, the left side may have grown since: new messages and new memories count as
@@ -790,7 +790,7 @@ class _Comparison:
                 report.differences += [difference async for difference in named]
 
     def _warn(self, store: Store, found: _Fingerprints, other: Store) -> None:
-        """Report summaries and expiries that the other store has no place for."""
+        """Report summaries and expiries without a place in the other store."""
         sides = found.values()
         for fits, what, has in (
             (other.features.summaries, "summaries", any(side.summary for side in sides)),

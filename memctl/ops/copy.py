@@ -428,7 +428,7 @@ class _Copy:
         self._outdated: set[MemoryKey] = set()
         """Memories in the target as an earlier copy left them, while the source has changed."""
         self._selected: dict[MemoryKey, int] = {}
-        """The number of messages read so far from each unsettled memory."""
+        """The number of messages read so far, by unsettled memory."""
         self._passed: dict[MemoryKey, int] = {}
         """The number of messages in writing, by memory."""
 
@@ -617,7 +617,7 @@ class _Copy:
                     self._count(result)
 
     async def _track(self, pages: AsyncGenerator[Page]) -> AsyncGenerator[Page]:
-        """Count and record the messages of each memory that is being written."""
+        """Count and record the messages of each written memory."""
         async with aclosing(pages):
             async for page in pages:
                 if page.memory.version is not None:  # the source's version

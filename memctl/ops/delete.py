@@ -23,7 +23,7 @@ class SplitToolCalls:
     number: int = 0
     """The number of split calls in memories that were read whole."""
     unsure: dict[MemoryKey, dict[str, ToolSide]] = field(default_factory=dict)
-    """For memories read in part: the calls of which one half is selected, with this half."""
+    """For memories read in part: calls with only one half selected, and the selected half."""
 
 
 class ToolPairTracker:

@@ -31,7 +31,7 @@ WIDEST_LINE = 500
 """The most characters of a line."""
 _CONTEXT = 2
 _WINDOW = 200
-"""The number of lines of each side that are compared after their common beginning."""
+"""The number of lines to compare after the common beginning, of each side."""
 _BEFORE = 60
 _PIECE = 1 << 16
 
@@ -148,13 +148,13 @@ def _tree(name: str, value: Any, margin: str) -> Iterator[str]:
 
 
 TOGETHER = 500
-"""The number of differences that are looked up in one pass over each store."""
+"""The number of differences to look up in one pass over each store."""
 
 _OF_MEMORY = ("summary", "expiry", "path")
 
 
 class _Kept(NamedTuple):
-    """A message of one side: its marks, and the place of its text in the file."""
+    """A message of one side: marks, and the place of the text in the file."""
 
     marks: tuple[str, ...]
     start: int
@@ -170,7 +170,7 @@ class _Side:
         self.headers: dict[MemoryKey, Memory] = {}
 
     async def look_up(self, store: Store, found: list[Difference]) -> None:
-        """Read the messages and headers that these differences name.
+        """Read the messages and headers of some differences.
 
         Raises:
             MemctlError: as ``Store.read``.

@@ -26,7 +26,7 @@ from memctl.ops.subject import Subject, not_reached
 from memctl.store import Store
 
 _ATTEMPTS = 2
-"""The attempts to erase data that other programs add meanwhile."""
+"""The attempts to erase data while other programs add data."""
 
 
 @dataclass(slots=True)

@@ -1,8 +1,8 @@
 """Follow a source: repeat the copy until a stop is asked for.
 
-The copies know what they left in the target.  Therefore a memory that was changed in the source,
-such as by deleted messages or changed marks, is replaced.  A memory that another program changed in
-the target is a conflict.
+Each copy remembers the state of the target.  Therefore a memory with deleted messages or changed
+marks in the source is replaced.  A memory with changes by another program in the target is a
+conflict.
 """
 
 from __future__ import annotations

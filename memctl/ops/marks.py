@@ -1,8 +1,8 @@
 """Change marks, as AgentScope's ``update_messages_mark`` does.
 
 Source: ``memory/_working_memory/_in_memory_memory.py`` of agentscope 1.0.21.  A new mark alone is
-added to each message without it.  An old mark alone is removed.  With both, the new mark replaces
-the old mark in the messages that have the old mark.
+added to each message.  An old mark alone is removed.  With both, the new mark replaces the old mark
+in messages with the old mark.
 """
 
 from __future__ import annotations

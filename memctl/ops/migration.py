@@ -77,7 +77,7 @@ _DATABASES = ("sqlite", "postgresql", "mysql")
 
 
 def _is_one_database(one: Location, other: Location) -> bool:
-    """Return whether two locations name one SQL database, in any layout."""
+    """Return whether two locations name the same SQL database, even with different layouts."""
     if not all(each.kind.startswith(_DATABASES) for each in (one, other)):
         return False
     if one.path.name and other.path.name:
@@ -121,7 +121,7 @@ class CopyRun:
         self._observer: Observer = observer or Unobserved()
         self._copied = False
         self._fitted: Store | None = None
-        """The target with a wrapper that gives facts their vectors."""
+        """The target, wrapped to give facts their vectors."""
         self._expected: tuple[str, Features] | None = None
         """The dialect and the features of the target at the last check for losses."""
         self._mirror: dict[MemoryKey, bytes] = {}
@@ -250,8 +250,8 @@ FILES = ("state", "sessions", "archive", "openai")
 class Migration:
     """A copy between two places, resumed after a lost connection, then verified.
 
-    Each attempt opens the stores that are given by location.  A store that is given open stays
-    open, and its copy is not retried.
+    Each attempt opens the stores of given locations.  An open store stays open, and the copy is not
+    retried.
     """
 
     def __init__(

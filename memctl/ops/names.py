@@ -19,7 +19,7 @@ _COMPARED = 50_000
 
 
 async def list_names(store: Store, where: Selection) -> list[MemoryKey]:
-    """Return the names under which a store keeps any data, each once.
+    """Return the names of all data in a store, each once.
 
     Raises:
         MemctlError: as ``Store.names``.

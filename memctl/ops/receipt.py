@@ -294,7 +294,7 @@ def _concerns(store: Store, receipt: Receipt) -> Callable[[MemoryKey], bool]:
 async def _messages(
     store: Store, receipt: Receipt, concerns: Callable[[MemoryKey], bool]
 ) -> list[Trace]:
-    """Return a trace for each memory of other names that has erased messages."""
+    """Return a trace for each memory of another user or session with erased messages."""
     found: list[Trace] = []
     ids: list[str] = []
     async with aclosing(store.outline(Selection())) as pages:

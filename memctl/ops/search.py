@@ -1,4 +1,4 @@
-"""Search: the messages of some stores that answer a query best."""
+"""Search: the messages of several stores that best answer a query."""
 
 from __future__ import annotations
 
@@ -489,7 +489,7 @@ SNIPPET = 200
 
 
 def excerpt(text: str, units: Sequence[str]) -> tuple[str, tuple[tuple[int, int], ...]]:
-    """Return the part of a prepared text that answers best, on one line, and the matches in it."""
+    """Return the best part of a prepared text for the query, on one line, and the matches."""
     marked = text
     if units:
         with Candidates() as candidates:

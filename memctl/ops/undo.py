@@ -1,8 +1,8 @@
 """Undo the changes of a run.
 
-The record of the run is read twice.  The first pass checks that each memory is still as the run
-left it, as far as the run changed it.  The second pass plans the reverse.  Messages that came since
-stay in place.  A memory that the run did not reach, or that was undone before, stays as it is.
+The record of the run is read twice.  The first pass compares each memory with the state after the
+run, as far as the run changed the memory.  The second pass plans the reverse.  Newer messages stay
+in place.  A memory that the run did not reach, or that was undone before, stays unchanged.
 """
 
 from __future__ import annotations
@@ -53,8 +53,7 @@ async def plan_undo(
     """Yield edits that undo the changes in the files of a run, as far as ``where`` selects.
 
     If a memory is in several files, the last file has the changes that were made: the store refused
-    the earlier ones as ``changed``.  ``notes`` returns what the store noted when it changed a
-    memory.
+    the earlier changes as ``changed``.  ``notes`` returns the store's note on a changed memory.
 
     Raises:
         BadData: a file is damaged.
@@ -226,7 +225,7 @@ class _RunEffect:
     def placed(self, edit: Edit) -> Edit:
         """Return an edit of the undo without ``at`` and ``to`` for messages with unique ids.
 
-        Messages that came or went since may have moved these messages.
+        Newer insertions and deletions may have moved these messages.
         """
         changes = [one if self._shares_its_id(one) else _unplaced(one) for one in edit.changes]
         return replace(edit, changes=changes)

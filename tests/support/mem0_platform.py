@@ -22,7 +22,7 @@ LARGEST_PAGE = 200
 
 
 class Platform:
-    """A project, with its ``memories`` and the ``requests`` so far."""
+    """A project; ``memories`` are the contents, ``requests`` the log."""
 
     def __init__(self) -> None:
         self.memories: list[dict[str, Any]] = []

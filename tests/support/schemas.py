@@ -23,7 +23,7 @@ def _validator(command: str, row: bool) -> Draft202012Validator:
 
 
 def check(report: dict[str, Any]) -> None:
-    """Assert that a report fits the schema of its command."""
+    """Assert that a report is valid for the schema of the command."""
     _, command, version = report["schema"].split("/")
     assert version == "1"
     short = {
@@ -34,7 +34,7 @@ def check(report: dict[str, Any]) -> None:
 
 
 def check_row(command: str, row: dict[str, Any]) -> None:
-    """Assert that a line of NDJSON fits the schema of its command."""
+    """Assert that a line of NDJSON is valid for the schema of the command."""
     _assert_none(_validator(command, row=True), row)
 
 

@@ -12,7 +12,7 @@ from memctl.ops.compress.plan import CompressionPlan
 
 
 class LargestMemory(NamedTuple):
-    """A memory, with the messages and tokens that its agent reads."""
+    """A memory, with the messages and tokens for its agent."""
 
     key: MemoryKey
     messages: int
@@ -38,7 +38,7 @@ class CompressReport:
     cost: float | None = None
     """None if prices are unknown."""
     over_budget: int = 0
-    """The number of memories that were left because of their cost."""
+    """The number of memories left out because of the cost."""
     selected: int = 0
     """The number of messages to summarize."""
     messages: int = 0

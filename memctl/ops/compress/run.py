@@ -1,4 +1,4 @@
-"""A run that compresses: memories are spooled, summarized, and committed one by one."""
+"""A run that compresses: memories are spooled and summarized, and committed separately."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Checks for data that is broken or risky, its effect on agents, and its repair."""
+"""Checks for broken or risky data, the effects on agents, and repairs."""

@@ -1,4 +1,4 @@
-"""Examine a store: all messages in one pass, then the checks of the store itself.
+"""Examine a store: one pass over all messages, then the checks of the store itself.
 
 The checks see messages as a model gets them.  An agent with compression sends the messages without
 the mark ``compressed`` (``agent/_react_agent.py`` of AgentScope).  Without compression, no message

@@ -12,9 +12,9 @@ from enum import StrEnum
 class Severity(StrEnum):
     """The severity of a finding.
 
-    An ERROR breaks an agent, or shows it data of other owners.  A WARNING loses or repeats data,
-    now or later.  A NOTICE costs time or space, or will disappear by itself.  A store with only
-    notices is healthy.
+    An ERROR breaks an agent, or shows the agent data of other owners.  A WARNING loses or repeats
+    data, now or later.  A NOTICE costs time or space, or will disappear by itself.  A store with
+    only notices is healthy.
     """
 
     ERROR = "error"

@@ -128,7 +128,7 @@ def keep(
 def kill(folder: Path) -> None:
     """Kill a server and its children, as a power cut would, except that the disk keeps all writes.
 
-    Only for a server that no other test uses; see ``start_again``.
+    No other test may use the server; see ``start_again``.
     """
     server = int((folder / "server").read_text())
     for number in (server, *_children(server)):
