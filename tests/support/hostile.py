@@ -1,4 +1,4 @@
-"""Memories of AgentScope 1.x with all that Python's JSON can write, equal in each run."""
+"""Memories of AgentScope 1.x with all that Python's JSON can write, the same in each run."""
 
 from __future__ import annotations
 

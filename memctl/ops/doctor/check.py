@@ -50,7 +50,7 @@ Source: ``agent/_react_agent.py`` of 1.0.21, ``agent/_agent.py`` of 2.0.11.
 _SHORT = 100
 
 _WAITING = 10_000
-"""The most answered calls, unanswered calls and early results to track at a time, each."""
+"""The limit of each: tracked calls without a result, calls with a result, early results."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -521,7 +521,7 @@ class MemoryExaminer:
                 exchange.revealed = spot
 
     def _follows(self, exchange: _Exchange) -> bool:
-        """Return whether the next result would directly follow its call, as required."""
+        """Return whether a result here directly follows its call, if the dialect requires this."""
         return not self._dialect.results_follow or exchange.calls[-1].step == self._step
 
     def _settle(self, exchange: _Exchange, *, at_end: bool = False) -> None:
