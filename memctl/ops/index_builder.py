@@ -56,7 +56,7 @@ class IndexBuilder:
         """True if removed texts must also disappear from the file."""
 
     async def describe(self, location: Location, stamp: str | None) -> None:
-        """Note the store of the index and its state."""
+        """Write the name and the present state of the store into the index."""
         store = self._store
         self._index.describe(
             format=FORMAT,
