@@ -184,6 +184,11 @@ class Large:
     offset: int
     pages: AsyncGenerator[Page]
 
+    async def drain(self) -> None:
+        """Consume the pages that are left."""
+        async for _ in self.pages:
+            pass
+
 
 async def gather(
     pages: AsyncGenerator[Page], size: int = PAGE_BYTES, messages: int = PAGE_ENTRIES

@@ -318,6 +318,21 @@ class LargeEdit:
     edit: Edit
     pieces: AsyncGenerator[list[Change]]
 
+    @property
+    def memory(self) -> Memory:
+        """Return the memory of the edit."""
+        return self.edit.memory
+
+    async def whole(self) -> Edit:
+        """Return the edit with all of its changes."""
+        changes = [change async for some in self.pieces for change in some]
+        return replace(self.edit, changes=changes, last=True)
+
+    async def drain(self) -> None:
+        """Consume the changes that are left."""
+        async for _ in self.pieces:
+            pass
+
 
 async def batch_edits(
     edits: AsyncGenerator[Edit],

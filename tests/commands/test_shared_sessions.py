@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from memctl.engines.sql import executor
 from memctl.model import MemoryKey
 from memctl.registry import make_store, parse
-from memctl.stores.agentscope1.sql import write
 from memctl.stores.agentscope1.sql.statements import COLUMNS
 from memctl.testing import samples
 from tests.support.backends import SQL_PLACES, sql_database
@@ -34,7 +34,7 @@ SHARED = {
 @pytest.fixture(autouse=True)
 def _small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have few messages be more than one statement takes."""
-    monkeypatch.setattr(write, "BATCH_MESSAGES", BATCH)
+    monkeypatch.setattr(executor, "BATCH_MESSAGES", BATCH)
 
 
 @pytest.fixture(params=SHARED)

@@ -13,11 +13,12 @@ from collections.abc import (
 )
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from memctl.engines.sql.database import Contended, RejectedValue, retry_while_locked
+from memctl.engines.sql.database import retry_while_locked
+from memctl.engines.sql.executor import Executor, Refused
 from memctl.engines.sql.syntax import MAX_PUSHED_VALUES
 from memctl.errors import Failure
 from memctl.layouts.sql import name_failure, of_shape
@@ -40,8 +41,6 @@ from memctl.stores.agentscope1.sql.positions import InsertRun, PositionAllocator
 from memctl.stores.agentscope1.sql.tables import MemoryTables
 from memctl.stores.agentscope1.sql.write import Rows
 
-T = TypeVar("T")
-
 BATCH_CHANGES = 10_000
 """A memory with more is large: so much of it is done at once."""
 
@@ -55,46 +54,34 @@ _KEPT_SHIFTS = 1000
 """More shifts of a memory are too much to keep."""
 
 
-class EditConflict(Exception):
-    """Memories that differ from what their edits say: the transaction ends, others go on."""
+class SqlEditor(Executor[Edit, LargeEdit]):
+    """One edit of a store."""
 
-    def __init__(self, failures: dict[MemoryKey, Failure]) -> None:
-        super().__init__(f"{len(failures)} memories differ")
-        self.failures = failures
-
-
-class SqlEditor:
-    """One ``edit`` of a store."""
+    _database: MemoryTables
 
     def __init__(self, database: MemoryTables) -> None:
-        self._database = database
+        super().__init__(database)
         self._foreign: set[str] = set()
-        """The sessions with messages whose row ids have another form, as far as was looked."""
+        """The sessions known to have messages whose row ids have another form."""
         self._looked: Set[str] | None = frozenset()
-        """The sessions that were looked through for these; None for all."""
+        """The sessions that were searched for such row ids; None for all."""
 
-    async def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
+    def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
         """Change memories; see ``Store.edit``."""
-        async with AsyncExitStack() as stack:
-            connection: AsyncConnection | None = None
-            most_changes = self._database.batch_changes
-            batches = batch_edits(
-                edits, large=BATCH_CHANGES, most_changes=most_changes, most=most_changes
-            )
-            async for batch in await stack.enter_async_context(aclosing(batches)):
-                if connection is None:
-                    connection = await stack.enter_async_context(self._database.connect())
-                edited = [batch.edit] if isinstance(batch, LargeEdit) else batch
-                await self._find_foreign(connection, {_key(one).session for one in edited})
-                if isinstance(batch, LargeEdit):
-                    yield await self._edit_large(connection, batch)
-                else:
-                    for result in await self._edit_small(connection, batch):
-                        yield result
-                del batch  # the next one needs its room
+        most = self._database.batch_changes
+        batches = batch_edits(edits, large=BATCH_CHANGES, most_changes=most, most=most)
+        return self.execute(batches)
+
+    def failure(self, task: Edit | LargeEdit) -> Failure | None:
+        key = task.memory.key
+        return name_failure(key) or self._database.damaged.get(key)
 
     async def _find_foreign(self, connection: AsyncConnection, sessions: set[str]) -> None:
-        """Look for row ids of another form in sessions; in all once these are not the first."""
+        """Search sessions for row ids of another form.
+
+        The first call searches its own sessions.  A later call with further sessions searches all
+        sessions.
+        """
         if self._looked is None or sessions <= self._looked:
             return
         statements = self._database.statements
@@ -111,41 +98,8 @@ class SqlEditor:
         self._foreign |= {row[0] for row in rows}
         self._looked = sessions if few else None
 
-    async def _edit_small(
-        self, connection: AsyncConnection, batch: list[Edit]
-    ) -> list[WriteResult]:
-        """Change small memories together, without those that cannot be changed."""
-        failures = {key: failure for key in map(_key, batch) if (failure := self._failure(key))}
-        good = [edit for edit in batch if _key(edit) not in failures]
-        try:
-            done = await self._commit_small(connection, good) if good else []
-        except EditConflict as conflict:
-            failures |= conflict.failures
-            done = await self._edit_small(
-                connection, [edit for edit in good if _key(edit) not in failures]
-            )
-        except (RejectedValue, Contended) as error:
-            if len(good) > 1:  # It is one of them, and the database does not tell which.
-                half = len(good) // 2
-                done = await self._edit_small(connection, good[:half])
-                done += await self._edit_small(connection, good[half:])
-            else:
-                failures[_key(good[0])] = error.failure
-                done = []
-        return [*(WriteResult(key, failure=failure) for key, failure in failures.items()), *done]
-
-    def _failure(self, key: MemoryKey) -> Failure | None:
-        """Return why the memory cannot be changed: its name, or that it is damaged."""
-        return name_failure(key) or self._database.damaged.get(key)
-
-    async def _commit_small(
-        self, connection: AsyncConnection, batch: list[Edit]
-    ) -> list[WriteResult]:
-        if len(batch) == 1:
-            return await retry_while_locked(lambda: self._try_small(connection, batch))
-        return await self._try_small(connection, batch)
-
-    async def _try_small(self, connection: AsyncConnection, batch: list[Edit]) -> list[WriteResult]:
+    async def commit(self, connection: AsyncConnection, batch: list[Edit]) -> list[WriteResult]:
+        await self._find_foreign(connection, {_key(edit).session for edit in batch})
         async with self._database.transaction(connection):
             transaction = EditTransaction(self._database, connection, self._foreign)
             for some in _split_by_session(batch):
@@ -161,23 +115,15 @@ class SqlEditor:
             for edit in batch
         ]
 
-    async def _edit_large(self, connection: AsyncConnection, large: LargeEdit) -> WriteResult:
-        key = _key(large.edit)
-        failure = self._failure(key)
-        if not failure:
-            try:
-                return await self._commit_large(connection, large)
-            except EditConflict as conflict:
-                failure = conflict.failures[key]
-            except (RejectedValue, Contended) as error:
-                failure = error.failure
-        async for _ in large.pieces:
-            pass
-        return WriteResult(key, failure=failure)
+    async def commit_alone(
+        self, connection: AsyncConnection, batch: list[Edit]
+    ) -> list[WriteResult]:
+        return await retry_while_locked(lambda: self.commit(connection, batch))
 
-    async def _commit_large(self, connection: AsyncConnection, large: LargeEdit) -> WriteResult:
+    async def commit_large(self, connection: AsyncConnection, large: LargeEdit) -> WriteResult:
         written = deleted = 0
-        key = _key(large.edit)
+        key = large.memory.key
+        await self._find_foreign(connection, {key.session})
         transaction = EditTransaction(self._database, connection, self._foreign)
         async with await retry_while_locked(lambda: self._begin(transaction, key)):
             async for changes in large.pieces:
@@ -286,7 +232,7 @@ class EditTransaction:
         Empties the list, so that nothing but its caller holds a huge message when it is inserted.
 
         Raises:
-            EditConflict: something differs, and the transaction must be rolled back.
+            Refused: something differs, and the transaction must be rolled back.
             Contended: others hold some of it, and it must be rolled back too.
         """
         for edit in edits:
@@ -360,10 +306,10 @@ class EditTransaction:
         """Check that nothing is left to be done.
 
         Raises:
-            EditConflict: a message that was to be inserted exists.
+            Refused: a message that was to be inserted exists.
         """
         if self._waiting:
-            raise EditConflict(
+            raise Refused(
                 {
                     key: Failure("changed", f"the message {message.id!r} already exists")
                     for key, message in self._waiting.values()
@@ -435,7 +381,7 @@ class EditTransaction:
             )
             unowned = [key for key in new if key.session in locked.unowned]
             if unknown := [key for key in unowned if self._database.has_unknown_owner(key.session)]:
-                raise EditConflict(dict.fromkeys(unknown, UNKNOWN_OWNER))
+                raise Refused(dict.fromkeys(unknown, UNKNOWN_OWNER))
             self._scans |= {key: SessionScan() for key in new if key.session not in locked.known}
             self._made |= {key: before for key in new if (before := locked.before(key))}
 
@@ -533,7 +479,7 @@ class EditTransaction:
             return self._scans[key].positions.insert(runs)
         except OverflowError:
             text = "no index is left above the highest in the session"
-            raise EditConflict({key: Failure("refused", text)}) from None
+            raise Refused({key: Failure("refused", text)}) from None
 
     async def _fits(
         self, key: MemoryKey, parts: Sequence[Insertion], stored: Mapping[str, StoredRow]
@@ -748,7 +694,7 @@ def _resolve_all(
     """Resolve the edits of all memories.
 
     Raises:
-        EditConflict: some of them differ.
+        Refused: some of them differ.
     """
     resolved: dict[MemoryKey, ResolvedChanges] = {}
     failures: dict[MemoryKey, Failure] = {}
@@ -760,7 +706,7 @@ def _resolve_all(
         else:
             resolved[key] = found
     if failures:
-        raise EditConflict(failures)
+        raise Refused(failures)
     return resolved
 
 

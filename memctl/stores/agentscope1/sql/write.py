@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import AsyncGenerator, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, aclosing, closing
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import aclosing, closing
 from itertools import islice, repeat
 from operator import lt
 from typing import cast
@@ -14,11 +14,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memctl import jsonio
 from memctl.engines.sql.database import RejectedValue
+from memctl.engines.sql.executor import Refused, Writer
 from memctl.errors import Failure
 from memctl.layouts.sql import name_failure, of_shape
-from memctl.model import Memory, MemoryKey, Page, StoredMessage, WriteMode, WriteResult
+from memctl.model import Memory, MemoryKey, StoredMessage, WriteMode, WriteResult
 from memctl.spool import ItemSpool
-from memctl.storekit.batching import BATCH_BYTES, Large, Small, gather
+from memctl.storekit.batching import Large, Small
 from memctl.stores.agentscope1.sql.locks import (
     UNKNOWN_OWNER,
     LockedSessions,
@@ -28,54 +29,31 @@ from memctl.stores.agentscope1.sql.locks import (
 )
 from memctl.stores.agentscope1.sql.tables import Extent, MemoryTables
 
-BATCH_MESSAGES = 10_000
-"""Small memories share a transaction up to this size: a commit waits for the disk."""
-
 _PAGE = 5000
-"""The messages that are deleted by one statement."""
+"""The number of messages that one statement deletes."""
 
 MAX_INDEX = 2**63 - 1
 
 
-class _Refused(Exception):
-    """Memories that cannot be written, and why: the transaction ends, others go on."""
+class SqlWriter(Writer):
+    """One write of a store.
 
-    def __init__(self, failures: dict[MemoryKey, Failure]) -> None:
-        super().__init__(f"{len(failures)} memories cannot be written")
-        self.failures = failures
-
-
-class SqlWriter:
-    """One ``write`` of a store.
-
-    The sizes of the memories are counted once, before the first write: without an index on
-    ``session_id`` each statement about one session scans the table.  What is written to is counted
-    again within its own transaction.
+    The writer counts the messages of all memories once, before the first batch: without an index on
+    ``session_id`` each statement about one session scans the table.  Each transaction counts the
+    memories that it changes again.
     """
 
+    memory_errors = (RejectedValue,)
+    _database: MemoryTables
+
     def __init__(self, database: MemoryTables, mode: WriteMode) -> None:
-        self._database = database
+        super().__init__(database)
         self._mode = mode
         self._exact = mode is WriteMode.REPLACE
         self._messages: dict[MemoryKey, int] = {}
         self._last_indexes: dict[str, int] = {}
 
-    async def write(self, pages: AsyncGenerator[Page]) -> AsyncGenerator[WriteResult]:
-        """Write memories; see ``Store.write``."""
-        async with AsyncExitStack() as stack:
-            connection: AsyncConnection | None = None
-            async for batch in gather(pages, BATCH_BYTES, BATCH_MESSAGES):
-                if connection is None:
-                    connection = await stack.enter_async_context(self._database.connect())
-                    await self._count(connection)
-                if isinstance(batch, Large):
-                    yield await self._write_large(connection, batch)
-                else:
-                    for result in await self._write_small(connection, batch):
-                        yield result
-                del batch  # the next one needs its room
-
-    async def _count(self, connection: AsyncConnection) -> None:
+    async def prepare(self, connection: AsyncConnection) -> None:
         async with self._database.read_transaction(connection):
             self._learn((await self._database.extents(connection, {})).items())
 
@@ -86,38 +64,13 @@ class SqlWriter:
                 self._last_indexes.get(key.session, -1), extent.last_index
             )
 
-    # Small memories share a transaction
+    def failure(self, task: Small | Large) -> Failure | None:
+        failure = self._failure(task.memory.key, task.offset)
+        if failure is None and isinstance(task, Small):
+            return _repeated_id(task.entries)
+        return failure
 
-    async def _write_small(
-        self, connection: AsyncConnection, batch: list[Small]
-    ) -> list[WriteResult]:
-        results = []
-        good = []
-        for small in batch:
-            failure = self._failure(small.memory.key, small.offset) or _repeated_id(small.entries)
-            if failure:
-                results.append(WriteResult(small.memory.key, failure=failure))
-            else:
-                good.append(small)
-        if not good:
-            return results
-        try:
-            return results + await self._commit_small(connection, good)
-        except _Refused as refused:
-            results += [WriteResult(key, failure=why) for key, why in refused.failures.items()]
-            good = [small for small in good if small.memory.key not in refused.failures]
-            return results + await self._write_small(connection, good)
-        except RejectedValue as rejected:
-            if len(good) == 1:
-                return [*results, WriteResult(good[0].memory.key, failure=rejected.failure)]
-        # One of them was rejected, and the database does not tell which.
-        half = len(good) // 2
-        results += await self._write_small(connection, good[:half])
-        return results + await self._write_small(connection, good[half:])
-
-    async def _commit_small(
-        self, connection: AsyncConnection, batch: list[Small]
-    ) -> list[WriteResult]:
+    async def commit(self, connection: AsyncConnection, batch: list[Small]) -> list[WriteResult]:
         results = []
         async with self._database.transaction(connection):
             keys = [small.memory.key for small in batch]
@@ -144,26 +97,8 @@ class SqlWriter:
         self._last_indexes |= last_indexes
         return results
 
-    # A large memory has a transaction of its own
-
-    async def _write_large(self, connection: AsyncConnection, large: Large) -> WriteResult:
+    async def commit_large(self, connection: AsyncConnection, large: Large) -> WriteResult:
         key = large.memory.key
-        failure = self._failure(key, large.offset)
-        if failure:
-            await _drain(large.pages)
-            return WriteResult(key, failure=failure)
-        try:
-            return await self._commit_large(connection, key, large)
-        except _Refused as refused:
-            failure = refused.failures[key]
-        except RejectedValue as rejected:
-            failure = rejected.failure
-        await _drain(large.pages)
-        return WriteResult(key, failure=failure)
-
-    async def _commit_large(
-        self, connection: AsyncConnection, key: MemoryKey, large: Large
-    ) -> WriteResult:
         written = 0
         async with self._database.transaction(connection):
             locked = await self._lock_sessions(connection, [large.memory])
@@ -200,7 +135,7 @@ class SqlWriter:
         """Refuse what cannot be written, now that it is locked.
 
         Raises:
-            _Refused: there are such memories; the transaction must be rolled back, with the rows
+            Refused: there are such memories; the transaction must be rolled back, with the rows
                 that were created for them.
         """
         failures = {
@@ -212,7 +147,7 @@ class SqlWriter:
             if (failure := self._failure(key, offset))
         }
         if failures:
-            raise _Refused(failures)
+            raise Refused(failures)
 
     async def _lock_sessions(
         self,
@@ -226,7 +161,7 @@ class SqlWriter:
         another run, may have written meanwhile.
 
         Raises:
-            _Refused: the row of a session that is created here gives a memory damaged messages, or
+            Refused: the row of a session that is created here gives a memory damaged messages, or
                 one which is replaced more than it had: those of rows of which nobody knew the user.
         """
         keys = [memory.key for memory in memories]
@@ -257,7 +192,7 @@ class SqlWriter:
             )
         ]
         if unknown:
-            raise _Refused(dict.fromkeys(unknown, UNKNOWN_OWNER))
+            raise Refused(dict.fromkeys(unknown, UNKNOWN_OWNER))
         return locked
 
     async def _clear(
@@ -398,7 +333,7 @@ def _refuse_misread(
     """Refuse messages that would be read as those of another user; see ``Statements.user``.
 
     Raises:
-        _Refused: there are such messages.
+        Refused: there are such messages.
     """
     failures = {}
     for key, some in messages.items():
@@ -407,7 +342,7 @@ def _refuse_misread(
             text = f"the message {id!r} has another id in its JSON, or none, and would be read as"
             failures[key] = Failure("refused", f"{text} one of another user")
     if failures:
-        raise _Refused(failures)
+        raise Refused(failures)
 
 
 def _misread(key: MemoryKey, messages: Iterable[StoredMessage], *, guest: bool) -> Iterator[str]:
@@ -429,8 +364,3 @@ def _repeated_id(messages: list[StoredMessage]) -> Failure | None:
         return None
     [(id, _)] = Counter(ids).most_common(1)
     return Failure("repeated-id", f"the message id {id!r} occurs twice")
-
-
-async def _drain(pages: AsyncGenerator[Page]) -> None:
-    async for _ in pages:
-        pass

@@ -1,0 +1,181 @@
+"""The procedure of all writers and editors of SQL layouts: batches, transactions, failures.
+
+Small memories share a transaction, because each commit waits for the disk.  A large memory has a
+transaction of its own.  A layout supplies the statements of a transaction.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import AsyncExitStack, aclosing
+from typing import ClassVar, Generic, Protocol, TypeVar
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from memctl.engines.sql.database import Contended, Database, RejectedValue
+from memctl.errors import Failure
+from memctl.model import Memory, MemoryKey, Page, WriteResult
+from memctl.storekit.batching import BATCH_BYTES, Large, Small, gather
+
+BATCH_MESSAGES = 10_000
+"""The number of messages of small memories that share a transaction."""
+
+
+class Task(Protocol):
+    """A memory to write, or an edit of a memory."""
+
+    @property
+    def memory(self) -> Memory:
+        """The memory, by its key."""
+
+
+class LargeTask(Task, Protocol):
+    """A task that comes in pieces, all of which must be consumed."""
+
+    async def drain(self) -> None:
+        """Consume the pieces that are left."""
+
+
+SmallT = TypeVar("SmallT", bound=Task)
+LargeT = TypeVar("LargeT", bound=LargeTask)
+
+
+class Refused(Exception):
+    """Memories that cannot be changed, with the reasons; other memories of the batch can be."""
+
+    def __init__(self, failures: Mapping[MemoryKey, Failure]) -> None:
+        super().__init__(f"{len(failures)} memories cannot be changed")
+        self.failures = failures
+
+
+class Executor(ABC, Generic[SmallT, LargeT]):
+    """One write or one edit of a store.
+
+    A subclass defines ``commit`` and ``commit_large``.
+    """
+
+    memory_errors: ClassVar[tuple[type[RejectedValue] | type[Contended], ...]] = (
+        RejectedValue,
+        Contended,
+    )
+    """The errors of a transaction that fail single memories.  All other errors end the run."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def execute(
+        self, batches: AsyncGenerator[list[SmallT] | LargeT]
+    ) -> AsyncGenerator[WriteResult]:
+        """Commit the batches on one connection; yield a result for each memory.
+
+        Of the memories of a batch, those that fail come before those that succeed.
+        """
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(aclosing(batches))
+            connection: AsyncConnection | None = None
+            async for batch in batches:
+                if connection is None:
+                    connection = await stack.enter_async_context(self._database.connect())
+                    await self.prepare(connection)
+                if isinstance(batch, list):
+                    for result in await self._execute_small(connection, batch):
+                        yield result
+                else:
+                    yield await self._execute_large(connection, batch)
+                del batch  # the next batch needs its room
+
+    # Specific to a layout
+
+    async def prepare(self, connection: AsyncConnection) -> None:
+        """Prepare a new connection, before the first batch is committed."""
+
+    def failure(self, task: SmallT | LargeT) -> Failure | None:  # noqa: ARG002
+        """Return the reason why a memory cannot be changed, if it is known beforehand."""
+        return None
+
+    @abstractmethod
+    async def commit(self, connection: AsyncConnection, batch: list[SmallT]) -> list[WriteResult]:
+        """Change small memories in one transaction.
+
+        Raises:
+            Refused: nothing was changed; the transaction can be repeated without these memories.
+            RejectedValue, Contended: nothing was changed, because of an unknown memory.
+            MemctlError: the store failed.
+        """
+
+    async def commit_alone(
+        self, connection: AsyncConnection, batch: list[SmallT]
+    ) -> list[WriteResult]:
+        """Commit a batch of a single memory; override to try again before the memory fails.
+
+        Raises:
+            MemctlError: as ``commit``.
+        """
+        return await self.commit(connection, batch)
+
+    @abstractmethod
+    async def commit_large(self, connection: AsyncConnection, large: LargeT) -> WriteResult:
+        """Change a large memory in one transaction.
+
+        Raises:
+            MemctlError: as ``commit``.
+        """
+
+    # The procedure
+
+    async def _execute_small(
+        self, connection: AsyncConnection, batch: list[SmallT]
+    ) -> list[WriteResult]:
+        results: list[WriteResult] = []
+        good: list[SmallT] = []
+        for task in batch:
+            if failure := self.failure(task):
+                results.append(WriteResult(task.memory.key, failure=failure))
+            else:
+                good.append(task)
+        if not good:
+            return results
+        refused: Mapping[MemoryKey, Failure] = {}
+        try:
+            if len(good) == 1:
+                return results + await self.commit_alone(connection, good)
+            return results + await self.commit(connection, good)
+        except Refused as error:
+            refused = error.failures
+        except self.memory_errors as error:
+            if len(good) == 1:
+                return [*results, WriteResult(good[0].memory.key, failure=error.failure)]
+        if refused:
+            results += [WriteResult(key, failure=failure) for key, failure in refused.items()]
+            parts = [[task for task in good if task.memory.key not in refused]]
+        else:  # the database does not say which memory is the reason
+            half = len(good) // 2
+            parts = [good[:half], good[half:]]
+        for part in parts:
+            results += await self._execute_small(connection, part)
+        return results
+
+    async def _execute_large(self, connection: AsyncConnection, large: LargeT) -> WriteResult:
+        key = large.memory.key
+        failure = self.failure(large)
+        if failure is None:
+            try:
+                result = await self.commit_large(connection, large)
+                if result.failure is None:
+                    return result
+                failure = result.failure
+            except Refused as error:
+                failure = error.failures[key]
+            except self.memory_errors as error:
+                failure = error.failure
+        await large.drain()
+        return WriteResult(key, failure=failure)
+
+
+class Writer(Executor[Small, Large]):
+    """One write of a store."""
+
+    def write(self, pages: AsyncGenerator[Page]) -> AsyncGenerator[WriteResult]:
+        """Write memories; see ``Store.write``."""
+        return self.execute(gather(pages, BATCH_BYTES, BATCH_MESSAGES))
