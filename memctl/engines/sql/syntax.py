@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from sqlalchemy import TextClause, bindparam, text
 
 from memctl.selection import Selection
+
+T = TypeVar("T")
 
 MAX_PUSHED_VALUES = 1000
 """The longest list of names in a statement: databases limit its parameters.
 
 Longer lists are compared by memctl.
 """
+
+PIECE_VALUES = 500
+"""The number of values in a statement that is repeated for further values."""
 
 SMALL_BYTES = 64 * 1024
 """Larger messages are fetched one by one: drivers fetch rows by number, whatever their size."""
@@ -28,6 +33,12 @@ CHUNK_BYTES = 4 * 1024 * 1024
 
 
 ALWAYS, NEVER = "1 = 1", "1 = 0"
+
+
+def pieces(values: Sequence[T]) -> Iterator[list[T]]:
+    """Yield the values in lists for the statements that take them."""
+    for start in range(0, len(values), PIECE_VALUES):
+        yield list(values[start : start + PIECE_VALUES])
 
 
 class Condition(NamedTuple):

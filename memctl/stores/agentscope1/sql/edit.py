@@ -19,7 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memctl.engines.sql.database import retry_while_locked
 from memctl.engines.sql.executor import Executor, Refused
-from memctl.engines.sql.syntax import MAX_PUSHED_VALUES
+from memctl.engines.sql.syntax import MAX_PUSHED_VALUES, pieces
 from memctl.errors import Failure
 from memctl.layouts.sql import name_failure, of_shape
 from memctl.model import Change, Edit, MemoryKey, StoredMessage, WriteResult
@@ -526,8 +526,8 @@ class EditTransaction:
             f"SELECT {statements.index}, m.id, {statements.user} FROM {statements.source()} "
             f"WHERE m.session_id IN :sessions AND {statements.index} IN :indexes"
         )
-        for start in range(0, len(indexes), 1000):
-            values = {"sessions": [key.session], "indexes": indexes[start : start + 1000]}
+        for some in pieces(indexes):
+            values = {"sessions": [key.session], "indexes": some}
             for index, row_id, user in await self.connection.execute(*statements.bind(sql, values)):
                 if user == key.user:
                     found.setdefault(index, []).append(row_id.encode())

@@ -1,0 +1,377 @@
+"""Writing and editing memories in a table, a row for each message."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from memctl.engines.sql.database import Database, RejectedValue, damage
+from memctl.engines.sql.executor import Executor, Refused, Writer
+from memctl.engines.sql.syntax import pieces
+from memctl.errors import Failure
+from memctl.layouts.sql import of_shape
+from memctl.location import visible
+from memctl.model import Edit, MemoryKey, WriteMode, WriteResult
+from memctl.selection import Selection
+from memctl.storekit.batching import Large, Small
+from memctl.storekit.edits import ChangeMatcher, LargeEdit, batch_edits
+from memctl.storekit.simple import not_owned
+from memctl.stores.tables.codec import ROWID, DamagedRow, Ordering, Refusal, RowCodec
+from memctl.stores.tables.order import Placing, RowOrder
+from memctl.stores.tables.sessions import MadeRows, Sessions
+
+_MISSING = "missing"
+"""The field of ``WriteResult.before`` that names the tables without a row for the memory."""
+_MADE = "made"
+"""The field with the tables in which rows were made for the memory, and the states of the rows."""
+_NEEDLESS = "needless"
+"""The field with the tables of made rows that the store had done without."""
+_REMOVED = "removed"
+"""The field with the tables from which made rows were removed, and the states of the rows."""
+
+
+class TableRows:
+    """The statements about rows that readers, writers and editors share."""
+
+    def __init__(self, database: Database, codec: RowCodec, sessions: Sessions) -> None:
+        self.database = database
+        self.codec = codec
+        self.sessions = sessions
+        self.table = codec.mapping.table
+
+    async def counts(
+        self, connection: AsyncConnection, keys: Iterable[MemoryKey] | None
+    ) -> dict[MemoryKey, int]:
+        """Return the numbers of messages of memories in the sessions of ``keys``, or in all."""
+        codec = self.codec
+        sessions = frozenset(key.session for key in keys or ())
+        condition, values = codec.condition(Selection(sessions=sessions))
+        names = ", ".join((codec.session, codec.user) if codec.user else (codec.session,))
+        sql = f"SELECT {names}, COUNT(*) FROM {codec.table} WHERE {condition} GROUP BY {names}"
+        found = await self.database.fetch_all(connection, sql, values)
+        return {codec.key_of(row): row[-1] for row in found}
+
+    async def filled(
+        self, connection: AsyncConnection, rows: Sequence[Any]
+    ) -> AsyncGenerator[Sequence[Any]]:
+        """Yield the rows with their contents, each row with a large content by itself."""
+        start = 0
+        for at, row in enumerate(rows):
+            if row[-1] is None:
+                continue
+            if start < at:
+                yield rows[start:at]
+            start = at + 1
+            whole = await self._whole(connection, row)
+            if whole is not None:
+                yield [whole]
+        if start < len(rows):
+            yield rows[start:] if start else rows
+
+    async def _whole(self, connection: AsyncConnection, row: Sequence[Any]) -> Sequence[Any] | None:
+        """Return a row with its large content; None if the row was deleted meanwhile."""
+        codec = self.codec
+        condition, values = codec.by_key(row)
+        content = codec.value(codec.mapping.columns["content"])
+        sql = f"SELECT {content} FROM {codec.table} WHERE {condition}"
+        found = await self.database.fetch_all(connection, sql, values)
+        return codec.with_content(row, found[0][0]) if found else None
+
+    async def insert(self, connection: AsyncConnection, rows: RowOrder) -> None:
+        """Insert the rows."""
+        for columns, some in rows.take():
+            await self.database.insert_rows(connection, self.table, columns, some)
+        if rows.numbered:
+            await self.database.advance_serial(
+                connection, self.codec.table, self.codec.columns.key[0]
+            )
+
+    async def clear(self, connection: AsyncConnection, key: MemoryKey) -> int:
+        """Delete the rows of a memory; return the number of deleted rows."""
+        condition, values = self.codec.of(key)
+        sql = f"DELETE FROM {self.codec.table} WHERE {condition}"
+        return (await connection.execute(*self.database.syntax.bind(sql, values))).rowcount
+
+    def made(self, key: MemoryKey, made: MadeRows) -> dict[str, Any]:
+        """Return the fields of ``WriteResult.before`` about rows that were made for a memory."""
+        own = self.sessions.made(key, made)
+        about = {
+            _MADE: {table: row.state for table, row in own.items()},
+            _NEEDLESS: [table for table, row in own.items() if row.needless],
+        }
+        return {name: value for name, value in about.items() if value}
+
+
+class TableWriter(Writer):
+    """One write of a table."""
+
+    memory_errors = (RejectedValue,)
+
+    def __init__(self, rows: TableRows, mode: WriteMode, warnings: list[str]) -> None:
+        super().__init__(rows.database)
+        self._rows = rows
+        self._codec = rows.codec
+        self._sessions = rows.sessions
+        self._mode = mode
+        self._warnings = warnings
+        self._held: dict[MemoryKey, int] = {}
+        """The numbers of messages of the memories."""
+
+    async def prepare(self, connection: AsyncConnection) -> None:
+        await self._database.take_turn(connection, self._rows.table)
+        async with self._database.read_transaction(connection):
+            self._held = await self._rows.counts(connection, None)
+
+    async def commit(self, connection: AsyncConnection, batch: list[Small]) -> list[WriteResult]:
+        results = []
+        rows = RowOrder(self._codec)
+        async with self._database.transaction(connection):
+            keys = [small.memory.key for small in batch]
+            await self._count_again(connection, keys)
+            filled = {key for key in keys if self._held.get(key)}
+            rows.latest = await self._latest(connection, filled)
+            for small in batch:
+                key = small.memory.key
+                failure = self._refusal(key, small.offset)
+                if failure is None:
+                    try:
+                        rows.add(key, small.entries)
+                    except Refusal as error:
+                        failure = Failure("refused", str(error))
+                if failure is not None:
+                    results.append(WriteResult(key, failure=failure))
+                    continue
+                gone = await self._clear(connection, key)
+                results.append(WriteResult(key, len(small.entries), gone))
+            good = {result.key for result in results if result.failure is None}
+            made = await self._sessions.add(
+                connection,
+                [small.memory for small in batch if small.memory.key in good],
+                filled=filled,
+            )
+            await self._rows.insert(connection, rows)
+        self._sessions.keep(made)
+        for result, small in zip(results, batch, strict=True):
+            if result.failure is None:
+                self._note_count(result.key, small.offset, result.written)
+        self._warn(rows)
+        return [one if one.failure else self._with_made(one, made) for one in results]
+
+    async def commit_large(self, connection: AsyncConnection, large: Large) -> WriteResult:
+        key, written = large.memory.key, 0
+        async with self._database.transaction(connection):
+            await self._count_again(connection, [key])
+            filled = {key} if self._held.get(key) else set()
+            made = await self._sessions.add(connection, [large.memory], filled=filled)
+            failure = self._refusal(key, large.offset)
+            if failure is not None:
+                raise Refused({key: failure})
+            gone = await self._clear(connection, key)
+            rows = RowOrder(self._codec)
+            rows.latest = await self._latest(connection, filled)
+            async for page in large.pages:
+                try:
+                    rows.add(key, page.messages)
+                except Refusal as error:
+                    raise Refused({key: Failure("refused", str(error))}) from error
+                written += len(page.messages)
+                del page
+                await self._rows.insert(connection, rows)
+        self._note_count(key, large.offset, written)
+        self._sessions.keep(made)
+        self._warn(rows)
+        return self._with_made(WriteResult(key, written, gone), made)
+
+    async def _count_again(self, connection: AsyncConnection, keys: list[MemoryKey]) -> None:
+        """Count the messages of memories that other programs may have changed."""
+        indexed = self._codec.columns.has_index
+        stale = keys if indexed else [key for key in keys if self._held.get(key)]
+        for some in pieces(stale):
+            for key in some:
+                self._held[key] = 0
+            self._held |= await self._rows.counts(connection, some)
+
+    def _note_count(self, key: MemoryKey, offset: int, written: int) -> None:
+        self._held[key] = written + (0 if self._mode is WriteMode.REPLACE else offset)
+
+    async def _latest(
+        self, connection: AsyncConnection, keys: Iterable[MemoryKey]
+    ) -> dict[MemoryKey, Any]:
+        """Return the order values of the last messages that stay, if memctl sets such values."""
+        codec, found = self._codec, dict[MemoryKey, Any]()
+        if codec.ordering is Ordering.SERIAL or self._mode is WriteMode.REPLACE:
+            return found
+        for key in keys:
+            condition, values = codec.of(key)
+            column = codec.quoted(codec.columns.order[0])
+            sql = f"SELECT MAX({column}) FROM {codec.table} WHERE {condition}"
+            [[last]] = await self._database.fetch_all(connection, sql, values)
+            found |= {} if last is None else {key: last}
+        return found
+
+    def _refusal(self, key: MemoryKey, offset: int) -> Failure | None:
+        """Return the reason why a memory cannot be written, given the counts so far."""
+        if key.part:
+            text = f"the table holds one memory a session, not a part like {key.part!r}"
+            return Failure("bad-name", text)
+        mapping = self._codec.mapping
+        if not self._codec.has_user(key):
+            what = f"the rows of {visible(mapping.table)!r}"
+            return Failure("bad-name", not_owned(what, mapping.user, key.user))
+        if refusal := self._codec.session_column.refusal(key.session):
+            return Failure("bad-name", f"{visible(mapping.table)!r}: {refusal}")
+        found = self._held.get(key, 0)
+        if self._mode is WriteMode.ADD and found != offset:
+            return Failure("changed", f"the target holds {found} messages, not {offset}")
+        return None
+
+    async def _clear(self, connection: AsyncConnection, key: MemoryKey) -> int:
+        """Delete what REPLACE replaces; return the number of deleted messages."""
+        if self._mode is not WriteMode.REPLACE or not self._held.get(key):
+            return 0
+        return await self._rows.clear(connection, key)
+
+    def _with_made(self, result: WriteResult, made: MadeRows) -> WriteResult:
+        """Return the result with the rows of sessions that were made for the memory."""
+        about = self._rows.made(result.key, made)
+        return replace(result, before=json.dumps(about)) if about else result
+
+    def _warn(self, rows: RowOrder) -> None:
+        """Warn of messages that got the time of another message."""
+        label = self._database.label
+        if rows.untimed:
+            self._warnings.append(
+                f"{label} orders messages by their times, and {rows.untimed:,} without one "
+                "got that of the one before them"
+            )
+        if rows.shifted:
+            self._warnings.append(
+                f"{label} orders messages by their times, and {rows.shifted:,} were older "
+                "than the one before them: they got its time"
+            )
+
+
+class TableEditor(Executor[Edit, LargeEdit]):
+    """One edit of a table.  Each memory has a transaction of its own."""
+
+    memory_errors = (RejectedValue,)
+
+    def __init__(self, rows: TableRows) -> None:
+        super().__init__(rows.database)
+        self._rows = rows
+        self._codec = rows.codec
+        self._sessions = rows.sessions
+
+    def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
+        """Change memories; see ``Store.edit``."""
+        return self.execute(batch_edits(edits, most=1))
+
+    async def prepare(self, connection: AsyncConnection) -> None:
+        await self._database.take_turn(connection, self._rows.table)
+
+    def failure(self, task: Edit | LargeEdit) -> Failure | None:
+        key = task.memory.key
+        if key.part or not self._codec.has_user(key):
+            return Failure("changed", "there is no such memory")
+        return None
+
+    async def commit_large(self, connection: AsyncConnection, large: LargeEdit) -> WriteResult:
+        [result] = await self.commit(connection, [await large.whole()])
+        return result
+
+    async def commit(self, connection: AsyncConnection, batch: list[Edit]) -> list[WriteResult]:
+        [edit] = batch
+        return [await self._edit(connection, edit)]
+
+    async def _edit(self, connection: AsyncConnection, edit: Edit) -> WriteResult:
+        """Carry out an edit; hold the ids and keys of all messages, not their texts."""
+        key, codec = edit.memory.key, self._codec
+        matcher = ChangeMatcher(edit.shared_ids)
+        matcher.give(edit.changes, last=True)
+        placing = Placing(codec, key)
+        noted = of_shape(edit.before)
+        made: MadeRows = {}
+        removed: dict[str, Any] = {}
+        async with (
+            self._database.transaction(connection),
+            self._database.second_connection(connection) as second,
+        ):
+            missing = await self._sessions.missing(connection, key)
+            if any(change.old is None for change in edit.changes) or noted.get(_REMOVED):
+                there = await self._rows.counts(connection, [key]) if missing else {}
+                filled = {key} if there.get(key) else set()
+                made = await self._sessions.add(
+                    connection, [edit.memory], noted.get(_MISSING, ()), noted.get(_REMOVED), filled
+                )
+            condition, values = codec.of(key)
+            sql = codec.select(condition, lock=True)
+            try:
+                async with aclosing(self._database.rows(connection, sql, values)) as partitions:
+                    async for fetched in partitions:
+                        async for rows in self._rows.filled(second, fetched):
+                            entries = [codec.entry(row) for row in rows]
+                            test = partial(codec.has_text, entries)
+                            ids = [one.id for one in entries]
+                            steps, _ = matcher.apply(ids, [()] * len(ids), has_text=test)
+                            placing.take(steps, entries, rows)
+                placing.take(matcher.apply([], [])[0], [], [])
+                failure = matcher.failure()
+                if failure is not None:
+                    raise Refused({key: failure})
+                taken = await self._taken(connection, placing)
+                free = await self._free_rowids(connection, placing)
+                placing.settle(taken, free)
+                await self._delete(connection, placing.dropped)
+                new = RowOrder(codec, placing.latest)
+                new.add(key, placing.put, free)
+            except DamagedRow as error:
+                raise Refused({key: damage(str(error))}) from error
+            except Refusal as error:
+                raise Refused({key: Failure("refused", str(error))}) from error
+            await self._rows.insert(connection, new)
+            if _MADE in noted:
+                removed = await self._sessions.unmake(
+                    connection, key, noted[_MADE], noted.get(_NEEDLESS, ())
+                )
+        self._sessions.keep(made)
+        about = {_MISSING: missing if matcher.deleted else [], _REMOVED: removed}
+        about = {name: value for name, value in about.items() if value}
+        about |= self._rows.made(key, made) if made else {}
+        before = json.dumps(about) if about else ""
+        counts = matcher.written, matcher.deleted
+        return WriteResult(key, *counts, before=before, shared_ids=matcher.shared_ids())
+
+    async def _taken(self, connection: AsyncConnection, placing: Placing) -> set[tuple[Any, ...]]:
+        """Return the keys of messages to insert that other rows have taken meanwhile."""
+        codec, found = self._codec, set[tuple[Any, ...]]()
+        names = [codec.quoted(name) for name in codec.columns.key]
+        wanted = placing.keys()
+        for some in pieces(sorted({key[0] for key in wanted}, key=str)):
+            sql = f"SELECT {', '.join(names)} FROM {codec.table} WHERE {names[0]} IN :some"
+            rows = await self._database.fetch_all(connection, sql, {"some": some})
+            found |= {tuple(row) for row in rows} & wanted
+        return found - set(placing.dropped)
+
+    async def _free_rowids(self, connection: AsyncConnection, placing: Placing) -> frozenset[int]:
+        """Return the rowids of messages to insert that no other row has taken meanwhile."""
+        wanted = placing.rowids()
+        taken: set[int] = set()
+        for some in pieces(sorted(wanted)):
+            sql = f"SELECT {ROWID} FROM {self._codec.table} WHERE {ROWID} IN :some"
+            rows = await self._database.fetch_all(connection, sql, {"some": some})
+            taken |= {number for (number,) in rows}
+        return frozenset(wanted - taken)
+
+    async def _delete(self, connection: AsyncConnection, keys: list[tuple[Any, ...]]) -> None:
+        codec, syntax = self._codec, self._database.syntax
+        names = codec.columns.key
+        tests = (f"{codec.quoted(name)} = {syntax.place(at)}" for at, name in enumerate(names, 1))
+        sql = f"DELETE FROM {codec.table} WHERE {' AND '.join(tests)}"
+        if keys:
+            await connection.exec_driver_sql(sql.replace("\\:", ":"), keys)
