@@ -349,3 +349,16 @@ def field(message: bytes, name: str) -> str | None:
         raise ValueError("a message is not a JSON object")
     found = value.get(name)
     return found if isinstance(found, str) else None
+
+
+def encoded(text: str | bytes) -> bytes:
+    """Return a JSON text as bytes, with lone surrogates as ``loads`` takes them."""
+    return text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+
+
+def is_object(text: bytes) -> bool:
+    """Return whether a text is a JSON object in valid UTF-8."""
+    try:
+        return is_utf8(text) and isinstance(outline(text), dict)
+    except ValueError:
+        return False

@@ -157,11 +157,11 @@ class Database(ABC):
         self, connection: AsyncConnection, table: str, columns: Sequence[str], rows: list[Any]
     ) -> None:
         """Insert rows into any table, in order."""
-        quote = self.syntax.quote
-        names = ", ".join(quote + name.replace(quote, quote * 2) + quote for name in columns)
-        places = ", ".join(self.syntax.place(number) for number in range(1, len(columns) + 1))
-        into = quote + table.replace(quote, quote * 2) + quote
-        await connection.exec_driver_sql(f"INSERT INTO {into} ({names}) VALUES ({places})", rows)
+        syntax = self.syntax
+        names = ", ".join(map(syntax.identifier, columns))
+        places = ", ".join(map(syntax.place, range(1, len(columns) + 1)))
+        sql = f"INSERT INTO {syntax.identifier(table)} ({names}) VALUES ({places})"
+        await connection.exec_driver_sql(sql, rows)
 
     async def execute_alone(self, connection: AsyncConnection, sql: str) -> None:
         """Run a statement outside of transactions, on a connection of ``connect_autocommit``."""
@@ -273,16 +273,13 @@ class Database(ABC):
 
         ``where`` is a condition on its rows, as ``m``.
         """
-        quote = self.syntax.quote
         columns = await self.run(partial(other_columns, table, known))
         if not columns:
             return ""
         async with self.snapshot() as connection:
             for name in columns:
-                column = quote + name.replace(quote, quote * 2).replace(":", "\\:") + quote
-                sql = (
-                    f"SELECT 1 FROM {table} m WHERE {where.sql} AND m.{column} IS NOT NULL LIMIT 1"
-                )
+                column = f"m.{self.syntax.quoted(name)}"
+                sql = f"SELECT 1 FROM {table} m WHERE {where.sql} AND {column} IS NOT NULL LIMIT 1"
                 if await self.fetch_all(connection, sql, where.values):
                     return f"the column {visible(name)!r} of the table {table!r}"
         return ""
@@ -346,6 +343,14 @@ class Database(ABC):
     ) -> None:
         """Remove what was deleted from the logs of the database, where that does not wait."""
 
+    @asynccontextmanager
+    async def erasing(self, connection: AsyncConnection) -> AsyncGenerator[None]:
+        """Run a write transaction whose deleted data is to be overwritten."""
+        await self.prepare_erasing(connection)
+        async with self.transaction(connection):
+            yield
+        await self.finish_erasing(connection)
+
     def read_pages(
         self,
         where: Selection,
@@ -364,18 +369,6 @@ class Database(ABC):
         state = compiled.construct_expanded_state(bound)
         return state.statement, state.positional_parameters
 
-    def compile_json_many(
-        self, sql: str, texts: Sequence[bytes], values: Sequence[Mapping[str, Any]]
-    ) -> tuple[str, list[list[Any]]]:
-        """Return the statement of ``execute_json_many`` and its values as the driver takes them."""
-        compiled = text(sql).compile(dialect=self._engine.dialect)
-        names = compiled.positiontup or []
-        stored = [
-            {**one, "json": self.syntax.stored_json(json)}
-            for json, one in zip(texts, values, strict=True)
-        ]
-        return str(compiled), [[one[name] for name in names] for one in stored]
-
     async def execute_json(
         self, connection: AsyncConnection, sql: str, value: bytes, values: Mapping[str, Any]
     ) -> None:
@@ -391,8 +384,14 @@ class Database(ABC):
         values: Sequence[Mapping[str, Any]],
     ) -> None:
         """Run a statement with each of these values, and with each text as ``execute_json``."""
-        for json, one in zip(texts, values, strict=True):
-            await self.execute_json(connection, sql, json, one)
+        compiled = text(sql).compile(dialect=self._engine.dialect)
+        names = compiled.positiontup or []
+        stored = [
+            {**one, "json": self.syntax.stored_json(json)}
+            for json, one in zip(texts, values, strict=True)
+        ]
+        bound = [[one[name] for name in names] for one in stored]
+        await (await driver_of(connection)).executemany(str(compiled), bound)
 
     async def execute(
         self, connection: AsyncConnection, sql: str, values: Mapping[str, Any]
@@ -417,6 +416,11 @@ def make_database(location: Location, label: str) -> Database:
     module = import_module(f"memctl.engines.sql.{engine}")
     database: type[Database] = getattr(module, f"{engine.capitalize()}Database")
     return database(location, label)
+
+
+async def driver_of(connection: AsyncConnection) -> Any:
+    """Return the connection of the driver, within the transaction of SQLAlchemy."""
+    return (await connection.get_raw_connection()).driver_connection
 
 
 async def retry_while_locked(attempt: Callable[[], Awaitable[T]]) -> T:
@@ -459,6 +463,11 @@ async def prefetch(
 def damage(reason: str) -> Failure:
     """Return why a damaged memory is left as it is."""
     return Failure("damaged", reason)
+
+
+def decoded(value: Any) -> str:
+    """Return the value of a column as a text, with lone surrogates for bytes that are not UTF-8."""
+    return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else str(value)
 
 
 def shown_name(value: Any) -> str:

@@ -210,7 +210,7 @@ class MysqlDatabase(Database):
         if code == _UNKNOWN_DATABASE:
             return NotFound(message, "create the database first")
         if code in _FOREIGN_TABLE:
-            return BadData(message, "check that these are AgentScope's tables")
+            return BadData(message, "check that the database has the expected tables and columns")
         if code in _CONTENDED:
             return Contended(message)
         if code in _BUSY:
@@ -291,6 +291,16 @@ class MysqlDatabase(Database):
             return
         async with self._put_together(connection, value) as text:
             await self.execute(connection, sql.replace(":json", text), values)
+
+    async def execute_json_many(
+        self,
+        connection: AsyncConnection,
+        sql: str,
+        texts: Sequence[bytes],
+        values: Sequence[Mapping[str, Any]],
+    ) -> None:
+        for json, one in zip(texts, values, strict=True):  # a text may need several statements
+            await self.execute_json(connection, sql, json, one)
 
     async def _piece_limit(self, connection: AsyncConnection) -> int:
         """Return the bytes of text that a statement can hold: escaped, it may be twice as long."""

@@ -20,6 +20,7 @@ from memctl.engines.sql.database import (
     Contended,
     Database,
     RejectedValue,
+    driver_of,
     first_line,
     prefetch,
 )
@@ -263,7 +264,9 @@ class PostgresqlDatabase(Database):
             case "42" if state == UNKNOWN_SETTING:
                 return UsageError(message, "check the option in the URL")
             case "42":
-                return BadData(message, "check that these are AgentScope's tables")
+                return BadData(
+                    message, "check that the database has the expected tables and columns"
+                )
             case "53":
                 return Unavailable(message, "free disk space, memory or connections on the server")
         if isinstance(error, asyncpg.DataError | UnicodeEncodeError):
@@ -386,16 +389,6 @@ class PostgresqlDatabase(Database):
         )
         await self.fetch_all(connection, sql, {"table": table, "column": column})
 
-    async def execute_json_many(
-        self,
-        connection: AsyncConnection,
-        sql: str,
-        texts: Sequence[bytes],
-        values: Sequence[Mapping[str, Any]],
-    ) -> None:
-        statement, bound = self.compile_json_many(sql, texts, values)
-        await (await driver_of(connection)).executemany(statement, bound)
-
 
 async def _connected(dsn: str, *, pooled: bool) -> asyncpg.Connection:
     """Return a new connection; poolers refuse settings that they do not know."""
@@ -404,11 +397,6 @@ async def _connected(dsn: str, *, pooled: bool) -> asyncpg.Connection:
     return await asyncpg.connect(
         dsn, timeout=CONNECT_TIMEOUT, server_settings=settings, connection_class=kind
     )
-
-
-async def driver_of(connection: AsyncConnection) -> Any:
-    """Return asyncpg's own connection, within SQLAlchemy's transaction."""
-    return (await connection.get_raw_connection()).driver_connection
 
 
 def _pass_json_through(connection: Any, _record: Any) -> None:

@@ -362,16 +362,6 @@ class SqliteDatabase(Database):
         driver = await driver_of(connection)
         await driver.executemany(insert_statement(table, columns), rows)
 
-    async def execute_json_many(
-        self,
-        connection: AsyncConnection,
-        sql: str,
-        texts: Sequence[bytes],
-        values: Sequence[Mapping[str, Any]],
-    ) -> None:
-        statement, bound = self.compile_json_many(sql, texts, values)
-        await (await driver_of(connection)).executemany(statement, bound)
-
 
 decode_name = partial(str, encoding="utf-8", errors="surrogateescape")
 

@@ -100,6 +100,14 @@ class Syntax(ABC):
         """Return the place of a value, counted from 1, in a statement for the driver itself."""
         return "?"
 
+    def identifier(self, name: str) -> str:
+        """Return a name in quotes, for statements that the driver takes."""
+        return self.quote + name.replace(self.quote, self.quote * 2) + self.quote
+
+    def quoted(self, name: str) -> str:
+        """Return a name in quotes, for statements that ``sqlalchemy.text`` takes."""
+        return self.identifier(name).replace(":", "\\:")
+
     def exact(self, text: str) -> str:
         """Return SQL for a text that equals only itself, whatever the collation."""
         return text

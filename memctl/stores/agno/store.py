@@ -14,7 +14,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import AsyncGenerator, Collection, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import blake2b
@@ -40,15 +39,16 @@ from memctl import jsonio
 from memctl.dialects.agentscope import CONTENT
 from memctl.dialects.agno import AGNO
 from memctl.engines.sql.columns import Column, shown
-from memctl.engines.sql.database import Contended, RejectedValue, is_text, make_database
+from memctl.engines.sql.database import decoded, is_text
 from memctl.engines.sql.schema import create_missing
+from memctl.engines.sql.simple import SqlSimpleStore
 from memctl.errors import BadData, Uninitialised
 from memctl.layouts.sql import AGNO_RUNS, AGNO_SESSIONS
 from memctl.location import Location, visible
 from memctl.model import Memory, MemoryKey, StoredMessage
 from memctl.store import Features, OpenMode
 from memctl.storekit.edits import Snapshot
-from memctl.storekit.simple import Rejected, SimpleStore, VersionChanged
+from memctl.storekit.simple import Rejected, VersionChanged
 from memctl.stores.agno.runs import (
     Regrouping,
     Run,
@@ -98,7 +98,7 @@ class Restored(Snapshot):
     """The ids of the runs that were revised in it."""
 
 
-class AgnoStore(SimpleStore):
+class AgnoStore(SqlSimpleStore):
     """The sessions of Agno; a subclass names its database.
 
     ``?table=`` is the name of the table of sessions, ``?agent=`` the agent of new sessions.
@@ -111,9 +111,6 @@ class AgnoStore(SimpleStore):
 
     def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
         super().__init__(location, mode)
-        self.kind = location.kind
-        self.database = make_database(location, self.label)
-        self.details = self.database.details
         self._sessions = location.options.get("table", AGNO_SESSIONS)
         custom = "table" in location.options
         self._runs = f"{self._sessions}_runs" if custom else AGNO_RUNS
@@ -121,40 +118,12 @@ class AgnoStore(SimpleStore):
         self._columns: dict[str, dict[str, Column]] = {}
         self._odd: set[MemoryKey] = set()
         """The sessions whose names SQLite holds as bytes, of which no condition finds the row."""
-        self._idle: list[AsyncConnection] = []
-        self._opened = AsyncExitStack()
-        """The connections that were opened, until the store is closed."""
-
-    async def connect(self, mode: OpenMode) -> None:
-        await self.database.start(mode, self._prepare)
-
-    async def disconnect(self) -> None:
-        try:
-            await self._opened.aclose()
-        finally:
-            await self.database.close()
-
-    @asynccontextmanager
-    async def _connection(self) -> AsyncGenerator[AsyncConnection]:
-        """Give a connection, one that was used before where there is one: connecting takes time."""
-        if self._idle:
-            connection = self._idle.pop()
-        else:
-            connection = await self._opened.enter_async_context(self.database.connect())
-        try:
-            yield connection
-        except (BadData, Rejected, VersionChanged):  # the data's fault, not the connection's
-            self._idle.append(connection)
-            raise
-        self._idle.append(connection)
+        self._quoted = self.database.syntax.quoted
 
     async def identity(self) -> str:
         return f"{await self.database.identity()}#{self._sessions}"
 
-    async def lock(self, owner: str) -> None:
-        await self.database.lock(owner, self.warnings)
-
-    async def _prepare(self) -> None:
+    async def prepare(self) -> None:
         names = (self._sessions, self._runs)
         look = partial(_examine, names, self.database.syntax.typed)
         self._columns = await self.database.run(look)
@@ -193,7 +162,7 @@ class AgnoStore(SimpleStore):
         quoted = self._quoted
         sql = f"SELECT {quoted('session_id')}, {quoted('user_id')} FROM {quoted(self._sessions)}"
         rows = await self.database.fetch_all(connection, sql, {})
-        found = {MemoryKey(_text(user), _text(session)): (session, user) for session, user in rows}
+        found = {MemoryKey(_name(user), _name(session)): (session, user) for session, user in rows}
         self._odd = {key for key, names in found.items() if bytes in map(type, names)}
         return sorted(found)
 
@@ -202,7 +171,7 @@ class AgnoStore(SimpleStore):
             raise BadData(
                 f"a row of {visible(self._sessions)!r} names it with a value that is not a text"
             )
-        async with self._connection() as connection, self.database.read_transaction(connection):
+        async with self.reading() as connection:
             return await self._load(connection, key)
 
     async def _load(
@@ -278,15 +247,9 @@ class AgnoStore(SimpleStore):
     async def save(self, key: MemoryKey, snapshot: Snapshot, expect: str | None) -> None:
         if key.part:
             raise Rejected("bad-name", f"a session is one memory, without a part like {key.part!r}")
-        try:
-            async with (
-                self._connection() as connection,
-                self.database.transaction(connection),
-            ):
-                there = await self._expected(connection, key, expect)
-                await self._save(connection, key, snapshot, there)
-        except (RejectedValue, Contended) as error:
-            raise Rejected(error.failure.code, error.failure.message) from error
+        async with self.changing() as connection:
+            there = await self._expected(connection, key, expect)
+            await self._save(connection, key, snapshot, there)
 
     async def _expected(
         self, connection: AsyncConnection, key: MemoryKey, expect: str | None
@@ -455,24 +418,14 @@ class AgnoStore(SimpleStore):
         return bool(await self.database.fetch_all(connection, sql, {"wanted": wanted}))
 
     async def remove(self, key: MemoryKey, expect: str | None) -> None:
-        try:
-            async with self._connection() as connection:
-                await self.database.prepare_erasing(connection)
-                async with self.database.transaction(connection):
-                    if await self._expected(connection, key, expect) is not None:
-                        which = ("session_id", key.session)
-                        if self._columns[self._runs]:
-                            await self._delete(connection, self._runs, *which)
-                        await self._delete(connection, self._sessions, *which)
-                await self.database.finish_erasing(connection)
-        except (RejectedValue, Contended) as error:
-            raise Rejected(error.failure.code, error.failure.message) from error
+        async with self.changing(erases=True) as connection:
+            if await self._expected(connection, key, expect) is not None:
+                which = ("session_id", key.session)
+                if self._columns[self._runs]:
+                    await self._delete(connection, self._runs, *which)
+                await self._delete(connection, self._sessions, *which)
 
     # Statements
-
-    def _quoted(self, name: str) -> str:
-        quote = self.database.syntax.quote
-        return quote + name.replace(quote, quote * 2).replace(":", "\\:") + quote
 
     def _stored(self, table: str, values: dict[str, Any]) -> dict[str, Any]:
         """Return values as the driver takes them.
@@ -600,10 +553,8 @@ def _decoded(table: str, name: str, value: Any) -> Any:
         raise BadData(f"the column {name!r} of {visible(table)!r} is not JSON: {error}") from error
 
 
-def _text(value: Any) -> str:
-    if isinstance(value, bytes):
-        return value.decode("utf-8", "surrogateescape")
-    return "" if value is None else str(value)
+def _name(value: Any) -> str:
+    return "" if value is None else decoded(value)
 
 
 def _summary(session: dict[str, Any]) -> str:

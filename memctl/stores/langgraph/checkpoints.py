@@ -60,7 +60,7 @@ def value_of(kind: Any, data: Any) -> Any:
         return None
     if not isinstance(data, bytes | str):
         raise Undecodable("its checkpoint holds no data")
-    data = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
+    data = jsonio.encoded(data)
     try:
         if kind == "msgpack":
             found = _unpacked(data)

@@ -232,7 +232,7 @@ def _refuse_deltas(metadata: Any) -> None:
     Raises:
         Undecodable: the metadata names the channel.
     """
-    text = metadata.encode("utf-8", "surrogatepass") if isinstance(metadata, str) else metadata
+    text = jsonio.encoded(metadata)
     try:
         found = jsonio.loads(text or b"{}")
     except ValueError:  # it says nothing of the channel

@@ -11,8 +11,8 @@ Source: ``extensions/memory/advanced_sqlite_session.py`` of openai-agents 0.24.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Iterable, Sequence
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import blake2b
@@ -26,7 +26,8 @@ from memctl.dialects.agentscope import CONTENT, string
 from memctl.dialects.openai_agents import OPENAI_AGENTS
 from memctl.dialects.rows import EXTRA, METADATA, TIME
 from memctl.engines.sql.columns import TimeFormat
-from memctl.engines.sql.database import Contended, RejectedValue, is_text, make_database
+from memctl.engines.sql.database import decoded, is_text
+from memctl.engines.sql.simple import SqlSimpleStore
 from memctl.errors import BadData, Uninitialised
 from memctl.layouts.sql import (
     BRANCH_TABLES,
@@ -41,7 +42,7 @@ from memctl.model import Finding, Memory, MemoryKey, Page, StoredMessage, WriteM
 from memctl.selection import Selection
 from memctl.store import Features, Maintenance, OpenMode
 from memctl.storekit.edits import Snapshot
-from memctl.storekit.simple import MADE, Rejected, SimpleStore, VersionChanged, not_owned
+from memctl.storekit.simple import MADE, Rejected, VersionChanged, not_owned
 
 MESSAGES, SESSIONS = "agent_messages", "agent_sessions"
 """The tables of messages and sessions, where the SDK is told no others."""
@@ -196,7 +197,7 @@ class Restored(Snapshot):
     had_session: bool = True
 
 
-class BranchStore(SimpleStore):
+class BranchStore(SqlSimpleStore):
     """The branches of sessions of the OpenAI Agents SDK.
 
     ``?table=`` is the name of the table of messages, ``?owner=`` the user of all.
@@ -207,48 +208,18 @@ class BranchStore(SimpleStore):
 
     def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
         super().__init__(location, mode)
-        self.kind = location.kind
-        self.database = make_database(location, self.label)
+        self._quoted = self.database.syntax.quoted
         self._owner = location.options.get("owner", "")
         self._path = location.options.get("path", MAIN)
         """The branch that is the memory of a session."""
         self._tables = BranchTables(SESSIONS, location.options.get("table", MESSAGES))
         self._made: set[str] = set()
         """The sessions that had no row before this run."""
-        self._idle: list[AsyncConnection] = []
-        self._opened = AsyncExitStack()
-        """The connections that were opened, until the store is closed."""
-
-    async def connect(self, mode: OpenMode) -> None:
-        await self.database.start(mode, self._prepare)
-
-    async def disconnect(self) -> None:
-        try:
-            await self._opened.aclose()
-        finally:
-            await self.database.close()
-
-    @asynccontextmanager
-    async def _connection(self) -> AsyncGenerator[AsyncConnection]:
-        """Give an idle connection, or a new one."""
-        if self._idle:
-            connection = self._idle.pop()
-        else:
-            connection = await self._opened.enter_async_context(self.database.connect())
-        try:
-            yield connection
-        except (BadData, Rejected, VersionChanged):  # the data's fault, not the connection's
-            self._idle.append(connection)
-            raise
-        self._idle.append(connection)
 
     async def identity(self) -> str:
         return f"{await self.database.identity()}#{self._tables.messages}"
 
-    async def lock(self, owner: str) -> None:
-        await self.database.lock(owner, self.warnings)
-
-    async def _prepare(self) -> None:
+    async def prepare(self) -> None:
         found = await self.database.run(branch_tables)
         if found is None:
             if not self.mode.creates:
@@ -257,7 +228,7 @@ class BranchStore(SimpleStore):
                     "AdvancedSQLiteSession makes it with create_tables=True; sessions of "
                     "SQLiteSession are ?layout=openai-agents",
                 )
-            await self.database.create(partial(_create, self._tables))
+            await self.database.create(partial(_create, self._tables, self._quoted))
             found = await self.database.run(branch_tables)
         wanted = self.location.options.get("table", "")
         if found is None or (wanted and found.messages.lower() != wanted.lower()):
@@ -268,7 +239,7 @@ class BranchStore(SimpleStore):
     # Reading
 
     async def keys(self) -> AsyncGenerator[MemoryKey]:
-        messages = _quoted(self._tables.messages)
+        messages = self._quoted(self._tables.messages)
         sql = (
             f"SELECT DISTINCT m.session_id, s.branch_id FROM {messages} m LEFT JOIN {STRUCTURE} s "
             "ON s.message_id = m.id AND s.session_id = m.session_id"
@@ -293,14 +264,14 @@ class BranchStore(SimpleStore):
                     yield page
 
     def _key(self, session: Any, branch: Any = None) -> MemoryKey:
-        part = "" if branch in (None, self._path) else _text(branch)
-        return MemoryKey(self._owner, _text(session), part)
+        part = "" if branch in (None, self._path) else decoded(branch)
+        return MemoryKey(self._owner, decoded(session), part)
 
     def _branch(self, key: MemoryKey) -> str:
         return key.part or self._path
 
     async def load(self, key: MemoryKey) -> Held | None:
-        async with self._connection() as connection, self.database.read_transaction(connection):
+        async with self.reading() as connection:
             return await self._load(connection, key)
 
     async def _load(self, connection: AsyncConnection, key: MemoryKey) -> Held | None:
@@ -310,7 +281,7 @@ class BranchStore(SimpleStore):
         if not is_text(key.session) or not is_text(key.part):
             raise BadData("its name is not valid UTF-8")
         values = {"session": key.session, "branch": self._branch(key)}
-        messages, sessions = map(_quoted, self._tables[::-1])
+        messages, sessions = map(self._quoted, self._tables[::-1])
         sql = (
             "SELECT m.message_data, m.created_at, m.id, s.id, s.sequence_number, "
             "s.user_turn_number, s.branch_turn_number, s.created_at, s.message_type, s.tool_name "
@@ -391,15 +362,9 @@ class BranchStore(SimpleStore):
             raise Rejected("bad-name", "the name of a branch is not blank")
         if not (is_text(key.session) and is_text(key.part)):
             raise Rejected("bad-name", "the name is not valid Unicode")
-        try:
-            async with (
-                self._connection() as connection,
-                self.database.transaction(connection),
-            ):
-                there = await self._expected(connection, key, expect)
-                await self._save(connection, key, snapshot, there)
-        except (RejectedValue, Contended) as error:
-            raise Rejected(error.failure.code, error.failure.message) from error
+        async with self.changing() as connection:
+            there = await self._expected(connection, key, expect)
+            await self._save(connection, key, snapshot, there)
 
     async def _expected(
         self, connection: AsyncConnection, key: MemoryKey, expect: str | None
@@ -413,7 +378,7 @@ class BranchStore(SimpleStore):
         self, connection: AsyncConnection, key: MemoryKey, snapshot: Snapshot, there: Held | None
     ) -> None:
         old = there or Held(Memory(key))
-        messages = _quoted(self._tables.messages)
+        messages = self._quoted(self._tables.messages)
         if (
             self._branch(key) != MAIN
             and await self._has(connection, messages, key)
@@ -456,7 +421,7 @@ class BranchStore(SimpleStore):
                 last = row.message
                 continue
             if id(row) in kept:
-                await self._delete(connection, _quoted(self._tables.messages), [row.message])
+                await self._delete(connection, self._quoted(self._tables.messages), [row.message])
                 row.message = None
             wanted = row.message if row.message is not None and row.message > last else None
             row.message = None
@@ -496,7 +461,7 @@ class BranchStore(SimpleStore):
         wanted, row.message = row.message, None
         if wanted is not None:
             sql = (
-                f"SELECT message_data FROM {_quoted(self._tables.messages)} "
+                f"SELECT message_data FROM {self._quoted(self._tables.messages)} "
                 "WHERE id = :id AND session_id = :session"
             )
             values = {"id": wanted, "session": key.session}
@@ -527,7 +492,7 @@ class BranchStore(SimpleStore):
         self, connection: AsyncConnection, key: MemoryKey, row: Row, wanted: int | None
     ) -> int:
         """Insert a message, under the id that it had if that is free; return its id."""
-        messages = _quoted(self._tables.messages)
+        messages = self._quoted(self._tables.messages)
         if wanted is None or await self._is_taken(connection, messages, wanted):
             sql = f"SELECT COALESCE(MAX(id), 0) FROM {messages}"
             [[most]] = await self.database.fetch_all(connection, sql, {})
@@ -556,7 +521,7 @@ class BranchStore(SimpleStore):
     ) -> None:
         """Delete messages that no branch of the session has any more, of those with these ids."""
         sql = (
-            f"DELETE FROM {_quoted(self._tables.messages)} WHERE id = ? AND session_id = ? "
+            f"DELETE FROM {self._quoted(self._tables.messages)} WHERE id = ? AND session_id = ? "
             f"AND NOT EXISTS (SELECT 1 FROM {STRUCTURE} s WHERE s.message_id = ?)"
         )
         if found := [(id, key.session, id) for id in ids]:
@@ -582,20 +547,14 @@ class BranchStore(SimpleStore):
                 await self.database.insert_rows(connection, USAGE, list(row), [tuple(row.values())])
 
     async def remove(self, key: MemoryKey, expect: str | None) -> None:
-        try:
-            async with (
-                self._connection() as connection,
-                self.database.transaction(connection),
-            ):
-                there = await self._expected(connection, key, expect)
-                await self._save(connection, key, Snapshot(Memory(key), []), there)
-                messages, sessions = map(_quoted, self._tables[::-1])
-                if not await self._has(connection, messages, key):
-                    sql = f"DELETE FROM {sessions} WHERE session_id = :session"
-                    values = {"session": key.session}
-                    await connection.execute(*self.database.syntax.bind(sql, values))
-        except (RejectedValue, Contended) as error:
-            raise Rejected(error.failure.code, error.failure.message) from error
+        async with self.changing() as connection:
+            there = await self._expected(connection, key, expect)
+            await self._save(connection, key, Snapshot(Memory(key), []), there)
+            messages, sessions = map(self._quoted, self._tables[::-1])
+            if not await self._has(connection, messages, key):
+                sql = f"DELETE FROM {sessions} WHERE session_id = :session"
+                values = {"session": key.session}
+                await connection.execute(*self.database.syntax.bind(sql, values))
 
     # Erasing
 
@@ -614,20 +573,17 @@ class BranchStore(SimpleStore):
     async def _all_tables(self) -> list[str]:
         """Return the tables that name sessions, quoted; those that others refer to come last."""
         there = await self.database.run(lambda connection: inspect(connection).get_table_names())
-        return [*sorted(BRANCH_TABLES.intersection(there)), *map(_quoted, self._tables[::-1])]
+        return [*sorted(BRANCH_TABLES.intersection(there)), *map(self._quoted, self._tables[::-1])]
 
     async def _erase(self, key: MemoryKey) -> WriteResult:
         tables = await self._all_tables()
         gone = 0
-        async with self.database.connect() as connection:
-            await self.database.prepare_erasing(connection)
-            async with self.database.transaction(connection):
-                for table in tables:
-                    sql = f"DELETE FROM {table} WHERE session_id = :session"
-                    statement = self.database.syntax.bind(sql, {"session": key.session})
-                    deleted = (await connection.execute(*statement)).rowcount
-                    gone += deleted if table == _quoted(self._tables.messages) else 0
-            await self.database.finish_erasing(connection)
+        async with self.database.connect() as connection, self.database.erasing(connection):
+            for table in tables:
+                sql = f"DELETE FROM {table} WHERE session_id = :session"
+                statement = self.database.syntax.bind(sql, {"session": key.session})
+                deleted = (await connection.execute(*statement)).rowcount
+                gone += deleted if table == self._quoted(self._tables.messages) else 0
         return WriteResult(key, deleted=gone)
 
     # Checking
@@ -637,7 +593,7 @@ class BranchStore(SimpleStore):
 
     async def outside(self) -> dict[MemoryKey, int]:
         """Return the sessions with messages in no branch, and how many these are."""
-        messages = _quoted(self._tables.messages)
+        messages = self._quoted(self._tables.messages)
         sql = (
             f"SELECT m.session_id, COUNT(*) FROM {messages} m WHERE NOT EXISTS "
             f"(SELECT 1 FROM {STRUCTURE} s WHERE s.message_id = m.id) GROUP BY m.session_id"
@@ -661,20 +617,10 @@ class BranchMaintenance(Maintenance):
                 yield Finding("outside-branches", key, count)
 
 
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""').replace(":", "\\:") + '"'
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, bytes):
-        return value.decode("utf-8", "surrogateescape")
-    return str(value)
-
-
-def _create(tables: BranchTables, connection: Connection) -> None:
+def _create(tables: BranchTables, quoted: Callable[[str], str], connection: Connection) -> None:
     """Create the tables, as ``AdvancedSQLiteSession`` does."""
-    names = {"sessions": _quoted(tables.sessions), "messages": _quoted(tables.messages)}
-    names["index"] = _quoted(f"idx_{tables.messages}_session_id")
+    names = {"sessions": quoted(tables.sessions), "messages": quoted(tables.messages)}
+    names["index"] = quoted(f"idx_{tables.messages}_session_id")
     for statement in _CREATE.format(**names).split(";\n"):
         connection.execute(text(statement))
 

@@ -16,7 +16,7 @@ from memctl.dialects.agentscope import CONTENT, ID, NAME, ROLE
 from memctl.dialects.rows import CALL_ID, CALL_NAME, CALLS, EXTRA, METADATA, TIME, blocks_of
 from memctl.dialects.view import NOTES
 from memctl.engines.sql.columns import UNKNOWN_TIME, Column, TimeFormat, shown
-from memctl.engines.sql.database import Database, is_text
+from memctl.engines.sql.database import Database, decoded, is_text
 from memctl.engines.sql.syntax import MAX_PUSHED_VALUES
 from memctl.layouts.sql import of_shape
 from memctl.location import visible
@@ -110,6 +110,7 @@ class RowCodec:
         self.columns = columns
         self.times = TimeFormat(utc=mapping.utc)
         self._sql = database.syntax
+        self.quoted = self._sql.quoted
         self.table = self.quoted(mapping.table)
         self.session = self._name("session")
         named = mapping.columns
@@ -200,11 +201,6 @@ class RowCodec:
             return Ordering.NUMBER
         return Ordering.SERIAL
 
-    def quoted(self, name: str) -> str:
-        """Return a name in SQL, for statements that ``text`` takes."""
-        quote = self._sql.quote
-        return quote + name.replace(quote, quote * 2).replace(":", "\\:") + quote
-
     def value(self, name: str) -> str:
         """Return SQL for the value of a column; JSON as a text, whatever the driver makes of it."""
         column = self.columns.all.get(name)
@@ -286,10 +282,10 @@ class RowCodec:
         return key
 
     def _key_of(self, row: Sequence[Any]) -> MemoryKey:
-        session = "NULL" if row[0] is None else _decoded(row[0])
+        session = "NULL" if row[0] is None else decoded(row[0])
         if not self.user:
             return MemoryKey(self.mapping.user, session)
-        return MemoryKey(_decoded(row[1]), session)
+        return MemoryKey(decoded(row[1]), session)
 
     def by_key(self, row: Sequence[Any]) -> tuple[str, dict[str, Any]]:
         """Return the condition of one row, by its key, and its values."""
@@ -418,9 +414,9 @@ class RowCodec:
     def _field(self, row: Sequence[Any], field: str, found: Any) -> Any:
         if field == CALLS:
             calls = parse_json(found)
-            return calls if isinstance(calls, list | dict) else _decoded(found)
+            return calls if isinstance(calls, list | dict) else decoded(found)
         if field != METADATA:
-            return _decoded(found)
+            return decoded(found)
         value = parse_json(found) if isinstance(found, str | bytes) else found
         if not isinstance(value, dict):
             raise DamagedRow(f"the metadata of {self._which(row)} is not a JSON object")
@@ -608,9 +604,7 @@ def parse_json(text: Any) -> Any:
     if not isinstance(text, str | bytes):
         return text
     try:
-        return jsonio.loads(
-            text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
-        )
+        return jsonio.loads(jsonio.encoded(text))
     except (ValueError, RecursionError):
         return NOT_JSON
 
@@ -622,9 +616,3 @@ def _is_odd(value: Any) -> bool:
     if isinstance(value, str):
         return "NaN" in value or "Infinity" in value
     return isinstance(value, bytes) and (b"NaN" in value or b"Infinity" in value)
-
-
-def _decoded(value: Any) -> str:
-    if isinstance(value, bytes):
-        return value.decode("utf-8", "surrogateescape")
-    return value if isinstance(value, str) else str(value)

@@ -372,12 +372,9 @@ class TableStore(Store):
                 yield key
 
     async def _erase(self, key: MemoryKey) -> WriteResult:
-        async with self.database.connect() as connection:
-            await self.database.prepare_erasing(connection)
-            async with self.database.transaction(connection):
-                gone = await self._rows.clear(connection, key)
-                await self._sessions.remove(connection, key)
-            await self.database.finish_erasing(connection)
+        async with self.database.connect() as connection, self.database.erasing(connection):
+            gone = await self._rows.clear(connection, key)
+            await self._sessions.remove(connection, key)
         return WriteResult(key, deleted=gone)
 
 

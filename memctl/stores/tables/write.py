@@ -369,9 +369,13 @@ class TableEditor(Executor[Edit, LargeEdit]):
         return frozenset(wanted - taken)
 
     async def _delete(self, connection: AsyncConnection, keys: list[tuple[Any, ...]]) -> None:
-        codec, syntax = self._codec, self._database.syntax
-        names = codec.columns.key
-        tests = (f"{codec.quoted(name)} = {syntax.place(at)}" for at, name in enumerate(names, 1))
-        sql = f"DELETE FROM {codec.table} WHERE {' AND '.join(tests)}"
+        syntax = self._database.syntax
+        tests = (
+            f"{syntax.identifier(name)} = {syntax.place(at)}"
+            for at, name in enumerate(self._codec.columns.key, 1)
+        )
+        table = syntax.identifier(self._rows.table)
         if keys:
-            await connection.exec_driver_sql(sql.replace("\\:", ":"), keys)
+            await connection.exec_driver_sql(
+                f"DELETE FROM {table} WHERE {' AND '.join(tests)}", keys
+            )

@@ -22,7 +22,7 @@ from memctl.selection import Selection
 from memctl.store import Maintenance, Note, Record, Store
 from memctl.stores.agentscope1.sql.locks import lock_rows
 from memctl.stores.agentscope1.sql.statements import COLUMNS, Statements
-from memctl.stores.agentscope1.sql.tables import MemoryTables
+from memctl.stores.agentscope1.sql.tables import MemoryTables, name_of
 from memctl.stores.agentscope1.sql.write import MAX_INDEX
 
 REPAIRS = frozenset(
@@ -447,9 +447,9 @@ class _Checks:
             async for rows in partitions:
                 page = []
                 for place, user, session, message, *values in rows:
-                    if message is not None and _is_object(message):
+                    if message is not None and jsonio.is_object(message):
                         continue
-                    names = [_name(user), _name(session)]
+                    names = [name_of(user), name_of(session)]
                     key = MemoryKey(*names) if any(names) else None
                     if where.has_key(key) if key else not where.named:
                         pairs = zip(values[::2], values[1::2], strict=True)
@@ -509,20 +509,9 @@ class _Checks:
             yield Finding(code, key, count, tuple(ids))
 
 
-def _name(text: bytes | None) -> str:
-    return "" if text is None else text.decode("utf-8", "surrogateescape")
-
-
-def _is_object(message: bytes) -> bool:
-    try:
-        return jsonio.is_utf8(message) and isinstance(jsonio.outline(message), dict)
-    except ValueError:
-        return False
-
-
 def _cell(kind: str, value: bytes | float | None) -> list[Any]:
     if isinstance(value, bytes):
-        return [kind, value.hex() if kind == "blob" else _name(value)]
+        return [kind, value.hex() if kind == "blob" else name_of(value)]
     return [kind, value]
 
 

@@ -10,7 +10,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memctl.dialects.agentscope import ROLE
 from memctl.dialects.agentscope1 import TIMESTAMP
-from memctl.engines.sql.postgresql import PostgresqlDatabase, PostgresqlSyntax, driver_of
+from memctl.engines.sql.database import driver_of
+from memctl.engines.sql.postgresql import PostgresqlDatabase, PostgresqlSyntax
 from memctl.engines.sql.syntax import CHUNK_BYTES, HUGE_BYTES, SMALL_BYTES, Condition
 from memctl.stores.agentscope1.sql.statements import Statements
 from memctl.stores.agentscope1.sql.tables import MemoryTables

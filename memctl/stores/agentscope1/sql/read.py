@@ -457,13 +457,8 @@ def _utf8(texts: list[str | bytes]) -> list[bytes]:
 
 def _object(text: str | bytes) -> bytes | None:
     """Return a message in UTF-8; None where it is no JSON object."""
-    found = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
-    try:
-        message = unproven(found)
-        is_sound = jsonio.is_utf8(message) and isinstance(jsonio.outline(message), dict)
-        return message if is_sound else None
-    except ValueError:
-        return None
+    message = unproven(jsonio.encoded(text))
+    return message if jsonio.is_object(message) else None
 
 
 async def _with_keys(

@@ -17,7 +17,6 @@ from memctl.engines.sql.sqlite import (
     HAS_OCTETS,
     SqliteDatabase,
     SqliteSyntax,
-    decode_name,
     driver_of,
     insert_statement,
 )
@@ -25,7 +24,7 @@ from memctl.engines.sql.syntax import ALWAYS, CHUNK_BYTES, HUGE_BYTES, Condition
 from memctl.errors import Failure
 from memctl.model import PAGE_ENTRIES, MemoryKey
 from memctl.stores.agentscope1.sql.statements import BLOB, COLUMNS, UNPROVEN, Statements
-from memctl.stores.agentscope1.sql.tables import MemoryTables
+from memctl.stores.agentscope1.sql.tables import MemoryTables, name_of
 
 _MAY_BE_UNSOUND = "(typeof({0}) <> 'text' OR {0} GLOB '*[^ -~]*')"
 """SQL for a mark that is no text, or has other characters than those of ASCII."""
@@ -39,10 +38,6 @@ FIRST_ROW = -(2**63)
 
 
 _STAGED_KEYS = "memctl.staged_keys"
-
-
-def _name(text: bytes | None) -> str:
-    return "" if text is None else decode_name(text)
 
 
 def _damaged(message: bytes | None, *names: bytes) -> bool:
@@ -254,12 +249,12 @@ class SqliteTables(MemoryTables, SqliteDatabase):
         if await driver.execute_fetchall(sql):
             sql = self.syntax.unsound_messages()
             for user, session, fault in await driver.execute_fetchall(sql):
-                damaged[MemoryKey(_name(user), _name(session))] = damage(fault)
+                damaged[MemoryKey(name_of(user), name_of(session))] = damage(fault)
             self.statements.has_unsound = True
         sql = f"SELECT 1 FROM message_mark WHERE {_MAY_BE_UNSOUND.format('mark')} LIMIT 1"
         if await driver.execute_fetchall(sql):
             for user, session in await driver.execute_fetchall(self.syntax.unsoundly_marked()):
-                key = MemoryKey(_name(user), _name(session))
+                key = MemoryKey(name_of(user), name_of(session))
                 damaged[key] = damage("a mark of a message is not a string")
         sql = (
             "SELECT CAST(CASE typeof(user_id) WHEN 'text' THEN user_id ELSE quote(user_id) END "
@@ -267,7 +262,7 @@ class SqliteTables(MemoryTables, SqliteDatabase):
             "FROM session WHERE typeof(id) <> 'text' OR typeof(user_id) <> 'text'"
         )
         for user, session in await driver.execute_fetchall(sql):
-            key = MemoryKey(_name(user), _name(session))
+            key = MemoryKey(name_of(user), name_of(session))
             damaged[key] = damage("a value of its row in session is not a string")
         return damaged
 

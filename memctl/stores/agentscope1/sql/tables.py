@@ -15,7 +15,7 @@ from typing import Any, ClassVar, NamedTuple
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from memctl.engines.sql.database import NAMED_TABLES, Database, damage, is_text, shown_name
+from memctl.engines.sql.database import NAMED_TABLES, Database, damage, decoded, is_text, shown_name
 from memctl.engines.sql.syntax import Condition
 from memctl.errors import BadData, Failure, Uninitialised
 from memctl.location import Location, visible
@@ -25,6 +25,11 @@ from memctl.store import OpenMode
 from memctl.stores.agentscope1.sql.huge_messages import MAX_HUGE, HugeMessages, describe
 from memctl.stores.agentscope1.sql.schema import METADATA, create_tables, examine_schema
 from memctl.stores.agentscope1.sql.statements import Statements
+
+
+def name_of(value: bytes | None) -> str:
+    """Return the name that a column holds as bytes; empty for NULL."""
+    return "" if value is None else decoded(value)
 
 
 class Extent(NamedTuple):
