@@ -1,12 +1,12 @@
-"""memctl: looks after the memory of AgentScope agents.
+"""memctl: administers the memory of LLM agents.
 
-What is named here is the public interface for programs, described in ``docs/library.md``; each
-name is imported when it is first used, so that ``import memctl`` loads no driver.
+The public interface for programs, described in ``docs/library.md``.  Each name is imported on
+first use, so that ``import memctl`` loads no driver.
 """
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # as ``typing`` has it, which takes longer to load than all that is here
+TYPE_CHECKING = False  # as in ``typing``, which takes longer to load than this module
 
 if TYPE_CHECKING:
     from typing import Any

@@ -1,4 +1,4 @@
-"""``python -m memctl`` and the script ``memctl``: signals are caught before anything is loaded."""
+"""The entry point of ``python -m memctl`` and of the script ``memctl``: catches signals first."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 
 
 def main() -> None:
-    """The entry point."""
+    """Run memctl."""
     try:
         from memctl import signals
 

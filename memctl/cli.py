@@ -1,4 +1,4 @@
-"""The command line: the app, its commands loaded when they are run, and how errors end it."""
+"""The command line: the app, its lazily imported commands, and the exit code of each error."""
 
 from __future__ import annotations
 
@@ -68,9 +68,10 @@ GROUPS = {
         "version": ("version", "Show the version; with --verbose, drivers, extras and paths."),
     },
 }
-"""The commands by purpose, each with its line in the help, so that helping imports none of them.
+"""The commands by purpose, with their lines in the help: showing the help imports no command.
 
-A command is its module, with the function in it where that has another name."""
+The first text is the module of the command, with the name of its function if they differ.
+"""
 
 COMMANDS = {name: entry for group in GROUPS.values() for name, entry in group.items()}
 
@@ -83,7 +84,7 @@ MOST_USED = {
     "doctor": "STORE",
     "undo": "[RUN]",
 }
-"""The commands that ``memctl`` alone lists, and what to write after them."""
+"""The commands in the output of plain ``memctl``, with their arguments."""
 
 WORDS = {
     **dict.fromkeys(("backup", "dump", "save"), "export"),
@@ -102,18 +103,21 @@ WORDS = {
     "--after": "--since",
     "--text": "--match",
 }
-"""Words of other tools, and memctl's."""
+"""Words of other tools, and memctl's words for them."""
 
 SETTLED = "memctl.settled"
 """The key of the settled configuration in ``Context.meta``."""
 ARGUMENTS = "memctl.arguments"
-"""The key of the command line."""
+"""The key of the command line in ``Context.meta``."""
 
-_PIPE_CLOSED = 128 + getattr(signal, "SIGPIPE", 13)  # Windows does not have it
+_PIPE_CLOSED = 128 + getattr(signal, "SIGPIPE", 13)  # Windows has no SIGPIPE
 
 
 class LazyCommands(MutableMapping[str, Any]):
-    """The commands by name, each imported when it is looked up; plugins where memctl has none."""
+    """The commands by name, each imported on first use.
+
+    A name that memctl does not know is looked up among the commands of plugins.
+    """
 
     def __init__(self) -> None:
         self._built: dict[str, TyperCommand] = {}
@@ -143,16 +147,16 @@ class LazyCommands(MutableMapping[str, Any]):
 
 
 class Memctl(Helpful, TyperGroup):
-    """The root command: lazy, and the only place where an error becomes an exit code."""
+    """The root command: imports commands lazily and turns every error into an exit code."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         self.commands = LazyCommands()
 
     def main(self, *args: Any, **settings: Any) -> Any:
-        """Run a command, or answer a shell that asks what a word may become."""
+        """Run a command, or answer a shell that asks for completions."""
         if shell := os.environ.get("_MEMCTL_COMPLETE"):
-            from memctl import completion  # the answer to a TAB
+            from memctl import completion  # only needed after a TAB
 
             lines = {name: line for name, (_, line) in COMMANDS.items()}
             completion.main(self, lines, shell, sys.argv[1:])
@@ -182,7 +186,7 @@ class Memctl(Helpful, TyperGroup):
         """Return the command line with memctl's own options before the command."""
         own = _options_of(self)
         for name in ("--version", "--show-completion"):
-            del own[name]  # they take the place of a command
+            del own[name]  # these replace a command
         if not any(word.partition("=")[0] in own for word in line):
             return line
         first: list[str] = []
@@ -200,14 +204,14 @@ class Memctl(Helpful, TyperGroup):
                     try:
                         command = below[word]
                     except (KeyError, UsageError):
-                        return line  # its options are not known; the parser says why
+                        return line  # the command is unknown; the parser reports the error
                 continue
             others = {} if command is self else _options_of(command)
             is_own = name in own and name not in others
             found = [word]
             if not assigned and (own[name] if is_own else others.get(name, False)):
                 found += islice(words, 1)
-                is_own = is_own and len(found) > 1  # else its value is missing
+                is_own = is_own and len(found) > 1  # the value may be missing
             (first if is_own else rest).extend(found)
         return first + rest
 
@@ -226,7 +230,7 @@ class Memctl(Helpful, TyperGroup):
         return found | {"Topics (memctl help TOPIC)": list(TOPICS.items())}
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Find the command; options then have the defaults of the configuration."""
+        """Find the command, and apply the defaults of the configuration to its options."""
         word, commands = args[0], self.list_commands(ctx)
         if word not in commands and not word.startswith("-"):
             from difflib import get_close_matches
@@ -293,7 +297,7 @@ class Memctl(Helpful, TyperGroup):
 
 
 def _orient() -> None:
-    """Print what memctl is, the commands that are used most, and where the help is."""
+    """Print what memctl is, the most used commands, and how to get help."""
     from memctl.commands._help import Page, columns, render
 
     rows = [(f"{name} {rest}", COMMANDS[name][1]) for name, rest in MOST_USED.items()]
@@ -309,7 +313,7 @@ def _orient() -> None:
 
 
 def _options_of(command: Any) -> dict[str, bool]:
-    """Return the options of a command, and whether a value follows each."""
+    """Return the options of a command, and whether each takes a value."""
     return {
         name: not option.is_flag
         for option in command.params
@@ -323,18 +327,18 @@ def _plugins() -> list[str]:
 
 
 def _plugin(name: str) -> TyperCommand:
-    """Return the command that a plugin offers.
+    """Return the command of a plugin.
 
     Raises:
-        KeyError: no plugin offers it.
-        UsageError: it cannot be loaded, or is not a command.
+        KeyError: no plugin has a command of this name.
+        UsageError: the command cannot be loaded, or is not a command.
     """
     if name not in _plugins():
         raise KeyError(name)
-    from memctl.commands._options import build  # most have none
+    from memctl.commands._options import build  # most users have no plugin
 
     function = plugins.load(plugins.COMMANDS, name)
-    gc.enable()  # which is off while memctl imports: theirs may run an event loop of their own
+    gc.enable()  # ``main`` disables it; a plugin's command may run an event loop of its own
     if not callable(function):
         raise UsageError(
             f"the plugin {name!r} is not a command", "its entry point names a function for Typer"
@@ -343,7 +347,7 @@ def _plugin(name: str) -> TyperCommand:
 
 
 def _plugin_line(name: str) -> str:
-    """Return the line of a plugin in the list of commands, also where it cannot be loaded."""
+    """Return a plugin's line in the list of commands; the error if the plugin cannot be loaded."""
     try:
         text = _plugin(name).help or ""
     except UsageError as error:
@@ -352,7 +356,7 @@ def _plugin_line(name: str) -> str:
 
 
 def _color(words: tuple[str, ...]) -> Color:
-    """Return the choice of colours on a command line that cannot be parsed."""
+    """Return the value of ``--color`` from a command line that cannot be parsed."""
     found = re.search(r"--color[= ](always|never)", " ".join(words))
     return Color(found[1]) if found else Color.AUTO
 
@@ -368,7 +372,7 @@ def _is_help(end: BaseException) -> bool:
 
 
 def _tell(ctx: Any, end: BaseException | None) -> None:
-    """Tell the monitors of the run, if it has some, how it ended."""
+    """Send the result of the run to ``--ping`` and ``--metrics-file``, if the run has any."""
     run = ctx.obj
     if not isinstance(run, Run) or run.monitoring is None:
         return
@@ -384,12 +388,12 @@ def _tell(ctx: Any, end: BaseException | None) -> None:
 
 
 def _unwritten(error: OSError, output: Output) -> typer.Exit:
-    """Return the end of a run that cannot write its output; report it, unless its reader left."""
+    """Report that the output cannot be written, unless the reader closed it; return the exit."""
     if isinstance(error, BrokenPipeError):
-        # Whoever read has enough.  Typer would end with 1, as of an error.
+        # The reader closed the pipe on purpose.  Typer would exit with 1, as after an error.
         return typer.Exit(_PIPE_CLOSED)
-    # The error of a file would carry its name: it is stdout that cannot be written.
-    unsaid = error.__context__  # the error that could not be reported
+    # A failed file would have a name in the error: only stdout can have failed here.
+    unsaid = error.__context__  # the error that was being reported
     failure = _exhausted(error) or Unavailable(
         f"the output cannot be written: {error.strerror}",
         f"the lost message: {unsaid.message}" if isinstance(unsaid, MemctlError) else None,
@@ -400,10 +404,10 @@ def _unwritten(error: OSError, output: Output) -> typer.Exit:
 
 
 def _usage(error: Any, root: Any = None) -> UsageError | None:
-    """Return an error of the parser in memctl's own words; None if the parser did not raise it.
+    """Return an error of the parser in memctl's words; None if the parser did not raise the error.
 
-    Also None if a group of commands stands alone: Typer then shows its help.  ``root`` is the
-    command ``memctl`` if the error is that of a command below it.
+    Also None for a group of commands without a subcommand: Typer then shows the group's help.
+    ``root`` is the command ``memctl`` if the error comes from one of its commands.
     """
     kind = type(error)
     if not hasattr(error, "format_message") or kind.__name__ == "NoArgsIsHelpError":
@@ -421,18 +425,18 @@ def _usage(error: Any, root: Any = None) -> UsageError | None:
     elif name in WORDS:
         error.possibilities = None
         hint = f"memctl's option is {WORDS[name]}"
-    # Some versions of Typer say what kind of error theirs is.
+    # Some versions of Typer name the kind of their error.
     return UsageError(error.format_message().replace(": Value error, ", ": ", 1), hint)
 
 
 def _unusable(error: OSError) -> Unavailable:
-    """Return the system's refusal of a file as an error."""
+    """Return the error for a file that the system refuses to use."""
     name = os.fsdecode(error.filename) if isinstance(error.filename, bytes) else error.filename
     return Unavailable(f"{visible(str(name))} cannot be used: {error.strerror}")
 
 
 def _exhausted(error: Exception) -> Unavailable | None:
-    """Return what the system has too little of, where that is why something failed."""
+    """Return the error for a failure from too little memory or too few files; else None."""
     number, text = getattr(error, "errno", None), str(error)
     if number in EXHAUSTED and number != errno.ENOMEM:
         return Unavailable("too many open files", "raise the limit: ulimit -n")
@@ -483,7 +487,7 @@ class Shell(StrEnum):
 
 def _show_completion(shell: Shell | None) -> None:
     if shell is not None:
-        from importlib.resources import files  # nothing else needs it
+        from importlib.resources import files  # only needed here
 
         extension = "ps1" if shell is Shell.POWERSHELL else shell
         script = files("memctl") / "completions" / f"memctl.{extension}"
@@ -547,7 +551,7 @@ def _globals(
 ) -> None:
     monitoring = None
     if (ping, metrics_file) != (None, None):
-        from memctl.output.monitoring import Monitoring  # most runs have none
+        from memctl.output.monitoring import Monitoring  # not needed by most runs
 
         monitoring = Monitoring(ping, metrics_file)
     output = Output(
@@ -563,14 +567,14 @@ def _globals(
 
 
 def main() -> None:
-    """The entry point."""
-    # What is imported stays to the end: to go through it for what may be freed takes its time.
+    """Run the app."""
+    # Imported modules stay until the end: collecting garbage among them would only take time.
     gc.disable()
     _replace_closed()
     raw = io.BufferedWriter(_Stderr(sys.stderr))
     sys.stderr = io.TextIOWrapper(raw, encoding=sys.stderr.encoding, line_buffering=True)
     for stream in (sys.stdout, sys.stderr):
-        # A terminal in another encoding gets escapes, not an error.
+        # A terminal with a limited encoding gets escapes, not an error.
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:
         app()
@@ -578,22 +582,23 @@ def main() -> None:
         sys.exit(_PIPE_CLOSED)
     except SystemExit as end:
         if isinstance(end.code, int) and any(each.daemon for each in threading.enumerate()):
-            # It may be in OpenSSL, which exit() takes apart: the process would crash.
+            # A daemon thread may be inside OpenSSL.  exit() frees OpenSSL's data, and the process
+            # would crash.
             _flush()
             sys.stderr.flush()
             os._exit(end.code)
         raise
     finally:
         _flush()
-        gc.freeze()  # for the same reason: Python would, once more, at exit
+        gc.freeze()  # Python would collect garbage once more at exit
 
 
 class _Stderr(io.FileIO):
-    """A stderr that may be full, or of which nobody reads: what is said there is lost then."""
+    """A stderr that ignores write errors: a full disk or a closed pipe does not stop memctl."""
 
     def __init__(self, stream: Any) -> None:
         super().__init__(stream.fileno(), "w", closefd=False)
-        self._stream = stream  # which would close the file
+        self._stream = stream  # a reference, because a collected stream would close the file
 
     def write(self, data: Any) -> int:
         try:
@@ -603,9 +608,9 @@ class _Stderr(io.FileIO):
 
 
 def _replace_closed() -> None:
-    """Open the streams of which the caller has closed the file, lest a store's takes its number.
+    """Replace standard streams that the caller closed, so that no store's file gets their number.
 
-    Nobody hears of messages then.  What is to be written on stdout cannot be, and that is an error.
+    Messages to a closed stderr are dropped.  Writing to a closed stdout is an error.
     """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is not None:
@@ -619,7 +624,7 @@ def _replace_closed() -> None:
 
 
 def _flush() -> None:
-    """Python flushes stdout once more at exit: what cannot be written was reported already."""
+    """Flush stdout before Python does at exit, and ignore errors: they were reported already."""
     try:
         sys.stdout.flush()
     except OSError:

@@ -1,12 +1,14 @@
 """Shell completion: commands, options and their values.
 
 The scripts in ``memctl/completions`` run memctl with ``_MEMCTL_COMPLETE=SHELL`` and the words of
-the line.  The answer is ``files`` (file names fit, too) or ``values``, then a candidate a line: the
-whole word, a tab, and what it means.  bash, which does not quote what it is given, sends the line
-itself and gets what it is to append to it.  PowerShell, which neither quotes words nor leaves out
-those that do not fit, gets the words that fit, quoted.
+the line.  The answer is ``files`` (if file names fit, too) or ``values``, then a line for each
+candidate: the whole word, a tab, and the meaning.
 
-Nothing is ever written to stderr: whoever presses TAB did not run a command.
+bash does not quote candidates.  Its script sends the line itself and receives quoted text to
+append.  PowerShell neither quotes words nor filters them.  Its script receives quoted words that
+match.
+
+Nothing is written to stderr: a user who presses TAB did not run a command.
 """
 
 from __future__ import annotations
@@ -38,20 +40,20 @@ SHELLS = ("bash", "zsh", "fish", "powershell")
 
 _STORES = ("STORE", "SRC", "DST", "A", "B")
 _RUNS = 100
-# Line ends, what moves the cursor, and what shows text in another order than it has.
+# Line ends, characters that move the cursor, and characters that change the order of a text.
 _UNFIT = {"Cc", "Cs", "Zl", "Zp"}
 _TURNING = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 
 @dataclass(slots=True)
 class Candidates:
-    """The possible completions of a word with their meanings; ``files`` if file names fit, too."""
+    """The possible completions of a word, with their meanings; ``files`` if file names fit, too."""
 
     words: dict[str, str] = field(default_factory=dict)
     files: bool = False
 
     def starting(self, start: str) -> Candidates:
-        """Return the candidates that start so and can be shown on one line."""
+        """Return the candidates with this start that fit on one line."""
         fit = {
             word: _one_line(meaning)
             for word, meaning in self.words.items()
@@ -62,22 +64,22 @@ class Candidates:
 
 @dataclass(slots=True)
 class Line:
-    """The words before the one that is completed, as the parser would understand them."""
+    """The words before the completed word, as the parser would read them."""
 
     root: Any
-    """memctl itself, whose options may follow those of the command."""
+    """memctl itself; its options may follow the options of the command."""
     command: Any
     given: dict[str, list[str]] = field(default_factory=dict)
-    """Values of options, by their long names with dashes."""
+    """The values of options, by the long name with dashes."""
     arguments: list[str] = field(default_factory=list)
     waiting: Any = None
-    """The option whose value comes next."""
+    """The option that still needs a value."""
     ended: bool = False
     """True after ``--``: no option follows."""
 
     @property
     def named(self) -> dict[str, str]:
-        """The arguments by how the help calls them; the last one where many are taken."""
+        """The arguments by their names in the help; the last value if an argument takes several."""
         return {
             parameter.metavar: value
             for index, value in enumerate(self.arguments)
@@ -86,13 +88,16 @@ class Line:
 
     @property
     def store(self) -> str | None:
-        """The first store that is named: where two are, what is selected is in it."""
+        """The store of the line: ``--store``, or the first argument that names a store."""
         named = self.named
         found = next((named[name] for name in ("FILE", *_STORES) if name in named), None)
         return self.given.get("--store", [found])[-1]
 
     def argument(self, index: int) -> Any:
-        """The parameter that the argument at the index belongs to; None if there is none."""
+        """Return the parameter of the argument at an index.
+
+        Return None if the command takes fewer arguments.
+        """
         for parameter in self.command.params:
             if parameter.param_type_name == "argument":
                 if parameter.nargs < 0 or index < parameter.nargs:
@@ -102,7 +107,7 @@ class Line:
 
 
 def main(root: Any, lines: Mapping[str, str], shell: str, words: Sequence[str]) -> None:
-    """Answer a shell; ``lines`` are the commands of memctl with what they do."""
+    """Answer a shell; ``lines`` are memctl's commands with their descriptions."""
     if shell not in SHELLS:
         return
     if shell == "bash":
@@ -117,7 +122,7 @@ def main(root: Any, lines: Mapping[str, str], shell: str, words: Sequence[str]) 
         text = _written(found)
     sys.stdout.buffer.write(text.encode())
     sys.stdout.buffer.flush()
-    os._exit(0)  # a look into a store may go on, and Python would wait for its threads
+    os._exit(0)  # a thread may still read a store, and Python would wait for the thread
 
 
 def _written(found: Candidates) -> str:
@@ -128,9 +133,9 @@ def _written(found: Candidates) -> str:
 def complete(
     root: Any, lines: Mapping[str, str], before: Sequence[str], word: str, *, quoted: bool = False
 ) -> Candidates:
-    """Return the candidates for a word that follows others.
+    """Return the candidates for a word that follows other words.
 
-    With ``quoted`` the word is as it was typed, and the shell itself leaves out what does not fit.
+    ``quoted`` says that the word is quoted as typed, and that the shell filters the candidates.
     """
     try:
         line = read(root, before)
@@ -146,12 +151,12 @@ def complete(
         else:
             found = _next(line, root, lines, word, "" if quoted else word)
     except MemctlError:
-        return Candidates()  # a plugin that cannot be loaded: its command will report it
+        return Candidates()  # a plugin that cannot be loaded: its command reports the error
     return found.starting("" if quoted else word)
 
 
 def read(root: Any, words: Sequence[str]) -> Line | None:
-    """Return the line as far as it was typed; None where it names an unknown command."""
+    """Return the line as far as it was typed; None if it names an unknown command."""
     line = Line(root, root)
     for word in words:
         if line.waiting is not None:
@@ -182,7 +187,7 @@ def _read_option(line: Line, word: str) -> None:
 
 
 def _option(line: Line, name: str) -> Any:
-    """Return the option of the command, or of memctl itself, that has this name."""
+    """Return the option with this name, of the command or of memctl itself."""
     for parameter in (*line.command.params, *line.root.params):
         if name in (*parameter.opts, *parameter.secondary_opts) and name.startswith("-"):
             return parameter
@@ -195,7 +200,7 @@ def _long(option: Any) -> str:
 
 
 def _next(line: Line, root: Any, lines: Mapping[str, str], word: str, start: str) -> Candidates:
-    """An option, a command or an argument."""
+    """Return the candidates for an option, a command or an argument."""
     if word.startswith("-") and not line.ended:
         return Candidates(_options(line))
     if line.command is root:
@@ -217,11 +222,11 @@ def _names(root: Any) -> list[str]:
 
 
 _INSTEAD = frozenset({"--version", "--show-completion"})
-"""Options that take the place of a command."""
+"""Options that replace a command."""
 
 
 def _options(line: Line) -> dict[str, str]:
-    """Return the options of the command, then those of memctl itself."""
+    """Return the options of memctl itself, then those of the command."""
     own = [one for one in line.root.params if not _INSTEAD & {*one.opts}]
     others = own if line.command is not line.root else ()
     found = {
@@ -237,11 +242,11 @@ def _options(line: Line) -> dict[str, str]:
 def _topics(line: Line, root: Any, lines: Mapping[str, str]) -> Candidates:
     match line.arguments:
         case []:
-            from memctl.commands._topics import TOPICS  # nothing else completes them
+            from memctl.commands._topics import TOPICS  # not needed for other words
 
             return Candidates({name: lines.get(name, "") for name in _names(root)} | TOPICS)
         case ["schema"]:
-            from memctl.output.report import schema_names  # nothing else completes them
+            from memctl.output.report import schema_names  # not needed for other words
 
             return Candidates(dict.fromkeys(schema_names(), ""))
         case words:
@@ -285,13 +290,13 @@ def _in_store(what: str) -> Callable[[Line], Candidates]:
 
 
 def _runs(_: Line) -> Candidates:
-    from memctl.journal.runs import Runs  # only undo takes them
+    from memctl.journal.runs import Runs  # only undo takes runs
 
     return Candidates({run.id: f"{run.command} on {run.store}" for run in Runs().all()[:_RUNS]})
 
 
 def _codes(_: Line) -> Candidates:
-    from memctl.ops.doctor.findings import KINDS  # only doctor takes them
+    from memctl.ops.doctor.findings import KINDS  # only doctor takes codes
 
     return Candidates({code: kind.what for code, kind in KINDS.items()})
 
@@ -328,25 +333,25 @@ def _one_line(text: str) -> str:
 
 _PLAIN = re.compile(r"[\w@%+,./:=-]", re.ASCII)
 _IN_DOUBLE = frozenset('"$`\\')
-"""The characters that a backslash quotes between double quotes."""
+"""The characters that a backslash escapes between double quotes."""
 
 
 @dataclass(slots=True)
 class Words:
-    """A line as bash takes it apart; the last word may be unfinished."""
+    """A line as bash splits it; the last word may be unfinished."""
 
     words: list[str] = field(default_factory=list)
-    """All but the last, unquoted."""
+    """All words but the last, unquoted."""
     last: str = ""
-    """The last, unquoted; empty after a space."""
+    """The last word, unquoted; empty after a space."""
     typed: str = ""
-    """The last, as it was typed."""
+    """The last word as typed."""
     quote: str = ""
-    """The quote that is open at the end."""
+    """The quote that is still open at the end of the line."""
 
 
 def split(line: str) -> Words:
-    """The words of a command line, up to its end."""
+    """Return the words of a command line."""
     found = Words()
     at = 0
     while at < len(line):
@@ -373,13 +378,13 @@ def split(line: str) -> Words:
 
 
 def quoted(text: str, quote: str) -> str:
-    """Return a text as it is written after an open quote, or after none."""
+    """Return a text, quoted to follow an open quote; ``quote`` is empty if none is open."""
     match quote:
         case "'":
             return text.replace("'", "'\\''")
         case '"':
             escaped = "".join(f"\\{char}" if char in _IN_DOUBLE else char for char in text)
-            return escaped.replace("!", "\"'!'\"")  # a backslash would stay
+            return escaped.replace("!", "\"'!'\"")  # bash would keep a backslash
         case _:
             return "".join(
                 char if _PLAIN.match(char) or not char.isascii() else f"\\{char}" for char in text
@@ -390,17 +395,17 @@ _PLAIN_IN_POWERSHELL = re.compile(r"[\w+./:=-]+", re.ASCII)
 
 
 def in_powershell(text: str) -> str:
-    """Return a text as a word of PowerShell, which takes curly quotes for quotes, too."""
+    """Return a text as a word of PowerShell, which reads curly quotes as quotes, too."""
     if _PLAIN_IN_POWERSHELL.fullmatch(text):
         return text
     return "'" + re.sub("(['\u2018-\u201b])", r"\1\1", text) + "'"
 
 
 def answer(complete: Callable[[Sequence[str], str], Candidates], asked: Sequence[str]) -> str:
-    """The answer to bash: what it is to put in the place of the part that it completes.
+    """Return the answer to bash: the texts to replace the completed part of the line.
 
-    ``asked`` is the line up to the cursor, and that part: what follows the last of the characters
-    that break words for bash, such as : and =.
+    ``asked`` holds the line up to the cursor, and the completed part.  The part begins after the
+    last character that breaks words for bash, such as : and =.
     """
     line, part = asked
     found = split(line)
@@ -411,19 +416,19 @@ def answer(complete: Callable[[Sequence[str], str], Candidates], asked: Sequence
     candidates = complete(found.words[1:], found.last)
     tails = [word[len(kept.last) :] for word in candidates.words if word.startswith(kept.last)]
     if candidates.files:
-        return "\n".join(["files", *tails]) + "\n"  # as names of files, bash quotes them
+        return "\n".join(["files", *tails]) + "\n"  # bash quotes file names itself
     return "\n".join(["values", *(quoted(tail, kept.quote) for tail in tails)]) + "\n"
 
 
 PATIENCE = 0.4
-"""Seconds that a store may take; what was found by then is what there is."""
+"""The seconds to look for names in a store; the names found by then are the candidates."""
 GRACE = 0.1
-"""Seconds more for it to be closed."""
+"""The additional seconds for closing the store."""
 ENOUGH = 500
-"""The most names to offer: a longer list is not read."""
+"""The most names to offer; nobody reads a longer list."""
 
 _LOCAL = frozenset({"sqlite", "state", "sessions", "archive"})
-# What these start may ask somebody for a password.
+# These sources of a password may prompt the user.
 _MAY_ASK = ("password_command", "password_keyring")
 
 
@@ -432,13 +437,13 @@ class _Found:
     names: dict[str, None] = field(default_factory=dict)
 
     def add(self, name: str) -> bool:
-        """Add a name, and return whether there are enough."""
+        """Add a name, and return whether ``ENOUGH`` names are known."""
         self.names[name] = None
         return len(self.names) >= ENOUGH
 
 
 def aliases(line: Line) -> dict[str, str]:
-    """The stores of the configuration, with their URLs redacted."""
+    """Return the stores of the configuration, with their URLs redacted."""
     return {name: _redacted(alias.url) for name, alias in _load_config(line).stores.items()}
 
 
@@ -449,22 +454,24 @@ def _redacted(url: str) -> str:
 
 
 def summarizers(line: Line) -> dict[str, str]:
-    """The summarizers of the configuration, and the one that is always there."""
-    from memctl.summarizers.registry import EXTRACTIVE  # only compress and context take them
+    """Return the summarizers of the configuration, and the built-in extractive summarizer."""
+    from memctl.summarizers.registry import EXTRACTIVE  # only compress and context take summarizers
 
     return dict.fromkeys([*_load_config(line).summarizers, EXTRACTIVE.name], "")
 
 
 def in_store(line: Line, what: str) -> list[str]:
-    """The users, sessions or marks (``what``, in the singular) of the store that is named.
+    """Return the users, sessions or marks of the line's store.
 
-    Of a store of the configuration or a local file, within half a second; of the users and
-    sessions that are named, if any.
+    ``what`` is ``user``, ``session`` or ``mark``.
+
+    Only a store of the configuration or a local file is read, for at most half a second.  Sessions
+    and marks are limited to the users and sessions that the line names.
     """
     location = _safe_location(line)
     if location is None:
         return []
-    from memctl.selection import Selection  # a completed command or option needs none
+    from memctl.selection import Selection  # not needed for commands and options
 
     where = Selection() if what == "user" else _named_selection(line)
     try:
@@ -473,31 +480,31 @@ def in_store(line: Line, what: str) -> list[str]:
 
         store = make_store(narrowed(location, where, line.given.get("--path", [None])[-1]))
     except MemctlError:
-        return []  # the command itself reports why
+        return []  # the command itself reports the error
     found = _Found()
     looking = threading.Thread(target=_look, args=(store, where, what, found), daemon=True)
     looking.start()
-    # A driver, or a file system, may not let itself be interrupted.
+    # A driver or a file system may block, and the thread cannot be interrupted.
     looking.join(PATIENCE + GRACE)
-    return sorted(found.names.copy())  # it may still grow
+    return sorted(found.names.copy())  # a copy: the thread may still add names
 
 
 def _named_selection(line: Line) -> Selection:
-    from memctl.selection import Selection  # a completed command or option needs none
+    from memctl.selection import Selection  # not needed for commands and options
 
     users, sessions = (line.given.get(name, ()) for name in ("--user", "--session"))
     return Selection(users=frozenset(users), sessions=frozenset(sessions))
 
 
 def _look(store: Store, where: Selection, what: str, found: _Found) -> None:
-    import asyncio  # only a store needs it
+    import asyncio  # only needed for a store
 
-    with suppress(MemctlError, TimeoutError):  # the command itself reports what is wrong
+    with suppress(MemctlError, TimeoutError):  # the command itself reports the error
         asyncio.run(_collect(store, where, what, found))
 
 
 async def _collect(store: Store, where: Selection, what: str, found: _Found) -> None:
-    import asyncio  # only a store needs it
+    import asyncio  # only needed for a store
 
     async with asyncio.timeout(PATIENCE), store:
         if what == "mark":
@@ -515,19 +522,22 @@ async def _collect(store: Store, where: Selection, what: str, found: _Found) -> 
 
 
 def _load_config(line: Line) -> Config:
-    from memctl import config as configuration  # a completed command or option needs none
+    from memctl import config as configuration  # not needed for commands and options
 
     named = line.given.get("--config", [""])[-1]
     try:
         path = Path(named).expanduser() if named else None
         return configuration.load(path, configuration.environment())
     except MemctlError:
-        return configuration.Config()  # the command itself reports what is wrong with it
+        return configuration.Config()  # the command itself reports the error
 
 
 def _safe_location(line: Line) -> Location | None:
-    """Return the store of the line; None where opening it might prompt or was not asked for."""
-    from memctl import config as configuration  # a completed command or option needs none
+    """Return the store of the line; None if opening it might prompt the user.
+
+    A store that the line names by URL is not opened, unless it is a local file.
+    """
+    from memctl import config as configuration  # not needed for commands and options
 
     if line.store is None:
         return None
@@ -545,7 +555,10 @@ def _safe_location(line: Line) -> Location | None:
 
 
 def _is_there(path: Path) -> bool:
-    """Return whether it is a file or a folder; a pipe is left to the process that waits for it."""
+    """Return whether the path is a file or a folder.
+
+    Reading a pipe would take its data from others.
+    """
     try:
         mode = os.stat(path).st_mode
     except (OSError, ValueError):

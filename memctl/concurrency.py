@@ -1,4 +1,4 @@
-"""Work done at the same time, ended in good order: coroutines, calls in threads, queues."""
+"""Concurrent work with an orderly end: coroutines, calls in threads, queues."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ T = TypeVar("T")
 
 
 async def run_both(one: Coroutine[Any, Any, T], other: Coroutine[Any, Any, T]) -> tuple[T, T]:
-    """Run two at the same time; where one fails, cancel the other and wait for it."""
+    """Run two coroutines concurrently.  If one fails, cancel the other and wait for its end."""
     first, second = await all_of([one, other])
     return first, second
 
 
 async def all_of(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """Run all at the same time; where one fails, cancel the others and wait for them."""
+    """Run all coroutines concurrently.  If one fails, cancel the rest and wait for their end."""
     tasks = [asyncio.create_task(one) for one in work]
     try:
         return await asyncio.gather(*tasks)
@@ -33,8 +33,8 @@ async def all_of(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
 async def in_thread(call: Callable[[], T], interrupt: Callable[[], None] | None = None) -> T:
     """Run the call in a thread and return its result.
 
-    A cancellation is passed on when the call has ended, so that what it works on may be closed;
-    ``interrupt`` is called first, to make it end soon.
+    A cancellation waits until the call has ended, so that the caller can close what the call uses.
+    ``interrupt`` is called first, to make the call end soon.
     """
     future = asyncio.get_running_loop().run_in_executor(None, call)
     try:
@@ -50,18 +50,17 @@ async def in_thread(call: Callable[[], T], interrupt: Callable[[], None] | None 
 def cut_short() -> bool:
     """Return whether the current task is being cancelled.
 
-    An error may be all that is left of that: a driver that fails while it cleans up hides the
-    ``CancelledError``.
+    A driver that fails while cleaning up may raise its own error in place of ``CancelledError``.
     """
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
 
 class Queue(Generic[T]):
-    """Items on their way between two tasks; an error of the sender is raised at the receiver.
+    """A queue between two tasks; an error of the sender is raised at the receiver.
 
-    Sending waits until there is room for the item's size, or nothing else is there.  A queue that
-    ends several times, once for each sender, is received as often.
+    ``put`` waits until the queue has room for the size of the item, or is empty.  If several
+    senders each send an end, the receiver iterates ``items`` once for each.
     """
 
     def __init__(self, room: int = 0) -> None:
@@ -72,7 +71,7 @@ class Queue(Generic[T]):
 
     @property
     def empty(self) -> bool:
-        """Return whether the receiver has nothing left to take."""
+        """Return whether the queue holds no item."""
         return not self._items
 
     async def put(self, item: T, size: int = 0) -> None:
@@ -80,7 +79,7 @@ class Queue(Generic[T]):
         await self._put(item, size)
 
     async def end(self, failure: Exception | None = None) -> None:
-        """Send the end, or the error that is raised in its place."""
+        """Send the end of the items, or an error to raise at the receiver."""
         await self._put(_End(failure), 0)
 
     async def _put(self, item: T | _End, size: int) -> None:
@@ -108,7 +107,7 @@ class Queue(Generic[T]):
                 if held[0].failure is not None:
                     raise held[0].failure
                 return
-            yield held.pop()  # type: ignore[misc]  # not kept while it is used: it may be large
+            yield held.pop()  # no reference is kept while the item is used: it may be large
 
 
 class _End:
@@ -117,7 +116,7 @@ class _End:
 
 
 async def ahead(items: AsyncGenerator[T], size: Callable[[T], int], room: int) -> AsyncGenerator[T]:
-    """Yield the items, of which others are made while one is used: up to ``room`` in size."""
+    """Yield the items, and produce up to ``room`` in size ahead of their use."""
     queue: Queue[T] = Queue(room)
 
     async def pump() -> None:
@@ -136,7 +135,7 @@ async def ahead(items: AsyncGenerator[T], size: Callable[[T], int], room: int) -
         async for item in queue.items():
             held = [item]
             del item
-            yield held.pop()  # not kept while it is used: it may be large
+            yield held.pop()  # no reference is kept while the item is used: it may be large
     finally:
         task.cancel()
         with suppress(asyncio.CancelledError):
@@ -144,8 +143,9 @@ async def ahead(items: AsyncGenerator[T], size: Callable[[T], int], room: int) -
 
 
 def backoff(failures: int, first: float, longest: float) -> float:
-    """Return the seconds to wait after so many failures in a row: doubled each time, bounded.
+    """Return the seconds to wait after a number of failures in a row: doubled each time, bounded.
 
-    Up to a quarter less, at random: many runs that lost one server should not return all at once.
+    Reduced by up to a quarter at random, so that runs that lost one server do not return all at
+    once.
     """
     return min(longest, first * 2.0 ** (failures - 1)) * random.uniform(0.75, 1.0)

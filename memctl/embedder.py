@@ -18,14 +18,14 @@ from memctl.model import MemoryKey
 
 @dataclass(frozen=True, slots=True)
 class Embedded:
-    """The vectors of some texts, in their order, and the tokens that they took."""
+    """The vectors of some texts, in the order of the texts, and the tokens used."""
 
     vectors: list[array[float]]
     usage: Usage = field(default_factory=Usage)
 
 
 class Embedder(ABC):
-    """A maker of vectors.  Opened as an async context manager.
+    """A maker of vectors, to be opened as an async context manager.
 
     ::
 
@@ -37,19 +37,19 @@ class Embedder(ABC):
     kind: ClassVar[str]
     name: str
     model: str
-    """The name of the model: vectors of two models cannot be compared."""
+    """The name of the model: vectors of different models cannot be compared."""
     batch: int = 64
-    """The number of texts in one call."""
+    """The number of texts per call."""
     concurrency: int = 4
-    """The number of calls at once."""
+    """The number of concurrent calls."""
     prices: Prices | None = None
 
     async def __aenter__(self) -> Self:
         """Open connections and load data.
 
         Raises:
-            UsageError: something it needs is not configured or not installed.
-            Unavailable: it cannot be reached.
+            UsageError: a requirement is not configured or not installed.
+            Unavailable: the model cannot be reached.
         """
         return self
 
@@ -63,15 +63,15 @@ class Embedder(ABC):
 
     @abstractmethod
     async def embed(self, texts: Sequence[str]) -> Embedded:
-        """Return a vector for each of at most ``batch`` texts, which are not empty.
+        """Return a vector for each text; at most ``batch`` texts, none empty.
 
         Raises:
-            ModelError: it made no vectors.
+            ModelError: the model made no vectors.
             Unreachable, Unauthorised: no model answers, or access is refused.
         """
 
     async def dimensions(self) -> int:
-        """Return the size of its vectors, by making one.
+        """Return the size of the embedder's vectors, by making a vector.
 
         Raises:
             ModelError, Unreachable, Unauthorised: as ``embed``.
@@ -81,12 +81,12 @@ class Embedder(ABC):
 
 
 async def embed_all(embedder: Embedder, texts: Sequence[str]) -> Embedded:
-    """Return a vector for each text, however many there are.
+    """Return a vector for each of any number of texts.
 
     Raises:
-        Unavailable: the embedder made none.
+        Unavailable: the embedder made no vectors.
     """
-    from memctl.concurrency import all_of  # asyncio, not needed to show the help
+    from memctl.concurrency import all_of  # loads asyncio, which the help does not need
 
     vectors: list[array[float]] = []
     usage = Usage()
@@ -103,7 +103,7 @@ async def embed_all(embedder: Embedder, texts: Sequence[str]) -> Embedded:
 
 
 def failed(embedder: Embedder, error: ModelError) -> Unavailable:
-    """Return the error of an embedder that made no vectors."""
+    """Return the error for an embedder that made no vectors."""
     return Unavailable(
         f"the embedder {embedder.name!r} failed: {error.message}",
         "run the same command again to continue where this one stopped",
@@ -117,19 +117,19 @@ def _batches(texts: Sequence[str], size: int) -> Iterator[Sequence[str]]:
 
 @dataclass(slots=True)
 class EmbeddingReport:
-    """The texts that were embedded in a copy, and the tokens that they took."""
+    """The number of texts that a copy embedded, and the tokens used."""
 
     embedder: Embedder | None = None
     texts: int = 0
     usage: Usage = field(default_factory=Usage)
     mixed: set[MemoryKey] = field(default_factory=set)
-    """Scopes of which only some facts were embedded."""
+    """Scopes in which only some facts have a vector."""
     warnings: list[str] = field(default_factory=list)
     checked: bool = False
-    """True once the vectors of the source, or those of the embedder, are known to fit."""
+    """True once the vectors of the source, or of the embedder, are known to fit."""
 
     @property
     def cost(self) -> float | None:
-        """The cost of the tokens; None where the embedder has no price."""
+        """The cost of the tokens; None if the embedder has no price."""
         prices = self.embedder.prices if self.embedder is not None else None
         return None if prices is None else prices.of(self.usage)

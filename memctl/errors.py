@@ -1,4 +1,4 @@
-"""Every way memctl ends other than well, each with its exit code.
+"""The errors of memctl, each with an exit code.
 
 MemctlError          1    unforeseen
 ├── UsageError       2    the command line or the configuration is wrong
@@ -27,7 +27,7 @@ from typing import ClassVar
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why one memory was left as it was.  ``code`` is stable: scripts may test it."""
+    """The reason why a memory was left unchanged.  ``code`` is stable: scripts may test it."""
 
     code: str
     message: str
@@ -108,7 +108,7 @@ class BadData(MemctlError):
 
 
 class Uninitialised(BadData):
-    """The database is there, AgentScope's tables are not: no source, but a possible target."""
+    """The database has no tables of AgentScope: not a valid source, but a possible target."""
 
 
 class Loss(MemctlError):
@@ -141,13 +141,13 @@ _WITHOUT_A_CLASS = (
 
 
 def exit_codes() -> list[tuple[int, str, str]]:
-    """Every exit code, its name and its meaning, in order."""
+    """Return every exit code with its name and meaning, in order."""
     rows = [(kind.exit_code, kind.code, _meaning(kind)) for kind in _kinds(MemctlError)]
     return sorted([*_WITHOUT_A_CLASS, *rows], key=lambda row: row[0])
 
 
 def _kinds(kind: type[MemctlError]) -> Iterator[type[MemctlError]]:
-    """The classes that have a name of their own."""
+    """Yield the classes that define a code."""
     if "code" in vars(kind):
         yield kind
     for below in kind.__subclasses__():

@@ -1,8 +1,8 @@
-"""Formats that memctl recognizes and does not read: the name of each, and a way out.
+"""Formats that memctl recognizes and does not read: the name of each, and what to do instead.
 
 A store that cannot read a JSON document, JSON lines, SQL tables or Redis keys looks here for the
-name of the format, and refuses with that name and its hint.  A new format is an entry of
-``FORMATS``; no command or store changes::
+name of the format.  The store then refuses with the name and the hint of the format.  A new format
+is a new entry of ``FORMATS``; no command or store changes::
 
     ForeignFormat(
         "a tape of Robby",
@@ -26,9 +26,9 @@ from memctl.json_scan import BYTE_ORDER_MARK, before_last_character
 from memctl.location import visible
 
 BEGINNING = 256 * 1024
-"""The bytes of a file or value by which its format is recognized."""
+"""The number of bytes of a file or value that are read to recognize a format."""
 _LINES = 20
-"""The lines of a file that are looked at: the first ones may be about the file."""
+"""The number of lines of a file that are tested: the first lines may describe the file."""
 _TO_JSONL = (
     "convert it to OpenAI chat messages (.jsonl): docs/stores/other-formats.md has a command"
 )
@@ -44,35 +44,35 @@ class ForeignFormat:
     name: str
     """A noun phrase, such as ``an export of ChatGPT``."""
     hint: str = _TO_JSONL
-    """The way out."""
+    """What the user can do instead."""
     document: Test | None = None
-    """Returns whether a JSON document is of the format; its end may be missing."""
+    """Return whether a JSON document has the format; the end of the document may be missing."""
     line: Test | None = None
-    """Returns whether the JSON value of a line is of the format."""
+    """Return whether the JSON value of a line has the format."""
     tables: Mapping[str, frozenset[str]] | None = None
-    """The columns of each table, by the name of the table; ``*`` stands for any name."""
+    """The required columns by table name; ``*`` stands for any name."""
     keys: re.Pattern[bytes] | None = None
-    """Matches the beginning of a key in Redis, without the prefix of the store."""
+    """A pattern for the beginning of a key in Redis, without the prefix of the store."""
 
     def refusal(self, label: str, kind: type[BadData] = BadData) -> BadData:
-        """Return the error of a store that is of the format."""
+        """Return the error for a store in this format."""
         return kind(f"{label} holds {self.name}, which memctl does not read", self.hint)
 
 
 def of_document(value: Any) -> ForeignFormat | None:
-    """Return the format of a JSON document; see ``beginning`` for one that is not whole."""
+    """Return the format of a JSON document; ``beginning`` repairs a truncated document."""
     return next((one for one in FORMATS if one.document and one.document(value)), None)
 
 
 def of_line(value: Any) -> ForeignFormat | None:
     """Return the format of a file of JSON lines, given the value of a line."""
-    if isinstance(value, list):  # what is a document otherwise
+    if isinstance(value, list):  # a list is a document on one line
         return of_document(value)
     return next((one for one in FORMATS if one.line and one.line(value)), None)
 
 
 def of_tables(tables: Mapping[str, Collection[str]]) -> dict[str, ForeignFormat]:
-    """Return the tables of foreign formats, given the columns of all tables by their names."""
+    """Return the tables of foreign formats, given the columns of all tables by table name."""
     found: dict[str, ForeignFormat] = {}
     for one in FORMATS:
         of = {
@@ -94,14 +94,14 @@ def of_key(key: bytes) -> ForeignFormat | None:
 
 
 def of_file(path: Path) -> ForeignFormat | None:
-    """Return the format of a file; None if it cannot be read, or is not a regular file."""
+    """Return the format of a file; None if the file is unreadable or not a regular file."""
     return of_text(start_of(path))
 
 
 def start_of(path: Path) -> bytes:
-    """Return the first ``BEGINNING`` bytes of a file; none if it cannot be read.
+    """Return the first ``BEGINNING`` bytes of a file; no bytes if the file is unreadable.
 
-    A pipe or a device is not opened.
+    Pipes and devices are not opened.
     """
     try:
         if not path.is_file():
@@ -116,14 +116,14 @@ def start_of(path: Path) -> bytes:
 
 
 def encoding_of(start: bytes) -> ForeignFormat | None:
-    """Return the encoding of a JSON text that is not UTF-8, by its first ``BEGINNING`` bytes."""
+    """Return the encoding of a JSON text, given its first bytes; None if it may be UTF-8."""
     for encoding, opening in _ENCODINGS.items():
         if start.startswith(opening):
             return _not_utf8(f"a text in {encoding}", encoding)
     start = start.removeprefix(BYTE_ORDER_MARK)
     if start.isascii() or not start.lstrip().startswith((b"{", b"[")):
         return None
-    # A damaged text in UTF-8 has characters that are whole; one in Latin-1 hardly any.
+    # A damaged text in UTF-8 has many valid characters; a text in Latin-1 has hardly any.
     whole = re.sub(rb"[\xed][\xa0-\xbf][\x80-\xbf]", b"", start).decode("utf-8", "ignore")
     found = _not_utf8("a text in another encoding than UTF-8", "WINDOWS-1252")
     return found if whole.isascii() else None
@@ -141,11 +141,11 @@ _ENCODINGS = {
     "UTF-16LE": (b"{\0", b"[\0"),
     "UTF-16BE": (b"\0{", b"\0["),
 }
-"""The first bytes of a JSON text, or of a byte order mark, by encoding as iconv names them."""
+"""The first bytes of a JSON text or a byte order mark, by the encoding's name for iconv."""
 
 
 def of_text(start: bytes) -> ForeignFormat | None:
-    """Return the format of a JSON document, or of JSON lines, by the first ``BEGINNING`` bytes."""
+    """Return the format of a JSON document or of JSON lines, given its first bytes."""
     if found := encoding_of(start):
         return found
     lines = _values(start)
@@ -157,19 +157,19 @@ def of_text(start: bytes) -> ForeignFormat | None:
 
 
 def of_lines(start: bytes) -> ForeignFormat | None:
-    """Return the format of what should be JSON lines, by the first ``BEGINNING`` bytes."""
+    """Return the format of a file that should hold JSON lines, given its first bytes."""
     if found := encoding_of(start.partition(b"\n")[0]):
         return found
     if lines := _values(start):
-        if _is_conversation(lines[0]):  # what follows is named by its line
+        if _is_conversation(lines[0]):  # errors in later lines are reported with the line
             del lines[1:]
         return next(filter(None, map(of_line, lines)), None)
-    is_whole = b"\n" in start.rstrip()  # what follows the first line, which is not JSON
+    is_whole = b"\n" in start.rstrip()  # then the first line is whole, and not JSON
     return of_document(beginning(start)) if is_whole else of_line(beginning(start))
 
 
 def of_first_line(line: bytes) -> ForeignFormat | None:
-    """Return the format of a file of JSON lines, by the beginning of its first line."""
+    """Return the format of a file of JSON lines, given the beginning of its first line."""
     if found := encoding_of(line):
         return found
     value = beginning(line)
@@ -177,7 +177,7 @@ def of_first_line(line: bytes) -> ForeignFormat | None:
 
 
 def _values(start: bytes) -> list[Any]:
-    """Return the values of the first lines, as far as they are JSON objects or arrays."""
+    """Return the values of the first lines, up to a line that is not a JSON object or array."""
     found: list[Any] = []
     for line in start.removeprefix(BYTE_ORDER_MARK).splitlines()[:_LINES]:
         if line.strip():
@@ -191,15 +191,15 @@ def _values(start: bytes) -> list[Any]:
 
 
 _ESCAPE = re.compile(rb"\\(u[0-9a-fA-F]{0,3})?$")
-"""An escape that is cut off, at the end of a text."""
+"""An incomplete escape at the end of a text."""
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|["{}\[\],]', re.DOTALL)
 _CLOSING = {b"{": b"}", b"[": b"]"}
 
 
 def beginning(text: bytes) -> Any:
-    """Return the value of a JSON text whose end may be missing: what of it is whole.
+    """Return the value of a JSON text that may be truncated: the part that is whole.
 
-    None if it is not JSON.
+    Return None if the text is not JSON.
     """
     text = text.removeprefix(BYTE_ORDER_MARK)
     with suppress(ValueError):
@@ -208,7 +208,7 @@ def beginning(text: bytes) -> Any:
     end = 0
     for token in _TOKEN.finditer(text):
         match token[0]:
-            case b'"':  # a text that is cut off
+            case b'"':  # an incomplete string
                 with suppress(ValueError):
                     cut = text[: before_last_character(text, token.end())]
                     return jsonio.loads(_ESCAPE.sub(b"", cut) + b'"' + closing)
@@ -229,7 +229,7 @@ def beginning(text: bytes) -> Any:
 
 
 def described(value: Any) -> str:
-    """Return what a JSON value is, such as ``an object with the keys 'a', 'b'``, for an error."""
+    """Return a description of a JSON value for an error: ``an object with the keys 'a', 'b'``."""
     match value:
         case dict():
             names = [repr(visible(name)) for name in list(value)[:_NAMED_KEYS]]
@@ -247,7 +247,10 @@ def described(value: Any) -> str:
 
 
 def _first(*path: str | int) -> Callable[[Any], Any]:
-    """Return what gets the value at a path of keys and indexes, None if there is none."""
+    """Return a function that gets the value at a path of keys and indexes.
+
+    Return None if there is no value.
+    """
 
     def get(value: Any) -> Any:
         for step in path:
@@ -263,7 +266,7 @@ def _first(*path: str | int) -> Callable[[Any], Any]:
 
 
 def _has(*keys: str, at: tuple[str | int, ...] = ()) -> Test:
-    """Return the test that an object at a path has all of these keys."""
+    """Return a test that the object at a path has all of these keys."""
     get = _first(*at)
 
     def test(value: Any) -> bool:
@@ -274,7 +277,7 @@ def _has(*keys: str, at: tuple[str | int, ...] = ()) -> Test:
 
 
 def _is(wanted: Any, *path: str | int) -> Test:
-    """Return the test that the value at a path is this one."""
+    """Return a test that the value at a path equals ``wanted``."""
     get = _first(*path)
     return lambda value: bool(get(value) == wanted)
 
@@ -288,14 +291,14 @@ def _all(*tests: Test) -> Test:
 
 
 def _items(*tests: Test) -> Test:
-    """Return the test that a document is a list, of whose first items one passes a test."""
+    """Return a test that a document is a list, and that one of its first items passes a test."""
     return lambda value: (
         isinstance(value, list) and any(test(one) for one in value[:_LINES] for test in tests)
     )
 
 
 def _is_java_state(value: Any) -> bool:
-    """Return whether a state is one of AgentScope Java, whose roles are in upper case."""
+    """Return whether a state comes from AgentScope Java, which writes roles in upper case."""
     for path in (("memory", "messages", 0, "role"), ("context", 0, "role"), (0, "role"), ("role",)):
         role = _first(*path)(value)
         if isinstance(role, str) and role in ("USER", "ASSISTANT", "SYSTEM", "TOOL"):
@@ -500,7 +503,7 @@ FORMATS: tuple[ForeignFormat, ...] = (
             _has("prompt", "completion"), _has("instruction", "output"), _has("chosen", "rejected")
         ),
     ),
-    # The general forms come last
+    # General formats come last: the first match counts.
     ForeignFormat(
         "a list of messages of the OpenAI Assistants API",
         document=_all(_is("list", "object"), _has("data")),
@@ -541,8 +544,8 @@ FORMATS: tuple[ForeignFormat, ...] = (
         line=_MESSAGE,
     ),
 )
-"""The formats that are recognized; the first that fits counts."""
+"""All recognized formats; the first match counts."""
 _CONVERSATIONS = ForeignFormat(
     "OpenAI chat messages without the extension .jsonl", "give it that extension"
 )
-"""Conversations that memctl reads from a file with another extension."""
+"""The format of conversations that memctl would read from a file named ``.jsonl``."""

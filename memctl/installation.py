@@ -1,4 +1,4 @@
-"""The environment that memctl is installed in: what it needs, and who else owns its files."""
+"""The environment of memctl: required packages, and packages that overwrite memctl's files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from importlib.metadata import (
 )
 
 DISTRIBUTION = "agentscope-memctl"
-"""The name under which pip knows memctl.  Its package and its script are called memctl."""
+"""The name of memctl in package indexes; the import package and the script are called memctl."""
 
 REMEDY = (
     "uninstall both, then install agentscope-memctl in an environment of its own "
@@ -21,7 +21,7 @@ REMEDY = (
 )
 
 _ALL = "all"
-"""The extra of which each package belongs to another one, too."""
+"""The extra that repeats the packages of all other extras."""
 _REQUIREMENT = re.compile(r"([\w.-]+)")
 _EXTRA = re.compile(r"extra *== *['\"]([\w-]+)['\"]")
 
@@ -32,13 +32,13 @@ class Package:
 
     name: str
     version: str | None
-    """None where it is not installed."""
+    """None if the package is not installed."""
     extra: str | None
-    """The extra of memctl that it belongs to; None where memctl always needs it."""
+    """The extra of memctl that requires the package; None if memctl always requires it."""
 
 
 def packages() -> list[Package]:
-    """Return the packages that memctl uses; none where memctl itself is not installed."""
+    """Return the packages that memctl uses; no packages if memctl itself is not installed."""
     try:
         lines = requires(DISTRIBUTION) or []
     except PackageNotFoundError:
@@ -61,7 +61,7 @@ def _version(name: str) -> str | None:
 def conflicts() -> list[str]:
     """Return the other distributions that install a package or a script called memctl.
 
-    Such a distribution and memctl overwrite each other's files.
+    The later of the two installations has overwritten files of the other.
     """
     found = set(packages_distributions().get("memctl", ()))
     found.update(
@@ -73,7 +73,7 @@ def conflicts() -> list[str]:
 
 
 def conflict_warnings() -> list[str]:
-    """Return a warning for each other distribution that overwrites memctl's files."""
+    """Return a warning for each distribution that overwrites memctl's files."""
     return [
         f"the package {name!r} in this environment installs files of the same names: each "
         f"overwrites the other; {REMEDY}"

@@ -1,4 +1,4 @@
-"""The place of a store: its kind, its address and its options; redacted for people."""
+"""The location of a store: its kind, address and options; and the redaction of secrets."""
 
 from __future__ import annotations
 
@@ -14,26 +14,27 @@ _HOST = re.compile(r"(\[[^]]*\]|[^:]*)(:\d*)?")
 SECRET_QUERY = re.compile(r"pass|pwd|secret|token|key|auth|credential", re.IGNORECASE)
 _URL_START = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*:)(?=/|(?<=unix:))(/*)(.*)", re.DOTALL)
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/(?:(?!:\s)[^\s'\"])*")
-"""A URL in a text; a colon that ends it, as before the words of an error, is none of its own."""
+"""A URL in a text.  A colon at the end, as before the words of an error, is not part of the URL."""
 _PAIRS = re.compile("[&;]")
 _USER = re.compile(r"[^/?#@\[\]\s]*")
 _LOGIN = re.compile(r":.*@", re.DOTALL)
 _WITH_AT = frozenset(
     ["state", "state_path", "path", "prefix", "user", "session", "host", "options"]
 )
-"""Options of URLs in which an ``@`` is not the end of a password."""
+"""Options of URLs whose values may contain an ``@``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """The place of a store.
+    """The location of a store.
 
     ::
 
-        parse("sqlite:///agents.db?state=sessions")  # of memctl.registry
+        parse("sqlite:///agents.db?state=sessions")  # from memctl.registry
 
-    ``url`` is what the driver gets, without memctl's own ``options``; for a store in the file
-    system it is ``path``.  ``label`` is what people see: no secrets, and control characters shown.
+    ``url`` is the URL for the driver, without memctl's own ``options``.  A store in the file system
+    has ``path``.  ``label`` is the name for people: without secrets, with control characters
+    visible.
     """
 
     kind: str
@@ -46,10 +47,10 @@ class Location:
 
 
 def redact(url: str) -> str:
-    """Return the URL without its password and other secrets, control characters made visible.
+    """Return the URL without its password and other secrets, with control characters visible.
 
-    In a password, separators should be quoted.  Where one may not be, all that may be part of the
-    password is left out, too: everything up to the last ``@`` that is not in an option.
+    Separators in a password should be quoted.  If one may be unquoted, everything up to the last
+    ``@`` outside an option is left out: it may be part of the password.
     """
     found = _URL_START.match(url)
     if found is None:
@@ -65,7 +66,7 @@ def redact(url: str) -> str:
         where += f"?{'&'.join(pairs[: unsure[-1] + 1])}"
         pairs = pairs[unsure[-1] + 1 :]
     if ":" in where and "@" not in where and "@" in "".join(pairs):
-        where = f"{where.partition(':')[0]}:***"  # of a password, too, or of a port
+        where = f"{where.partition(':')[0]}:***"  # may be a password, not a port
         pairs = [pair for pair in pairs if "@" not in pair]
     where = _hide_login(where) if slashes == "//" else _LOGIN.sub(":***@", where)
     shown = "&".join(_shown(pair) for pair in pairs)
@@ -73,11 +74,11 @@ def redact(url: str) -> str:
 
 
 def _hide_login(where: str) -> str:
-    """Return what follows ``//``, up to the options, without the password."""
+    """Return the part between ``//`` and the options, without the password."""
     login, at, rest = where.rpartition("@")
     host, slash, path = rest.partition("/")
     if not all(_HOST.fullmatch(one) for one in host.split(",")):
-        # No port: the beginning of a password, of which the rest may follow.
+        # Not a port: the beginning of a password, and the text after the slash may be the rest.
         return f"{host.partition(':')[0]}:***" if not at else "***"
     user, colon, _ = login.partition(":")
     if not _USER.fullmatch(user):
@@ -91,7 +92,7 @@ def _is_option(pair: str) -> bool:
 
 
 def _shown(pair: str) -> str:
-    """Return an option of a URL, its value hidden where it may be a secret."""
+    """Return an option of a URL; its value is hidden if it may be a secret."""
     name, equals, value = pair.partition("=")
     if SECRET_QUERY.search(unquote_plus(name)):
         return f"{name}{equals}***"
@@ -99,7 +100,7 @@ def _shown(pair: str) -> str:
 
 
 def redact_value(text: str) -> str:
-    """Return what a user typed without the password of a URL in it, whatever that contains."""
+    """Return a text typed by a user, without the password of a URL, whatever its characters."""
     found = _URL.search(text)
     if found is None:
         return visible(_LOGIN.sub(":***@", text))
@@ -107,7 +108,7 @@ def redact_value(text: str) -> str:
 
 
 def redact_quoted(text: str, arguments: Iterable[str]) -> str:
-    """Return a message, which may quote some of the arguments, without the passwords of these."""
+    """Return a message that may quote command-line arguments, without their passwords."""
     for argument in chain.from_iterable((one, *one.split("=", 1)) for one in arguments):
         shown = redact_value(argument)
         if shown != visible(argument):
@@ -118,12 +119,12 @@ def redact_quoted(text: str, arguments: Iterable[str]) -> str:
 
 
 def redact_text(text: str, arguments: Iterable[str] = ()) -> str:
-    """Return a message without the passwords of arguments and of URLs in it."""
+    """Return a message without the passwords of arguments and of URLs."""
     return _URL.sub(lambda found: redact(found[0]), redact_quoted(text, arguments))
 
 
 def join_url(parts: SplitResult) -> str:
-    """Return the URL with its two slashes, which ``geturl`` drops where there is no host."""
+    """Return the URL with its two slashes; ``geturl`` drops them if the URL has no host."""
     query = f"?{parts.query}" if parts.query else ""
     fragment = f"#{parts.fragment}" if parts.fragment else ""
     return f"{parts.scheme}://{parts.netloc}{parts.path}{query}{fragment}"
@@ -134,7 +135,7 @@ def _inner(value: str) -> str:
 
 
 def visible(text: str) -> str:
-    """Return the text with control characters, and those that hide text, written as escapes."""
+    """Return the text with escapes for control characters and characters that hide text."""
     return "".join(char if char.isprintable() else _escape(char) for char in text)
 
 
@@ -143,5 +144,5 @@ def _escape(char: str) -> str:
 
 
 def same_file(path: Path) -> str:
-    """Return a text that two paths to one file share, links resolved."""
+    """Return the path with links resolved: equal for all paths to one file."""
     return os.path.realpath(path)

@@ -1,4 +1,4 @@
-"""Numbers as people read them."""
+"""Numbers for people."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ _BLOCKS = " ▏▎▍▌▋▊▉█"
 
 
 def count(number: int, noun: str) -> str:
-    """``1 message``, ``1,234 messages``."""
+    """Return a number with its noun: ``1 message``, ``1,234 messages``."""
     plural = _PLURALS.get(noun, f"{noun}s")
     return f"{number:,} {noun if number == 1 else plural}"
 
 
 def size(number: int) -> str:
-    """Bytes in powers of 1000: ``812 B``, ``1.3 kB``, ``128.0 MB``."""
+    """Return a number of bytes in powers of 1000: ``812 B``, ``1.3 kB``, ``128.0 MB``."""
     value = float(number)
     for unit in ("B", "kB", "MB", "GB"):
         if value < 1000:
@@ -25,7 +25,7 @@ def size(number: int) -> str:
 
 
 def duration(seconds: float) -> str:
-    """The two largest units: ``2d 4h``, ``59m 30s``."""
+    """Return a duration in its two largest units: ``2d 4h``, ``59m 30s``."""
     rest = int(seconds)
     parts = []
     for unit, length in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
@@ -36,7 +36,10 @@ def duration(seconds: float) -> str:
 
 
 def local_time(text: str) -> str:
-    """An ISO time in this machine's zone, such as ``2026-10-02 11:14 CEST``; other texts stay."""
+    """Return an ISO time in the local zone: ``2026-10-02 11:14 CEST``.
+
+    Other texts stay unchanged.
+    """
     try:
         return f"{datetime.fromisoformat(text).astimezone():%Y-%m-%d %H:%M %Z}"
     except ValueError:
@@ -44,7 +47,7 @@ def local_time(text: str) -> str:
 
 
 def bar(share: float, width: int = 8) -> str:
-    """A bar of ``width`` columns, ``share`` of it filled (0 to 1)."""
+    """Return a bar of ``width`` columns, filled to ``share`` (0 to 1)."""
     eighths = round(max(0.0, min(1.0, share)) * width * 8)
     full, rest = divmod(eighths, 8)
     return ("█" * full + (_BLOCKS[rest] if rest else "")).ljust(width)

@@ -1,10 +1,11 @@
 """Stores and commands of other distributions, found by their entry points.
 
-memctl.stores     NAME = "package.module:Class", a ``Store``: NAME://... or a path ending in .NAME
-memctl.commands   NAME = "package.module:function", written as commands are: a function for Typer
+::
 
-memctl's own names come first, so these are asked only for a name that is not memctl's, and for
-lists.
+    memctl.stores     NAME = "package.module:SPEC", a ``StoreSpec``: NAME://... or PATH.NAME
+    memctl.commands   NAME = "package.module:function", a function for Typer
+
+memctl's own names take precedence.  Plugins are searched for unknown names and for lists only.
 """
 
 from __future__ import annotations
@@ -26,15 +27,15 @@ COMMANDS = "memctl.commands"
 
 
 def names(group: str) -> list[str]:
-    """The names that are offered in the group, without loading what is behind them."""
+    """Return the names that plugins offer in a group, without loading the plugins."""
     return sorted({entry.name for entry in _offered(group)})
 
 
 def load(group: str, name: str) -> Any:
-    """Load the object behind the name.
+    """Load the object that a plugin offers under a name.
 
     Raises:
-        UsageError: nothing or several things are, or it cannot be loaded.
+        UsageError: not exactly one plugin offers the name, or the plugin cannot be loaded.
     """
     found = {(entry.value, _owner(entry)): entry for entry in _offered(group) if entry.name == name}
     if len(found) != 1:
@@ -45,7 +46,7 @@ def load(group: str, name: str) -> Any:
     [entry] = found.values()
     try:
         return entry.load()
-    except Exception as error:  # somebody else's module may raise anything
+    except Exception as error:  # a plugin's module may raise anything
         raise UsageError(
             f"the plugin {name!r} of {_owner(entry)} cannot be loaded: "
             f"{type(error).__name__}: {error}",
@@ -60,18 +61,18 @@ def _owner(entry: EntryPoint) -> str:
 def _offered(group: str) -> list[EntryPoint]:
     if not any(_mention(folder or os.curdir, group) for folder in sys.path):
         return []
-    metadata = import_module("importlib.metadata")  # takes as long as all of memctl --help
+    metadata = import_module("importlib.metadata")  # loading takes as long as all of memctl --help
     return list(metadata.entry_points(group=group))
 
 
 def _mention(folder: str, group: str) -> bool:
-    """Return whether a distribution installed in the folder may offer something in the group."""
+    """Return whether a distribution in the folder may offer an entry point in the group."""
     section = f"[{group}]".encode()
     return any(section in content for content in _entry_points(folder))
 
 
 def _entry_points(folder: str) -> Iterator[bytes]:
-    # What Python itself could not read is nothing that could be loaded.
+    # A folder that Python cannot read holds no plugin that Python can load.
     with suppress(OSError), os.scandir(folder) as found:
         for entry in found:
             if entry.name.endswith((".dist-info", ".egg-info")):

@@ -1,8 +1,8 @@
-"""From what a user writes to a store: the kinds of store, and the one place that knows them all.
+"""The kinds of store, and the way from a URL or a path to a store.
 
-A ``StoreSpec`` registers a kind: how it is written, what it is, and which class serves it.  The
-module of that class is imported when a store of its kind is opened, so that no driver is loaded
-for another kind, nor for ``--help``.
+A ``StoreSpec`` registers a kind of store: how its URLs and paths are written, how lists describe
+the kind, and which class serves the kind.  The module of the class is imported when a store of the
+kind is opened.  ``--help`` therefore loads no driver.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from memctl.wrappers.summaries import SummaryOverlay
 
 @dataclass(frozen=True, slots=True)
 class StoreSpec:
-    """The registration of a kind of store, memctl's own or a plugin's.
+    """The registration of a kind of store, in memctl or in a plugin.
 
-    A plugin names one in its entry point of the group ``memctl.stores``; the name of the entry
-    point is the kind, and the scheme and suffix that it may claim::
+    A plugin names a ``StoreSpec`` in an entry point of the group ``memctl.stores``.  The name of
+    the entry point is the kind, the scheme of URLs and the extension of files of the kind::
 
         SPEC = StoreSpec(
             kind="lines",
@@ -46,28 +46,28 @@ class StoreSpec:
 
     kind: str
     syntax: str
-    """The way to write a store of this kind, as lists show it."""
+    """How to write a store of this kind, for lists of the kinds."""
     summary: str
-    """A noun phrase that says what it is."""
+    """A noun phrase that describes the kind."""
     factory: str | Callable[[Location, OpenMode], Store]
     """The class, or ``"module:Class"``, imported when a store is opened."""
     schemes: tuple[str, ...] = ()
-    """The schemes of its URLs."""
+    """The schemes of the kind's URLs."""
     suffixes: tuple[str, ...] = ()
-    """The ends of its paths, in lower case."""
+    """The ends of the kind's paths, in lower case."""
     prefixes: tuple[str, ...] = ()
-    """The words that stand before its paths, as in ``vault:PATH``."""
+    """The words before the colon of the kind's paths, as in ``vault:PATH``."""
     options: frozenset[str] = frozenset()
-    """memctl's own options in its URLs; the others are the driver's."""
+    """The options in a URL for memctl; the driver gets the rest."""
     extra: str | None = None
-    """The extra of memctl that installs its driver."""
+    """The extra of memctl that installs the driver."""
     title: str = ""
     """The first line of ``inspect``, such as ``AgentScope 2.x sessions in Redis``; ``summary`` if
     empty."""
     engine: str = ""
-    """The kind whose URLs name this store, by ``?layout=``."""
+    """The kind of the URLs that select this kind by ``?layout=``."""
     layouts: tuple[str, ...] = ()
-    """The values of ``?layout=`` that name it."""
+    """The values of ``?layout=`` that select this kind."""
 
 
 TABLE_LAYOUTS = ("table", "langchain", "openai-agents", "llamaindex", "adk")
@@ -75,7 +75,7 @@ TABLE_LAYOUTS = ("table", "langchain", "openai-agents", "llamaindex", "adk")
 
 
 class SqlEngine(NamedTuple):
-    """A SQL database: how its URLs are written, and what it is called."""
+    """A SQL database: the form of its URLs, and its names in texts."""
 
     kind: str
     url: str
@@ -85,15 +85,15 @@ class SqlEngine(NamedTuple):
 
 
 class SqlLayout(NamedTuple):
-    """Tables of a framework: ``StoreSpec`` on each engine that the framework supports."""
+    """Tables of a framework: a ``StoreSpec`` for each engine that the framework supports."""
 
     name: str
-    """The end of the kinds; empty for the layout of a URL that names none."""
+    """The end of the name of each kind."""
     query: str
     summary: str
     title: str
     factory: str
-    """The class; ``{}`` is the name of the engine if each engine has a class."""
+    """The class.  ``{}`` stands for the name of the engine, if each engine has its own class."""
     options: tuple[str, ...]
     engines: tuple[str, ...] = ("sqlite", "postgresql", "mysql")
     layouts: tuple[str, ...] = ()
@@ -177,7 +177,7 @@ BUILT_IN = (
         title="AgentScope 1.x memory in SQLite",
         schemes=("sqlite",),
         suffixes=(".db", ".sqlite", ".sqlite3"),
-        options=_MEMORY_OPTIONS | {"path"},  # of branches, which its tables may hold
+        options=_MEMORY_OPTIONS | {"path"},  # for tables with branches
         engine="sqlite",
         layouts=("memory",),
     ),
@@ -439,16 +439,16 @@ EXTENSIONS = (
     "extensions of new files: .db .sqlite .sqlite3 (SQLite), .json (a state), "
     ".ndjson .ndjson.gz .ndjson.zst (an archive); a new folder ends in /"
 )
-"""The hint of an error about the name of a file."""
+"""The hint for errors about file names."""
 SUFFIXES = tuple(suffix for spec in BUILT_IN for suffix in spec.suffixes)
-"""The ends of the paths that memctl itself knows."""
+"""The ends of paths of the built-in kinds."""
 URL_OPTIONS = frozenset().union(*(spec.options for spec in BUILT_IN)) - {
-    *("user", "session"),  # of states
-    "collection",  # of paths
+    *("user", "session"),  # for states
+    "collection",  # for paths
 }
-"""memctl's own options in a URL, whatever its kind."""
+"""The options of memctl in a URL of any kind."""
 SQL_KINDS = tuple(engine.kind for engine in SQL_ENGINES)
-"""The kinds of SQL databases, whose layout the tables tell."""
+"""The kinds of SQL databases.  The tables of a SQL database tell its layout."""
 _LAYOUTS: dict[str, dict[str, str]] = {
     "state": {"memory": "state", "agentscope2": "agentscope2-files"},
     "sessions": {"memory": "sessions", "agentscope2": "agentscope2-files"},
@@ -456,15 +456,15 @@ _LAYOUTS: dict[str, dict[str, str]] = {
 for _spec in BUILT_IN:
     for _layout in _spec.layouts:
         _LAYOUTS.setdefault(_spec.engine, {})[_layout] = _spec.kind
-"""The kinds by what ``?layout=`` says, for each kind that a URL has."""
+"""For each kind of a URL: the kinds of store, by the value of ``?layout=``."""
 
 
 _STATES = {"redis": ("prefix", "ttl"), "tablestore": ("instance",)}
-"""The values of ``?state=`` besides a folder, and the options that the states' place shares."""
+"""The values of ``?state=`` besides a folder, and the options that the states share."""
 
 
 def kinds() -> list[str]:
-    """Return the kinds of store: memctl's own, then those of plugins."""
+    """Return the kinds of store: the built-in kinds, then the kinds of plugins."""
     return [*_BY_KIND, *(kind for kind in plugins.names(plugins.STORES) if kind not in _BY_KIND)]
 
 
@@ -472,7 +472,7 @@ def spec_of(kind: str) -> StoreSpec:
     """Return the registration of a kind.
 
     Raises:
-        UsageError: it is a plugin's, and cannot be loaded or is not a StoreSpec.
+        UsageError: a plugin's kind cannot be loaded, or is not a ``StoreSpec``.
     """
     if kind in _BY_KIND:
         return _BY_KIND[kind]
@@ -506,7 +506,7 @@ def title_of(location: Location) -> str:
 
 @contextmanager
 def _naming_extra(spec: StoreSpec) -> Iterator[None]:
-    """Name the extra of memctl that installs a driver which the body imports and does not find.
+    """Turn a missing driver, imported in the body, into an error that names memctl's extra.
 
     Raises:
         UsageError: the driver is not installed.
@@ -526,7 +526,7 @@ def store_class(kind: str) -> Any:
     """Return the class that serves a kind.
 
     Raises:
-        UsageError: its driver is an extra that is not installed; or as ``spec_of``.
+        UsageError: the driver is not installed, or the plugin cannot be loaded.
     """
     spec = spec_of(kind)
     if not isinstance(spec.factory, str):
@@ -537,7 +537,9 @@ def store_class(kind: str) -> Any:
 
 
 def features_of(kind: str) -> Features:
-    """Return what a kind of store can do; SQLite has one writer at a time, whatever the layout.
+    """Return the features of a kind of store.
+
+    SQLite allows one writer at a time, so its kinds are never ``parallel``.
 
     Raises:
         UsageError: as ``store_class``.
@@ -553,12 +555,12 @@ def _new_store(location: Location, mode: OpenMode) -> Any:
 
 
 def make_store(location: Location, mode: OpenMode = OpenMode.READ) -> Store:
-    """Return a store for the location, not yet opened; with ``?state=`` its summaries come along.
+    """Return the store at a location, not yet opened; ``?state=`` adds the summaries.
 
-    Where the URL names no layout and there may be several, the store finds its own when it opens.
+    If the URL names no layout and the kind has several, the store detects its layout when opened.
 
     Raises:
-        UsageError: see ``store_class``; or ``?state=`` does not fit the store.
+        UsageError: as ``store_class``, or ``?state=`` does not fit the store.
     """
     store: Store = _new_store(location, mode)
     state = location.options.get("state")
@@ -573,16 +575,16 @@ def make_store(location: Location, mode: OpenMode = OpenMode.READ) -> Store:
 
 
 def _in(location: Location, layout: str) -> Location:
-    """Return a location with the layout that was found there."""
+    """Return a location with the kind and the option of a layout."""
     kind = _LAYOUTS[location.kind][layout]
     return replace(location, kind=kind, options=location.options | {"layout": layout})
 
 
 def as_recorded(location: Location, options: Mapping[str, str]) -> Location:
-    """Return a location with the options that a run has recorded.
+    """Return a location with the options that a run recorded.
 
-    The layout and the application are those that the run found there, unless the URL names them:
-    by now the store may hold nothing of them.
+    The location's own options take precedence over the recorded layout and application.  A recorded
+    layout is needed if the store has become empty: its layout can no longer be detected.
     """
     layout = options.get("layout")
     app = {"app": options["app"]} if "app" in options else {}
@@ -597,10 +599,12 @@ def as_recorded(location: Location, options: Mapping[str, str]) -> Location:
 
 
 async def located(location: Location) -> Location:
-    """Return the location with the kind of the layout that is found there.
+    """Return the location with the kind of the detected layout.
+
+    A store that does not detect its layout is not opened.
 
     Raises:
-        MemctlError: as ``Store.open``; a store that knows its layout is not opened.
+        MemctlError: as ``Store.open``.
     """
     store = make_store(location, OpenMode.CHANGE)
     if isinstance(store, DetectedStore):
@@ -610,7 +614,7 @@ async def located(location: Location) -> Location:
 
 
 def _state(location: Location, state: str) -> Location:
-    """Return where the summaries are: the states next to the memories of a server, or a folder."""
+    """Return the location of the summaries, given the value of ``?state=``."""
     path = location.options.get("state_path")
     options = {"path": path} if path else {}
     if state in _STATES:
@@ -628,18 +632,18 @@ def _state(location: Location, state: str) -> Location:
         raise UsageError(
             f"?state={redact(state)} is not a session folder", "name a folder, or 'redis'"
         )
-    # Without its layout, of which nothing need be there: it is a place for summaries.
+    # Without the layout: the place for summaries may be empty.
     others = {name: value for name, value in found.options.items() if name != "layout"}
     return replace(found, options=others | options)
 
 
 def parse(text: str) -> Location:
-    """Return where a URL or a path points (aliases are the configuration's, see ``config``).
+    """Return the location of a URL or a path; ``config`` resolves aliases.
 
     Raises:
-        BadData: it is a file of a format that memctl recognizes and does not read.
-        NotFound: it is the newest file of a rotation that has none.
-        UsageError: nothing that memctl knows is written so; or a name in it is too long.
+        BadData: the file has a format that memctl recognizes and does not read.
+        NotFound: the path names the newest file of a rotation, and the rotation has no file.
+        UsageError: the text has no known form, or a name in the path is too long.
     """
     if not text:
         raise UsageError(
@@ -653,7 +657,7 @@ def parse(text: str) -> Location:
     try:
         os.lstat(found.path)
     except OSError as error:
-        if error.errno == errno.ENAMETOOLONG:  # nothing else that asks for it would say so
+        if error.errno == errno.ENAMETOOLONG:  # later calls would hide this error
             raise translated(error, found.path, "read") from error
     return found
 
@@ -668,7 +672,7 @@ def _parse(text: str) -> Location:
 
 
 def _parse_prefixed(prefix: str, text: str, rest: str) -> Location:
-    """A path after a word that says what is there, as in ``vault:FOLDER``."""
+    """Return the location of a path after a prefix, as in ``vault:FOLDER``."""
     name, mark, query = rest.rpartition("?")
     if not mark or os.path.lexists(rest):
         name, query = rest, ""
@@ -678,11 +682,11 @@ def _parse_prefixed(prefix: str, text: str, rest: str) -> Location:
     options = dict(parse_qsl(query, keep_blank_values=True))
     if kind == "sessions" and path.is_file():
         kind = "state"
-    if kind in ("sessions", "state"):  # of AgentScope 1.x, whatever else is there
+    if kind in ("sessions", "state"):  # AgentScope 1.x, whatever the folder holds
         return Location(kind, visible(text), "", path, options | {"layout": "memory"})
     layouts = _LAYOUTS.get(kind)
     if layouts is not None:
-        # Kept: what is there may change, and an undo has to find the same store.
+        # Record the layout: the content may change, and an undo must find the same store.
         layout = options["layout"] = options.get("layout") or layout_of(path)
         if layout not in layouts:
             raise UsageError(f"layout={visible(layout)} is unknown", f"known: {', '.join(layouts)}")
@@ -713,22 +717,22 @@ def _parse_path(text: str) -> Location:
 
 
 def _kind_of_file(path: Path) -> str | None:
-    """Return the kind of a file: by its content where there is some, else by its extension."""
+    """Return the kind of a file by its content; by its extension if the content does not tell."""
     name, extension = path.name.lower(), path.suffix[1:].lower()
     named = next((spec.kind for spec in BUILT_IN if name.endswith(spec.suffixes)), None)
     if named is None and extension in plugins.names(plugins.STORES):
         return extension
     found = recognise(path)
     if found is None or (found[0] == "state" and named in ("archive", "openai")):
-        return named  # a damaged archive may begin like a state, and a conversation does
+        return named  # a damaged archive and a conversation may begin like a state
     return found[0]
 
 
 def refuse_unknown_extension(location: Location) -> None:
-    """Refuse to make a folder of what was meant to be a file.
+    """Refuse to create a folder for a name that looks like a file.
 
     Raises:
-        UsageError: nothing is there, and the name has an extension that memctl does not know.
+        UsageError: the path does not exist, and its extension is unknown.
     """
     path = location.path
     named_as_folder = location.label.endswith(("/", os.sep))
@@ -758,7 +762,7 @@ def _parse_url(text: str) -> Location:
             f"known: {', '.join(layouts)}" if layouts else "it is for SQL and Redis",
         )
     named = layouts.get(options.get("layout", "memory"), kind)
-    if "columns" in options:  # the mapping is no part of the name
+    if "columns" in options:  # the label does not show the mapping
         text = re.sub(r"([?&])columns=[^&]*&?", r"\1", text).rstrip("?&")
     if kind == "sqlite":
         return _sqlite(named, text, parts, url, options, others)
@@ -766,7 +770,7 @@ def _parse_url(text: str) -> Location:
 
 
 def _split(text: str) -> SplitResult:
-    """The parts of a URL.  No error shows any of it: what is out of place may be a password."""
+    """Return the parts of a URL.  Errors quote nothing after the scheme: it may be a password."""
     scheme = visible(text.partition(":")[0])
     hint = "in user and password write %2F for /, %3F for ?, %23 for #, %40 for @"
     try:
@@ -794,7 +798,10 @@ def _sqlite(
     options: dict[str, str],
     others: list[tuple[str, str]],
 ) -> Location:
-    """sqlite:///relative and sqlite:////absolute, as SQLAlchemy has it."""
+    """Return the location of a SQLite URL: relative with three slashes, absolute with four.
+
+    Source: the URLs of SQLAlchemy.
+    """
     if parts.netloc:
         raise UsageError(
             f"{redact(text)} names a host; SQLite has none",

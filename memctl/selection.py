@@ -1,4 +1,4 @@
-"""The operator's selection: the one meaning of the filters, wherever they are applied."""
+"""The selection of memories and messages: the one meaning of the filters of all commands."""
 
 from __future__ import annotations
 
@@ -21,51 +21,52 @@ class Verdict(Enum):
     SELECTED = "selected"
     LEFT_OUT = "left out"
     UNTIMED = "untimed"
-    """Left out by the period alone, because the message has no time."""
+    """Excluded by the period only, because the message has no time."""
 
 
 @dataclass(slots=True)
 class Untimed:
-    """A count of the messages that a selection by time leaves out because they have no time.
+    """A count of the messages that a period excludes because they have no time.
 
     A memory that is read several times counts once.
     """
 
     noun: str = "message"
-    """The word for one of them."""
+    """The word for a counted item."""
     _counts: dict[Hashable, int] = field(default_factory=dict)
 
     def note(self, place: Hashable, number: int, noun: str) -> None:
-        """Record the number of such messages in a memory, or in an index."""
+        """Record the number of messages without a time in a memory or an index."""
         if number > self._counts.get(place, 0):
             self._counts[place] = number
             self.noun = noun
 
     @property
     def number(self) -> int:
-        """The number of them in all memories that were read to the end."""
+        """The number of messages without a time in all memories read to the end."""
         return sum(self._counts.values())
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """A selection of memories, and of their messages.
+    """A selection of memories and of their messages.
 
     ::
 
         Selection()                                                # everything
         Selection(users=frozenset({"ada"}), marks=frozenset({"hint"}))
 
-    Values are names, never patterns.  Values of one filter are alternatives, filters add up.
-    ``since`` (inclusive) and ``until`` (exclusive) are local times without a zone, as messages
-    carry them; a message without a readable timestamp is in no period, and ``untimed`` counts it.
-    ``match`` is a part of the text of the message, or of another that its memory has of it, case
-    counting.  ``last`` keeps the
-    newest N of what is left, per memory.  ``spare`` never selects the newest N messages of a
-    memory, whatever else is asked for.
-    ``keys`` are whole keys, for operations that come back to certain memories; ``done`` are those
-    that they need not come back to.  ``own_ids`` tells which of the ``ids`` are asked for in each
-    memory, where these differ.
+    Values are names, never patterns.  A message must match one value of every given filter.
+
+    ``since`` (inclusive) and ``until`` (exclusive) are local times without a zone, as in messages.
+    A message without a readable timestamp is in no period; ``untimed`` counts such messages.
+    ``match`` is a case-sensitive part of the text of the message, or of a text that the memory
+    stores with the message.  ``last`` keeps the newest N selected messages of each memory.
+    ``spare`` never selects the newest N messages of a memory.
+
+    ``keys`` limits the selection to these memories, and ``done`` excludes these memories: an
+    operation that reads a store again uses them.  ``own_ids`` gives the ids to select in each
+    memory, if they differ between memories.
     """
 
     users: frozenset[str] = frozenset()
@@ -87,7 +88,7 @@ class Selection:
     untimed: Untimed = field(default_factory=Untimed, compare=False)
 
     def has_key(self, key: MemoryKey) -> bool:
-        """Return whether the memory itself is selected."""
+        """Return whether a memory is selected."""
         return (
             (not self.users or key.user in self.users)
             and (not self.sessions or key.session in self.sessions)
@@ -98,7 +99,7 @@ class Selection:
 
     @property
     def looks_inside(self) -> bool:
-        """Return whether a message must be parsed to tell if it is selected."""
+        """Return whether a message must be parsed to decide about it."""
         return bool(self.roles or self.names or self.has_period or self.match is not None)
 
     @property
@@ -112,19 +113,19 @@ class Selection:
 
     @property
     def named(self) -> bool:
-        """Return whether it names users or sessions, so that finding none is an error."""
+        """Return whether users or sessions are named: finding none is then an error."""
         return bool(self.users or self.sessions)
 
     def matches(self, message: StoredMessage, dialect: Dialect = AGENTSCOPE1) -> bool:
-        """Return whether the message is selected, ``last`` and ``spare`` aside.
+        """Return whether the message is selected, without regard to ``last`` and ``spare``.
 
         Raises:
-            ValueError: the selection looks inside, and the message is not JSON.
+            ValueError: the selection looks inside messages, and this message is not JSON.
         """
         return self.judge(message, dialect) is Verdict.SELECTED
 
     def judge(self, message: StoredMessage, dialect: Dialect = AGENTSCOPE1) -> Verdict:
-        """Return whether the message is selected, and whether a missing time alone prevents it.
+        """Return the verdict on a message, without regard to ``last`` and ``spare``.
 
         Raises:
             ValueError: as ``matches``.
@@ -189,17 +190,17 @@ class Selection:
         )
 
     def only(self, keys: frozenset[MemoryKey]) -> Selection:
-        """The same selection of messages, in these memories alone."""
+        """Return the same selection, limited to these memories."""
         return replace(self, keys=keys)
 
     def without(self, keys: frozenset[MemoryKey]) -> Selection:
-        """The same selection of messages, but for these memories."""
+        """Return the same selection without these memories."""
         return replace(self, done=self.done | keys)
 
     def apply(
         self, pages: AsyncGenerator[Page], dialect: Dialect = AGENTSCOPE1
     ) -> AsyncGenerator[Page]:
-        """Filter whole memories down to the selected messages, which are of this dialect.
+        """Filter whole memories down to the selected messages; ``dialect`` is their dialect.
 
         A memory without a selected message is left out, unless the selection takes all messages.
         """
@@ -217,11 +218,11 @@ class Selection:
 
 
 _Placed = tuple[StoredMessage, str | None, int]
-"""A message, the one that it follows, and its index; see ``Page``."""
+"""A message, the id of the message before it, and its index; see ``Page``."""
 
 
 class _Sieve:
-    """The selected messages of one memory, page by page, and what they follow."""
+    """A filter for the pages of one memory; adjusts the anchors of the selected messages."""
 
     def __init__(self, where: Selection, dialect: Dialect) -> None:
         self._where = where
@@ -231,13 +232,16 @@ class _Sieve:
         self._newest_of_all: deque[_Placed] = deque()
         self._offset = 0
         self._kept: str | None = None
-        """The last message that is not selected."""
+        """The id of the last message that was not selected."""
         self._before: str | None = None
-        """The last that was not even handed out."""
+        """The last anchor of the input, for messages that the input itself left out."""
         self._untimed = 0
 
     def take(self, page: Page) -> Page | None:
-        """The selected messages of a page, if there are any or the memory ends."""
+        """Return the selected messages of a page.
+
+        Return None if there are none and no last page is due.
+        """
         found = list(self._matching(page))
         if self._where.last is not None:
             found = self._last(found, page)
@@ -265,7 +269,7 @@ class _Sieve:
             self._where.untimed.note(page.memory.key, self._untimed, self._dialect.noun)
 
     def _old_enough(self, page: Page) -> Iterator[_Placed]:
-        """The messages that are followed by as many as are to be spared."""
+        """Yield the messages that at least ``spare`` messages follow."""
         anchors = page.anchors or repeat(None)
         pairs = zip(page.messages, anchors, page.places, strict=False)
         if self._where.spare is None:
@@ -277,7 +281,11 @@ class _Sieve:
                 yield self._newest_of_all.popleft()
 
     def _last(self, found: list[_Placed], page: Page) -> list[_Placed]:
-        """The newest messages, when all are known; older ones turn out to be not selected."""
+        """Return the newest selected messages after the last page, nothing before.
+
+        Older messages turn out to be not selected, so the newest ones may follow a message of
+        those.
+        """
         for one in found:
             if len(self._newest) == self._where.last:
                 self._older = self._newest[0]

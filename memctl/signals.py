@@ -1,4 +1,7 @@
-"""Signals that ask memctl to stop.  It is loaded before anything else, and loads little."""
+"""Signals that ask memctl to stop.
+
+The module is loaded first, and imports little.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +9,21 @@ import os
 import signal
 from contextlib import contextmanager
 
-TYPE_CHECKING = False  # as in ``memctl``
+TYPE_CHECKING = False  # as in ``memctl/__init__.py``
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any, NoReturn
 
 STOPS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
-"""The signals that ask this process to stop."""
+"""The signals that ask a process to stop."""
 
 
 def catch(hear: Callable[[signal.Signals], object]) -> dict[signal.Signals, Any]:
-    """Have ``hear`` called when a signal asks this process to stop; return what was before.
+    """Call ``hear`` for each signal that asks this process to stop; return the previous handlers.
 
-    It is called in the main thread, between any two steps of it.  A SIGHUP that is ignored stays
-    so: that is what ``nohup`` is for.
+    The main thread calls ``hear`` between two of its steps.  An ignored SIGHUP stays ignored, so
+    that ``nohup`` works.
     """
     before = {}
     for number in STOPS:
@@ -33,7 +36,7 @@ def catch(hear: Callable[[signal.Signals], object]) -> dict[signal.Signals, Any]
 
 @contextmanager
 def caught(hear: Callable[[signal.Signals], object]) -> Iterator[None]:
-    """``catch`` for the body."""
+    """Catch the signals, as ``catch`` does, for the duration of the body."""
     before = catch(hear)
     try:
         yield
@@ -43,12 +46,12 @@ def caught(hear: Callable[[signal.Signals], object]) -> Iterator[None]:
 
 
 def leave(number: signal.Signals) -> NoReturn:
-    """End the process at once, silently: for when there is nothing to clean up."""
+    """End the process at once and silently: for a process with nothing to clean up."""
     os._exit(128 + number)
 
 
 def interrupt(number: signal.Signals) -> NoReturn:
-    """End what is being done; ``stopped_by`` tells the signal.
+    """Interrupt the main thread; ``stopped_by`` returns the signal.
 
     Raises:
         KeyboardInterrupt: always.
@@ -57,5 +60,5 @@ def interrupt(number: signal.Signals) -> NoReturn:
 
 
 def stopped_by(end: KeyboardInterrupt) -> signal.Signals:
-    """Return the signal behind a KeyboardInterrupt, which is SIGINT where Python raised it."""
+    """Return the signal that caused a KeyboardInterrupt: SIGINT if Python itself raised it."""
     return end.args[0] if end.args else signal.SIGINT

@@ -1,4 +1,4 @@
-"""Items that wait in a temporary file: a list that may be larger than memory."""
+"""A list of items in a temporary file, for lists larger than memory."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ T = TypeVar("T")
 
 
 class ItemSpool(Generic[T]):
-    """A list of items, pickled into a temporary file without a name until ``close``.
+    """A list of items, pickled into an unnamed temporary file until ``close``.
 
-    Several may iterate at once, also while items are added: each gets those that were there when
-    it began.
+    Several iterations may run at once, also while items are added.
 
     Raises:
-        OSError: there is no room for the file.
+        OSError: the disk has no room for the file.
     """
 
     def __init__(self, folder: Path | None = None) -> None:

@@ -1,6 +1,6 @@
 """The contract between ``compress`` and summarizers: a model, a program, or no model at all.
 
-A summarizer makes one summary at a time, many at once.  It knows nothing of stores.
+A summarizer makes one summary per call and allows concurrent calls.  It knows nothing of stores.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from memctl.tokens import estimate
 
 
 class Turn(NamedTuple):
-    """A message as text: images and the like are placeholders, tool calls are described.
+    """A message as text, with placeholders for images and the like, and descriptions of tool calls.
 
-    ``speaker`` is a line such as ``user Anna, 2026-01-31 12:00:00``; ``role`` is ``user``,
-    ``assistant``, ``system``, ``tool`` (the result of one), or ``summary`` (of an earlier part).
+    ``speaker`` is a line such as ``user Anna, 2026-01-31 12:00:00``.  ``role`` is ``user``,
+    ``assistant``, ``system``, ``tool`` (a tool result), or ``summary`` (of earlier messages).
     """
 
     role: str
@@ -29,9 +29,9 @@ class Turn(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Excerpt:
-    """The part of a conversation to be summarized: turns in order, and a summary of those before.
+    """The part of a conversation to summarize: turns in order, and the summary of earlier turns.
 
-    ``earlier`` is the summary that the new one replaces, empty where there is none.
+    ``earlier`` is the summary that the new summary replaces; empty if there is none.
     """
 
     turns: list[Turn]
@@ -40,14 +40,14 @@ class Excerpt:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A summary, in fields or (from a program that gives no fields) as text, and its usage."""
+    """A summary and its usage; the summary is text if a program returns no fields."""
 
     summary: Summary | str
     usage: Usage = field(default_factory=Usage)
 
 
 class Summarizer(ABC):
-    """A maker of summaries, many at once.  Opened as an async context manager.
+    """A maker of summaries, to be opened as an async context manager; allows concurrent calls.
 
     ::
 
@@ -59,19 +59,19 @@ class Summarizer(ABC):
     kind: ClassVar[str]
     name: str
     window: int
-    """Tokens that one request may hold: excerpt, prompt and reply together."""
+    """The tokens of one request: excerpt, prompt and reply together."""
     overhead: int
-    """Tokens of the window that the prompt and the reply need."""
+    """The tokens of the window for the prompt and the reply."""
     concurrency: int = 4
-    """Default number of requests at once."""
+    """The default number of concurrent requests."""
     prices: Prices | None = None
 
     async def __aenter__(self) -> Self:
         """Open connections and load data.
 
         Raises:
-            UsageError: something it needs is not configured or not installed.
-            Unavailable: it cannot be reached.
+            UsageError: a requirement is not configured or not installed.
+            Unavailable: the summarizer cannot be reached.
         """
         return self
 
@@ -84,7 +84,7 @@ class Summarizer(ABC):
         """Release every connection and process."""
 
     def count(self, text: str) -> int:
-        """Return the tokens of a text, exact or estimated; see ``counted_by``."""
+        """Return the number of tokens of a text, exact or estimated; see ``counted_by``."""
         return estimate(text)
 
     @property
@@ -93,10 +93,10 @@ class Summarizer(ABC):
         return "estimate"
 
     async def check(self) -> None:
-        """Check that it answers and may be used, as cheaply as possible, without a retry.
+        """Check that the summarizer answers and may be used: one cheap request, without a retry.
 
         Raises:
-            ModelError: it answers, but makes no summary.
+            ModelError: the model answers, but makes no summary.
             Unreachable, Unauthorised: no model answers, or access is refused.
         """
         await self.summarize(Excerpt([Turn("user", "user", "Is anybody there? Please say yes.")]))
@@ -106,7 +106,7 @@ class Summarizer(ABC):
         """Return a summary, without a retry.
 
         Raises:
-            ModelError: it made no summary.
+            ModelError: the model made no summary.
             TooLong: the excerpt must be split.
             Unreachable, Unauthorised: no model answers, or access is refused.
         """

@@ -1,7 +1,7 @@
 """The structured summary of a conversation, and its text for the agent.  No I/O.
 
-Source: ``SummarySchema`` and ``CompressionConfig`` in ``agent/_react_agent.py`` of agentscope
-1.0.21, whose fields, limits and template these are.
+The fields, limits and template are those of AgentScope.  Source: ``SummarySchema`` and
+``CompressionConfig`` in ``agent/_react_agent.py`` of agentscope 1.0.21.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LIMITS = {
     "next_steps": 200,
     "context_to_preserve": 300,
 }
-"""The fields, in order, and how many characters each may have."""
+"""The fields in order, and the most characters of each."""
 
 MEANINGS = {
     "task_overview": "the user's core request and success criteria, clarifications, constraints",
@@ -29,7 +29,7 @@ MEANINGS = {
     "next_steps": "specific actions that are left, blockers, open questions, in order of priority",
     "context_to_preserve": "the user's preferences, details that are not obvious, promises made",
 }
-"""The content of each field, as a prompt describes it."""
+"""The meaning of each field, for prompts."""
 
 TEMPLATE = (
     "<system-info>Here is a summary of your previous work\n"
@@ -42,7 +42,7 @@ TEMPLATE = (
 _HEADINGS = re.sub("<[^>]*>(Here is.*\n)?", "", TEMPLATE)
 _FREE = "<system-info>Here is a summary of your previous work\n{text}</system-info>"
 
-# AgentScope puts its own messages to agents in such tags; a summary must not imitate them.
+# AgentScope puts its own messages to agents in these tags; a summary must not imitate them.
 _TAGS = re.compile(r"<(?=/?\s*system-)", re.IGNORECASE)
 
 
@@ -57,11 +57,14 @@ class Summary:
     context_to_preserve: str
 
     def labelled(self) -> str:
-        """Return the fields under headings, to be summarized again; see ``read_headings``."""
+        """Return the fields under headings, as input for the next summary.
+
+        See ``read_headings``.
+        """
         return self.render(_HEADINGS)
 
     def render(self, template: str = TEMPLATE) -> str:
-        """Return the text that replaces the messages."""
+        """Return the summary as the text that replaces the messages."""
         fields = {name: _harmless(value) for name, value in asdict(self).items()}
         return template.format_map(fields)
 
@@ -69,7 +72,7 @@ class Summary:
 def read_headings(text: str) -> Summary | None:
     """Return the summary in a text of ``labelled``, or of ``render`` with AgentScope's template.
 
-    None where headings are missing or in another order.
+    Return None if headings are missing or in a different order.
     """
     places: list[tuple[int, int]] = []
     for literal, _, _, _ in Formatter().parse(_HEADINGS):
@@ -84,15 +87,15 @@ def read_headings(text: str) -> Summary | None:
 
 
 def render_free(text: str) -> str:
-    """Return the text that replaces the messages, of a summary without fields."""
+    """Return a summary without fields as the text that replaces the messages."""
     return _FREE.format(text=_harmless(text))
 
 
 def check_template(template: str) -> str:
-    """Return the template if each of its placeholders is a field.
+    """Return the template if all of its placeholders are fields of a summary.
 
     Raises:
-        UsageError: it is not valid for ``str.format``, or has another placeholder.
+        UsageError: the template is not valid for ``str.format``, or its placeholders are wrong.
     """
     hint = f"its fields are {', '.join('{' + name + '}' for name in LIMITS)}"
     try:
@@ -105,7 +108,7 @@ def check_template(template: str) -> str:
                 f"the template names {name!r}, which is not a field of a summary", hint
             )
         if spec or conversion:
-            # Else it would fail only when the summary is paid for.
+            # Without this check, rendering would fail after the summary was paid for.
             raise UsageError(f"the template has more than the name in {{{name}}}", hint)
     if not places:
         raise UsageError("the template has no placeholder for the summary", hint)

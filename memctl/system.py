@@ -1,7 +1,7 @@
-"""Differences between operating systems, in one place.
+"""Differences between operating systems.
 
-memctl is tested on Linux.  What is here for other systems follows their documentation, and lets
-memctl start and read there; ``docs/platforms.md`` says what to expect.
+memctl is tested on Linux.  The code for other systems follows their documentation, and lets memctl
+start and read; ``docs/platforms.md`` says what to expect.
 """
 
 from __future__ import annotations
@@ -17,33 +17,36 @@ from collections.abc import Collection
 
 POSIX = os.name == "posix"
 UNIX_SOCKETS = POSIX
-"""True where asyncio connects to sockets that are files."""
+"""True if asyncio can connect to Unix sockets."""
 
 READ_FLAGS = (
     os.O_RDONLY
-    | getattr(os, "O_NONBLOCK", 0)  # opening a pipe does not wait for its writer
+    | getattr(os, "O_NONBLOCK", 0)  # do not wait for the writer of a pipe
     | getattr(os, "O_CLOEXEC", 0)
-    | getattr(os, "O_BINARY", 0)  # Windows would take line ends for something else
+    | getattr(os, "O_BINARY", 0)  # Windows would translate line ends
 )
-"""The flags to open an existing file."""
+"""The flags to open an existing file for reading."""
 
 WRITE_FLAGS = os.O_RDWR | READ_FLAGS & ~os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0)
-"""The flags to open a file of memctl's own; a link in its place is refused."""
+"""The flags to open one of memctl's own files for writing; a symbolic link is refused."""
 
 _LOCKED_BYTE = 0x7FFF_0000
-"""Behind what others read: Windows keeps them from what is locked.  Below what it can lock."""
+"""The byte of a file that is locked on Windows.
+
+Windows prevents reading of locked bytes, so the byte is beyond the content of any file.
+"""
 _positions = threading.Lock()
 
 _SECRETS = re.compile(
     r"REDISCLI_AUTH"
     r"|MEMCTL_.*(PASS|PWD|SECRET|TOKEN|KEY|AUTH|PING).*"
     r"|.*_API_KEY"
-    # Except those of clouds and password managers, which the command that prints a password needs.
+    # Keep variables of clouds and password managers: a password_command needs them.
     r"|(?!(AWS|AZURE|BW|VAULT)_)"
     r".*(PASSWORD|PASSWD|PASSPHRASE|_PASS|_PWD|SECRET|SECRET_KEY|ACCESS_KEY)",
     re.IGNORECASE,
 )
-"""Names of variables with passwords, and with keys of models and services."""
+"""Names of variables with passwords or with keys of models and services."""
 _LOGIN = re.compile(r"://[^/\s]*:[^\s]+@")
 _PROXY = re.compile(r".*_proxy", re.IGNORECASE)
 
@@ -51,11 +54,11 @@ NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EINVAL})
 """The errors of a file system without locks."""
 
 EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
-"""The errors of a process, or a machine, that has too little left: no matter of the place."""
+"""The errors of a process or machine without enough memory or files, whichever file is used."""
 
 
 def read_at(handle: int, size: int, start: int) -> bytes:
-    """Some bytes of an open file, wherever it stands; from any thread."""
+    """Return bytes of an open file from an offset, without use of its position; thread-safe."""
     if hasattr(os, "pread"):
         return os.pread(handle, size, start)
     with _positions:
@@ -67,7 +70,7 @@ def read_file(path: str | os.PathLike[str]) -> bytes:
     """Return the content of a file.
 
     Raises:
-        OSError: the system refuses, or it is a pipe or a device, which may have no end.
+        OSError: the system refuses, or the path is a pipe or a device, which may have no end.
     """
     if "\0" in os.fspath(path):
         raise OSError(errno.EINVAL, "its name holds a NUL")
@@ -79,7 +82,7 @@ def read_file(path: str | os.PathLike[str]) -> bytes:
 
 
 def read_into(handle: int, buffer: bytearray | memoryview, start: int) -> int:
-    """Fill a buffer as ``read_at`` does; how many bytes there were."""
+    """Fill a buffer as ``read_at`` does, and return the number of bytes read."""
     if hasattr(os, "preadv"):
         return os.preadv(handle, [buffer], start)
     data = read_at(handle, len(buffer), start)
@@ -88,13 +91,15 @@ def read_into(handle: int, buffer: bytearray | memoryview, start: int) -> int:
 
 
 def lock(handle: int) -> bool:
-    """Lock an open file against other processes, until it is closed; False where one has it.
+    """Lock an open file against other processes until it is closed.
+
+    Return False if another process holds the lock.
 
     Raises:
-        OSError: its file system has no locks.
+        OSError: the file system has no locks.
     """
     if sys.platform == "win32":
-        import msvcrt  # there only
+        import msvcrt  # exists only on Windows
 
         os.lseek(handle, _LOCKED_BYTE, os.SEEK_SET)
         try:
@@ -104,7 +109,7 @@ def lock(handle: int) -> bool:
         finally:
             os.lseek(handle, 0, os.SEEK_SET)
     else:
-        import fcntl  # not on Windows
+        import fcntl  # does not exist on Windows
 
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -114,9 +119,9 @@ def lock(handle: int) -> bool:
 
 
 def lock_holder(inode: int) -> str:
-    """Return who has locked the file of an inode, such as ``pid 4242 (python)``; empty if unknown.
+    """Return the holder of the lock on an inode, such as ``pid 4242 (python)``; empty if unknown.
 
-    Linux tells; other systems do not.
+    Only Linux tells the holder.
     """
     try:
         with open("/proc/locks", encoding="ascii") as file:
@@ -126,30 +131,30 @@ def lock_holder(inode: int) -> str:
                 with open(f"/proc/{row[4]}/comm", encoding="utf-8", errors="replace") as name:
                     return f"pid {row[4]} ({name.read().strip()})"
     except OSError:
-        pass  # not Linux, or it has ended meanwhile
+        pass  # not Linux, or the process has ended
     return ""
 
 
 def sync_folder(folder: str | os.PathLike[str]) -> None:
-    """Wait until the names in a folder are on the disk, where a folder can be synced.
+    """Wait until the names in a folder are on the disk, if the folder can be synced.
 
     Raises:
         OSError: the system refuses.
     """
     if not POSIX:
-        return  # Windows opens no folder, and keeps names in its journal
+        return  # Windows cannot open a folder, and its file system journals names
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)
     except OSError as error:
         if error.errno not in (errno.EINVAL, errno.ENOTSUP):
-            raise  # some network and FUSE file systems cannot sync a folder, nor need to
+            raise  # some network and FUSE file systems cannot sync a folder and need not
     finally:
         os.close(handle)
 
 
 def take_after(handle: int, other: os.stat_result) -> None:
-    """Give an open file the owner and the mode of another, where files have these.
+    """Give an open file the owner and mode of another file, on systems with owners and modes.
 
     Raises:
         OSError: the system refuses.
@@ -163,12 +168,12 @@ def take_after(handle: int, other: os.stat_result) -> None:
 
 
 def user_name() -> str:
-    """Return the user who runs this process; a number where the system knows no name for it."""
-    import getpass  # only a run that locks says who it is
+    """Return the name of the user who runs this process; a number if the system has no name."""
+    import getpass  # only needed for locks
 
     if not POSIX:
         return getpass.getuser()
-    import pwd  # not on Windows
+    import pwd  # does not exist on Windows
 
     number = os.getuid()
     try:
@@ -180,10 +185,10 @@ def user_name() -> str:
 def child_environment(
     secrets: Collection[str] = (), wanted: Collection[str] = ()
 ) -> dict[str, str]:
-    """Return the environment for a program of the user's.
+    """Return the environment for a program that the user configured.
 
-    Without the variables of ``secrets``, those whose names say that they hold a password or a key,
-    and those that hold a URL with a password; but with those that are ``wanted``.
+    Variables with secrets are left out: those in ``secrets``, those with the name of a password or
+    key, and those whose value is a URL with a password.  Variables in ``wanted`` are always kept.
     """
     return {
         name: value
@@ -198,12 +203,12 @@ def child_environment(
 
 
 def kill_group(pid: int) -> None:
-    """End a process that was started with ``start_new_session``, and what it has started.
+    """End a process that was started with ``start_new_session``, and all processes in its group.
 
-    On Windows it ends alone.
+    On Windows, only the process itself ends.
 
     Raises:
-        ProcessLookupError: it has ended.
+        ProcessLookupError: the process has ended.
     """
     if POSIX:
         os.killpg(pid, signal.SIGKILL)

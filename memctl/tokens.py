@@ -9,20 +9,21 @@ from typing import TYPE_CHECKING
 from memctl import system
 from memctl.errors import UsageError
 
-if TYPE_CHECKING:  # it may not be installed
+if TYPE_CHECKING:  # optional dependency
     from tokenizers import Tokenizer
 
 ASCII_PER_TOKEN = 4
 OTHER_BYTES_PER_TOKEN = 3
 PIECE = 1 << 16
-"""Characters that are tokenized at once: this takes many times their size in memory."""
+"""The characters to tokenize at once; tokenizing takes many times their size in memory."""
 
 
 def estimate(text: str) -> int:
-    """Return about how many tokens a model counts in a text, without its tokenizer.
+    """Return the approximate number of tokens of a text, without a tokenizer.
 
-    A token for four ASCII characters and for three bytes of UTF-8 of any other script: close for
-    English, a little too many for most others (one a character for Chinese, Japanese and Korean).
+    Four ASCII characters count as a token, and so do three bytes of UTF-8 of any other script.  The
+    result is close for English, and a little too high for most other languages (one token per
+    character for Chinese, Japanese and Korean).
     """
     ascii_characters = len(text.encode("ascii", "ignore"))
     others = len(text.encode("utf-8", "surrogatepass")) - ascii_characters
@@ -30,7 +31,7 @@ def estimate(text: str) -> int:
 
 
 class TokenCounter:
-    """A counter of tokens: with a tokenizer, or an estimate without one.
+    """A token counter: with a tokenizer, or an estimate without one.
 
     Example::
 
@@ -39,7 +40,7 @@ class TokenCounter:
     """
 
     def __init__(self, path: Path | None = None) -> None:
-        """``path`` is a ``tokenizer.json`` of the Hugging Face format; nothing is downloaded.
+        """Load the ``tokenizer.json`` in the Hugging Face format at ``path``; download nothing.
 
         Raises:
             UsageError: the file cannot be read or is invalid, or the library is not installed.
@@ -48,10 +49,10 @@ class TokenCounter:
         self._tokenizer = None if path is None else load_tokenizer(path)
 
     def count(self, text: str) -> int:
-        """Return the tokens of the text, without those that a model puts around it."""
+        """Return the number of tokens of the text, without the special tokens of a model."""
         if self._tokenizer is None:
             return estimate(text)
-        # Half surrogate pairs, which JSON may hold, cannot be encoded.
+        # JSON may hold lone surrogates, and the tokenizer cannot encode them.
         text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
         return sum(
             len(self._tokenizer.encode(text[start : start + PIECE], add_special_tokens=False))
@@ -60,7 +61,7 @@ class TokenCounter:
 
 
 def load_tokenizer(path: Path) -> Tokenizer:
-    """Return the tokenizer of a ``tokenizer.json``, which neither truncates nor pads.
+    """Return the tokenizer of a ``tokenizer.json``, without truncation and padding.
 
     Raises:
         UsageError: the file cannot be read or is invalid, or the library is not installed.
@@ -80,9 +81,9 @@ def load_tokenizer(path: Path) -> Tokenizer:
         raise UsageError(f"the tokenizer {path} cannot be read: {error}", hint) from error
     try:
         tokenizer = Tokenizer.from_str(content)
-    except Exception as error:  # the library has no narrower class for it
+    except Exception as error:  # the library raises no narrower class
         raise UsageError(f"{path} is not a valid tokenizer: {error}", hint) from error
-    # Some files ask to truncate or pad texts, which would falsify the count.
+    # Some files request truncation or padding, which would falsify the count.
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return tokenizer

@@ -1,4 +1,4 @@
-"""Zstandard as the standard library has it, from Python 3.14 on; before, from its backport."""
+"""Zstandard: from the standard library since Python 3.14, before from its backport."""
 
 from __future__ import annotations
 
