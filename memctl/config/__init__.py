@@ -1,4 +1,4 @@
-"""The configuration file: named stores and summarizers, defaults, and how long undo is kept."""
+"""The configuration file: stores, summarizers, embedders, defaults, and the limits of undo."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _TABLES = {
     "defaults": "[defaults.COMMAND]",
 }
 _TABLE_KEYS = ("layout", "table", "columns", "dialect", "content_encoding", "owner", "app")
-"""The keys of a store that say what is in a table of somebody else; options of its URL, too."""
+"""The keys that describe a mapped table; also options of the store's URL."""
 _STORE_KEYS = ("url", "factory", *_TABLE_KEYS, *secrets.keys("password"))
 _FACTORY = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 _BARE_NAME = re.compile(r"[\w.-]+")
@@ -38,20 +38,20 @@ _BARE_NAME = re.compile(r"[\w.-]+")
 
 @dataclass(frozen=True, slots=True)
 class Alias:
-    """A ``[stores.NAME]`` of the configuration: a URL, and the source of its password.
+    """A ``[stores.NAME]`` of the configuration: a URL and the source of its password.
 
-    Or the function that makes a LangChain vector store, such as ``app.rag:vector_store``.
+    Or a function that returns a LangChain vector store, such as ``app.rag:vector_store``.
     """
 
     name: str
     url: str
     password: secrets.Source | None = None
     secret_variables: frozenset[str] = frozenset()
-    """Variables that a command for the password is not given."""
+    """Variables that are removed from the environment of a password command."""
     factory: str | None = None
 
     def location(self) -> Location:
-        """Return the location as far as the configuration says, without the password.
+        """Return the configured location, without the password.
 
         Raises:
             UsageError: the URL is not valid.
@@ -63,7 +63,7 @@ class Alias:
     def locate(
         self, environment: Mapping[str, str], timeout: float = secrets.COMMAND_TIMEOUT
     ) -> Location:
-        """Return the location with its password, for which a command has ``timeout`` seconds.
+        """Return the location with its password; a command for it may take ``timeout`` seconds.
 
         Raises:
             UsageError: the password cannot be fetched, or the URL is not valid.
@@ -82,7 +82,7 @@ class Alias:
 
 @dataclass(frozen=True, slots=True)
 class ConfiguredModel:
-    """A summarizer or an embedder of the configuration: settings, and the source of its API key."""
+    """A configured summarizer or embedder: its settings, and the source of its API key."""
 
     settings: Settings
     api_key: secrets.Source | None = None
@@ -90,7 +90,7 @@ class ConfiguredModel:
     def key(
         self, environment: Mapping[str, str], timeout: float = secrets.COMMAND_TIMEOUT
     ) -> str | None:
-        """Return its key, for which a command has ``timeout`` seconds; None without one.
+        """Return the API key, or None; a command for it may take ``timeout`` seconds.
 
         Raises:
             UsageError: the key cannot be fetched.
@@ -105,30 +105,30 @@ class ConfiguredModel:
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """The content of the configuration file; empty where there is none."""
+    """The content of the configuration file; empty if there is no file."""
 
     path: Path = Path()
     stores: dict[str, Alias] = field(default_factory=dict)
     undo: Retention = field(default_factory=Retention)
-    """Limits of what is kept for undo."""
+    """The limits of the runs kept for undo."""
     undo_keys: frozenset[str] = frozenset()
-    """The keys of ``undo`` that the file sets."""
+    """The keys of ``[undo]`` that the file sets."""
     summarizers: dict[str, Any] = field(default_factory=dict)
-    """The tables of ``[summarizers]``: checked when one is used."""
+    """The tables of ``[summarizers]``, checked on use."""
     embedders: dict[str, Any] = field(default_factory=dict)
-    """The tables of ``[embedders]``: checked when one is used."""
+    """The tables of ``[embedders]``, checked on use."""
     defaults: dict[str, Any] = field(default_factory=dict)
-    """``[defaults]``, checked by the command line."""
+    """The tables of ``[defaults]``, checked by the command line."""
     found: bool = False
     """True if the file exists."""
     secret_variables: frozenset[str] = frozenset()
-    """The variables that hold passwords and keys: programs that it names are not given them."""
+    """Variables with passwords and keys, which configured programs do not get."""
 
     def locate(self, text: str, environment: Mapping[str, str]) -> Location:
-        """Return the location of a STORE argument: an alias if there is one, else a URL or path.
+        """Return the location of a STORE argument: of an alias, or else of a URL or path.
 
         Raises:
-            UsageError: it is not one of these, or the password of the alias cannot be fetched.
+            UsageError: the argument is not valid, or the password of the alias cannot be fetched.
         """
         alias = self.stores.get(text)
         if alias is not None:
@@ -153,7 +153,7 @@ class Config:
         Raises:
             UsageError: the name is not configured, or its table is not valid.
         """
-        from memctl.summarizers.registry import EXTRACTIVE, KEYS  # only compress needs them
+        from memctl.summarizers.registry import EXTRACTIVE, KEYS  # only needed for compress
 
         if name in self.summarizers:
             return self._model("summarizers", name, self.summarizers[name], KEYS)
@@ -171,7 +171,7 @@ class Config:
         Raises:
             UsageError: the name is not configured, or its table is not valid.
         """
-        from memctl.embedders.registry import KEYS  # only copies of facts need them
+        from memctl.embedders.registry import KEYS  # only needed for copies of facts
 
         if name in self.embedders:
             return self._model("embedders", name, self.embedders[name], KEYS)
@@ -197,8 +197,8 @@ def load(explicit: Path | None, environment: Mapping[str, str]) -> Config:
     """Read the configuration: ``--config``, else ``MEMCTL_CONFIG``, else the platform's folder.
 
     Raises:
-        NotFound: a file that was named does not exist.
-        UsageError: the file is not valid TOML, or has a setting that memctl does not know.
+        NotFound: the named file does not exist.
+        UsageError: the file is not valid TOML, or has an unknown setting.
     """
     path = place(explicit, environment)
     named = explicit is not None or bool(environment.get("MEMCTL_CONFIG"))
@@ -226,7 +226,7 @@ def load(explicit: Path | None, environment: Mapping[str, str]) -> Config:
 
 
 def place(explicit: Path | None, environment: Mapping[str, str]) -> Path:
-    """Return the path that is read, and that ``config init`` writes."""
+    """Return the path of the configuration, which is read, or written by ``config init``."""
     if explicit is not None:
         return explicit
     named = environment.get("MEMCTL_CONFIG")
@@ -234,14 +234,14 @@ def place(explicit: Path | None, environment: Mapping[str, str]) -> Path:
 
 
 def default_path() -> Path:
-    """Return the path of the configuration on this platform."""
-    from platformdirs import user_config_path  # not needed when a file is named
+    """Return the default path of the configuration on this platform."""
+    from platformdirs import user_config_path  # not needed if a file is named
 
     return user_config_path("memctl") / "config.toml"
 
 
 def environment() -> Mapping[str, str]:
-    """Return the environment of the process: the command line passes it on."""
+    """Return the environment of the process, for the command line to pass on."""
     return os.environ
 
 
@@ -268,7 +268,7 @@ def _read(path: Path, content: dict[str, Any]) -> Config:
 
 
 def _secret_variables(content: dict[str, Any]) -> frozenset[str]:
-    """Return the variables that ``password_env`` and ``api_key_env`` name."""
+    """Return the variables named by ``password_env`` and ``api_key_env``."""
     families = ("stores", "summarizers", "embedders")
     tables = [table for name in families for table in content.get(name, {}).values()]
     named = (
@@ -291,10 +291,10 @@ def _keep(path: Path, entry: Any) -> Retention:
 
 
 def _read_alias(path: Path, name: str, entry: Any, secret_variables: frozenset[str]) -> Alias:
-    """Return the alias that a table describes.
+    """Return the alias of a table.
 
     Raises:
-        UsageError: the table is not that of a store.
+        UsageError: the table does not describe a store.
     """
     place = f"stores.{name}"
     if not isinstance(entry, dict):
@@ -323,10 +323,10 @@ def _read_alias(path: Path, name: str, entry: Any, secret_variables: frozenset[s
 
 
 def _columns(path: Path, place: str, columns: Any) -> str:
-    """Return the columns of a mapped table as the option of a URL.
+    """Return the columns of a mapped table as a URL option.
 
     Raises:
-        UsageError: it is not a table of names, or something is none of COLUMN_ROLES.
+        UsageError: ``columns`` is not a table of names, or a key is not in ``COLUMN_ROLES``.
     """
     if not isinstance(columns, dict):
         raise UsageError(
@@ -346,7 +346,7 @@ def _columns(path: Path, place: str, columns: Any) -> str:
 
 
 def _with_options(url: str, options: Mapping[str, str]) -> str:
-    """Return a URL with more options; a path of a SQLite file becomes a URL for that."""
+    """Return a URL with more options; the path of a SQLite file becomes a URL."""
     if not options:
         return url
     if "://" not in url:
@@ -362,14 +362,14 @@ def _read_model(
     kinds: Mapping[str, Collection[str]],
     secret_variables: frozenset[str],
 ) -> ConfiguredModel:
-    """Return the summarizer or embedder of a table; its options are checked when it is made.
+    """Return the summarizer or embedder of a table; its options are checked on use.
 
-    ``kinds`` are the keys that each kind takes.
+    ``kinds`` maps each kind to its valid keys.
 
     Raises:
-        UsageError: the table is not that of one.
+        UsageError: the table does not describe a summarizer or embedder.
     """
-    from memctl.inference.settings import Settings  # only commands that ask models need it
+    from memctl.inference.settings import Settings  # only needed by commands that use models
 
     place = f"{family}.{name}"
     if not isinstance(entry, dict):
@@ -397,7 +397,7 @@ def refuse_unknown(path: Path, place: str, entry: Mapping[str, Any], keys: Colle
     """Check the keys of a table; ``place`` is their prefix, such as ``undo.``.
 
     Raises:
-        UsageError: a key is not known; the hint names a similar one.
+        UsageError: a key is unknown; the hint names a similar key.
     """
     for key in entry:
         if key not in keys:
@@ -407,36 +407,36 @@ def refuse_unknown(path: Path, place: str, entry: Mapping[str, Any], keys: Colle
 
 
 def nearest(word: str, known: Iterable[str], likeness: float = 0.6) -> str | None:
-    """Return the known word that is most similar; ``likeness``, from 0 to 1, is the least."""
+    """Return the most similar known word; ``likeness``, from 0 to 1, is the least similarity."""
     found = difflib.get_close_matches(word, list(known), n=1, cutoff=likeness)
     return found[0] if found else None
 
 
 def sample() -> str:
     """Return a configuration with every setting, commented out."""
-    from importlib.resources import files  # only config init needs it
+    from importlib.resources import files  # only needed by config init
 
     return files("memctl.config").joinpath("sample.toml").read_text("utf-8")
 
 
 def write_sample(path: Path, *, force: bool) -> None:
-    """Write the sample atomically to a file that only its owner may read.
+    """Write the sample configuration atomically, to a file closed to other users.
 
     Raises:
-        UsageError: the file exists, and ``force`` is not given.
-        Unavailable: it cannot be written.
+        UsageError: the file exists, and ``force`` is not set.
+        Unavailable: the file cannot be written.
     """
-    import tempfile  # only config init needs it
+    import tempfile  # only needed by config init
 
     if path.is_dir():
         raise UsageError(f"{path} is a folder", "name a file: --config FILE")
     if path.exists() and not force:
         raise UsageError(f"the configuration {path} exists", "use --force to replace it")
-    # A link to a file elsewhere stays one.
+    # A symbolic link is kept: its target is written.
     target = Path(os.path.realpath(path))
     try:
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        number, name = tempfile.mkstemp(prefix=".memctl-", dir=target.parent)  # of mode 0600
+        number, name = tempfile.mkstemp(prefix=".memctl-", dir=target.parent)  # with mode 0600
         try:
             with os.fdopen(number, "w", encoding="utf-8") as file:
                 file.write(sample())

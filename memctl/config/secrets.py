@@ -1,6 +1,6 @@
 """Sources of passwords and keys: the environment, a file, a command or the keyring.
 
-The configuration itself never contains one.
+The configuration itself contains no secret.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from memctl import system
 from memctl.errors import UsageError
 
 COMMAND_TIMEOUT = 30.0
-"""Seconds that a command or the keyring may take."""
+"""The most seconds for a command or the keyring."""
 _NOT_FOUND = 44
-# The keyring is asked by a process of its own.  A backend that would ask its user for a password
-# finds no terminal there, one that waits for something is given up, and whatever it raises is an
-# exit code: backends are plugins, and raise what they like.
+# A separate process reads the keyring.  A backend that would prompt for a password finds no
+# terminal.  A backend that waits is stopped.  Backends are plugins and may raise anything; every
+# exception becomes an exit code.
 _ASK_KEYRING = f"""
 import sys
 import keyring
@@ -39,12 +39,12 @@ class Source(NamedTuple):
 
 
 def keys(name: str) -> tuple[str, ...]:
-    """Return the keys that set the source of a secret, such as ``password_env``."""
+    """Return the keys that can set the source of a secret, such as ``password_env``."""
     return tuple(f"{name}_{how}" for how in ("env", "file", "command", "keyring"))
 
 
 def source(path: Path, place: str, entry: Mapping[str, Any], name: str) -> Source | None:
-    """Return the source of the secret of a table; None where none is set.
+    """Return the source of a secret in a table; None if no source is set.
 
     Raises:
         UsageError: several sources are set.
@@ -62,13 +62,13 @@ def fetch(
     timeout: float = COMMAND_TIMEOUT,
     secrets: Collection[str] = (),
 ) -> str:
-    """Return the secret; ``what`` is its name in errors, such as ``the password of 'prod'``.
+    """Return a secret; ``what`` is its name in errors, such as ``the password of 'prod'``.
 
-    ``timeout`` is in seconds, for commands and the keyring.  ``secrets`` are variables that these
-    are not given.
+    ``timeout`` in seconds is for commands and the keyring.  ``secrets`` are variables to remove
+    from their environment.
 
     Raises:
-        UsageError: it cannot be fetched.
+        UsageError: the secret cannot be fetched.
     """
     match source.key.rpartition("_")[2]:
         case "env":
@@ -108,7 +108,7 @@ def _from_keyring(what: str, where: str, timeout: float, secrets: Collection[str
             f"{what} is in the keyring, and the library 'keyring' is not installed",
             "pip install 'agentscope-memctl[keyring]'",
         )
-    # -P: a keyring.py in the working folder must not be imported.
+    # -P prevents the import of a keyring.py in the working folder.
     words = [sys.executable, "-P", "-c", _ASK_KEYRING, service, name]
     code, output, stderr = _run(f"{what}: the keyring", words, timeout, secrets, shell=False)
     if code == _NOT_FOUND:
@@ -117,7 +117,8 @@ def _from_keyring(what: str, where: str, timeout: float, secrets: Collection[str
             f"keyring set {service} {name}",
         )
     if code:
-        # Its last line is "module.Exception: message", and the message may contain anything.
+        # The last line is "module.Exception: message".  The message is cut off: it may hold
+        # secrets.
         last = stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
         raise UsageError(
             f"{what} cannot be fetched from the keyring ({last.partition(':')[0]})",
@@ -150,7 +151,7 @@ def _run(
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env=system.child_environment(secrets),
-            # A command may ask at the terminal, as it did when it was tried by hand.
+            # A shell command may prompt at the terminal.
             start_new_session=not shell,
         )
     except (OSError, ValueError) as error:
@@ -161,6 +162,6 @@ def _run(
         except subprocess.TimeoutExpired as error:
             raise UsageError(f"{what} failed", f"it took longer than {timeout:g} s") from error
         finally:
-            # Not waited for to its end: what it has started may hold the pipes open.
+            # Do not wait for the end of the pipes: child processes may hold them open.
             process.kill()
     return process.returncode, output, stderr

@@ -1,4 +1,4 @@
-"""The configuration as it may be shown: where secrets come from, never the secrets."""
+"""The configuration for display: the sources of secrets, never the secrets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HIDDEN = "***"
 
 
 class Shown(NamedTuple):
-    """A value of the configuration under its key; ``written`` where the file sets it."""
+    """A value of the configuration and its key; ``written`` if the file sets the value."""
 
     key: str
     value: Any
@@ -22,7 +22,7 @@ class Shown(NamedTuple):
 
 
 def shown(config: Config) -> Iterator[Shown]:
-    """Yield every value but those of ``[defaults]``.
+    """Yield every value except ``[defaults]``.
 
     Raises:
         UsageError: a value is not valid; summarizers and embedders are checked, too.
@@ -57,12 +57,12 @@ def _source(source: secrets.Source) -> str:
 
 def _of_model(key: str, value: Any) -> Any:
     if key == "command" or key.endswith("_command"):
-        return HIDDEN  # a key may be among its arguments
+        return HIDDEN  # an argument may be a key
     return _redacted(key, value)
 
 
 def _redacted(key: str, value: Any) -> Any:
-    """Return a value without anything that looks like a secret: ``parameters`` is free-form."""
+    """Return a value without texts that look like secrets: ``parameters`` is free-form."""
     if isinstance(value, dict):
         return {
             name: HIDDEN
@@ -76,7 +76,7 @@ def _redacted(key: str, value: Any) -> Any:
 
 
 def redacted(text: str) -> str:
-    """Return a text that may be a URL without its password."""
+    """Return a text without the password of a URL."""
     if "://" not in text and not text.startswith("unix:"):
         return text
     return location.redact_value(text)

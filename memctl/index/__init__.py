@@ -1,1 +1,1 @@
-"""The index for search: what is in a store, by its words, in a file of the cache folder."""
+"""The index for search: the words of a store's messages, in a file of the cache folder."""

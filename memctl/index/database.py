@@ -1,7 +1,8 @@
-"""The file of an index: an SQLite database with the words of a store's messages.
+"""The file of an index: a SQLite database with the words of a store's messages.
 
-A memory is cut into blocks of consecutive messages.  A block is one row of the full-text table, and
-one compressed row with the messages themselves: what is ranked and shown needs no store.
+A memory is divided into blocks of consecutive messages.  A block is one row of the full-text
+table, and one compressed row with the messages.  A search therefore ranks and shows messages
+without the store.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from memctl.index.text import END_OF_PIECE, plain, prepare
 from memctl.model import MemoryKey
 
 FORMAT = 1
-"""The version of the file; another one where anything changes that ``block_text`` returns."""
+"""The version of the file; to be raised whenever the result of ``block_text`` changes."""
 TOKENIZER = "porter unicode61 remove_diacritics 2 categories 'L* N* Co Mn Mc So'"
 
 _HASH_BYTES = 32 * 1024 * 1024
-"""The words that FTS5 gathers in memory before it writes a segment."""
+"""The size of the words that FTS5 collects in memory before it writes a segment."""
 _CACHE_KIB = 16 * 1024
 _BUSY_SECONDS = 60.0
 _COMPRESSION: dict[int, int] = {
@@ -56,7 +57,7 @@ INSERT INTO words (words, rank) VALUES ('crisismerge', 1999);
 
 
 class DamagedIndex(Exception):
-    """The file of an index cannot be read; it is made anew."""
+    """The file of an index cannot be read.  The index is then created again."""
 
     def __init__(self, path: Path, reason: object) -> None:
         super().__init__(f"{path}: {reason}")
@@ -64,7 +65,7 @@ class DamagedIndex(Exception):
 
 
 class Entry(NamedTuple):
-    """A message as the index has it; ``pieces`` are its prepared text."""
+    """A message in the index; ``pieces`` are the pieces of its prepared text."""
 
     id: str
     role: str | None
@@ -76,7 +77,7 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Consecutive messages of a memory; ``place`` is the index of the first one."""
+    """Consecutive messages of a memory; ``place`` is the index of the first message."""
 
     number: int
     memory: int
@@ -85,7 +86,7 @@ class Block:
 
 
 class BlockMark(NamedTuple):
-    """A block without its messages: how many there are, and a digest of them."""
+    """A block without its messages: their number, and a digest of them."""
 
     number: int
     place: int
@@ -94,7 +95,7 @@ class BlockMark(NamedTuple):
 
 
 class MemoryRow(NamedTuple):
-    """A memory in the index; ``digest`` is that of its outline."""
+    """A memory in the index; ``digest`` is the digest of its outline."""
 
     number: int
     key: MemoryKey
@@ -103,7 +104,7 @@ class MemoryRow(NamedTuple):
 
 
 class Source(NamedTuple):
-    """A message to be indexed; its text is not prepared yet."""
+    """A message to be indexed, with its text not yet prepared."""
 
     id: str
     role: str | None
@@ -122,7 +123,7 @@ class NewBlock(NamedTuple):
 
 
 class PackedBlock(NamedTuple):
-    """A block ready to be written: its content, its words, and who sent how many messages."""
+    """A block ready to be written: its content, its words, and the number of messages by sender."""
 
     mark: BlockMark
     memory: int
@@ -133,24 +134,24 @@ class PackedBlock(NamedTuple):
 
 @dataclass(slots=True)
 class Batch:
-    """Changes of an index that are written together."""
+    """Changes of an index to be written together."""
 
     memories: list[MemoryRow] = field(default_factory=list)
     removed: list[int] = field(default_factory=list)
     """Numbers of blocks."""
     added: list[NewBlock] = field(default_factory=list)
     gone: list[int] = field(default_factory=list)
-    """Numbers of memories, whose blocks go, too."""
+    """Numbers of memories to be removed with their blocks."""
     size: int = 0
 
 
 def heading(entry: Entry) -> str:
-    """Return the sender and the day of a message, prepared: they are searched like its text."""
+    """Return the prepared sender and day of a message, which are searched with its text."""
     return f"{_sender(entry.name)} {_day((entry.time or '')[:10])}"
 
 
 def block_text(entries: Sequence[Entry]) -> str:
-    """Return the words of a block: each day once."""
+    """Return the words of a block, with each day once."""
     return f"{_block_heading(entries)}\n{_body(entries)}"
 
 
@@ -170,7 +171,7 @@ def _sender(name: str | None) -> str:
 
 @lru_cache(1024)
 def _day(date: str) -> str:
-    """Return a date in words: ``8 May 2023``; empty where it is none."""
+    """Return a date in words, such as ``8 May 2023``; empty if ``date`` is not a date."""
     found = _DATE.fullmatch(date)
     if found is None or not 1 <= int(found[2]) <= len(_MONTHS):
         return ""
@@ -186,7 +187,7 @@ def packed(new: NewBlock, entries: Sequence[Entry]) -> PackedBlock:
 
 
 def _pack(entries: Sequence[Entry], body: str) -> bytes:
-    """Return the content of a block: a line with all but the texts, then these."""
+    """Return the content of a block: a line with everything but the texts, then the texts."""
     rows = [[*entry[:-1], len(entry.pieces)] for entry in entries]
     compressor = zstd.ZstdCompressor(options=_COMPRESSION)
     head = compressor.compress(jsonio.compact(rows) + b"\n")
@@ -220,7 +221,7 @@ def _key(user: bytes, session: bytes, part: bytes) -> MemoryKey:
 
 
 class IndexFile:
-    """An index, open.  One thread at a time uses it."""
+    """An open index, to be used by one thread at a time."""
 
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
         self.path = path
@@ -228,10 +229,10 @@ class IndexFile:
 
     @classmethod
     def create(cls, path: Path) -> IndexFile:
-        """Make an empty index, for its owner alone, that is written once: without a journal.
+        """Create an empty index, closed to other users, without a journal until ``finish``.
 
         Raises:
-            Unavailable: it cannot be written.
+            Unavailable: the file cannot be written.
         """
         try:
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
@@ -247,22 +248,22 @@ class IndexFile:
 
     @classmethod
     def resumed(cls, path: Path) -> IndexFile:
-        """Open an index that is being made, to write more of it; see ``pause``.
+        """Open an unfinished index to continue writing; see ``pause``.
 
         Raises:
-            Unavailable: it cannot be opened.
+            Unavailable: the file cannot be opened.
         """
         index = cls(path, _connect(path))
         index._begin_new()
         return index
 
     def pause(self) -> None:
-        """Leave a new index to another process, until ``resume``."""
+        """Close an unfinished index, for another process to write it until ``resume``."""
         self.commit()
         self.close()
 
     def resume(self) -> None:
-        """Take a new index up again."""
+        """Reopen an unfinished index."""
         self._connection = _connect(self.path)
         self._begin_new()
 
@@ -274,11 +275,11 @@ class IndexFile:
 
     @classmethod
     def open(cls, path: Path) -> IndexFile | None:
-        """Open an index; None where there is none, or one of another format.
+        """Open an index; None if the file does not exist or has a different format.
 
         Raises:
-            DamagedIndex: it is not an index.
-            Unavailable: it cannot be opened.
+            DamagedIndex: the file is not an index.
+            Unavailable: the file cannot be opened.
         """
         if not path.exists():
             return None
@@ -296,7 +297,7 @@ class IndexFile:
         return None
 
     def finish(self) -> None:
-        """Let a new index be changed from now on by several runs, each seeing it whole."""
+        """Finish a new index: from now on, several runs can change it in transactions."""
         with self._errors():
             self._connection.execute("COMMIT")
             self._connection.execute("INSERT INTO words (words, rank) VALUES ('automerge', 4)")
@@ -308,7 +309,7 @@ class IndexFile:
             self._connection.close()
 
     def interrupt(self) -> None:
-        """Have the statement that runs in another thread end with an error."""
+        """End the statement of another thread with an error."""
         self._connection.interrupt()
 
     @contextmanager
@@ -320,11 +321,11 @@ class IndexFile:
         except _Unreadable as error:
             raise DamagedIndex(self.path, error.__cause__) from error
 
-    # What is in it
+    # Reading
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
-        """Read it as it is now, whatever other runs write meanwhile."""
+        """Read a consistent state of the index, whatever other runs write."""
         with self._errors():
             self._connection.execute("BEGIN")
         try:
@@ -334,7 +335,7 @@ class IndexFile:
                 self._connection.execute("ROLLBACK")
 
     def about(self, name: str) -> Any:
-        """Return a value of the index as a whole; None where there is none.
+        """Return a property of the index; None if the property is not set.
 
         Raises:
             DamagedIndex: the file is damaged.
@@ -345,19 +346,19 @@ class IndexFile:
         return row[0] if row else None
 
     def totals(self) -> tuple[int, int]:
-        """Return how many memories and messages are in it."""
+        """Return the number of memories and the number of messages."""
         with self._errors():
             query = "SELECT count(*), coalesce(sum(messages), 0) FROM memory"
             row: tuple[int, int] = self._connection.execute(query).fetchone()
         return row
 
     def senders(self) -> list[str]:
-        """Return the names of all who have sent a message."""
+        """Return the names of all senders."""
         with self._errors():
             return [plain(row[0]) for row in self._connection.execute("SELECT name FROM sender")]
 
     def blocks(self) -> int:
-        """Return how many blocks are in it."""
+        """Return the number of blocks."""
         return self._number("SELECT count(*) FROM block")
 
     def last_number(self, table: str) -> int:
@@ -369,7 +370,7 @@ class IndexFile:
             return int(self._connection.execute(query, values).fetchone()[0])
 
     def memory(self, key: MemoryKey) -> MemoryRow | None:
-        """Return a memory; None where it is not in the index."""
+        """Return a memory; None if the index does not have the memory."""
         query = (
             "SELECT number, messages, digest FROM memory"
             " WHERE user = ? AND session = ? AND part = ?"
@@ -379,7 +380,7 @@ class IndexFile:
         return MemoryRow(row[0], key, *row[1:]) if row else None
 
     def memories(self, users: Iterable[str] = ()) -> Iterator[MemoryRow]:
-        """Yield the memories, or those of some users."""
+        """Yield the memories, of some users if any are given."""
         query = "SELECT number, user, session, part, messages, digest FROM memory"
         names = [_name(user) for user in users]
         if names:
@@ -407,7 +408,7 @@ class IndexFile:
         """Return a block.
 
         Raises:
-            DamagedIndex: it cannot be read.
+            DamagedIndex: the block cannot be read.
         """
         query = "SELECT memory, place, content FROM block WHERE number = ?"
         with self._errors():
@@ -417,10 +418,10 @@ class IndexFile:
             return Block(number, row[0], row[1], _unpack(row[2]))
 
     def blocks_between(self, memory: int, first: int, last: int) -> list[Block]:
-        """Return the blocks of a memory with the messages of these places, in order.
+        """Return the blocks of a memory with the messages from ``first`` to ``last``, in order.
 
         Raises:
-            DamagedIndex: one cannot be read.
+            DamagedIndex: a block cannot be read.
         """
         query = (
             "SELECT number, place, content FROM block"
@@ -431,9 +432,9 @@ class IndexFile:
             return [Block(row[0], memory, row[1], _unpack(row[2])) for row in rows]
 
     def find(self, match: str, limit: int, allowed: Iterable[int] | None = None) -> list[int]:
-        """Return the numbers of the blocks that match best, by BM25.
+        """Return the numbers of the best matching blocks, by BM25.
 
-        ``allowed`` are the numbers of the memories to look into.
+        ``allowed`` limits the search to the memories with these numbers.
         """
         query = "SELECT words.rowid FROM words"
         if allowed is not None:
@@ -448,16 +449,16 @@ class IndexFile:
             return [row[0] for row in rows]
 
     def frequency(self, match: str) -> int:
-        """Return the number of blocks that match."""
+        """Return the number of matching blocks."""
         return self._number("SELECT count(*) FROM words WHERE words MATCH ?", match)
 
     # Vectors
 
     def blocks_without_vectors(self, limit: int) -> list[Block]:
-        """Return some blocks that have no vectors yet.
+        """Return blocks without vectors, up to a limit.
 
         Raises:
-            DamagedIndex: one cannot be read.
+            DamagedIndex: a block cannot be read.
         """
         query = (
             "SELECT number, memory, place, content FROM block"
@@ -468,7 +469,7 @@ class IndexFile:
             return [Block(row[0], row[1], row[2], _unpack(row[3])) for row in rows]
 
     def add_vectors(self, rows: Iterable[tuple[int, bytes]]) -> None:
-        """Note the vectors of blocks, by number, unless another run has replaced them meanwhile."""
+        """Store the vectors of blocks, by number; skip blocks that another run has replaced."""
         with self._errors():
             self._connection.executemany(
                 "INSERT OR REPLACE INTO vector"
@@ -477,12 +478,12 @@ class IndexFile:
             )
 
     def remove_vectors(self) -> None:
-        """Remove all vectors: those of another model cannot be compared."""
+        """Remove all vectors, because vectors of different models cannot be compared."""
         with self._errors():
             self._connection.execute("DELETE FROM vector")
 
     def vectors(self, allowed: Iterable[int] | None = None) -> Generator[tuple[int, bytes]]:
-        """Yield the vectors of each block; ``allowed`` are the memories to look into."""
+        """Yield the number and vectors of each block; ``allowed`` are the memories to search."""
         query = "SELECT vector.block, vectors FROM vector"
         if allowed is not None:
             self._allow(allowed)
@@ -497,7 +498,7 @@ class IndexFile:
         """Return the vectors of a block.
 
         Raises:
-            DamagedIndex: it has none.
+            DamagedIndex: the block has no vectors.
         """
         query = "SELECT vectors FROM vector WHERE block = ?"
         with self._errors():
@@ -516,38 +517,38 @@ class IndexFile:
                 "INSERT OR IGNORE INTO allowed VALUES (?)", ((one,) for one in memories)
             )
 
-    # Changing it
+    # Writing
 
     def begin(self) -> None:
-        """Begin to change it; another run that does so is waited for.
+        """Begin a transaction; wait while another run changes the index.
 
         Raises:
-            Unavailable: that run does not end.
+            Unavailable: the other run does not end.
         """
         with self._errors():
             self._connection.execute("BEGIN IMMEDIATE")
 
     def commit(self) -> None:
-        """Keep what was changed."""
+        """Commit the transaction."""
         with self._errors():
             self._connection.execute("COMMIT")
 
     def describe(self, **values: Any) -> None:
-        """Set values of the index as a whole; see ``about``."""
+        """Set properties of the index; see ``about``."""
         with self._errors():
             self._connection.executemany(
                 "INSERT OR REPLACE INTO about VALUES (?, ?)", values.items()
             )
 
     def apply(self, batch: Batch, packed: Sequence[PackedBlock]) -> None:
-        """Carry out the changes of a batch; ``packed`` are its new blocks.
+        """Write the changes of a batch; ``packed`` are its new blocks.
 
-        They are staged first: so their words are indexed by one statement, and other threads of
-        Python run meanwhile.
+        The blocks are staged first, so that one statement indexes all words.  Other threads of
+        Python run during the statement.
 
         Raises:
-            DamagedIndex: what is to be removed cannot be read.
-            Unavailable: there is no room.
+            DamagedIndex: a block to be removed cannot be read.
+            Unavailable: the disk is full.
         """
         with self._errors():
             execute = self._connection.execute
@@ -595,12 +596,12 @@ class IndexFile:
             )
 
     def forget_removed(self) -> None:
-        """Rewrite the words, so that nothing of removed messages stays in the file."""
+        """Rewrite the words, so that the file keeps no data of removed messages."""
         with self._errors():
             self._connection.execute("INSERT INTO words (words) VALUES ('optimize')")
 
     def checkpoint(self) -> None:
-        """Empty the journal into the file."""
+        """Move the content of the journal into the file."""
         with self._errors():
             self._connection.execute("PRAGMA wal_checkpoint (TRUNCATE)").fetchall()
 
@@ -643,10 +644,10 @@ _OUTSIDE = frozenset(
 
 
 def remove_file(path: Path) -> None:
-    """Remove the file of an index, with its journal.
+    """Remove the file of an index and its journal.
 
     Raises:
-        Unavailable: it cannot be removed.
+        Unavailable: the file cannot be removed.
     """
     for suffix in ("", "-wal", "-shm", "-journal"):
         try:
@@ -656,7 +657,7 @@ def remove_file(path: Path) -> None:
 
 
 class Candidates:
-    """Messages in a full-text table in memory: their words are counted as the index counts them."""
+    """Messages in a full-text table in memory, to count words exactly as the index does."""
 
     def __init__(self) -> None:
         self._connection = sqlite3.connect(":memory:", isolation_level=None)
@@ -671,7 +672,7 @@ class Candidates:
         self._connection.close()
 
     def add(self, rows: Iterable[tuple[int, str]]) -> None:
-        """Take texts in, by number."""
+        """Add texts by number."""
         self._connection.execute("BEGIN")
         self._connection.executemany(
             "INSERT INTO found (rowid, text) VALUES (?, ?)",
@@ -680,18 +681,18 @@ class Candidates:
         self._connection.execute("COMMIT")
 
     def counts(self, match: str) -> dict[int, int]:
-        """Return how often each text that matches does so."""
+        """Return the number of matches in each matching text."""
         query = "SELECT rowid, highlight(found, 0, ?, '') FROM found WHERE found MATCH ?"
         with closing(self._connection.execute(query, (START, match))) as rows:
             return {number: text.count(START) for number, text in rows}
 
     def matching(self, match: str) -> set[int]:
-        """Return the numbers of the texts that match."""
+        """Return the numbers of the matching texts."""
         query = "SELECT rowid FROM found WHERE found MATCH ?"
         return {row[0] for row in self._connection.execute(query, (match,))}
 
     def highlighted(self, number: int, match: str) -> str:
-        """Return a text, with ``START`` and ``END`` around the places that match."""
+        """Return a text, with ``START`` and ``END`` around each match."""
         query = "SELECT highlight(found, 0, ?, ?) FROM found WHERE found MATCH ? AND rowid = ?"
         row = self._connection.execute(query, (START, END, match, number)).fetchone()
         if row is None:
@@ -701,5 +702,5 @@ class Candidates:
 
 
 START, END = "\x01", "\x02"
-"""Marks of what matches."""
+"""The marks around a match."""
 _UNMARKED = str.maketrans({START: " ", END: " "})

@@ -1,4 +1,4 @@
-"""Messages as the index has them."""
+"""Conversion of messages to entries of the index."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from memctl.index.text import pieces, prepare
 from memctl.model import StoredMessage
 
 _LARGE = 1 << 20
-"""The bytes above which ``Dialect.outline`` leaves texts out."""
+"""The size in bytes above which ``Dialect.outline`` leaves texts out."""
 
 
 def source(message: StoredMessage, dialect: Dialect) -> Source:
-    """Return what the index needs of a message; of one that is not JSON, the text as it is."""
+    """Return the data of a message for the index; if it is not JSON, its whole text."""
     try:
         large = len(message.message) > _LARGE
         view = (dialect.parse if large else dialect.outline)(message.message)

@@ -1,4 +1,4 @@
-"""The folder of the indexes: a file a store."""
+"""The folder of the indexes: a file for each store."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from memctl.location import Location, same_file
 
 SUFFIX = ".index"
 HINT = "set XDG_CACHE_HOME to another folder, or search with --no-index"
-"""The hint where the folder cannot be written."""
+"""The hint if the folder cannot be written."""
 
 _SINGLE_FILES = frozenset({"sqlite", "archive", "state"})
-"""The kinds of store of which all is in one file, whose times tell whether it was changed."""
+"""The kinds of store in a single file, whose times show every change."""
 _SETTLED = 2.0
-"""Seconds after which a change would show in the times of a file."""
+"""The seconds after which the times of a file show every change."""
 
 
 @dataclass(frozen=True, slots=True)
 class IndexInfo:
-    """An index: its file, its store, its contents, and when it was brought up to date.
+    """An index: its file, its store, its contents, and the time of its last update.
 
-    ``model`` is the name of the model of its vectors; empty without vectors.  Of a damaged index
-    there is no more than the file.
+    ``model`` is the model of the vectors; empty without vectors.  A damaged index has only the
+    values of its file.
     """
 
     path: Path
@@ -45,14 +45,14 @@ class IndexInfo:
 
 
 def folder() -> Path:
-    """Return the folder of the indexes; it need not exist."""
-    from platformdirs import user_cache_path  # only a search needs it
+    """Return the folder of the indexes; it may not exist."""
+    from platformdirs import user_cache_path  # only needed for a search
 
     return user_cache_path("memctl") / "index"
 
 
 def make_folder() -> Path:
-    """Make the folder of the indexes, for this user alone.
+    """Create the folder of the indexes, closed to other users.
 
     Raises:
         Unavailable: the system refuses.
@@ -69,7 +69,7 @@ def make_folder() -> Path:
 
 
 def place_of(location: Location, identity: str) -> Path:
-    """Return the file of the index of a store, whose ``Store.identity`` it takes."""
+    """Return the file of a store's index; ``identity`` is ``Store.identity``."""
     options = [f"{name}={value}" for name, value in sorted(location.options.items())]
     text = "\0".join((location.kind, identity, *options))
     digest = sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
@@ -77,21 +77,21 @@ def place_of(location: Location, identity: str) -> Path:
 
 
 def digest(identity: str) -> str:
-    """Return what an index keeps of the identity of its store."""
+    """Return the digest of a store's identity, which the index keeps."""
     return sha256(identity.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def file_identity(location: Location) -> str | None:
-    """Return ``Store.identity`` of a store that is one file, without opening it."""
+    """Return ``Store.identity`` of a store in a single file, without opening the store."""
     if location.kind not in _SINGLE_FILES or not location.path.is_file():
         return None
     return f"file:{same_file(location.path)}"
 
 
 def stamp(location: Location) -> str | None:
-    """Return a text that changes whenever the store does, where that is one file.
+    """Return a text that changes with every change of a store in a single file.
 
-    None where it may change without the text: other stores, and a file that was just written.
+    Return None if changes may not show: for other stores, and for a file that was just written.
     """
     if file_identity(location) is None:
         return None
@@ -108,7 +108,7 @@ def stamp(location: Location) -> str | None:
 
 
 def indexes() -> list[IndexInfo]:
-    """Return the indexes of this user, by the labels of their stores."""
+    """Return the indexes of this user, sorted by the labels of their stores."""
     return sorted(map(_info, _files()), key=lambda info: (info.label, info.path))
 
 
@@ -146,16 +146,16 @@ def remove(info: IndexInfo) -> None:
     """Remove an index.
 
     Raises:
-        Unavailable: it cannot be removed.
+        Unavailable: the file cannot be removed.
     """
     remove_file(info.path)
 
 
 def sweep() -> None:
-    """Remove the indexes of files that are gone, such as old exports.
+    """Remove the indexes of deleted files, such as old exports.
 
     Raises:
-        Unavailable: one cannot be removed.
+        Unavailable: a file cannot be removed.
     """
     for path in _files():
         try:
@@ -167,18 +167,18 @@ def sweep() -> None:
             finally:
                 index.close()
         except DamagedIndex:
-            continue  # made anew by the search that needs it
+            continue  # the next search of its store creates it again
         if store and not os.path.lexists(store):
             remove_file(path)
 
 
 def remove_of(identity: str) -> int:
-    """Remove the indexes of a place, in whatever way it was named; return how many.
+    """Remove all indexes of the store with an identity; return their number.
 
-    Damaged ones go, too: they may be of the place.
+    Damaged indexes are removed, too, because they may belong to the store.
 
     Raises:
-        Unavailable: one cannot be removed.
+        Unavailable: a file cannot be removed.
     """
     removed = 0
     for path in _files():

@@ -1,6 +1,6 @@
 """The query language: words, "phrases", prefix*, -word, user:ada.
 
-A query never fails for its syntax: what is no operator is a word.
+A query has no syntax errors: text that is not an operator is a word.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ FIELDS = {
     "name": "names",
     "mark": "marks",
 }
-"""The filters of a query, and their fields of the selection."""
+"""The filters of a query, and their fields of ``Selection``."""
 
 LONGEST = 256
-"""The number of words of a query that are looked for."""
+"""The most words of a query."""
 
 _TOKEN = re.compile(
     r"""(?P<minus>-)?(?:(?P<field>[a-z]+):)?(?:"(?P<quoted>[^"]*)"?|(?P<bare>[^\s"]\S*))""",
@@ -41,15 +41,15 @@ _ENGLISH = (
     "when where which who whom whose why will with would you your"
 )
 STOP_WORDS = frozenset(_ENGLISH.split())
-"""English words that say little of what is looked for; a query of nothing else keeps them."""
+"""English words that a query ignores, unless it has no other words."""
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A query, its words as expressions of FTS5.
+    """A query, with its words as expressions of FTS5.
 
-    ``words`` count for the rank, each once; ``phrases`` have to be in a message, and count;
-    ``excluded`` must not be in it.  ``text`` is the query without operators and filters, for
+    ``words`` raise the rank of a message.  ``phrases`` must be in a message and raise its rank.
+    ``excluded`` must not be in a message.  ``text`` is the query without operators and filters, for
     models.
     """
 
@@ -61,15 +61,19 @@ class Query:
 
     @property
     def units(self) -> list[str]:
-        """All that counts for the rank."""
+        """All words and phrases that count for the rank, without duplicates."""
         return list(dict.fromkeys((*self.phrases, *self.words)))
 
     def narrowed(self, where: Selection) -> Selection | None:
-        """Return the selection with the filters of the query; None where nothing is in both."""
+        """Return the selection with the filters of the query.
+
+        Return None if the two exclude each other.
+        """
         changed: dict[str, Any] = {}
         for name, values in self.filters.items():
             given: frozenset[str] = getattr(where, name)
-            # Marks exclude more with each one; other filters choose from what was given.
+            # More marks to exclude exclude more messages.  More values of other filters select
+            # fewer.
             both = (
                 given | values if name == "exclude_marks" else (given & values if given else values)
             )
@@ -80,10 +84,10 @@ class Query:
 
 
 def parse(text: str) -> Query:
-    """Return the query that a text means.
+    """Return the query of a text.
 
     Raises:
-        UsageError: it has nothing to look for.
+        UsageError: the query has no words, or an exclusion is not possible.
     """
     words: list[str] = []
     phrases: list[str] = []
@@ -133,7 +137,7 @@ def parse(text: str) -> Query:
 
 
 def phrase(text: str) -> list[str]:
-    """Return the expression for words that follow one another; none where there are no words."""
+    """Return the expression for a phrase, in a list; an empty list if the text has no words."""
     prepared = prepare(text).replace('"', " ")
     return [f'"{prepared}"'] if any(map(_is_part_of_word, prepared)) else []
 
@@ -141,8 +145,8 @@ def phrase(text: str) -> list[str]:
 def _units(text: str) -> Iterator[str]:
     """Yield the expressions for the words of a text.
 
-    A run of characters that are words each becomes pairs of them: most words of such scripts have
-    two characters or more.
+    In scripts whose characters are words each, a run of characters becomes its pairs: most words of
+    these scripts have two characters or more.
     """
     for part, alone in runs(prepare(text)):
         if not alone:
@@ -157,7 +161,7 @@ def _units(text: str) -> Iterator[str]:
 
 
 def _words(text: str) -> Iterator[str]:
-    """Yield the words of a text, with the star of a prefix; ``a_b`` is one."""
+    """Yield the words of a text, with the star of a prefix; ``a_b`` is one word."""
     spaced = "".join(char if char in "_*" or _is_part_of_word(char) else " " for char in text)
     for word in spaced.split():
         if any(map(_is_part_of_word, word)):

@@ -1,9 +1,9 @@
-"""The order of what was found: BM25 of a message, of its surroundings and of its block together.
+"""The ranking of messages: BM25 of a message, its surroundings and its block together.
 
-An answer often stands next to the words that are looked for, in a conversation about them.  So a
-message has three scores: for the words in it; for those in it and its neighbours, taken as one
-text; and for those in its block, which is a conversation or a part of a long one.  Facts stand for
-themselves, and have the first alone.
+An answer often stands next to the words of the query, in a conversation about them.  A message
+therefore has three scores: for the words of the message, for the words of the message and its
+neighbours as one text, and for the words of its block, which is a conversation or a part of one.
+Facts are independent of each other and have only the first score.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from memctl.index.database import Block, Candidates, Entry, IndexFile, heading
 from memctl.index.query import Query
 
 BATCH = 32
-"""The blocks of which the messages are ranked first; there are more where these are not enough."""
+"""The number of blocks to rank first; more blocks follow if there are too few hits."""
 
 _COMMON = 0.5
-"""A word in more than this share of the blocks chooses none, where there is another word."""
+"""The share of the blocks above which a word is common and chooses no blocks, if others do."""
 _CHOOSING = 2
-"""Of words that are all common, so many of the rarest choose."""
+"""The number of rarest words that choose blocks if all words are common."""
 _FEWEST = 20
-"""The number of blocks from which words are counted as common."""
+"""The number of blocks below which no word counts as common."""
 
 _NEIGHBOURS = (0.6, 0.3, 0.15)
-"""The weights of words in the messages next to one, by distance."""
+"""The weights of words in neighbouring messages, by distance."""
 
 
 class Saturation(NamedTuple):
-    """The parameters of BM25: how soon repetition stops to count, and how much length does."""
+    """The parameters of BM25: ``k1`` limits the effect of repetition, ``b`` weighs the length."""
 
     k1: float
     b: float
 
     def __call__(self, count: float, length: float) -> float:
-        """Return what so many occurrences are worth; ``length`` is relative to the mean."""
+        """Return the worth of a number of occurrences; ``length`` is relative to the mean."""
         return count * (self.k1 + 1) / (count + self.k1 * (1 - self.b + self.b * length))
 
 
@@ -46,9 +46,9 @@ _MESSAGE = Saturation(0.9, 0.4)
 _SURROUNDINGS = Saturation(0.7, 0.4)
 _BLOCK = Saturation(2.0, 0.75)
 _WEIGHTS = (0.7, 1.0, 1.0)
-"""Of the scores of message, surroundings and block."""
+"""The weights of the scores of message, surroundings and block."""
 _RARITY = 0.8
-"""The exponent of the weight of rare words: below one, several words count more than a rare one."""
+"""The exponent of a word's rarity: below 1, several words outweigh one rare word."""
 
 
 @dataclass(slots=True)
@@ -61,7 +61,7 @@ class Statistics:
     """The number of blocks with each word."""
 
     def add(self, index: IndexFile, units: Sequence[str]) -> None:
-        """Take an index in."""
+        """Add the counts of an index."""
         self.messages += index.totals()[1]
         self.blocks += index.blocks()
         for unit in units:
@@ -74,8 +74,8 @@ class Statistics:
     def rarity(self, unit: str) -> float:
         """Return the weight of a word in a message.
 
-        How many messages have the word is estimated from the blocks that do, as if it were in any
-        message of a block with the same probability.
+        The number of messages with the word is estimated from the number of blocks with the word,
+        as if every message of a block had the word with the same probability.
         """
         blocks = max(self.blocks, 1)
         share = min(self.frequencies[unit], blocks - 0.5) / blocks
@@ -83,7 +83,8 @@ class Statistics:
         return math.pow(_rarity(self.messages * each, self.messages), _RARITY)
 
     def choosing(self, query: Query) -> list[str]:
-        """Return the words that choose blocks: without common ones, where there are others."""
+        """Return the words that choose blocks: all but the common words, if there are other words.
+        """
         found = [unit for unit in query.units if self.frequencies[unit]]
         if self.blocks < _FEWEST:
             return found
@@ -108,9 +109,9 @@ class Ranked(NamedTuple):
     score: float
     block: Block
     at: int
-    """Its index in the block."""
+    """The index of the message in the block."""
     piece: int
-    """The index of its piece that answers best."""
+    """The index of the piece of the message with the best score."""
 
     @property
     def entry(self) -> Entry:
@@ -138,9 +139,10 @@ class Ranker:
     def rank(
         self, blocks: Iterable[Block], candidates: Candidates, *, everything: bool = False
     ) -> list[Ranked]:
-        """Return the messages that answer the query, in any order; ``candidates`` is empty.
+        """Return the messages that match the query, unordered; ``candidates`` must be empty.
 
-        With ``everything`` messages without its words come, too, if they may.
+        ``everything`` includes messages without the query's words, if phrases and exclusions
+        permit.
         """
         rows = _rows(blocks, candidates)
         if not rows:
@@ -197,14 +199,14 @@ def _place(row: _Row) -> tuple[int, int]:
 
 
 def _rows(blocks: Iterable[Block], candidates: Candidates) -> dict[int, _Row]:
-    """Put the pieces of all messages into the candidates; those of one conversation in a row."""
+    """Add the pieces of all messages to the candidates, numbered consecutively within a memory."""
     rows: dict[int, _Row] = {}
     texts: list[tuple[int, str]] = []
     number = 0
     follows = (0, 0)
     for block in sorted(blocks, key=lambda one: (one.memory, one.place)):
         if (block.memory, block.place) != follows:
-            number += len(_NEIGHBOURS)  # out of reach of the neighbours
+            number += len(_NEIGHBOURS)  # out of reach of ``_NEIGHBOURS``
         for at, entry in enumerate(block.entries):
             for piece, text in enumerate(entry_texts(entry)):
                 rows[number] = _Row(block, at, piece, len(text))
@@ -216,13 +218,16 @@ def _rows(blocks: Iterable[Block], candidates: Candidates) -> dict[int, _Row]:
 
 
 def entry_texts(entry: Entry) -> list[str]:
-    """Return what is searched of a message, a text for each piece; the first has the heading."""
+    """Return the searched texts of a message, one for each piece.
+
+    The first includes the heading.
+    """
     first, *others = entry.pieces or [""]
     return [f"{heading(entry)}\n{first}", *others]
 
 
 def _spread(counts: dict[int, int], rows: dict[int, _Row]) -> dict[int, float]:
-    """Return the occurrences in the surroundings of each message, by distance less."""
+    """Return the weighted occurrences around each message; the weight falls with the distance."""
     found: dict[int, float] = defaultdict(float)
     for number, count in counts.items():
         found[number] += count
@@ -234,7 +239,7 @@ def _spread(counts: dict[int, int], rows: dict[int, _Row]) -> dict[int, float]:
 
 
 def _length_around(number: int, rows: dict[int, _Row]) -> float:
-    """Return the length of a message and its surroundings, as long as one message on average."""
+    """Return the weighted mean length of a message and its neighbours."""
     length, total = float(rows[number].length), 1.0
     for distance, weight in enumerate(_NEIGHBOURS, 1):
         for other in (number - distance, number + distance):

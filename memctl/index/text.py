@@ -1,8 +1,8 @@
-"""The text of a message as the index has it: prepared for the tokenizer, in pieces.
+"""The text of a message in the index: prepared for the tokenizer, in pieces.
 
-SQLite's tokenizer ``unicode61`` makes a word of letters that follow one another.  Scripts without
-spaces between words get a separator between their characters, so that each is a word, and a word
-of these scripts is a phrase.  ``plain`` takes the separators out again.
+SQLite's tokenizer ``unicode61`` makes a word of consecutive letters.  In scripts without spaces
+between words, a separator is inserted between characters: each character becomes a word, and a
+word of the script becomes a phrase.  ``plain`` removes the separators.
 """
 
 from __future__ import annotations
@@ -13,31 +13,31 @@ from collections.abc import Iterator
 
 SEPARATOR = "\x1f"
 END_OF_PIECE = "\x1e"
-"""The separator of pieces of text; no prepared text has it."""
+"""The separator of pieces; no prepared text contains it."""
 PIECE = 32_768
-"""The characters of a piece: a longer text is indexed as several."""
+"""The most characters of a piece; a longer text has several pieces."""
 
 _BEHIND = 200
-"""The characters before the end of a piece in which a space is looked for, to cut there."""
+"""The characters at the end of a piece that are searched for a space to cut at."""
 
-_ALONE = (  # few ranges: each makes the search slower
+_ALONE = (  # as few ranges as possible: each makes the search slower
     "\u0e00-\u0eff"  # Thai, Lao
     "\u1000-\u11ff\u1780-\u17ff"  # Burmese, Georgian, Hangul letters; Khmer
     "\u2600-\u27bf\U0001f000-\U0003ffff"  # symbols and emoji; rare Chinese
-    "\u2e80-\ud7ff\uf900-\ufaff"  # Chinese, Japanese, Korean and what is between them
+    "\u2e80-\ud7ff\uf900-\ufaff"  # Chinese, Japanese, Korean and the ranges between
 )
-"""Scripts without spaces between words, or with particles that follow a word without one."""
+"""Scripts without spaces between words, or with particles attached to words."""
 _RUN = re.compile(f"([{_ALONE}]+)")
 _IGNORED = re.compile(
     "[\u0591-\u05bd\u05bf\u05c1\u05c2\u0640\u064b-\u065f\u0670"  # vowel marks, tatweel
     "\u200b-\u200d\u2060\ufe00-\ufe0f\U0001f3fb-\U0001f3ff"  # joiners, variants, skin tones
-    "\ud800-\udfff]"  # halves of characters, which are no text to SQLite
+    "\ud800-\udfff]"  # surrogates, which SQLite cannot store as text
 )
 _RESERVED = ("\0", END_OF_PIECE, SEPARATOR)
 
 
 def prepare(text: str) -> str:
-    """Return a text as it is indexed; what it looks like may change, as with full-width letters."""
+    """Return a text as the index stores it; characters may change, as full-width letters do."""
     for char in _RESERVED:
         if char in text:
             text = text.replace(char, " ")
@@ -58,14 +58,14 @@ def plain(text: str) -> str:
 
 
 def runs(text: str) -> Iterator[tuple[str, bool]]:
-    """Yield the parts of a prepared text; True for those whose characters are words each."""
+    """Yield the parts of a prepared text, with True if each character of the part is a word."""
     for number, part in enumerate(_RUN.split(plain(text))):
         if part:
             yield part, number % 2 == 1
 
 
 def pieces(text: str) -> list[str]:
-    """Return a prepared text in pieces, cut at a space where there is one."""
+    """Return a prepared text in pieces, cut at spaces if possible."""
     if len(text) <= PIECE:
         return [text]
     found = []

@@ -1,6 +1,6 @@
-"""Vectors of messages in an index, and how near they are to that of a query.
+"""Vectors of messages in an index, and their similarity to the vector of a query.
 
-A block has a matrix of half-precision numbers, a row for each piece of its messages.
+A block has a matrix of half-precision numbers, with a row for each piece of its messages.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 _LONGEST = 2000
-"""The characters of a piece that are embedded: small models read no more."""
+"""The characters of a piece to embed: small models read no more."""
 
 
 def require_numpy() -> ModuleType:
     """Return numpy.
 
     Raises:
-        UsageError: it is not installed.
+        UsageError: numpy is not installed.
     """
     try:
         import numpy
@@ -38,14 +38,14 @@ def require_numpy() -> ModuleType:
 
 
 _NEIGHBOURS = (0.5, 0.25)
-"""The weights of the messages next to one, by distance."""
+"""The weights of neighbouring messages, by distance."""
 
 
 def without_senders(query: str, senders: Iterable[str]) -> str:
-    """Return a question without the names of who sent messages.
+    """Return a question without the names of senders.
 
-    Small models put all that a person has said near a question with the name in it.  The words'
-    score takes care of names.  Of a question that is nothing else, all stays.
+    Small models find every message of a person similar to a question with the person's name.  The
+    score by words covers names.  A question that consists of names stays unchanged.
     """
     names = "|".join(re.escape(name) for name in sorted(senders, key=len, reverse=True) if name)
     if not names:
@@ -55,7 +55,7 @@ def without_senders(query: str, senders: Iterable[str]) -> str:
 
 
 def smoothed(values: Sequence[float]) -> list[float]:
-    """Return the meaning of consecutive messages; neighbours count, by distance less."""
+    """Return the similarities of consecutive messages, each averaged with its neighbours."""
     found = []
     for place, value in enumerate(values):
         total, weights = value, 1.0
@@ -69,7 +69,7 @@ def smoothed(values: Sequence[float]) -> list[float]:
 
 
 def texts_to_embed(entries: Sequence[Entry]) -> list[str]:
-    """Return the texts of the pieces of a block, with their senders, as a model reads them."""
+    """Return the texts of a block's pieces, with their senders, for a model."""
     return [
         f"{entry.name}: {text}" if entry.name else text or " "
         for entry in entries
@@ -78,14 +78,14 @@ def texts_to_embed(entries: Sequence[Entry]) -> list[str]:
 
 
 def pack(vectors: Iterable[array[float]]) -> bytes:
-    """Return the matrix of a block; each vector gets the length one."""
+    """Return the matrix of a block; each vector is scaled to length 1."""
     numpy = require_numpy()
     rows = numpy.array([numpy.frombuffer(one, numpy.dtype(one.typecode)) for one in vectors])
     return bytes(_unit(rows).astype("<f2").tobytes())
 
 
 def similarities(matrix: bytes, query: array[float]) -> list[float]:
-    """Return the cosine of each row of a matrix with a query.
+    """Return the cosine of a query and each row of a matrix.
 
     Raises:
         ValueError: the matrix is damaged.
@@ -101,6 +101,6 @@ def similarities(matrix: bytes, query: array[float]) -> list[float]:
 
 def _unit(rows: Any) -> Any:
     numpy = require_numpy()
-    rows = rows.astype("f8")  # squares of large numbers are no 32-bit floats
+    rows = rows.astype("f8")  # squares of large numbers exceed 32-bit floats
     lengths = numpy.linalg.norm(rows, axis=1, keepdims=True)
     return rows / numpy.where(lengths == 0, 1, lengths)

@@ -1,8 +1,8 @@
-"""Writing batches of messages into an index: here, or in a process of its own.
+"""Writes batches of messages into an index: in this process, or in a separate process.
 
-Reading messages, preparing their texts and indexing the words are work for two cores, which one
-Python process does not use.  So the first index of a large store is written by a second process,
-``python -m memctl.index.writer``, which gets batches at its standard input, and ends with it.
+Reading messages, preparing texts and indexing words can use two cores, and one Python process
+uses one.  A second process, ``python -m memctl.index.writer``, therefore writes the first index of
+a large store.  The process reads batches from its standard input, and ends with the input.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class Writer:
         """Write a batch.
 
         Raises:
-            Unavailable: there is no room.
-            DamagedIndex: what is to be removed cannot be read.
+            Unavailable: the disk is full.
+            DamagedIndex: a block to be removed cannot be read.
         """
         await in_thread(partial(self._write, batch), self._index.interrupt)
 
@@ -48,7 +48,7 @@ class Writer:
 
 
 class WriterProcess:
-    """Writes batches of a new index in another process; it has the file to itself meanwhile."""
+    """Writes batches of a new index in a separate process, which alone uses the file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -61,7 +61,7 @@ class WriterProcess:
         """Send a batch.
 
         Raises:
-            Unavailable: the process ended, perhaps for want of room.
+            Unavailable: the process has ended, perhaps because the disk is full.
         """
         await in_thread(partial(self._send, pickle.dumps(batch, pickle.HIGHEST_PROTOCOL)))
 
@@ -76,10 +76,10 @@ class WriterProcess:
             raise self._failed() from error
 
     async def finish(self) -> None:
-        """Wait until all is written.
+        """Wait until all batches are written.
 
         Raises:
-            Unavailable: it is not.
+            Unavailable: the process failed.
         """
         await in_thread(self._finish)
 
@@ -91,7 +91,7 @@ class WriterProcess:
             raise self._failed()
 
     def kill(self) -> None:
-        """End the process, whatever it is doing."""
+        """Kill the process."""
         self._process.kill()
         self._process.wait()
         for stream in (self._process.stdin, self._process.stdout):
@@ -114,10 +114,10 @@ class WriterProcess:
 def serve(path: Path, stream: BinaryIO) -> None:
     """Write the batches of a stream into a new index.
 
-    One is indexed while the next one is prepared.
+    A batch is indexed while the next batch is prepared.
 
     Raises:
-        MemctlError: there is no room, or the stream ended too early.
+        MemctlError: the disk is full, or the stream ended too early.
     """
     index = IndexFile.resumed(path)
     with ThreadPoolExecutor(1) as pool:
@@ -147,7 +147,7 @@ def _received(stream: BinaryIO) -> bytes:
 
 
 def main() -> int:
-    """Serve the process that started this one; what stops that one ends this one."""
+    """Run the writer process; the end of the input, not a signal, ends the process."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     (path,) = sys.argv[1:]

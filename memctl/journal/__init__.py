@@ -1,5 +1,5 @@
-"""The journal of what runs have changed, kept for undo: a folder a run.
+"""The journal: the changes of each run, kept for undo in a folder per run.
 
-``runs`` knows the folders, ``changes`` the file in them that records the change of every
-message, and ``repairs`` that of the other repairs.
+``runs`` manages the folders.  ``changes`` reads and writes the file with the change of every
+message, and ``repairs`` the files with all other repairs.
 """

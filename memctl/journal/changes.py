@@ -1,6 +1,6 @@
-"""The file of changes: what a run does to each message, with all that is needed to undo it.
+"""The file of changes: the change of each message, with everything that an undo needs.
 
-NDJSON, compressed by zstd, written whole before anything is changed:
+The file is NDJSON, compressed by zstd, and complete before the store is changed::
 
     {"memctl":"changes","version":1}
     {"memory":{"user":"u","session":"s","ttl":60.0,"summary":["old","new"]}}
@@ -8,15 +8,17 @@ NDJSON, compressed by zstd, written whole before anything is changed:
     {...the message as it was stored...}
     {"end":{"memories":1,"changes":1}}
 
-A message stands on the line after its change where ``message`` says so: of those that go and of
-those that are put in, without line breaks (see ``jsonio.in_one_line``).  ``at`` and ``to`` are
-there where ids may repeat, ``was`` and ``shape`` where the store holds, or is to hold, the message
-in its own way (see ``Change``).  ``part``, ``extra`` and ``place`` of a memory are there where it
-has them; ``before`` and ``shared_ids`` are in the edits of an undo (see ``Edit``).
-A file without its last line is not whole.
+If ``message`` is true, the next line holds the message without line breaks (see
+``jsonio.in_one_line``): the removed or the inserted message.  ``at`` and ``to`` are present if ids
+may repeat.  ``was`` and ``shape`` are present if the store has its own form of the message (see
+``Change``).  A memory may have ``part``, ``extra`` and ``place``.  ``before`` and ``shared_ids``
+belong to the edits of an undo (see ``Edit``).
 
-Runs that write down one memory after the other as they change them say ``"growing":true`` in the
-first line: when such a run is killed, what it left (NAME.part) can be read as far as it goes.
+A file without the last line is incomplete.
+
+A run that changes memories one after the other, and records each just before, has
+``"growing":true`` in the first line.  If the run is killed, its unfinished file (NAME.part) can be
+read up to its end.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ from memctl.model import LARGEST_MESSAGE, Change, Edit, Memory, MemoryKey
 
 VERSION = 1
 UNFINISHED = ".part"
-"""The end of the name of a file that is being written."""
+"""The suffix of a file that is not finished."""
 _OPTIONS: dict[int, int] = {
     zstd.CompressionParameter.compression_level: 1,
     zstd.CompressionParameter.checksum_flag: 1,
@@ -44,20 +46,20 @@ _PAGE_CHANGES = 1000
 _PAGE_BYTES = 2 * 1024 * 1024
 
 _Make = Callable[[dict[str, Any], bytes], Change]
-"""A function that makes a change of its record and its message."""
+"""A function that makes a change from its record and its message."""
 
 
 class ChangesWriter:
-    """A writer of the file, under another name until it is whole.
+    """A writer of a file of changes, under a temporary name until the file is complete.
 
-    Used as a context manager: what was not finished on leaving is removed, unless it was synced.
+    Used as a context manager, which removes an unfinished file on exit, unless ``sync`` was called.
 
     Raises:
         Unavailable: the system refuses, for instance because the disk is full.
     """
 
     def __init__(self, path: Path, *, growing: bool = False) -> None:
-        """``growing`` where changes are carried out before the file is whole."""
+        """``growing`` says that changes are carried out before the file is complete."""
         self.memories = 0
         self.changes = 0
         self._path = path
@@ -70,7 +72,7 @@ class ChangesWriter:
             self._write([jsonio.dumps(header | ({"growing": True} if growing else {}))])
 
     def add(self, edit: Edit) -> None:
-        """Take the next edit."""
+        """Append an edit."""
         lines: list[bytes] = []
         if edit.offset == 0:
             lines.append(jsonio.dumps({"memory": _memory_record(edit)}))
@@ -89,20 +91,20 @@ class ChangesWriter:
             self._write(lines)
 
     def flush(self) -> None:
-        """Flush what was taken, so that it is there even if the process is killed."""
+        """Pass all appended edits to the system, so that they survive a kill of the process."""
         with refusals(self._part):
             self._file.write(self._frame.flush(zstd.ZstdCompressor.FLUSH_BLOCK))
             self._file.flush()
 
     def sync(self) -> None:
-        """Make durable what was taken, and keep it whatever happens then."""
+        """Make all appended edits durable, and keep the file even if it is not finished."""
         self.flush()
         with refusals(self._part):
             os.fsync(self._file.fileno())
         self._synced = True
 
     def finish(self) -> None:
-        """Make the file whole, durable, and known by its name."""
+        """Complete the file, make it durable, and give it its final name."""
         end = {"memories": self.memories, "changes": self.changes}
         with refusals(self._part):
             self._write([jsonio.dumps({"end": end})])
@@ -136,18 +138,18 @@ class ChangesWriter:
         if not self._file.closed:
             if not self._synced:
                 self._part.unlink(missing_ok=True)
-            with suppress(OSError):  # on a full disk: what is thrown away need not be written
+            with suppress(OSError):  # the disk may be full, and a removed file need not be written
                 self._file.close()
 
 
 def read_changes(path: Path, *, messages: bool = True, leaving: bool = True) -> Iterator[Edit]:
-    """The edits, in pages, as they were written; without ``messages`` these are empty.
+    """Yield the recorded edits, in pages; without ``messages`` the messages are empty.
 
-    Without ``leaving`` those that go are, and where they stood is left out: so much a store needs
-    where no two have the same id.
+    Without ``leaving`` the removed messages and their anchors are left out: a store with unique ids
+    does not need them.
 
     Raises:
-        BadData: the file is not whole, or something else.
+        BadData: the file is incomplete, or not a file of changes.
         Unavailable: the system refuses.
     """
     unfinished = path.name.endswith(UNFINISHED)
@@ -163,7 +165,7 @@ def read_changes(path: Path, *, messages: bool = True, leaving: bool = True) -> 
 
 
 def check_whole(path: Path) -> None:
-    """Read the file to its end.
+    """Read a file of changes to its end.
 
     Raises:
         BadData, Unavailable: as ``read_changes``.
@@ -173,7 +175,9 @@ def check_whole(path: Path) -> None:
 
 
 def is_growing(path: Path) -> bool:
-    """Return whether the file grew as changes were carried out, so that it may end anywhere.
+    """Return whether the changes of a file were carried out while it was written.
+
+    Such a file may end anywhere.
 
     Raises:
         Unavailable: the system refuses.
@@ -213,7 +217,7 @@ def _edits(lines: Iterator[bytes], make: _Make, *, unfinished: bool) -> Iterator
             memories += 1
             page = _Page(record["memory"])
         elif record.get("end") == {"memories": memories, "changes": changes}:
-            # Read to the end of the frame, where its checksum is.
+            # Read to the end of the frame, which has the checksum.
             if next(lines, None) is not None:
                 raise ValueError("data follows its last line")
             return
@@ -226,7 +230,7 @@ def _edits(lines: Iterator[bytes], make: _Make, *, unfinished: bool) -> Iterator
 
 
 class _Page:
-    """The changes of a memory on their way into an Edit."""
+    """Changes of a memory, collected for an ``Edit``."""
 
     def __init__(self, record: dict[str, Any]) -> None:
         key = MemoryKey(record["user"], record["session"], record.get("part", ""))
@@ -243,16 +247,16 @@ class _Page:
 
     @property
     def full(self) -> bool:
-        """Return whether these are enough for a page."""
+        """Return whether the collected changes fill a page."""
         return len(self._changes) >= _PAGE_CHANGES or self._size >= _PAGE_BYTES
 
     def add(self, change: Change) -> None:
-        """Take the next change."""
+        """Append a change."""
         self._changes.append(change)
         self._size += len(change.message)
 
     def take(self, *, last: bool) -> Edit:
-        """Return the changes so far as an edit."""
+        """Return the collected changes as an edit, and start the next page."""
         edit = Edit(
             *(self._memory, self._changes, self._offset, last, self._summary),
             *(self._before, self._shared_ids),
@@ -330,7 +334,7 @@ def _marks(marks: list[str] | None) -> tuple[str, ...] | None:
 
 
 def _lines(file: IO[bytes], *, unfinished: bool) -> Iterator[bytes]:
-    """Yield the lines that have an end."""
+    """Yield the lines, without an incomplete line at the end."""
     rest: list[bytes] = []
     size = 0
     for block in _blocks(file, unfinished=unfinished):
@@ -347,15 +351,15 @@ def _lines(file: IO[bytes], *, unfinished: bool) -> Iterator[bytes]:
 
 
 def _blocks(file: IO[bytes], *, unfinished: bool) -> Iterator[bytes]:
-    """Yield the decompressed content; of an unfinished file as far as it goes.
+    """Yield the decompressed content; of an unfinished file, up to the end of the data.
 
     Raises:
-        EOFError: a file that is to be whole is cut off.
+        EOFError: a finished file is cut off.
     """
     with zstd.ZstdFile(file) as stream:
         while True:
             try:
-                # Not read, which loses what it has read when the file ends too early.
+                # Not ``read``, which drops the data already read if the file ends too early.
                 block = stream.read1(_BLOCK)
             except EOFError:
                 if unfinished:

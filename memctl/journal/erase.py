@@ -1,8 +1,8 @@
-"""Taking memories out of the runs that are kept for undo.
+"""Removes memories from the runs that are kept for undo.
 
-Each file of a run is replaced by one without them, whole and durable; a run that holds nothing else
-is removed.  A run that another process is carrying out is left alone, and so is one whose files
-are damaged: nobody knows what is in them.
+Each file of a run is replaced by a complete and durable file without the memories.  A run without
+other memories is removed.  A run that is still going on stays, and so does a run with damaged
+files, because their content is unknown.
 """
 
 from __future__ import annotations
@@ -29,17 +29,20 @@ from memctl.store import OpenMode
 from memctl.stores.archive.store import ArchiveStore
 
 Concerns = Callable[[MemoryKey], bool]
-"""Returns whether a memory is one of those that are erased."""
+"""Return whether a memory is to be erased."""
 
 _NEW = "erase.ndjson.zst"
-"""The file that is to replace another one."""
+"""The temporary name of a rewritten file of changes."""
 _PARTS = 40
-"""The parts of the id of a row that are told apart."""
+"""The most parts into which an id is split to find the user and the session in it."""
 
 
 @dataclass(slots=True)
 class ErasedRuns:
-    """The ids of the runs from which memories were taken, and of those that were left alone."""
+    """The ids of the runs that were removed, rewritten or left alone.
+
+    The number of erased memories.
+    """
 
     removed: list[str] = field(default_factory=list)
     rewritten: list[str] = field(default_factory=list)
@@ -48,28 +51,30 @@ class ErasedRuns:
 
     @property
     def found(self) -> int:
-        """The number of runs that held some of the memories."""
+        """The number of runs that held memories to erase."""
         return len(self.removed) + len(self.rewritten)
 
 
 class RunEraser:
-    """Takes memories out of runs, or counts the runs that hold some of them."""
+    """Removes memories from runs, or counts the runs with these memories."""
 
     def __init__(self, runs: Runs, concerns: Concerns) -> None:
         self._runs = runs
         self._concerns = concerns
         self._held: set[MemoryKey] = set()
-        """The memories that were found in files of runs."""
+        """The memories to erase that were found in files of runs."""
 
     async def erase(self, some: list[Run], *, dry_run: bool = False) -> ErasedRuns:
-        """Take the memories out of some runs; with ``dry_run`` only see which hold some.
+        """Remove the memories from these runs.
 
-        A run that cannot be looked into is a failure, the others go on.
+        With ``dry_run`` only find the runs with such memories.
+
+        A run that cannot be read is recorded as a failure, and the remaining runs are processed.
         """
         found = ErasedRuns()
         for run in some:
             if not (self._runs.folder / run.id).is_dir():
-                continue  # pruned meanwhile
+                continue  # pruned by another process
             try:
                 await self._erase(run, found, dry_run=dry_run)
             except MemctlError as error:
@@ -105,7 +110,7 @@ class RunEraser:
         found.rewritten.append(run.id)
 
     async def _look(self, folder: Path) -> tuple[int, int]:
-        """Return how many memories of a run are concerned, and how many others are in it."""
+        """Return the number of memories of a run to erase, and the number of memories to keep."""
         keys = await in_thread(partial(_keys, folder))
         archive = folder / REPLACED
         if archive.exists():
@@ -148,15 +153,15 @@ class RunEraser:
             kept = [sealed(record) for record in reversed(records) if record is not None]
             _replace(folder / name, kept)
 
-    # Repairs of the store: a record of Redis names a memory, one of SQL has rows
+    # Repairs of the store: a record of Redis names a memory, a record of SQL has rows
 
     def _is_in(self, record: dict[str, Any]) -> tuple[int, int]:
-        """Return whether a record holds some of the memories, and whether it holds others."""
+        """Return two numbers, each 1 or 0: a record holds memories to erase; other data remain."""
         without = self._without(record)
         return int(without != record), int(without is not None)
 
     def _without(self, record: dict[str, Any]) -> dict[str, Any] | None:
-        """Return a record without the memories; None where nothing is left of it."""
+        """Return a record without the memories to erase; None if nothing of the record remains."""
         if "user" in record and "session" in record:
             concerned = self._concerns(MemoryKey(record["user"], record["session"]))
             return None if concerned else record
@@ -167,26 +172,26 @@ class RunEraser:
         return record if kept == rows else {**record, "rows": kept} if kept else None
 
     def _has_row(self, row: list[Any]) -> bool:
-        """Return whether a row of a table is of a memory: it names a user, or begins like an id."""
+        """Return whether a row belongs to an erased memory, by the names and ids in its cells."""
         texts = [text for text in map(_text, row) if text is not None]
         named = any(self._concerns(key) for text in texts for key in _readings(text))
         return named or any(key.session in texts for key in self._held)
 
     def _sweep(self) -> None:
-        """Remove what is left of runs that were being removed when their process ended."""
+        """Remove the remains of runs whose removal was interrupted."""
         if self._runs.folder.is_dir():
             for folder in self._runs.folder.glob(".[0-9]*"):
                 shutil.rmtree(folder, ignore_errors=True)
 
 
 def _changes(folder: Path) -> list[Path]:
-    """Return the files of changes of a run, whole or not."""
+    """Return the files of changes of a run, finished or not."""
     with refusals(folder):
         return sorted(folder.glob("changes-*.ndjson.zst*"))
 
 
 def _keys(folder: Path) -> set[MemoryKey]:
-    """Return the memories that are named in the files of a run."""
+    """Return the memories named in the files of a run."""
     keys = {key for key, _ in _notes(folder)}
     for path in _changes(folder):
         try:
@@ -198,12 +203,12 @@ def _keys(folder: Path) -> set[MemoryKey]:
 
 
 def _is_given_up(path: Path) -> bool:
-    """Return whether a file was not written to its end, so that nothing of it was carried out."""
+    """Return whether a file is unfinished and none of its changes were carried out."""
     return path.name.endswith(UNFINISHED) and not is_growing(path)
 
 
 def _readings(text: str) -> Iterator[MemoryKey]:
-    """Yield the memories that a text may name, alone or as ``{user}-{session}-{id}``."""
+    """Yield the memories that a text may name, as a user alone or as ``{user}-{session}-{id}``."""
     yield MemoryKey(text, "")
     parts = text.split("-", _PARTS)
     for end in range(2, len(parts)):
@@ -212,7 +217,7 @@ def _readings(text: str) -> Iterator[MemoryKey]:
 
 
 def _notes(folder: Path) -> Iterator[tuple[MemoryKey, bytes]]:
-    """Yield the lines of what the store noted, with their memories; the last one may be cut off."""
+    """Yield the lines of the store's notes, with their memories, except an incomplete last line."""
     path = folder / BEFORE
     with refusals(path):
         if not path.exists():
@@ -240,7 +245,7 @@ def _unlink(*paths: Path) -> None:
 
 
 def _remove(folder: Path) -> None:
-    """Remove a run, its record last: until then another erase finds what is left of it."""
+    """Remove a run, and its record last: until then a later erase finds the remaining files."""
     with refusals(folder):
         names = sorted(folder.iterdir(), key=lambda path: path.name == "run.json")
     _unlink(*names)
@@ -253,7 +258,7 @@ def _archive(path: Path) -> Location:
 
 
 def _text(cell: Any) -> str | None:
-    """Return a cell of a row as text: a text, or a kind and a value, a blob in hexadecimal."""
+    """Return the text of a cell: a text, or a pair of kind and value, with blobs in hexadecimal."""
     match cell:
         case str(text) | ["text", str(text)]:
             return text

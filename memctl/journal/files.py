@@ -1,4 +1,4 @@
-"""Files for one pair of eyes, and the system's refusals in memctl's words."""
+"""Private files of the user, and errors of the system as errors of memctl."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from memctl import system
 from memctl.errors import Unavailable
 
 FOLDER_MODE = 0o700
-"""No other user may enter."""
+"""Only the owner may enter."""
 _FILE_MODE = 0o600
 _COUNT = re.compile(rb"([0-9]{18})\n")
 _ATTEMPTS, _PAUSE = 500, 0.01
-"""Others hold the counter for as long as it takes to write it."""
+"""The wait for the counter: other processes lock it only while they write."""
 
 
 @contextmanager
 def refusals(path: Path) -> Iterator[None]:
-    """Raise Unavailable where the system refuses to read or to write below ``path``."""
+    """Raise ``Unavailable`` if the system refuses to read or write ``path``."""
     try:
         yield
     except OSError as error:
@@ -35,7 +35,7 @@ def refusals(path: Path) -> Iterator[None]:
 
 
 def new_folder(path: Path) -> None:
-    """Create a folder, and those above it, that no other user may enter."""
+    """Create a folder and its parents, closed to other users."""
     if path.is_dir():
         return
     new_folder(path.parent)
@@ -43,15 +43,18 @@ def new_folder(path: Path) -> None:
 
 
 def new_file(path: Path) -> BinaryIO:
-    """Open a new file for writing that no other user may read."""
+    """Open a new file for writing, closed to other users."""
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _FILE_MODE), "wb")
 
 
 def create_locked(path: Path) -> int | None:
-    """Make a file that is locked until what is given is closed; None where there are no locks."""
+    """Create a file and lock it until the returned handle is closed.
+
+    Return None, and create no file, if the file system has no locks.
+    """
     handle = os.open(path, system.WRITE_FLAGS | os.O_CREAT | os.O_EXCL, _FILE_MODE)
     try:
-        system.lock(handle)  # no other process knows of it yet
+        system.lock(handle)  # no other process can have the lock
     except OSError as error:
         os.close(handle)
         path.unlink()
@@ -62,7 +65,7 @@ def create_locked(path: Path) -> int | None:
 
 
 def is_locked(path: Path) -> bool:
-    """Return whether the file is there and somebody holds it."""
+    """Return whether the file exists and a process has locked it."""
     try:
         handle = os.open(path, system.WRITE_FLAGS)
     except FileNotFoundError:
@@ -74,7 +77,7 @@ def is_locked(path: Path) -> bool:
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Put a small file in place, whole and durable."""
+    """Write a small file atomically and durably."""
     part = path.with_name(path.name + ".part")
     part.unlink(missing_ok=True)
     try:
@@ -90,10 +93,10 @@ def replace_file(path: Path, content: bytes) -> None:
 
 
 def count_up(path: Path, count: Callable[[], int]) -> int:
-    """Return the next number of a counter, which no other process gets; the first one is 1.
+    """Return the next number of a counter, which no other process gets.  The first number is 1.
 
-    ``count`` gives the last number where the file is missing or damaged.  On a file system without
-    locks two processes may get the same one.
+    ``count`` returns the last number if the file is missing or damaged.  On a file system without
+    locks, two processes may get the same number.
 
     Raises:
         OSError: the system refuses.
@@ -104,7 +107,7 @@ def count_up(path: Path, count: Callable[[], int]) -> int:
         known = _COUNT.fullmatch(system.read_at(handle, 100, 0))
         number = (int(known[1]) if known else count()) + 1
         os.lseek(handle, 0, os.SEEK_SET)
-        # In one place of one size: a crash leaves the one before or this one.
+        # One write of constant size: after a crash, the file holds the old or the new number.
         os.write(handle, b"%018d\n" % number)
         if not known:
             os.ftruncate(handle, 19)
@@ -128,5 +131,5 @@ def _lock(handle: int) -> None:
 
 
 def sync_folder(path: Path) -> None:
-    """Make durable which names are in a folder."""
+    """Make the names in a folder durable."""
     system.sync_folder(path)

@@ -1,4 +1,4 @@
-"""Lines of NDJSON with a digest each, so that damage which is still valid JSON is found."""
+"""Lines of NDJSON with a digest each: damage is found even if the JSON is still valid."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _AROUND = len(_MIDDLE) + 2 * _DIGEST_BYTES + len(_TAIL)
 
 
 def sealed(record: Any) -> bytes:
-    """Return the line of a record, with its line feed."""
+    """Return the line of a record, with a digest and a line feed."""
     text = jsonio.dumps(record)
     return b"".join([_HEAD, text, _MIDDLE, _digest(text), _TAIL, b"\n"])
 
@@ -22,7 +22,7 @@ def unsealed(line: bytes) -> Any:
     """Return the record of a line.
 
     Raises:
-        ValueError: the line is not JSON, or its digest is another.
+        ValueError: the line is not JSON, or the digest does not match.
     """
     line = line.removesuffix(b"\n")
     text, end = line[len(_HEAD) : -_AROUND], line[-_AROUND:]

@@ -1,10 +1,11 @@
-"""The files of repairs: what ``Maintenance.repair`` changes besides messages.
+"""The files of repairs: the changes of ``Maintenance.repair`` besides messages.
 
-``repairs.ndjson`` has what an undo reverts.  ``quarantine.ndjson`` has the damaged data that were
-moved out of the store: they stay there for people, and are not put back.
+``repairs.ndjson`` holds the repairs that an undo reverts.  ``quarantine.ndjson`` holds damaged data
+that a repair moved out of the store.  An undo does not put these data back; they are kept for
+people.
 
-Both are NDJSON, a record a line, each on the disk before what it records is done.  A last line that
-is cut off belongs to something that was not done.
+Both files are NDJSON.  Each record is on the disk before its repair is done, so the repair of an
+incomplete last line was not done.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ Record = dict[str, Any]
 
 
 class RecordWriter:
-    """A writer of one file, which is made with the first record.  Used as a context manager."""
+    """A writer of one file, created with the first record.  Used as a context manager."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._file: BinaryIO | None = None
 
     def add(self, record: Record) -> None:
-        """Make a record durable.
+        """Append a record and make it durable.
 
         Raises:
             Unavailable: the system refuses, for instance because the disk is full.
@@ -62,7 +63,7 @@ def quarantine_of(folder: Path) -> Path | None:
 
 
 def read_records(path: Path) -> Iterator[Record]:
-    """Yield the records of a file, the last one first; none if there is no file.
+    """Yield the records of a file, last record first; no records if the file does not exist.
 
     Raises:
         BadData: the file is damaged.
@@ -79,7 +80,7 @@ def read_records(path: Path) -> Iterator[Record]:
 
 
 def _starts(file: BinaryIO) -> array[int]:
-    """Return the positions where the whole lines begin."""
+    """Return the start positions of the complete lines."""
     starts = array("q")
     at = 0
     for line in file:

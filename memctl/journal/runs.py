@@ -1,17 +1,19 @@
-"""The folders of runs, below the platform's state folder: one for each run that changed a store.
+"""The folders of runs, in the platform's state folder: one for each run that changed a store.
 
-RUN/run.json              what the run was asked, and how it ended
-RUN/changes-1.ndjson.zst  what it did to each message (see ``changes``)
-RUN/changes-2.ndjson.zst  what it did to memories that were changed meanwhile, and so on
-RUN/replaced.ndjson.zst   an archive of the memories that it replaced by others
-RUN/repairs.ndjson        what the store repaired besides messages (see ``repairs``)
-RUN/quarantine.ndjson     damaged data that a repair moved out of the store
-RUN/before.ndjson         what else the store said of memories that it has changed (``WriteResult``)
-RUN/running               is locked as long as it goes on
+::
 
-Runs are in the order in which they were carried out: each gets the next number of the file
-``counter`` when it begins, and another, under the lock of its store, when it is carried out.  Their
-ids and times are in UTC.
+    RUN/run.json              the command, the store, and the outcome
+    RUN/changes-1.ndjson.zst  the change of each message (see ``changes``)
+    RUN/changes-2.ndjson.zst  changes of memories that others changed before, and so on
+    RUN/replaced.ndjson.zst   an archive of the memories that the run replaced
+    RUN/repairs.ndjson        the repairs besides messages (see ``repairs``)
+    RUN/quarantine.ndjson     damaged data that a repair moved out of the store
+    RUN/before.ndjson         notes of the store on changed memories (``WriteResult``)
+    RUN/running               locked while the run goes on
+
+Runs are ordered by when they changed the store.  A run gets the next number of the file
+``counter`` at its start, and a new number, under the lock of its store, before its first change.
+Ids and times are in UTC.
 """
 
 from __future__ import annotations
@@ -57,14 +59,14 @@ from memctl.model import Edit, MemoryKey, WriteResult
 
 REPLACED = "replaced.ndjson.zst"
 RUNNING, CUT_SHORT = "running", "cut-short"
-"""The outcomes of a run that has recorded none."""
+"""The outcomes of a run without a recorded outcome."""
 _RECORD = "run.json"
 _DIGEST = "digest"
-"""The digest of the other values of a record."""
+"""The key of the digest of all other values of a record."""
 _COUNTER = "counter"
 BEFORE = "before.ndjson"
 _UNCHANGED = "unchanged"
-"""The end of the note on a memory whose change the store has refused."""
+"""The mark on a note about a memory: the store refused the change."""
 _DAY = 86_400
 _ID = re.compile(r"\d{8}-\d{6}-")
 _SHORT = 5
@@ -74,9 +76,9 @@ _SHORT = 5
 class Run:
     """The record of a run.
 
-    ``store`` is for people, without any password; ``argument`` and ``options`` find the store
-    again.  ``ended`` and ``outcome`` are empty while it goes on, and stay so when it was killed.
-    ``counts`` are messages, by what became of them.
+    ``store`` is the name for people, without a password.  ``argument`` and ``options`` find the
+    store again.  ``ended`` and ``outcome`` are empty while the run goes on, and stay empty if it is
+    killed.  ``counts`` are numbers of messages, by what was done to them.
     """
 
     id: str
@@ -85,7 +87,7 @@ class Run:
     argument: str
     options: dict[str, str] = field(default_factory=dict)
     secret: bool = False
-    """True if the store was named with a password, which is not kept."""
+    """True if the store was named with a password.  The password is not recorded."""
     started: str = ""
     ended: str = ""
     outcome: str = ""
@@ -96,17 +98,17 @@ class Run:
     settled: bool = False
     """True if an undo found nothing left to undo."""
     dialect: str = ""
-    """That of the messages in the changes; empty for that of the store."""
+    """The dialect of the recorded messages; empty for the dialect of the store."""
     number: int = 0
-    """Its place in the order of the runs."""
+    """The position in the order of the runs."""
     planned: bool = False
-    """True while nothing is changed: it plans, or waits for an answer or a lock."""
+    """True until the first change: the run plans, or waits for an answer or a lock."""
     erased: int = 0
-    """The number of its memories that were erased since, and can no longer be undone."""
+    """The number of memories that were erased from the run and can no longer be undone."""
 
 
 def short_ids(runs: Iterable[Run]) -> dict[str, str]:
-    """Return the ends of ids by which a person tells the runs apart."""
+    """Return a short end of each id for people; the whole id if runs share the end."""
     ids = [run.id for run in runs]
     often = Counter(id[-_SHORT:] for id in ids)
     return {id: id[-_SHORT:] if often[id[-_SHORT:]] == 1 else id for id in ids}
@@ -114,21 +116,21 @@ def short_ids(runs: Iterable[Run]) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """The limits within which runs are kept: days, and bytes of all together."""
+    """The limits of the kept runs: the age in days, and the total size in bytes."""
 
     days: int = 30
     bytes: int = 1_000_000_000
 
 
 def state_folder() -> Path:
-    """Return the folder where runs are kept on this platform."""
-    from platformdirs import user_state_path  # only who changes or undoes needs it
+    """Return the platform's folder for runs."""
+    from platformdirs import user_state_path  # only needed for changes and undo
 
     return user_state_path("memctl") / "runs"
 
 
 class Journal:
-    """One run that is being written."""
+    """A run that is being recorded."""
 
     def __init__(self, folder: Path, run: Run) -> None:
         self.run = run
@@ -139,7 +141,7 @@ class Journal:
         self._unchanged: set[MemoryKey] = set()
 
     def hold(self) -> None:
-        """Show others that the run goes on, until it has ended or this process has.
+        """Mark the run as going on, until it or this process ends.
 
         Raises:
             Unavailable: the system refuses.
@@ -149,7 +151,7 @@ class Journal:
             self._held = create_locked(path)
 
     def save(self) -> None:
-        """Make durable what is known of the run.
+        """Make the record of the run durable.
 
         Raises:
             Unavailable: the system refuses.
@@ -161,10 +163,10 @@ class Journal:
             replace_file(path, json.dumps(record, indent=1).encode() + b"\n")
 
     def carry_out(self) -> None:
-        """Record that the run changes the store from now on, after all that did before.
+        """Record that the run now begins to change the store, and give it the next number.
 
-        Called under the lock of the store, so that runs on one store are in the order of their
-        changes, whenever they began.
+        The caller holds the lock of the store, so that the runs on a store are ordered by their
+        changes, not by their start.
 
         Raises:
             Unavailable: the system refuses.
@@ -174,14 +176,14 @@ class Journal:
         self.save()
 
     def writer(self, *, growing: bool = False) -> ChangesWriter:
-        """The next file of changes; ``growing`` where they are carried out before it is whole.
+        """Return a writer of the next file of changes; ``growing`` is for ``ChangesWriter``.
 
         Raises:
             Unavailable: the system refuses.
         """
         last = _part(self.folder, self._parts)
         if not self._parts or last.exists() or last.with_name(last.name + UNFINISHED).exists():
-            self._parts += 1  # else the last one was given up
+            self._parts += 1  # if the last file was given up, its number is used again
         return ChangesWriter(_part(self.folder, self._parts), growing=growing)
 
     def edits(self, *, leaving: bool) -> Iterator[Edit]:
@@ -189,7 +191,7 @@ class Journal:
         return read_changes(_part(self.folder, self._parts), leaving=leaving)
 
     def note(self, result: WriteResult) -> None:
-        """Keep what the store said of a memory that it has changed, or that it has not.
+        """Record the note of the store on a memory, or that the store refused its change.
 
         Raises:
             Unavailable: the system refuses.
@@ -198,7 +200,7 @@ class Journal:
         if result.failure is not None:
             self._unchanged.add(result.key)
             line.append(_UNCHANGED)
-        elif result.key in self._unchanged:  # another attempt
+        elif result.key in self._unchanged:  # a later attempt succeeded
             self._unchanged.remove(result.key)
         elif not (result.before or result.shared_ids):
             return
@@ -209,7 +211,7 @@ class Journal:
             self._before.flush()
 
     def end(self, outcome: str) -> None:
-        """Record how the run ended.
+        """Record the outcome of the run.
 
         Raises:
             Unavailable: the system refuses.
@@ -223,7 +225,7 @@ class Journal:
             self._release()
 
     def discard(self) -> None:
-        """Remove a run that changed nothing."""
+        """Remove the folder of a run that changed nothing."""
         self._release()
         self._close()
         _remove(self.folder)
@@ -238,7 +240,7 @@ class Journal:
         handle, self._held = self._held, None
         if handle is not None:
             os.close(handle)
-            with suppress(OSError):  # a file that stays is not locked, and does no harm
+            with suppress(OSError):  # the unlocked file may stay
                 (self.folder / RUNNING).unlink()
 
 
@@ -248,14 +250,14 @@ class Note(NamedTuple):
     before: str = ""
     shared_ids: Mapping[str, int] = {}
     unchanged: bool = False
-    """True if the store has refused the change."""
+    """True if the store refused the change."""
 
 
 class Notes:
-    """The notes of a store on memories that a run has changed, read when they are asked for."""
+    """The notes of a store on the memories that a run changed, read on demand."""
 
     def __init__(self, path: Path) -> None:
-        """Raise Unavailable if the system refuses, BadData if the file is damaged."""
+        """Raise ``Unavailable`` if the system refuses, and ``BadData`` if the file is damaged."""
         self._path = path
         self._places: dict[MemoryKey, int] = {}
         self._unchanged: set[MemoryKey] = set()
@@ -264,7 +266,7 @@ class Notes:
                 with path.open("rb") as file:
                     place = 0
                     for line in file:
-                        if line.endswith(b"\n"):  # if not, the run was killed
+                        if line.endswith(b"\n"):  # an incomplete line: the run was killed
                             self._note(*self._parse(line), place)
                         place += len(line)
 
@@ -274,7 +276,7 @@ class Notes:
             (self._unchanged.add if note.unchanged else self._unchanged.discard)(key)
 
     def of(self, key: MemoryKey) -> Note:
-        """Return what the store said of the memory when it was first changed.
+        """Return the first note on a memory, from before the run changed it.
 
         Raises:
             Unavailable: the system refuses.
@@ -297,13 +299,13 @@ class Notes:
 
 
 class Runs:
-    """All runs that are kept."""
+    """All kept runs."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = folder or state_folder()
 
     def begin(self, run: Run) -> Journal:
-        """A new run, whose id, start and number are given to it here.
+        """Create the folder of a new run; set the id, start and number of ``run``.
 
         Raises:
             Unavailable: the system refuses.
@@ -314,7 +316,7 @@ class Runs:
         journal = Journal(folder, run)
         try:
             run.number = _next_number(self.folder)
-            journal.hold()  # before anybody can read of it
+            journal.hold()  # before other processes can read the record
             journal.save()
         except Unavailable:
             journal.discard()
@@ -322,31 +324,31 @@ class Runs:
         return journal
 
     def _new_folder(self) -> Path:
-        """Make the folder of a run; it is named after the time, and no other run has it."""
+        """Create the folder of a run; its name, from the time, is unique."""
         with refusals(self.folder):
             new_folder(self.folder)
             while True:
                 now = datetime.now(UTC)
-                word = secrets.token_hex(1)  # two within a millisecond are mostly apart
+                word = secrets.token_hex(1)  # so that runs in one millisecond rarely collide
                 folder = self.folder / f"{now:%Y%m%d-%H%M%S}-{now.microsecond // 1000:03}{word}"
                 with suppress(FileExistsError):
                     folder.mkdir(FOLDER_MODE)
                     return folder
 
     def all(self) -> list[Run]:
-        """Return the runs, the newest first; folders that are not runs are skipped."""
+        """Return the runs, newest first, without folders that are not runs."""
         return sorted(_runs_in(self.folder), key=lambda run: run.number, reverse=True)
 
     def damaged(self) -> list[str]:
-        """Return the ids of the runs of which there is no record that can be read."""
+        """Return the ids of the runs without a readable record."""
         names = [name for name in _names_in(self.folder) if _ID.match(name)]
         return sorted(name for name in names if _is_damaged(self.folder / name))
 
     def last(self, wanted: Callable[[Run], bool] = lambda _: True) -> Run | None:
-        """Return the last run of those wanted that was carried out, is in force, and is no undo.
+        """Return the newest wanted run that changed its store and is neither undone nor an undo.
 
         Raises:
-            BadData: a run cannot be read, which may be the last.
+            BadData: a run cannot be read, and may be the newest.
         """
         if damaged := self.damaged():
             raise BadData(
@@ -360,14 +362,14 @@ class Runs:
         return None
 
     def find(self, name: str) -> Run:
-        """The run of that id, or of the one id that begins so, or ends so as ``short_ids`` does.
+        """Return the run with an id, given whole, or by a unique beginning or end.
 
         Raises:
-            NotFound: there is none, or there are several.
-            BadData: what is kept of it is damaged.
+            NotFound: no run has the id, or several runs have the beginning or end.
+            BadData: the record of the run is damaged.
         """
         names = _names_in(self.folder) if name else []
-        end = name if len(name) >= _SHORT else None  # less could be a slip
+        end = name if len(name) >= _SHORT else None  # a shorter end could be a typing error
         found = [one for one in names if one.startswith(name) or (end and one.endswith(end))]
         if len(found) != 1:
             why = "there is no run" if not found else "several runs begin or end with"
@@ -378,30 +380,33 @@ class Runs:
         return run
 
     def origin(self, run: Run) -> Run:
-        """Return the run that an undo, or an undo of an undo, is about, as far as it is kept."""
-        seen: set[str] = set()  # damaged records may lead in a circle
+        """Return the original run of an undo, or of an undo of an undo.
+
+        The oldest one still kept.
+        """
+        seen: set[str] = set()  # damaged records may form a circle
         while run.undoes and run.id not in seen:
             seen.add(run.id)
             run = _read(self.folder / run.undoes) or run
         return run
 
     def goes_on(self, run: Run) -> bool:
-        """Return whether a run has not ended yet, nor was it killed."""
+        """Return whether a run is still going on: not ended, and not killed."""
         path = self.folder / run.id / RUNNING
         with refusals(path):
             return not run.ended and is_locked(path)
 
     def outcome(self, run: Run) -> str:
-        """Return how a run ended, or that it is running or was cut short."""
+        """Return the outcome of a run; ``running`` or ``cut-short`` if none is recorded."""
         return run.outcome or (RUNNING if self.goes_on(run) else CUT_SHORT)
 
     def parts(self, run: Run) -> list[Path]:
-        """The files of changes of a run, in order, each proved to be whole.
+        """Return the files of changes of a run, in order, after a check of each.
 
-        The last one of a run that was killed may go as far as the run came.
+        The last file of a killed run may be unfinished.
 
         Raises:
-            BadData: one is damaged or cut off.
+            BadData: a file is damaged or incomplete, or nothing is recorded.
         """
         folder = self.folder / run.id
         parts: list[Path] = []
@@ -413,7 +418,7 @@ class Runs:
             check_whole(left)
             parts.append(left)
         if not parts and not any((folder / name).exists() for name in repairs.FILES):
-            if run.undoes and run.ended:  # it undid nothing but what a store had repaired itself
+            if run.undoes and run.ended:  # the undo reverted only repairs of the store
                 raise BadData(
                     f"the run {run.id} undid repairs of the store, which cannot be redone",
                     "repair again with: memctl doctor --repair",
@@ -425,11 +430,11 @@ class Runs:
         return parts
 
     def before(self, run: Run) -> Notes:
-        """Return the notes of the store on the memories that a run has changed."""
+        """Return the notes of the store on the memories that a run changed."""
         return Notes(self.folder / run.id / BEFORE)
 
     def replaced(self, run: Run) -> Path | None:
-        """The archive of the memories that a run replaced, if it replaced any."""
+        """Return the archive of the memories that a run replaced; None if the run replaced none."""
         path = self.folder / run.id / REPLACED
         return path if path.exists() else None
 
@@ -440,13 +445,13 @@ class Runs:
             return _about(folder)[0]
 
     def update(self, run: Run) -> None:
-        """Make durable what is known of an older run."""
+        """Make the record of an older run durable."""
         Journal(self.folder / run.id, run).save()
 
     def prune(self, keep: Retention, needed: str = "") -> list[str]:
-        """Remove what is older, or more, than is to be kept, and return their ids.
+        """Remove runs that exceed the limits, and return their ids.
 
-        The newest run stays, the one that is ``needed``, and one that may still be going on.
+        The newest run, the run ``needed``, and runs that may still be going on are kept.
 
         Raises:
             Unavailable: the system refuses.
@@ -468,13 +473,16 @@ class Runs:
         return removed
 
     def _may_go_on(self, name: str, changed: float, now: float) -> bool:
-        """Return whether a run may not have ended yet; without locks, one of the last day."""
+        """Return whether a run may still be going on.
+
+        Without locks, any run without an end since a day.
+        """
         run = _read(self.folder / name)
         return run is not None and not run.ended and (changed > now - _DAY or self.goes_on(run))
 
 
 def _names_in(folder: Path) -> list[str]:
-    """Return the names of the folders of runs, in any order."""
+    """Return the names of the folders of runs, unordered."""
     with refusals(folder):
         if not folder.is_dir():
             return []
@@ -482,23 +490,23 @@ def _names_in(folder: Path) -> list[str]:
 
 
 def _runs_in(folder: Path) -> list[Run]:
-    """Return the runs, in any order; folders that are not runs are skipped."""
+    """Return the runs, unordered, without folders that are not runs."""
     found = [_read(folder / name) for name in _names_in(folder)]
     return [run for run in found if run is not None]
 
 
 def _remove(folder: Path) -> None:
-    """Remove a run, as far as the system lets; while that goes on, it is not taken for a run."""
+    """Remove a run as far as the system allows; a renamed folder does not count as a run."""
     with suppress(OSError):
         folder = folder.rename(folder.with_name(f".{folder.name}"))
     shutil.rmtree(folder, ignore_errors=True)
 
 
 def _is_damaged(folder: Path) -> bool:
-    """Return whether the record of a run cannot be read; one that is beginning has none yet."""
+    """Return whether the record of a run cannot be read, unless the run has just begun."""
     if _read(folder) is not None:
         return False
-    with refusals(folder), suppress(FileNotFoundError):  # another run may remove it
+    with refusals(folder), suppress(FileNotFoundError):  # another process may remove the folder
         left = {one.name for one in folder.iterdir()} - {RUNNING, f"{_RECORD}.part"}
         return bool(left) and not is_locked(folder / RUNNING)
     return False
@@ -520,12 +528,12 @@ def _read(folder: Path) -> Run | None:
 
 
 def record_digest(record: dict[str, Any]) -> str:
-    """Return the digest that seals the other values of a record."""
+    """Return the digest of the values of a record."""
     return blake2b(json.dumps(record).encode(), digest_size=8).hexdigest()
 
 
 def _is_sound(run: Run) -> bool:
-    """Return whether every value is of the type of its default."""
+    """Return whether every value has the type of its default."""
     plain = Run("", "", "", "")
     return (
         all(type(getattr(run, one.name)) is type(getattr(plain, one.name)) for one in fields(Run))
@@ -535,14 +543,14 @@ def _is_sound(run: Run) -> bool:
 
 
 def _next_number(folder: Path) -> int:
-    """Return a number above those of all runs so far.
+    """Return a number higher than the numbers of all earlier runs.
 
     Raises:
         Unavailable: the system refuses.
     """
     path = folder / _COUNTER
     with refusals(path):
-        # A counter that is lost or damaged goes on after the runs that are kept.
+        # A lost or damaged counter continues after the kept runs.
         return count_up(path, lambda: max((run.number for run in _runs_in(folder)), default=0))
 
 
@@ -551,7 +559,7 @@ def _part(folder: Path, number: int) -> Path:
 
 
 def _about(folder: Path) -> tuple[int, float]:
-    """The bytes in a folder and when they changed; another run may be removing it."""
+    """Return the size of a folder in bytes, and the time of its last change."""
     size, changed = 0, 0.0
     with suppress(FileNotFoundError):
         changed = folder.stat().st_mtime
@@ -567,7 +575,10 @@ def _now() -> str:
 def describe_run(
     command: str, argument: str, location: Location, aliases: Container[str] = ()
 ) -> Run:
-    """A run that is about to begin; ``argument`` is how its store was named."""
+    """Return the record of a new run.
+
+    ``argument`` is the name of the store as the user gave it.
+    """
     address = argument if argument in aliases else _address(argument, location)
     label = location.label if location.path == Path() else address
     options = {name: location.options[name] for name in _KEPT if name in location.options}
@@ -576,21 +587,22 @@ def describe_run(
 
 
 def record_found(run: Run, location: Location) -> None:
-    """Record in which layout a store was found, and which application: its memories may all go.
+    """Record the detected layout and application of a store.
 
-    ``location`` is that of the open store.
+    The run may remove all memories, and an undo could then not detect them.  ``location`` comes
+    from the open store.
     """
     run.options |= {name: location.options[name] for name in _FOUND if name in location.options}
 
 
 _KEPT = ("path", "user", "session")
-"""Options that commands give a location; see ``commands._stores.narrowed``."""
+"""Options that commands add to a location; see ``commands._stores.narrowed``."""
 _FOUND = ("layout", "app")
-"""Options that memctl finds out where the URL of a store lacks them."""
+"""Options that memctl detects if the URL of a store lacks them."""
 
 
 def _address(argument: str, location: Location) -> str:
-    """Return the argument that finds the store again from any folder, without its password."""
+    """Return an argument that finds the store from any folder, without its password."""
     if location.path != Path():
         path = os.path.abspath(location.path)
         if location.prefix:
@@ -612,7 +624,7 @@ def _address(argument: str, location: Location) -> str:
 
 
 def _kept(pair: str) -> str:
-    """An option of a URL as it is kept: of a folder, the whole path."""
+    """Return an option of a URL for the record; a folder of states becomes an absolute path."""
     name, _, value = pair.partition("=")
     if name != "state":
         return pair
@@ -621,7 +633,7 @@ def _kept(pair: str) -> str:
 
 
 def _absolute(options: dict[str, str]) -> dict[str, str]:
-    """memctl's own options, a folder of states found from anywhere."""
+    """Return memctl's options with an absolute path for a folder of states."""
     state = options.get("state")
     if state is None or state == "redis":
         return options
