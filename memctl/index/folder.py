@@ -26,7 +26,7 @@ _SETTLED = 2.0
 
 @dataclass(frozen=True, slots=True)
 class IndexInfo:
-    """An index: its file, its store, its contents, and the time of its last update.
+    """The file, the store, the contents and the last update of an index.
 
     ``model`` is the model of the vectors; empty without vectors.  A damaged index has only the
     values of its file.

@@ -67,7 +67,7 @@ class Query:
     def narrowed(self, where: Selection) -> Selection | None:
         """Return the selection with the filters of the query.
 
-        Return None if the two exclude each other.
+        Return None if they contradict.
         """
         changed: dict[str, Any] = {}
         for name, values in self.filters.items():

@@ -83,8 +83,7 @@ class Statistics:
         return math.pow(_rarity(self.messages * each, self.messages), _RARITY)
 
     def choosing(self, query: Query) -> list[str]:
-        """Return the words that choose blocks: all but the common words, if there are other words.
-        """
+        """Return the words that choose blocks: without common words, if rarer words exist."""
         found = [unit for unit in query.units if self.frequencies[unit]]
         if self.blocks < _FEWEST:
             return found

@@ -19,7 +19,7 @@ FOLDER_MODE = 0o700
 _FILE_MODE = 0o600
 _COUNT = re.compile(rb"([0-9]{18})\n")
 _ATTEMPTS, _PAUSE = 500, 0.01
-"""The wait for the counter: other processes lock it only while they write."""
+"""Attempts to lock the counter, and seconds between attempts; other processes lock it briefly."""
 
 
 @contextmanager

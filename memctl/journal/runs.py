@@ -1,4 +1,4 @@
-"""The folders of runs, in the platform's state folder: one for each run that changed a store.
+"""The folders of runs, in the platform's state folder.
 
 ::
 
