@@ -1,1 +1,1 @@
-"""One thin file a command: options in, one operation, one report out."""
+"""The commands, a thin module each: read the options, call one operation, write one report."""

@@ -1,4 +1,4 @@
-"""A change from the command line: the question, the run, the report."""
+"""A change from the command line: the confirmation, the run, the report."""
 
 from __future__ import annotations
 
@@ -25,12 +25,13 @@ def change(
     *,
     asks: bool = False,
 ) -> None:
-    """Plan, ask ``run.approve``, carry out, report.
+    """Plan a change, ask ``run.approve``, carry out the change, and report it.
 
-    A person who is asked may take long: with ``asks`` the store is released meanwhile.
+    ``asks`` says that a person is asked: the store is then closed while memctl waits for the
+    answer.
 
     Raises:
-        MemctlError: as ``ChangeRun``; Conflict or Partial where memories were left alone.
+        MemctlError: as ``ChangeRun``; ``Conflict`` or ``Partial`` if memories were left unchanged.
     """
     outcome.report_to(output)
     with run.recorded():
@@ -82,10 +83,10 @@ def cut_short(run: ChangeRun, error: MemctlError) -> MemctlError:
 
 
 def confirm(question: str, *, expected: str | None = None) -> None:
-    """Ask at the terminal, and go on with y, or with the ``expected`` text.
+    """Ask for confirmation at the terminal; return after y, or after the ``expected`` text.
 
     Raises:
-        Interrupted: another answer or none, Ctrl-C, or another signal to stop.
+        Interrupted: any other answer, no answer, or a signal to stop.
     """
     hint = f"type {expected} to continue: " if expected else "[y/N] "
     stopped = Interrupted("not confirmed", "nothing was changed")
@@ -105,7 +106,7 @@ def confirm(question: str, *, expected: str | None = None) -> None:
 
 
 def at_terminal() -> bool:
-    """Return whether there is somebody to ask."""
+    """Return whether a person can be asked."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
@@ -113,7 +114,7 @@ def refuse_unasked(yes: bool) -> None:
     """Refuse to go on without a terminal and without ``--yes``.
 
     Raises:
-        UsageError: neither is given.
+        UsageError: there is neither a terminal nor ``--yes``.
     """
     if not yes and not at_terminal():
         raise UsageError(

@@ -1,4 +1,4 @@
-"""The context of one run, as the global options set it."""
+"""The context of a run, set by the global options."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Run:
-    """One run of memctl: its configuration and where it writes."""
+    """A run of memctl: its configuration and its output."""
 
     config_file: Path | None = None
     output: Output = field(default_factory=Output)
     config: Config | None = None
-    """The configuration, where it was read before."""
+    """The configuration, once it is read."""
     refusal: MemctlError | None = None
-    """Why nothing can be done with what the configuration or the environment says."""
+    """The error in the configuration or the environment, if any."""
     monitoring: Monitoring | None = None
     store: str = ""
-    """The label of the last store that was named: of two, the one that is written."""
+    """The label of the last located store; if a command takes two stores, the written one."""
 
     def locate(self, text: str) -> Location:
-        """Resolve a STORE argument to its location.
+        """Return the location of a STORE argument.
 
         Raises:
-            UsageError, NotFound: see ``memctl.config``.
+            UsageError, NotFound: as ``memctl.config``.
         """
         from memctl import config  # not needed to show the help
 
@@ -44,10 +44,10 @@ class Run:
         return found
 
     def configuration(self) -> Config:
-        """Return the configuration of the file.
+        """Return the configuration, read from the file on first use.
 
         Raises:
-            UsageError, NotFound: see ``memctl.config``.
+            UsageError, NotFound: as ``memctl.config``.
         """
         if self.config is None:
             from memctl import config  # not needed to show the help
@@ -57,7 +57,7 @@ class Run:
 
 
 def this_run(context: typer.Context) -> Run:
-    """The run that the global options made.
+    """Return the run of the global options.
 
     Raises:
         UsageError, NotFound: the configuration or the environment is wrong.
@@ -69,7 +69,7 @@ def this_run(context: typer.Context) -> Run:
 
 
 def run_as_it_is(context: typer.Context) -> Run:
-    """The same for a command that does not need a configuration that is right."""
+    """Return the run of the global options, even if the configuration is wrong."""
     run = context.obj
     assert isinstance(run, Run)
     return run

@@ -1,4 +1,4 @@
-"""A copy from the command line: the run, the report."""
+"""A copy from the command line: the run and its report."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def carry_out(
     transfer: Transfer,
     work: Callable[..., Coroutine[Any, Any, Copied]],
 ) -> None:
-    """Have ``api.copy`` write to the destination, and report it; ``work`` is it with its options.
+    """Copy memories to the destination and report; ``work`` is ``api.copy`` with its source.
 
     Raises:
-        MemctlError: as ``api.copy``; Conflict or Partial where memories were left alone.
+        MemctlError: as ``api.copy``; ``Conflict`` or ``Partial`` if memories were left unchanged.
     """
     refuse_unknown_extension(destination)
     output, stop = run.output, Stop()
-    if destination.kind != "stdio":  # there stdout is the archive, which a report would spoil
+    if destination.kind != "stdio":  # stdout is the archive and must not get a report
         output.report = outcome.report()
     with writable(destination) as place:
         copying = work(

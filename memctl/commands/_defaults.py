@@ -1,4 +1,4 @@
-"""Defaults of options: what the environment says, else ``[defaults]`` of the configuration."""
+"""Defaults of options: from the environment, or else from ``[defaults]`` of the configuration."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ PREFIX = "MEMCTL"
 OWN_VARIABLES = frozenset({"MEMCTL_CONFIG", "MEMCTL_DEBUG"})
 """Variables that are not options."""
 FORMAT = "format"
-"""The option of commands that may have one default for all of them."""
+"""The option that can have one default for all commands."""
 
 _NEVER = {"config", "version", "help", "show-completion"}
-# What destroys something, or allows it, is given where it happens: a file or a variable works from
-# afar, on commands that its author was not thinking of.
+# Options that destroy data, or permit it, must be given on the command line.  A default in a file
+# or a variable would also apply to commands that its author did not think of.
 _SAID = frozenset({"yes", "all", "lossy", "backup", "force", "repair", "prune", "rotate"})
 _ONLY_SAID = "a default would also apply to commands that it was not meant for"
 
@@ -39,40 +39,40 @@ class Source(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """An option of the command of these words; of memctl itself where there are none."""
+    """An option of a command; ``words`` are the words of the command, empty for memctl itself."""
 
     words: tuple[str, ...]
     name: str
-    """Its long name, without dashes in front."""
+    """The long name, without leading dashes."""
     parameter: Any
-    """That of the parser."""
+    """The option in the parser."""
 
     @property
     def key(self) -> str:
-        """Its key in the configuration, such as ``defaults.mark.list.format``."""
+        """The key in the configuration, such as ``defaults.mark.list.format``."""
         return ".".join(("defaults", *self.words, self.name))
 
     @property
     def variables(self) -> tuple[str, ...]:
-        """Its variables, such as ``MEMCTL_MARK_LIST_FORMAT``; the first that is set counts."""
+        """The variables, such as ``MEMCTL_MARK_LIST_FORMAT``; the first one set counts."""
         own = _variable(*self.words, self.name)
         return (own, _variable(FORMAT)) if self.name == FORMAT else (own,)
 
     @property
     def settable(self) -> bool:
-        """Return whether the operator may set a default for it."""
+        """Return whether the option may have a default."""
         return self.name not in _SAID and self.name != "json"
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A default of the operator's."""
+    """A default set in the environment or the configuration."""
 
     option: Option
     raw: bool | str | list[str]
-    """As it might have been typed."""
+    """The value as it would be typed."""
     value: Any
-    """As the parser understands it."""
+    """The value as parsed."""
     source: Source
     where: str
     """The variable, or the key of the configuration."""
@@ -80,7 +80,7 @@ class Setting:
 
 @dataclass(slots=True)
 class Settled:
-    """The configuration of a run, or the reason why there is none."""
+    """The configuration of a run, or the error that prevents the run."""
 
     config: Config = field(default_factory=Config)
     refusal: MemctlError | None = None
@@ -91,7 +91,7 @@ def _variable(*words: str) -> str:
 
 
 def options(words: tuple[str, ...], command: Any) -> Iterator[Option]:
-    """The options of a command that has no commands below it, or of memctl itself."""
+    """Yield the options of memctl itself, or of a command without subcommands."""
     for parameter in command.params:
         if parameter.param_type_name != "option":
             continue
@@ -101,10 +101,10 @@ def options(words: tuple[str, ...], command: Any) -> Iterator[Option]:
 
 
 def settle(context: typer.Context, name: str, command: Any) -> Settled:
-    """Give the options of memctl and of one of its commands their defaults.
+    """Set the defaults of memctl's own options and of a command's options.
 
-    To be called when the command is known, and nothing of it parsed.  What is wrong is for the
-    command to report: its report may have a form for that, and ``config init`` is not concerned.
+    Called once the command is known, before its options are parsed.  An error is not raised: the
+    command reports it in the format of its report, and ``config init`` ignores it.
     """
     settled = Settled()
     environment = configuration.environment()
@@ -125,21 +125,21 @@ def settle(context: typer.Context, name: str, command: Any) -> Settled:
 
 
 def is_given(context: typer.Context, parameter: str) -> bool:
-    """Return whether it was given on the command line."""
+    """Return whether a parameter was given on the command line."""
     source = context.get_parameter_source(parameter)
     return source is not None and source.name == "COMMANDLINE"
 
 
 class Defaults:
-    """The defaults that the environment and ``[defaults]`` set.
+    """The defaults from the environment and from ``[defaults]``.
 
-    Every method raises UsageError where they say something that cannot be.
+    Every method raises ``UsageError`` if a default is not valid.
     """
 
     def __init__(
         self, config: Config, environment: Mapping[str, str], context: typer.Context
     ) -> None:
-        """``context`` is that of memctl itself."""
+        """``context`` is the context of memctl itself."""
         self._path = config.path
         self._tables = config.defaults
         self._environment = environment
@@ -150,9 +150,9 @@ class Defaults:
             self._refuse_unknown((), self._tables, [*names, FORMAT], commands)
 
     def of(self, words: tuple[str, ...], command: Any) -> Iterator[Setting]:
-        """Yield the settings of a command's options, or of memctl's own where there are no words.
+        """Yield the settings of a command's options, or of memctl's own options without ``words``.
 
-        A setting for all reports counts for each command.
+        A format for all reports counts for each command.
         """
         table = self._table(words)
         found = list(options(words, command))
@@ -164,7 +164,7 @@ class Defaults:
                 yield setting
 
     def map(self, words: tuple[str, ...], command: Any) -> dict[str, Any]:
-        """Return the ``default_map`` of a command, as Click takes it."""
+        """Return the ``default_map`` of a command for Click."""
         below = getattr(command, "commands", None)
         if below is not None:
             self._refuse_unknown(words, self._table(words), (), below)
@@ -233,7 +233,7 @@ def _spelt(option: Option) -> str:
 
 
 def _as_typed(option: Option, value: Any, place: str) -> bool | str | list[str]:
-    """A value of TOML as it might have been typed."""
+    """Return a value of TOML as it would be typed on the command line."""
     parameter = option.parameter
     if parameter.is_flag:
         if isinstance(value, bool):
@@ -254,9 +254,9 @@ def _text(value: Any, option: Option, place: str) -> str:
 
 
 def _for_parser(setting: Setting) -> Any:
-    """The parser understands what was typed, and a flag only as what it is."""
+    """Return a setting for the parser: the typed text, or the value of a flag."""
     if isinstance(setting.value, bool):
         return setting.value
     if isinstance(setting.value, Path):
-        return str(setting.value.expanduser())  # no shell has done that
+        return str(setting.value.expanduser())  # no shell has expanded the path
     return setting.raw

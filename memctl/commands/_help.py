@@ -1,7 +1,7 @@
-"""The help of a command: what it does, examples, then its options by purpose.
+"""The help of a command: its purpose, examples, and its options by heading.
 
-All of it comes from the command itself: its docstring, whose last paragraph may list examples below
-``Examples:``, and its parameters, whose ``rich_help_panel`` is the heading that they go under.
+All texts come from the command: from its docstring, whose last paragraph may list examples after
+``Examples:``, and from its parameters, with ``rich_help_panel`` as the heading.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ SAFETY = "Safety"
 OUTPUT = "Output"
 
 WIDEST = 100
-"""Columns of a line at most: longer ones are hard to read."""
+"""The most columns of a line; longer lines are hard to read."""
 _NARROW = 60
-"""Columns from which on a meaning has room next to its term."""
+"""The least width at which a meaning stands next to its term."""
 _TERM = 28
-"""Columns of a term at most, if its meaning is to stand next to it."""
+"""The most columns of a term with its meaning on the same line."""
 _ORDER = ("Options", SELECTION, CONNECTION, SAFETY, OUTPUT)
 _EXAMPLES = "Examples:\n"
 _ENDING = "Options of every command, such as -q and --color: memctl --help"
@@ -37,39 +37,39 @@ Rows = list[tuple[str, str]]
 
 @dataclass(slots=True)
 class Page:
-    """The help of a command, before it has a layout."""
+    """The help of a command, before layout."""
 
     usage: str
     paragraphs: list[str]
     examples: list[str] = field(default_factory=list)
     arguments: Rows = field(default_factory=list)
     commands: dict[str, Rows] = field(default_factory=dict)
-    """The commands below it, by heading."""
+    """The subcommands, by heading."""
     options: dict[str, Rows] = field(default_factory=dict)
-    """Its options, by heading."""
+    """The options, by heading."""
     ending: str = ""
 
 
 class Helpful:
-    """A command, or a group of some, that shows its page when it is asked for help."""
+    """A command or a group that renders its own help."""
 
     def get_help(self, ctx: Any) -> str:
-        """Return the help in as many columns as the terminal has."""
+        """Return the help, as wide as the terminal."""
         return render(page(self, ctx), ctx.terminal_width or columns())
 
-    def listing(self, ctx: Any) -> dict[str, Rows]:  # noqa: ARG002 - others need it
-        """Return the commands below this one, by heading."""
+    def listing(self, ctx: Any) -> dict[str, Rows]:  # noqa: ARG002 - subclasses use it
+        """Return the subcommands, by heading."""
         below = getattr(self, "commands", {})
         return {"Commands": [(name, summary(one)) for name, one in below.items()]} if below else {}
 
 
 def columns() -> int:
-    """Return the columns of the terminal, or of a page where there is none."""
+    """Return the columns of the terminal, or a default without a terminal."""
     return shutil.get_terminal_size().columns
 
 
 def page(command: Any, context: Any) -> Page:
-    """Return the page of a command."""
+    """Return the help of a command, before layout."""
     listing = command.listing(context) if isinstance(command, Helpful) else {}
     arguments = [one for one in command.params if one.param_type_name == "argument"]
     options: dict[str, Rows] = {}
@@ -116,7 +116,7 @@ def _described(command: Any) -> tuple[list[str], list[str]]:
 
 
 def summary(command: Any) -> str:
-    """Return what a command does, in a line."""
+    """Return the purpose of a command in one line."""
     paragraphs, _ = _described(command)
     return paragraphs[0] if paragraphs else ""
 
@@ -133,7 +133,7 @@ def _usage(argument: Any) -> str:
 
 
 def option_term(option: Any) -> str:
-    """Return an option as it is typed: of a switch that is on, what turns it off."""
+    """Return an option as typed; for a switch that is on by default, the name that turns it off."""
     names = option.secondary_opts if option.default is True else option.opts
     names = sorted(names, key=lambda name: name.startswith("--"))
     value = "" if option.is_flag else option.metavar or names[-1].rpartition("-")[2].upper()
@@ -141,7 +141,7 @@ def option_term(option: Any) -> str:
 
 
 def option_text(option: Any) -> str:
-    """Return what an option does, the values that it may have, and its default."""
+    """Return the purpose of an option, its choices, and its default."""
     if option.name == "help":
         return "Show this help."
     text = (option.help or "").removesuffix(".")
@@ -164,7 +164,7 @@ def _plain(value: Any) -> str:
 
 
 def render(found: Page, width: int) -> str:
-    """Return a page in so many columns."""
+    """Return a page, at most ``width`` columns wide."""
     width = min(width, WIDEST)
     blocks = [wrap(f"Usage: {found.usage}", width, rest=" " * 7)]
     blocks += [wrap(text, width) for text in found.paragraphs]
@@ -183,15 +183,15 @@ def render(found: Page, width: int) -> str:
 
 
 def shell(line: str, width: int) -> list[str]:
-    """Return a line of the shell, as several where it is too long."""
+    """Return a shell command, continued on several lines if it is too long."""
     *first, last = wrap(line, width - 2, "  ", "      ")
     return [*(f"{one} \\" for one in first), last]
 
 
 def table(rows: Iterable[tuple[str, str]], width: int, term: int = 0) -> list[str]:
-    """Return terms and their meanings: next to them, or below those that are too long.
+    """Return terms with their meanings next to them, or below a term that is too long.
 
-    ``term`` is the columns that the terms get, if it is not for these alone.
+    ``term`` is the width for the terms; by default, the widest term of ``rows``.
     """
     rows = list(rows)
     room = (term or _widest(rows)) + 4 if width >= _NARROW else 6

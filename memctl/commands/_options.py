@@ -1,4 +1,4 @@
-"""Options that mean the same on every command, and the parser of a command."""
+"""Options with the same meaning on every command, and the parsers of commands."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from memctl.wrappers.rate_limit import Rate
 selecting = partial(typer.Option, rich_help_panel=SELECTION)
 """An option that selects memories or messages."""
 connecting = partial(typer.Option, rich_help_panel=CONNECTION)
-"""An option about the connection to a store."""
+"""An option for the connection to a store."""
 guarding = partial(typer.Option, rich_help_panel=SAFETY)
-"""An option that keeps from harm, or allows it."""
+"""An option that protects data, or lifts a protection."""
 printing = partial(typer.Option, rich_help_panel=OUTPUT)
-"""An option about what is printed."""
+"""An option for the output."""
 
 STORE_HELP = "A URL, a path, an alias or - (see memctl help stores)."
 StoreArgument = Annotated[str, typer.Argument(metavar="STORE", help=STORE_HELP)]
@@ -156,10 +156,10 @@ def _selection(
 
 
 def moment(option: str, text: str | None, now: datetime) -> datetime | None:
-    """A local time without a zone, from ISO text or an age before ``now``.
+    """Return a local time without a zone, from an ISO text or an age before ``now``.
 
     Raises:
-        UsageError: it is neither.
+        UsageError: the text is neither a time nor an age.
     """
     if text is None:
         return None
@@ -176,10 +176,10 @@ def moment(option: str, text: str | None, now: datetime) -> datetime | None:
 
 
 def age(option: str, text: str | None, now: datetime) -> datetime | None:
-    """Return the local time without a zone that was an age before ``now``.
+    """Return the local time, without a zone, at an age before ``now``.
 
     Raises:
-        UsageError: the text is no age.
+        UsageError: the text is not a valid age.
     """
     if text is not None and not _AGE.fullmatch(text):
         raise UsageError(f"{option} {text!r} is not a valid age", "write 30d, 12h, 15m or 2w")
@@ -191,7 +191,7 @@ _POWERS = {"": 0, "k": 1, "m": 2, "g": 3}
 
 
 TRANSFER: Any = None
-"""The default of a parameter that ``takes_options`` replaces by options."""
+"""The default of a parameter that ``takes_options`` replaces with options."""
 
 
 def _transfer(
@@ -246,7 +246,7 @@ def _rate(text: str | None) -> Rate | None:
 
 @lru_cache
 def _parameters(make: Callable[..., Any]) -> tuple[inspect.Parameter, ...]:
-    """Return the options of a function, with their types resolved."""
+    """Return the parameters of a function as keyword-only options, with their types resolved."""
     hints = get_type_hints(make, include_extras=True)
     parameters = inspect.signature(make).parameters.items()
     return tuple(
@@ -259,10 +259,10 @@ _BUNDLES: dict[Any, Callable[..., Any]] = {Selection: _selection, Transfer: _tra
 
 
 def takes_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options that its parameters stand for by their types.
+    """Replace parameters of a command with the options that their types stand for.
 
-    ``Run`` is this run, with ``--format`` and ``--json``; ``Transfer`` is how to move memories, and
-    ``Selection`` the selected messages, whose options come last.
+    ``Run`` is the run, with ``--format`` and ``--json``.  ``Transfer`` has the options for moving
+    memories.  ``Selection`` has the options that select messages, which come last.
     """
     bundled: dict[str, Callable[..., Any]] = {}
     own: list[inspect.Parameter] = []
@@ -307,7 +307,7 @@ def takes_options(function: Callable[..., None]) -> Callable[..., None]:
 
 
 class _Command(Helpful, TyperCommand):
-    """A command that cleans up when a signal stops it outside of its event loop."""
+    """A command that cleans up after a signal outside its event loop."""
 
     def invoke(self, ctx: Any) -> Any:
         with signals.caught(signals.interrupt):
@@ -315,11 +315,11 @@ class _Command(Helpful, TyperCommand):
 
 
 class _Group(Helpful, TyperGroup):
-    """A command that has commands below it."""
+    """A command with subcommands."""
 
 
 class _App(typer.Typer):
-    """An app whose commands are all built alike."""
+    """An app that builds all its commands with ``_Command``."""
 
     def command(self, name: str | None = None, **settings: Any) -> Any:
         """Register a command."""
@@ -327,7 +327,7 @@ class _App(typer.Typer):
 
 
 def build(command: Callable[..., None] | typer.Typer, name: str) -> TyperCommand:
-    """Return the parser of a command, or of one with commands below it."""
+    """Return the parser of a command, or of a command with subcommands."""
     app = command
     if not isinstance(app, typer.Typer):
         app = _App(add_completion=False, rich_markup_mode=None)
@@ -338,7 +338,7 @@ def build(command: Callable[..., None] | typer.Typer, name: str) -> TyperCommand
 
 
 def group() -> typer.Typer:
-    """Return a command that has commands below it."""
+    """Return a command for subcommands."""
     return _App(
         cls=_Group,
         add_completion=False,

@@ -1,4 +1,4 @@
-"""``memctl verify --receipt``: has anything come back of what was erased?"""
+"""``memctl verify --receipt``: search stores for data that were erased."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ Rows = list[dict[str, Any]]
 
 
 def verify_receipt(run: Run, path: Path, stores: Iterable[str]) -> None:
-    """Look for what a receipt says was erased, in these stores or in its own.
+    """Search stores for the data of a receipt; by default, the stores that the receipt names.
 
     Raises:
-        Different: some of it is there.
-        Partial: nothing is found, but an undo run could not be searched.
-        MemctlError: a store cannot be read; or it is not a receipt.
+        Different: a store or an undo run holds erased data.
+        Partial: nothing was found, but an undo run could not be searched.
+        MemctlError: a store cannot be read, or the file is not a receipt.
     """
     output, receipt = run.output, read_receipt(path)
     named = list(stores) or [one.argument for one in receipt.stores]
@@ -41,7 +41,7 @@ def verify_receipt(run: Run, path: Path, stores: Iterable[str]) -> None:
         labels.append(location.label)
         try:
             traces = wait_for(_look(run, name, location, receipt))
-        except NotFound as error:  # nothing can be in it
+        except NotFound as error:  # a store that does not exist holds nothing
             output.note(error.message)
         except Unavailable as error:
             if not stores:
@@ -70,7 +70,7 @@ def verify_receipt(run: Run, path: Path, stores: Iterable[str]) -> None:
 
 
 async def _look(run: Run, name: str, location: Location, receipt: Receipt) -> Traces:
-    """Return the traces in a store and in the runs on it."""
+    """Return the traces in a store and in the runs on the store."""
     async with opened(make_store(location), run.output) as store:
         runs = [one for one in Runs().all() if is_on(run, one, name)]
         return await find_traces(store, receipt, runs)

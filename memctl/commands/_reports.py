@@ -1,4 +1,4 @@
-"""The reports of the commands that copy or change, and the errors they end with."""
+"""The reports of commands that copy or change memories, and the errors of their runs."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class CopyOutcome:
         self.dry_run = dry_run
         self.copied = copied or CopyReport()
         self.run = ""
-        """The id of the run for ``memctl undo``, if there is one."""
+        """The id of the run for ``memctl undo``; empty without a run."""
         self.ended = False
-        """True if nothing stopped the run: it is then reported even if it did nothing."""
+        """True if the run reached its end: it is then reported even if it copied nothing."""
 
     def report(self) -> Report:
-        """Return the report for every format."""
+        """Return the report in every format."""
         of_run = not self.dry_run
         return Report(self.command, self._data, self._rows, self._table, of_run)
 
@@ -106,7 +106,7 @@ class CopyOutcome:
         return found
 
     def error(self) -> MemctlError | None:
-        """Return the error that the run ends with, as far as copying goes."""
+        """Return the error for memories that were not copied; None if all were copied."""
         failures = self.copied.failures
         if not failures:
             return None
@@ -127,12 +127,12 @@ class CopyOutcome:
 
 
 def _report_hint(*, others: bool) -> str:
-    """Return the hint of an error about some memories; ``others`` if any were done."""
+    """Return the hint for an error about some memories; ``others`` if other memories were done."""
     return "see the report for each; the others were done" if others else "see the report for each"
 
 
 def losses(copied: CopyReport) -> list[dict[str, Any]]:
-    """Return what the target of a copy has no place for, as reports show it."""
+    """Return the losses of a copy, for reports."""
     return [
         {
             "kind": lost.kind,
@@ -144,7 +144,7 @@ def losses(copied: CopyReport) -> list[dict[str, Any]]:
 
 
 def flat_row(data: dict[str, Any], *names: str) -> dict[str, Any]:
-    """Return some of a report and its counts as one row."""
+    """Return named values and all counts of a report as one row."""
     flat = {name: data[name] for name in names}
     for what in ("memories", "messages"):
         flat |= {f"{what}_{name}": number for name, number in data[what].items()}
@@ -152,7 +152,7 @@ def flat_row(data: dict[str, Any], *names: str) -> dict[str, Any]:
 
 
 def _plan(changes: ChangeReport) -> list[dict[str, Any]]:
-    """Return each memory that would change, with the messages that would, and that stay."""
+    """Return for each memory of a plan the number of messages to change, and to stay."""
     rows = []
     for key, number in changes.planned_by_memory.items():
         row: dict[str, Any] = {"user": key.user, "session": key.session, "messages": number}
@@ -182,22 +182,22 @@ class ChangeOutcome:
         self.changes = change.report
         self.ended = False
         self.more: dict[str, Any] = {}
-        """The additional keys of one command's report."""
+        """Additional keys for the report of a command."""
         self.earlier: str | None = None
-        """The id of a run before this one that did a part of the work."""
+        """The id of an earlier run that did a part of the work."""
 
     @property
     def run(self) -> str | None:
-        """The id of the run for ``memctl undo``; None where there is nothing to undo."""
+        """The id of the run for ``memctl undo``; None if there is nothing to undo."""
         return self.change.id or self.earlier
 
     @property
     def begun(self) -> bool:
-        """Return whether the store may have been changed."""
+        """True if the store may have been changed."""
         return self.change.begun
 
     def report_to(self, output: Output) -> None:
-        """Arrange that this is reported when the run ends, well or not."""
+        """Set the report that ``output`` writes when the run ends or fails."""
         of_run = not self.dry_run
         output.report = Report(self.command, self._data, self._rows, self._table, of_run)
 
@@ -241,7 +241,7 @@ class ChangeOutcome:
         return tables.change_outcome(*about, dry_run=self.dry_run, nothing=self.change.nothing)
 
     def error(self) -> MemctlError | None:
-        """Return the error that the run ends with, if any."""
+        """Return the error for memories that were not changed; None if all were changed."""
         failures = self.changes.failures
         if not failures:
             return None

@@ -1,4 +1,4 @@
-"""A command around its operation: the event loop, signals, stores, the record of the run."""
+"""Support for running commands: the event loop, signals, stores, the record of a run."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ T = TypeVar("T")
 def wait_for(work: Coroutine[Any, Any, T], stop: Stop | None = None) -> T:
     """Run an operation to its end.
 
-    A signal asks the operation to stop, where it pays attention to that; another one, or the first
-    where it does not, cuts it short.
+    The first signal asks a cooperative operation to stop.  The second signal, or the first for any
+    other operation, cancels it.
 
     Raises:
         Interrupted: SIGINT, SIGTERM or SIGHUP came; the operation has released everything.
     """
-    # memctl's own error reports what libraries log of a connection that was cut off.
+    # Libraries log errors of cancelled connections; memctl's own error is enough.
     logging.getLogger().addHandler(logging.NullHandler())
     gc.freeze()  # see cli.main
     gc.enable()
@@ -64,7 +64,7 @@ def wait_for(work: Coroutine[Any, Any, T], stop: Stop | None = None) -> T:
             with signals.caught(partial(loop.call_soon_threadsafe, hear)):
                 return runner.run(_ended(task, heard))
     finally:
-        work.close()  # where a signal came before it began
+        work.close()  # if a signal came before the start
 
 
 def _hear(
@@ -85,7 +85,7 @@ async def _ended(task: asyncio.Task[T], heard: list[signal.Signals]) -> T:
             raise
         raise interrupted(heard[0]) from end
     except Exception as end:
-        # A driver that is cut short may report that as an error of its own, whatever its class.
+        # A cancelled driver may raise an error of its own, of any class.
         told = isinstance(end, MemctlError) and not isinstance(end, Unavailable)
         if told or not (heard and task.cancelling()):
             raise
@@ -93,18 +93,18 @@ async def _ended(task: asyncio.Task[T], heard: list[signal.Signals]) -> T:
 
 
 def interrupted(number: signal.Signals) -> Interrupted:
-    """Return the error of a run that a signal has stopped."""
+    """Return the error of a run stopped by a signal."""
     error = Interrupted(f"stopped by {number.name}", "what was reported as written is complete")
     error.exit_code = 128 + number
     return error
 
 
 def narrowed(location: Location, where: Selection, path: str | None) -> Location:
-    """Return the location with what only a state needs: the memory and its user.
+    """Return the location with the options that a session state needs: the memory and its user.
 
-    A state_dict does not say whose memory it is; one ``--user`` and one ``--session`` do.
+    A state_dict does not name its memory; one ``--user`` and one ``--session`` do.
     """
-    from memctl.registry import spec_of  # as in ``make_target``
+    from memctl.registry import spec_of  # imported late, as in ``make_target``
 
     options = dict(location.options)
     if path is not None and "path" in spec_of(location.kind).options:
@@ -119,10 +119,10 @@ def narrowed(location: Location, where: Selection, path: str | None) -> Location
 
 
 def changeable(run: Run, store: str, where: Selection, path: str | None) -> Location:
-    """Return the location of a store that is to be changed.
+    """Return the location of a store to be changed.
 
     Raises:
-        UsageError: it is stdin.
+        UsageError: the store is stdin.
     """
     location = narrowed(run.locate(store), where, path)
     if location.kind == "stdio":
@@ -132,11 +132,11 @@ def changeable(run: Run, store: str, where: Selection, path: str | None) -> Loca
 
 @contextmanager
 def readable(location: Location, where: Selection, path: str | None) -> Iterator[Location]:
-    """A location to read from, more than once: stdin is spooled to a temporary file.
+    """Yield a location that can be read several times: stdin is copied to a temporary file.
 
     Raises:
         BadData: stdin holds neither an archive nor a state_dict.
-        Unavailable: there is no room for it.
+        Unavailable: the disk has no room for the copy.
     """
     if location.kind != "stdio":
         _refuse_rotation(location)
@@ -166,7 +166,7 @@ def readable(location: Location, where: Selection, path: str | None) -> Iterator
 
 
 def rotation(location: Location) -> list[RotatedFile]:
-    """Return the files of the rotation of which a location has the name, newest first.
+    """Return the files of the rotation named by a location, newest first.
 
     Raises:
         MemctlError: the folder cannot be read.
@@ -178,10 +178,10 @@ def rotation(location: Location) -> list[RotatedFile]:
 
 
 def _refuse_rotation(location: Location) -> None:
-    """Refuse to read the name of a rotation as a file.
+    """Refuse to read a rotation as a file.
 
     Raises:
-        NotFound: there is no such file, but a rotation.
+        NotFound: the location names a rotation, not a file.
     """
     if files := rotation(location):
         label, newest = location.label, visible(files[0].path.name)
@@ -193,10 +193,10 @@ def _refuse_rotation(location: Location) -> None:
 
 @contextmanager
 def writable(location: Location) -> Iterator[Location]:
-    """A location that can be written: what is meant for stdout is an archive first.
+    """Yield a location that can be written: an archive for stdout goes to a temporary file first.
 
     Raises:
-        Unavailable: there is no room for it.
+        Unavailable: the disk has no room for the archive.
     """
     if location.kind != "stdio":
         yield location
@@ -205,30 +205,30 @@ def writable(location: Location) -> Iterator[Location]:
         path = folder / "stdout.ndjson"
         yield replace(location, kind="archive", path=path)
         if path.exists():
-            from memctl.ops.export.destination import pour  # copies to stdout alone
+            from memctl.ops.export.destination import pour  # only needed for stdout
 
             pour(path, sys.stdout.buffer)
 
 
 def run_options(run: Run, *, backup: bool = True, dry_run: bool) -> RunOptions:
-    """Return the options of a run that changes a store, with the output as its observer."""
+    """Return the options of a run that changes a store; ``run.output`` is the observer."""
     return RunOptions(backup, dry_run, run.configuration().undo, True, run.output)
 
 
 def record(run: Run, command: str, argument: str, location: Location) -> runs.Run:
-    """A run that is about to begin; ``argument`` is how its store was named, perhaps an alias."""
+    """Return the record of a new run; ``argument`` names its store, perhaps by an alias."""
     return runs.describe_run(command, argument, location, run.configuration().stores)
 
 
 def is_on(run: Run, kept: runs.Run, store: str) -> bool:
-    """Return whether a run that is kept changed this store, however it was named then."""
+    """Return whether a recorded run changed this store, whatever name was used."""
     location = run.locate(store)
     named = record(run, "", store, location)
     if kept.argument == named.argument or kept.store == named.store:
         return True
     try:
         own = run.configuration().locate(kept.argument, environment())
-    except MemctlError:  # an alias that there is no longer
+    except MemctlError:  # the alias no longer exists
         return False
     if Path() in (own.path, location.path):
         return own.label == location.label
@@ -236,14 +236,14 @@ def is_on(run: Run, kept: runs.Run, store: str) -> bool:
 
 
 def named_embedder(run: Run, name: str | None) -> Embedder | None:
-    """Return an embedder of the configuration, not open yet; None where none is named.
+    """Return an embedder of the configuration, not yet opened; None if ``name`` is None.
 
     Raises:
-        UsageError: it is not configured, or not as it must be.
+        UsageError: the embedder is not configured, or its configuration is not valid.
     """
     if name is None:
         return None
-    from memctl import config  # needed for facts only
+    from memctl import config  # only needed for facts
     from memctl.embedders.registry import make_embedder
 
     configured = run.configuration().embedder(name)

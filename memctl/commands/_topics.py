@@ -1,4 +1,4 @@
-"""The topics of ``memctl help``: how stores are written, how messages are selected, examples."""
+"""The topics of ``memctl help``, such as how to write a STORE."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SELECTED = (
     "memctl delete agents.db --mark hint --older-than 7d --dry-run",
 )
 _SYNTAX = 32
-"""Columns of a way to write a store, if its meaning is to stand next to it."""
+"""The most columns of a syntax with its meaning on the same line."""
 EXAMPLES = (
     ("See what is in a store", ("memctl inspect agents.db",)),
     (
@@ -47,12 +47,12 @@ EXAMPLES = (
     ("Shorten long conversations", ("memctl compress agents.db --dry-run",)),
     ("Find and repair problems", ("memctl doctor agents.db --repair",)),
 )
-"""Tasks, and the commands that do them."""
+"""Tasks, and the commands for them."""
 
 
 def store_rows() -> Rows:
-    """The kinds of store by how each is written."""
-    from memctl.registry import BUILT_IN  # which the list of topics does not need
+    """Return the syntax and the meaning of each kind of store."""
+    from memctl.registry import BUILT_IN  # not needed for the list of topics
 
     return [(one.syntax, f"{one.summary[:1].upper()}{one.summary[1:]}.") for one in BUILT_IN]
 
@@ -67,7 +67,7 @@ def _selection(width: int) -> str:
 
     from memctl.commands._help import page
     from memctl.commands._options import build
-    from memctl.commands.inspect import inspect  # which has all of them
+    from memctl.commands.inspect import inspect  # it has all options of a selection
 
     command = build(inspect, "inspect")
     rows = page(command, typer.Context(command)).options[SELECTION]
@@ -92,7 +92,7 @@ TEXTS: dict[str, Callable[[int], str]] = {
     "selection": _selection,
     "examples": _examples,
 }
-"""The topics that are texts, in so many columns."""
+"""The topics that are texts; each function takes a width in columns."""
 
 TOPICS = {
     "stores": "How to write a STORE.",

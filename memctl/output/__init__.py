@@ -1,1 +1,1 @@
-"""Everything that memctl prints: data to stdout; progress, warnings and errors to stderr."""
+"""The output of memctl: data on stdout; progress, warnings and errors on stderr."""

@@ -1,4 +1,4 @@
-"""Memories as a person reads them: who said what, tools folded, marks as tags; facts with age."""
+"""Conversations and facts for people: senders, folded tool calls, marks as tags, ages of facts."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from memctl.model import Memory, MemoryKey, StoredMessage
 from memctl.numbers import count, duration, size
 
 FOLDED = 120
-"""Columns that a folded tool call or result may take."""
+"""The most columns of a folded tool call or result."""
 
 GLANCE = 4096
-"""Characters of a tool call or result that are looked at to fold it."""
+"""The characters of a tool call or result that are read to fold it."""
 
 READABLE = 1_000_000
-"""Characters that are drawn of a text: more of it is not read."""
+"""The most characters of a text to draw: nobody reads more."""
 
 INDENT = "   "
 """The indentation of the lines of a message."""
@@ -43,7 +43,7 @@ _ROLE_STYLES = {"user": "bold green", "assistant": "bold blue", "system": "bold 
 
 
 class _Lines:
-    """Lines that keep their indentation where a terminal wraps them."""
+    """Text whose wrapped lines keep their indentation."""
 
     def __init__(self, text: Text, first: str = INDENT) -> None:
         self._text = text
@@ -66,7 +66,7 @@ def _leading(line: str, most: int) -> str:
 
 
 def title(key: MemoryKey) -> Text:
-    """Return the heading of a memory: its user, and its session and part if it has them."""
+    """Return the heading of a memory: its user, and its session and part if present."""
     names = [visible(name) for name in key[:2] if name] or ["''"]
     text = Text(f"── {' / '.join(names)}", "bold")
     if key.part:
@@ -75,7 +75,7 @@ def title(key: MemoryKey) -> Text:
 
 
 def heading(memory: Memory) -> RenderableType:
-    """The line above a conversation, and its summary."""
+    """Return the line above a conversation, and its summary."""
     text = title(memory.key)
     if memory.ttl is not None:
         text.append(f"  expires in {duration(memory.ttl)}", "not bold dim")
@@ -94,9 +94,9 @@ def message(
     fault: str = "",
     dialect: Dialect = AGENTSCOPE1,
 ) -> RenderableType:
-    """A message: a line of who and when, then its blocks.
+    """Return a message: a line with sender and time, then its blocks.
 
-    ``number`` is its position in the memory, from 1; ``tokens`` are shown where they were counted.
+    ``number`` is its position in the memory, from 1.  ``tokens`` are shown if they were counted.
     """
     shown = jsonio.pruned(entry.message)
     view = dialect.parse(shown)
@@ -121,7 +121,7 @@ def message(
 
 
 def fact(entry: StoredMessage, number: int, *, ids: bool = False) -> RenderableType:
-    """A fact: a line of its time and age, then its text, its entities and its metadata.
+    """Return a fact: a line with its time and age, then its text, entities and metadata.
 
     ``number`` is its position in its scope, from 1.
     """
@@ -183,14 +183,14 @@ def describe(block: Block) -> tuple[str, str]:
 
 
 def media(block: MediaBlock) -> str:
-    """Return where an image, a sound or a film is, or its type and size where it came along."""
+    """Return the URL of an image, a sound or a film; the type and size of embedded data."""
     if block.url is not None or block.media_type is None:
         return fold(block.url or "")
     return f"{visible(block.media_type)}, {size(block.size)}"
 
 
 def fold(text: str) -> str:
-    """The text on one line, cut where it gets long, control characters shown."""
+    """Return the text on one line, shortened if too long, with control characters visible."""
     line = visible(" ".join(text[:GLANCE].split()))
     if len(text) <= GLANCE and cell_len(line) <= FOLDED:
         return line

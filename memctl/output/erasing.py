@@ -1,4 +1,4 @@
-"""The screens of an erase: what it removes, and what it cannot reach."""
+"""The screens of an erase: what is removed, and what cannot be reached."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from memctl.output.tables import Column, Grid, cell
 
 
 class Line(NamedTuple):
-    """A store, what is or was erased from it, what stays out of reach, and why it failed."""
+    """A store: the result of its erase, the places that cannot be reached, and a failure."""
 
     label: str
     report: EraseReport
@@ -27,7 +27,7 @@ class Line(NamedTuple):
 
 
 def plan(lines: list[Line]) -> RenderableType:
-    """Draw what would be erased: each store, and its memories."""
+    """Draw a plan: each store, and the memories to erase."""
     parts: list[RenderableType] = []
     for line in lines:
         report = line.report
@@ -38,7 +38,7 @@ def plan(lines: list[Line]) -> RenderableType:
 
 
 def outcome(lines: list[Line], receipt: str | None) -> RenderableType:
-    """Draw what was erased from each store, and where the receipt is."""
+    """Draw the result for each store, and the path of the receipt."""
     parts: list[RenderableType] = [_head(line, "erased", line.report.erased) for line in lines]
     if receipt is not None:
         parts.append(Text(f"receipt: {visible(receipt)}"))
@@ -77,7 +77,7 @@ def _memories(found: dict[MemoryKey, int], noun: str) -> RenderableType:
 
 
 def _limits(lines: list[Line]) -> Text:
-    """Draw what an erase cannot reach, each once."""
+    """Draw the places that an erase cannot reach, each once."""
     text = Text("not reached:")
     own = (one for line in lines for one in line.not_reached)
     for one in dict.fromkeys((*ALWAYS, *own)):

@@ -1,4 +1,4 @@
-"""The hits of a search as a person reads them: where, who and when, and what answers."""
+"""The hits of a search for people: memory, sender, time, and the matching text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _INDENT = 3
 
 
 def hits(report: SearchReport, *, several: bool) -> RenderableType:
-    """Return the hits, best first; with the store of each where there are ``several``."""
+    """Return the hits, best first; ``several`` adds the store of each hit."""
     if not report.hits:
         return Text(f"No {report.noun} answers the query.", "dim")
     parts: list[Text] = []

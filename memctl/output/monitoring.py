@@ -22,7 +22,7 @@ from memctl.storekit.files import AtomicFile
 from memctl.version import __version__
 
 _MODE = 0o644
-"""node_exporter is another user; nothing of a message is in it."""
+"""The file is readable for node_exporter, another user.  It contains nothing of messages."""
 
 _HELP = {
     "last_run_timestamp_seconds": "When the last run ended, in seconds since the epoch.",
@@ -34,11 +34,11 @@ _HELP = {
 }
 
 Sample = tuple[str, dict[str, str], float | int]
-"""A metric without its prefix, labels of its own, and the value."""
+"""A metric without its prefix, its own labels, and its value."""
 
 
 def run_samples(ended: float, duration: float, exit_code: int) -> Iterator[Sample]:
-    """Yield the samples of every run; ``ended`` is the time of the clock, in seconds."""
+    """Yield the samples of every run; ``ended`` is in seconds since the epoch."""
     yield "last_run_timestamp_seconds", {}, ended
     yield "last_run_success", {}, int(exit_code == 0)
     yield "last_run_exit_code", {}, exit_code
@@ -46,11 +46,11 @@ def run_samples(ended: float, duration: float, exit_code: int) -> Iterator[Sampl
 
 
 def report_samples(data: dict[str, Any]) -> Iterator[Sample]:
-    """The numbers of a JSON report.
+    """Yield the numbers of a JSON report.
 
-    ``memories`` and ``messages`` are by outcome; a list counts; ``tokens`` and ``model`` are before
-    the names of their numbers (``model_cost``).  Other objects are left out: some have names that
-    messages gave them, such as marks.
+    ``memories`` and ``messages`` have a sample for each outcome.  A list becomes its length.
+    Numbers in ``tokens`` and ``model`` get a prefixed name (``model_cost``).  Other objects are
+    left out: some have keys from messages, such as marks.
     """
     for name, value in data.items():
         if name == "totals":
@@ -77,7 +77,7 @@ def _by_outcome(name: str, value: Any) -> Iterator[Sample]:
 
 
 def exposition(samples: Iterator[Sample], labels: dict[str, str]) -> str:
-    """The samples in Prometheus's text format, each with these labels too."""
+    """Return the samples in Prometheus's text format, each with ``labels`` added."""
     by_name: dict[str, list[str]] = {}
     for name, own, value in samples:
         shown = ",".join(
@@ -99,7 +99,7 @@ def _escaped_label(text: str) -> str:
 
 
 def write_metrics(path: Path, text: str) -> None:
-    """Create the file, or replace it at once.
+    """Create or replace a file atomically.
 
     Raises:
         MemctlError: the system refuses.
@@ -110,30 +110,30 @@ def write_metrics(path: Path, text: str) -> None:
 
 
 TIMEOUT = 10.0
-"""Seconds for one try, whatever takes them: a name, a connection, an answer."""
+"""The seconds for one attempt, including name resolution, connection and answer."""
 PAUSES = (1.0, 3.0)
-"""Seconds before each other try."""
+"""The seconds before each further attempt."""
 BODY = 1000
-"""Characters of the line of a failure, at most."""
+"""The most characters of the line that reports a failure."""
 
 _PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
-"""Answers after which trying again may help."""
+"""Status codes after which another attempt may succeed."""
 
 
 class Heartbeat:
-    """A URL that is called when the run is over.  Its path is a secret: it is never shown."""
+    """A URL that is called after the run.  Its path is a secret and never shown."""
 
     def __init__(self, url: str) -> None:
         """Parse the URL.
 
         Raises:
-            UsageError: the URL is not one that can be called.
+            UsageError: the URL cannot be called.
         """
         self._parts = _parts(url)
         self.label = f"{self._parts.scheme}://{visible(self._parts.netloc)}/***"
 
     def send(self, failure: str | None) -> str | None:
-        """Report a success (None) or a failure; return why that did not work, None if it did."""
+        """Report a success (None) or a failure; return the reason if the call fails, else None."""
         why = self._try(failure)
         for pause in PAUSES:
             if why is None or not why.passing:
@@ -143,7 +143,7 @@ class Heartbeat:
         return None if why is None else why.text
 
     def _try(self, failure: str | None) -> _Refusal | None:
-        """Call once, in a thread, for neither looking up a name nor reading heeds a time limit."""
+        """Call the URL once, in a thread, because name resolution ignores the time limit."""
         answers: SimpleQueue[_Refusal | None] = SimpleQueue()
         request = self._request(failure)
         threading.Thread(target=lambda: answers.put(_call(request)), daemon=True).start()
@@ -162,7 +162,7 @@ class Heartbeat:
 
 
 def _parts(url: str) -> SplitResult:
-    """The parts of a URL.  No error shows any of it but its scheme."""
+    """Return the parts of a URL.  Errors quote nothing but the scheme."""
     hint = "write https://HOST/PATH, as the monitor shows it"
     if not (url.isascii() and url.isprintable()) or " " in url:
         raise UsageError("--ping needs a URL without spaces and special characters", hint)
@@ -179,7 +179,7 @@ def _parts(url: str) -> SplitResult:
 
 
 class _Refusal:
-    """Why a call did not work, and whether the next one may."""
+    """The reason why a call failed; ``passing`` if another attempt may succeed."""
 
     def __init__(self, text: str, *, passing: bool) -> None:
         self.text = text
@@ -200,7 +200,7 @@ class _Redirects(HTTPRedirectHandler):
 
 
 def _call(request: Request) -> _Refusal | None:
-    """Call once.  The reasons of libraries may show the URL: only the system's are reported."""
+    """Call once.  Only errors of the system are reported: texts of libraries may show the URL."""
     try:
         with build_opener(_Redirects).open(request, timeout=TIMEOUT):
             return None
@@ -223,13 +223,13 @@ def _system(error: BaseException) -> str:
 
 
 class Monitoring:
-    """The monitors of one run; made when it begins."""
+    """The monitors of a run, created at its start."""
 
     def __init__(self, ping: str | None, metrics_file: Path | None) -> None:
         """Start the clock of the run.
 
         Raises:
-            UsageError: ``ping`` cannot be called.
+            UsageError: ``ping`` is not a URL that can be called.
         """
         self._begun = time.monotonic()
         self._heartbeat = None if ping is None else Heartbeat(ping)
@@ -274,7 +274,7 @@ class Monitoring:
 
 
 def _line(command: str, exit_code: int, error: MemctlError | None) -> str | None:
-    """Return the line of a failure; errors that are not memctl's own may show what was typed."""
+    """Return the line for a failure; only errors of memctl are quoted, others may hold secrets."""
     if exit_code == 0:
         return None
     said = f"memctl {command}: exit code {exit_code}"

@@ -1,4 +1,4 @@
-"""A pager for what is longer than the terminal, as git has one."""
+"""A pager for output longer than the terminal, as in git."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from memctl.output.terminal import Format, Output
 
 _DEFAULT = "less"
 _SETTINGS = {"LESS": "FRX"}
-"""For a pager that is not set up: text that fits is printed, colours are shown."""
+"""The settings of a pager that the user has not set up: print short text, show colours."""
 
 
 @contextmanager
 def paged(output: Output, *, wanted: bool) -> Iterator[None]:
-    """Send what is drawn on a terminal in the block through ``PAGER``, if ``wanted``.
+    """Send the tables drawn in the block through ``PAGER``, if ``wanted`` and on a terminal.
 
-    The pager shows what fits on the screen as if it were not there.  When the person has enough,
-    or presses Ctrl-C, the block ends, and that is no error.
+    The default pager exits at once if the text fits on the screen.  If the user leaves the pager or
+    presses Ctrl-C, the block ends without an error.
     """
     words = _command()
     if not (wanted and words and output.format is Format.TABLE and sys.stdout.isatty()):
@@ -35,7 +35,7 @@ def paged(output: Output, *, wanted: bool) -> Iterator[None]:
     screen = _PagedStream(words)
     before = sys.stdout, sys.stderr
     sys.stdout = screen
-    if sys.stderr.isatty():  # a warning would be drawn across the text
+    if sys.stderr.isatty():  # warnings must not be drawn across the text
         sys.stderr = screen
     try:
         with suppress(BrokenPipeError):
@@ -50,13 +50,13 @@ def paged(output: Output, *, wanted: bool) -> Iterator[None]:
 
 
 def _command() -> list[str]:
-    """The words of the pager, none where there is none to use."""
+    """Return the command of the pager; an empty list if no pager can be used."""
     if os.environ.get("TERM", "dumb") in ("dumb", "unknown"):
         return []
     given = os.environ.get("PAGER")
     try:
         words = shlex.split(_DEFAULT if given is None else given)
-    except ValueError:  # quotes without an end
+    except ValueError:  # an unclosed quote
         return []
     if not words or words == ["cat"] or shutil.which(words[0]) is None:
         return []
@@ -70,7 +70,7 @@ def _by_ctrl_c(end: KeyboardInterrupt | Interrupted) -> bool:
 
 
 class _PagedStream(io.TextIOBase):
-    """The terminal, by way of a pager that is started with the first text."""
+    """A stream to the terminal through a pager, which is started with the first text."""
 
     def __init__(self, words: list[str]) -> None:
         self._words = words
@@ -79,23 +79,23 @@ class _PagedStream(io.TextIOBase):
 
     @property
     def encoding(self) -> str:  # type: ignore[override]
-        """That of the terminal."""
+        """The encoding of the terminal."""
         return self._encoding
 
     @property
     def used(self) -> bool:
-        """True when the pager was started."""
+        """True once the pager was started."""
         return self._pager is not None
 
     def isatty(self) -> bool:
-        """True: what is written ends up on the terminal."""
+        """Return True: the text ends up on the terminal."""
         return True
 
     def write(self, text: str) -> int:
-        """Hand text to the pager.
+        """Write text to the pager.
 
         Raises:
-            BrokenPipeError: the person has left it.
+            BrokenPipeError: the user has left the pager.
         """
         if self._pager is None:
             self._pager = subprocess.Popen(
@@ -109,7 +109,7 @@ class _PagedStream(io.TextIOBase):
         return self._pager.stdin.write(text)
 
     def flush(self) -> None:
-        """Hand over what waits in a buffer.
+        """Flush the text to the pager.
 
         Raises:
             BrokenPipeError: as ``write``.
@@ -118,7 +118,7 @@ class _PagedStream(io.TextIOBase):
             self._pager.stdin.flush()
 
     def end(self) -> None:
-        """Wait until the person leaves the pager, to which Ctrl-C belongs."""
+        """Wait until the user leaves the pager, which alone handles Ctrl-C."""
         if self._pager is None:
             return
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -1,4 +1,4 @@
-"""Progress of an operation: a line on a terminal, gone at the end, or a line now and then."""
+"""Progress of an operation: a live line on a terminal, or a line at intervals."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from memctl.numbers import count, duration, size
 from memctl.ops.report import Total
 
 _SOON = 1.0
-"""Seconds before which no speed is shown."""
+"""The seconds before a speed is shown."""
 
 
 class Meter(Protocol):
@@ -30,20 +30,20 @@ class Meter(Protocol):
 
     @property
     def share(self) -> float | None:
-        """The share that is done, from 0 to 1, where that is known."""
+        """The completed share, from 0 to 1; None if unknown."""
 
     def facts(self) -> list[str]:
-        """Return the operation, the amount done and the speed: the most important first."""
+        """Return the operation, the amount done and the speed, most important first."""
 
     def fields(self) -> dict[str, Any]:
-        """The same for programs."""
+        """Return the progress as JSON keys and values."""
 
 
 class Counter:
-    """Memories, messages and bytes so far."""
+    """Counts of memories, messages and bytes."""
 
     def __init__(self, description: str, total: Callable[[], Total | None]) -> None:
-        """``total`` returns how much there is in all, as soon as that is known."""
+        """``total`` returns the total amount, once it is known."""
         self._label = description
         self._total = total
         self._memories = 0
@@ -52,7 +52,7 @@ class Counter:
         self._begun = time.monotonic()
 
     def advance(self, *, memories: int = 0, messages: int = 0, size: int = 0) -> None:
-        """Count so many more memories, messages and bytes as done."""
+        """Add to the counts."""
         self._memories += memories
         self._messages += messages
         self._bytes += size
@@ -99,7 +99,7 @@ class Counter:
 
 
 class Summaries:
-    """Memories of so many, the tokens that were summarized, and what they cost."""
+    """Counts of summarized memories and tokens, and their cost."""
 
     def __init__(self, memories: int) -> None:
         self._all = memories
@@ -109,7 +109,7 @@ class Summaries:
         self._begun = time.monotonic()
 
     def advance(self, *, memories: int, tokens: int, cost: float | None) -> None:
-        """Count memories as done and tokens as summarized; ``cost`` is that of all so far."""
+        """Add memories and tokens to the counts; ``cost`` is the total so far."""
         self._memories += memories
         self._tokens += tokens
         self._cost = cost
@@ -149,14 +149,14 @@ def _of(number: int, total: int | None, noun: str) -> str:
 
 
 class _Share(BarColumn):
-    """A bar, where it is known how much there is."""
+    """A progress bar, if the total is known."""
 
     def render(self, task: Task) -> Any:
         return Text() if task.total is None else super().render(task)
 
 
 class _Facts(ProgressColumn):
-    """As many of the facts as fit; drawn anew several times a second."""
+    """The facts of a meter, cut to the width; redrawn several times a second."""
 
     def __init__(self, meter: Meter) -> None:
         super().__init__()
@@ -170,7 +170,7 @@ class _Facts(ProgressColumn):
 
 
 class Live:
-    """A line that is gone when the work is done."""
+    """A line on the terminal that disappears after the work."""
 
     def __init__(self, meter: Meter) -> None:
         console = Console(stderr=True, markup=False, emoji=False)
@@ -190,7 +190,7 @@ class Live:
 
 
 class Lines:
-    """A line every so many seconds, whatever happens in between."""
+    """A line at fixed intervals, from a thread."""
 
     def __init__(self, meter: Meter, seconds: float, tell: Callable[[Meter], None]) -> None:
         self._meter = meter

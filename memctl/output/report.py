@@ -1,4 +1,4 @@
-"""A report before it has a form, its forms for programs, and their JSON Schemas."""
+"""A report independent of its format, the formats for programs, and their JSON Schemas."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ if TYPE_CHECKING:
 class Report:
     """The report of a command, ready for every format.
 
-    ``data`` is the JSON object without schema, warnings and error; ``rows`` are flat records for
-    NDJSON and CSV; ``table`` is for people, None where there is nothing to show.  It is left out
-    with ``--quiet`` where ``of_run`` is true, and the run succeeds: nobody has asked for it.
+    ``data`` returns the JSON object without schema, warnings and error.  ``rows`` returns flat
+    records for NDJSON and CSV.  ``table`` returns the table for people; None if there is nothing to
+    show.  With ``--quiet``, the table of a successful run is left out if ``of_run`` is true: the
+    user did not ask for a report.
     """
 
     command: str
@@ -40,7 +41,7 @@ class Report:
 def write_json(
     report: Report, more: dict[str, Any], warnings: list[str], error: MemctlError | None
 ) -> None:
-    """Write one object, as the contract of the command line has it; ``more`` follows the data."""
+    """Write the JSON object of a report; ``more`` follows its data."""
     data: dict[str, Any] = {"schema": f"memctl/{report.command}/1", **report.data(), **more}
     data["warnings"] = warnings
     if error is not None:
@@ -50,10 +51,10 @@ def write_json(
 
 
 class Listing:
-    """A report whose rows are written as they come: one JSON object, whole however the run ends."""
+    """A report whose rows are written one by one: a valid JSON object, however the run ends."""
 
     def __init__(self, command: str, head: dict[str, Any], name: str) -> None:
-        """``head`` comes before the list called ``name``; ``tail`` after it, when it is closed."""
+        """``head`` comes before the list ``name``; ``close`` writes ``tail`` after the list."""
         self._head = {"schema": f"memctl/{command}/1", **head}
         self._name = name
         self._rows = 0
@@ -71,7 +72,7 @@ class Listing:
             sys.stdout.write(f"{json.dumps(self._head)[:-1]}, {json.dumps(self._name)}: [")
 
     def close(self, warnings: list[str], error: MemctlError | None) -> None:
-        """Write what follows the rows."""
+        """Write the end of the object."""
         self._begin()
         tail = self.tail | {"warnings": warnings}
         if error is not None:
@@ -89,7 +90,7 @@ def _error(error: MemctlError) -> dict[str, Any]:
 
 
 def message_json(message: bytes) -> Iterator[str]:
-    """The JSON of a message on one line, in ASCII: in pieces, for it may be of any size."""
+    """Yield the JSON of a message, on one line and in ASCII, in pieces: a message may be large."""
     if len(message) > _PIECE:
         yield from _pieces(message)
     elif message.isascii() and b"\n" not in message and b"\r" not in message:
@@ -99,7 +100,7 @@ def message_json(message: bytes) -> Iterator[str]:
 
 
 def _pieces(message: bytes) -> Iterator[str]:
-    # Other than ASCII stands in texts only, and line feeds stand between values only.
+    # Only strings contain non-ASCII characters, and line feeds occur only between values.
     decoder = getincrementaldecoder("utf-8")()
     for start in range(0, len(message), _PIECE):
         piece = decoder.decode(message[start : start + _PIECE])
@@ -109,33 +110,33 @@ def _pieces(message: bytes) -> Iterator[str]:
 
 
 def write_ndjson(rows: list[dict[str, Any]]) -> None:
-    """Write one object a line."""
+    """Write an object per line."""
     for row in rows:
         sys.stdout.write(json.dumps(row) + "\n")
 
 
 def write_csv(rows: list[dict[str, Any]]) -> None:
-    """A header line and a line a row."""
+    """Write a header line and a line for each row."""
     written = CsvRows(columns(rows))
     for row in rows:
         written.add(row)
 
 
 def columns(rows: Iterable[dict[str, Any]]) -> list[str]:
-    """Return the names of all fields of rows, in order: not every row has a ``path``."""
+    """Return the names of all fields, in order: not every row has a ``path``."""
     return list(dict.fromkeys(name for row in sorted(rows, key=len, reverse=True) for name in row))
 
 
 class CsvRows:
-    """Rows as they come, below a header line; other values than text or numbers as JSON."""
+    """A writer of CSV rows below a header line; values other than text and numbers become JSON."""
 
     def __init__(self, names: Sequence[str] = ()) -> None:
-        """``names`` are the columns; without them, those of the first row."""
+        """``names`` are the columns; by default, the names of the first row."""
         self._names = names
         self._writer: csv.DictWriter[str] | None = None
 
     def add(self, row: dict[str, Any]) -> None:
-        """The next row."""
+        """Write the next row."""
         if self._writer is None:
             names = self._names or list(row)
             self._writer = csv.DictWriter(sys.stdout, names, lineterminator="\n")
@@ -149,13 +150,13 @@ def _cell(value: Any) -> str | int | float:
     if isinstance(value, bool | dict | list):
         return json.dumps(value)
     if isinstance(value, str):
-        # Lone surrogates have no form in UTF-8.
+        # UTF-8 cannot encode lone surrogates.
         return value.encode("utf-8", "backslashreplace").decode()
     return value  # type: ignore[no-any-return]
 
 
 def memory_row(info: MemoryInfo) -> dict[str, Any]:
-    """A memory as ``inspect`` reports it."""
+    """Return a memory as ``inspect`` reports it."""
     row: dict[str, Any] = {
         "user": info.key.user,
         "session": info.key.session,
@@ -176,15 +177,15 @@ _FOLDER = files("memctl") / "schemas"
 
 
 def schema_names() -> list[str]:
-    """The commands whose reports have a schema; and log, for the messages on stderr."""
+    """Return the commands with a schema, and ``log`` for the messages on stderr."""
     return sorted(file.name.removesuffix(".json") for file in _FOLDER.iterdir())
 
 
 def schema_text(name: str) -> str:
-    """The schema of a command's report (JSON Schema 2020-12).
+    """Return the schema of a command's report (JSON Schema 2020-12).
 
     Raises:
-        UsageError: it has none.
+        UsageError: the command has no schema.
     """
     known = schema_names()
     if name not in known:

@@ -1,4 +1,4 @@
-"""The tables of the reports: they fit the terminal, and are never cut in a pipe."""
+"""The tables of reports: fitted to a terminal, complete in a pipe."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ from memctl.stores.archive.rotation import LATEST, RotatedFile
 from memctl.summarizer import Summarizer
 
 GAP = 2
-"""Blank columns between two cells."""
+"""The blank columns between two cells."""
 
 ENOUGH = 36
-"""Columns of an id (a UUID) that go before anything that may be left out."""
+"""The columns of an id (a UUID) for which optional columns are left out."""
 
 LEAST = 3
-"""Columns that are left of an id on the narrowest terminal."""
+"""The least columns of an id on a narrow terminal."""
 
 
 @dataclass(slots=True)
 class Column:
     """Cells under a name.
 
-    The column with the smallest ``leaves`` is the first to go where a terminal is narrow; one
-    without stays.  ``shrinks`` has its cells cut, with an ellipsis, when nothing can go any more;
-    with ``keeps_end`` at their beginning, for a path tells most at its end.
+    On a narrow terminal, columns with ``leaves`` are left out, lowest first.  Then the cells of
+    columns with ``shrinks`` are cut, with an ellipsis.  ``keeps_end`` cuts the beginning of cells,
+    for paths.
     """
 
     name: str
@@ -60,13 +60,13 @@ class Column:
 
 
 class Grid:
-    """Columns side by side, one line a row; in a pipe nothing is left out or cut."""
+    """Columns side by side, one line per row; complete in a pipe."""
 
     def __init__(self, columns: list[Column]) -> None:
         self._columns = [(column, column.width()) for column in columns]
 
     def width(self) -> int:
-        """Columns of the terminal that all of it takes."""
+        """Return the width of all columns."""
         return _taken(width for _, width in self._columns)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -83,7 +83,10 @@ def _taken(widths: Iterable[int]) -> int:
 
 
 def _fit(columns: list[tuple[Column, int]], room: int) -> list[tuple[Column, int]]:
-    """The columns for which there is room, and their widths; those without a cell leave first."""
+    """Return the columns that fit, with their widths.
+
+    Columns without any text are left out first.
+    """
     if _taken(min(width, ENOUGH) if column.shrinks else width for column, width in columns) > room:
         columns = [item for item in columns if any(map(len, item[0].cells))]
     for leaving in sorted({column.leaves for column, _ in columns if column.leaves is not None}):
@@ -97,7 +100,7 @@ def _fit(columns: list[tuple[Column, int]], room: int) -> list[tuple[Column, int
         (width, place) for place, (column, width) in enumerate(columns) if column.shrinks
     )
     for before, (width, place) in enumerate(shrinking):
-        # What a short id does not need goes to the longer ones.
+        # Longer ids get the space that shorter ids leave.
         fitted[place] = min(width, max(LEAST, room // (len(shrinking) - before)))
         room -= fitted[place]
     return [
@@ -121,7 +124,7 @@ def _line(row: Sequence[Text], columns: list[tuple[Column, int]]) -> Text:
 
 
 def _end(text: str, room: int) -> int:
-    """Return the place from which the rest of a text takes at most so many columns."""
+    """Return the start of the longest end of a text that fits into ``room`` columns."""
     place = len(text)
     while place and (room := room - cell_len(text[place - 1])) >= 0:
         place -= 1
@@ -129,7 +132,7 @@ def _end(text: str, room: int) -> int:
 
 
 def cell(text: str) -> Text:
-    """A name as a cell."""
+    """Return a name as a cell."""
     return Text(visible(text)) if text else Text("(empty)", "dim")
 
 
@@ -145,9 +148,9 @@ def catalogue(
     facts: bool = False,
     embedding: Embedding | None = None,
 ) -> RenderableType:
-    """Totals, then a row a memory; of ``facts`` with the kind of their vectors.
+    """Draw the totals of a store, then a row per memory; ``title`` is the kind of store.
 
-    ``title`` is what the store was taken for.
+    ``facts`` draws scopes of facts, with the ``embedding`` of their vectors.
     """
     rows = found.memories[:limit] if limit else found.memories
     head = Text(visible(label), "bold")
@@ -198,7 +201,7 @@ def _fact_totals(head: Text, found: Catalogue, embedding: Embedding | None) -> T
 
 
 def _scopes(rows: list[MemoryInfo], found: Catalogue) -> Grid:
-    """A row a scope of facts; a column for each part of its name that any of them has."""
+    """Draw a row per scope, with a column for each part of the names that is in use."""
     largest = max(info.messages for info in found.memories) or 1
     names = {
         "user": [info.key.user for info in rows],
@@ -250,7 +253,7 @@ def _memories(rows: list[MemoryInfo], found: Catalogue) -> Grid:
 
 
 def rotation(name: str, files: list[RotatedFile], limit: int | None) -> RenderableType:
-    """The files of a rotation, a row each, and how the newest is written."""
+    """Draw the files of a rotation, a row each, and the name of the newest file."""
     rows = files[:limit]
     grid = Grid(
         [
@@ -270,7 +273,7 @@ def rotation(name: str, files: list[RotatedFile], limit: int | None) -> Renderab
 
 
 def groups(by: str, found: list[Group], *, facts: bool = False) -> RenderableType:
-    """A row a group."""
+    """Draw a row per group."""
     noun = "facts" if facts else "messages"
     largest = max((group.messages for group in found), default=1) or 1
     return Grid(
@@ -287,10 +290,9 @@ def groups(by: str, found: list[Group], *, facts: bool = False) -> RenderableTyp
 def copy(
     report: CopyReport, source: str, target: str, *, dry_run: bool, ended: bool = True
 ) -> Text | None:
-    """Draw what a copy did, then every memory that failed.
+    """Draw the result of a copy, then every memory that failed.
 
-    A copy that did not reach its end (``ended`` is false) has nothing to show when it had selected
-    nothing yet: None.
+    Return None for a copy that did not reach its end (``ended`` is false) and had selected nothing.
     """
     memories, messages = report.memories, report.messages
     if not ended and not memories.selected and not report.failures:
@@ -333,7 +335,7 @@ def copy(
 
 
 def followed(report: CopyReport, source: str, target: str, rounds: int, *, verified: bool) -> Text:
-    """Draw how a copy that followed its source has ended, then every memory that failed."""
+    """Draw the result of a copy that followed its source, then every memory that failed."""
     text = Text(f"{visible(source)} → {visible(target)}", "bold")
     failed = {key for key, _ in report.failures}
     settled = {key: number for key, number in report.settled.items() if key not in failed}
@@ -359,7 +361,7 @@ def _append_failures(text: Text, failures: list[tuple[MemoryKey, Failure]]) -> N
 def comparison(
     report: CompareReport, left: str, right: str, *, brief: bool = False
 ) -> RenderableType:
-    """Draw how two stores compare, then the differences; ``brief`` leaves these out."""
+    """Draw a comparison of two stores; ``brief`` leaves out the differences."""
     text = Text(f"{visible(left)} ↔ {visible(right)}", "bold")
     facts = [f"{count(report.same, 'memory')} the same"]
     for number, word in (
@@ -390,7 +392,7 @@ def comparison(
 
 
 def kinds(rows: Iterable[tuple[str, str, str, str]]) -> RenderableType:
-    """The kinds of store: name, how it is written, what it is, what it can."""
+    """Draw the kinds of store: name, syntax, meaning and capabilities."""
     names = ("kind", "written as", "what it is", "capabilities")
     return _Kinds(
         [
@@ -401,7 +403,7 @@ def kinds(rows: Iterable[tuple[str, str, str, str]]) -> RenderableType:
 
 
 class _Kinds:
-    """A table where it has room, else a paragraph a kind."""
+    """A table if it fits, else a paragraph per kind."""
 
     def __init__(self, columns: list[Column]) -> None:
         self._columns = columns
@@ -429,7 +431,7 @@ def change_outcome(
     dry_run: bool,
     nothing: str = "nothing matched",
 ) -> RenderableType:
-    """Draw what a run changed, or would change, then every memory that it left alone."""
+    """Draw the changes or planned changes of a run, then every memory left unchanged."""
     shown = report.planned if dry_run else report.done
     text = Text(visible(target), "bold")
     said = change_facts(shown, report.noun, dry_run=dry_run) if report.planned.memories else nothing
@@ -453,7 +455,7 @@ def _with_plan(text: Text, report: ChangeReport) -> RenderableType:
 
 
 def change_facts(changes: ChangeCounts, noun: str, *, dry_run: bool = False) -> str:
-    """``12 messages deleted in 3 memories``; ``noun`` is the word for a message."""
+    """Return ``12 messages deleted in 3 memories``; ``noun`` is the word for a message."""
     if not changes.memories:
         return "nothing was changed"
     would = "would be " if dry_run else ""
@@ -472,7 +474,7 @@ def change_facts(changes: ChangeCounts, noun: str, *, dry_run: bool = False) -> 
 
 
 def change_plan(report: ChangeReport) -> RenderableType:
-    """Draw the first memories of a planned change, and how much of each would go and stay."""
+    """Draw the first memories of a plan, with the messages to change and the messages to stay."""
     keys = list(report.planned_by_memory)[:SHOWN_MEMORIES]
     if report.planned.deleted == report.planned.messages:
         goes = "delete"
@@ -497,7 +499,7 @@ def change_plan(report: ChangeReport) -> RenderableType:
 def history(
     runs: list[Run], sizes: dict[str, int], names: Mapping[str, str], hidden: int
 ) -> RenderableType:
-    """The runs, a row each, on a terminal by their short ``names``; ``hidden`` others are older."""
+    """Draw a row per run, with short ``names`` on a terminal; ``hidden`` counts older runs."""
     if not runs:
         return Text("no runs are kept")
     table = _Runs(runs, sizes, names)
@@ -507,7 +509,7 @@ def history(
 
 
 class _Runs:
-    """A table of runs, whose ids are whole in a pipe."""
+    """A table of runs, with full ids in a pipe."""
 
     def __init__(self, runs: list[Run], sizes: dict[str, int], names: Mapping[str, str]) -> None:
         self._runs = runs
@@ -532,13 +534,13 @@ class _Runs:
 
 
 def run_changes(run: Run) -> str:
-    """``12 deleted, 3 marked``; empty where that was not noted."""
+    """Return ``12 deleted, 3 marked``; empty if no counts were recorded."""
     words = [f"{number:,} {name}" for name, number in run.counts.items() if number]
     return ", ".join(words)
 
 
 def run_state(run: Run, names: Mapping[str, str] = {}) -> str:
-    """Return how a run ended, and whether it was undone; ``names`` are short ids."""
+    """Return the outcome of a run, or by which run it was undone; ``names`` are short ids."""
     erased = f", {count(run.erased, 'memory')} erased" if run.erased else ""
     return f"{_end_of(run, names)}{erased}"
 
@@ -559,7 +561,7 @@ def compress_outcome(
     *,
     dry_run: bool,
 ) -> RenderableType:
-    """Draw what a run compressed, or would compress, what it took, and what it left alone."""
+    """Draw the result or plan of a compression, its cost, and every memory left unchanged."""
     text = Text(visible(target), "bold")
     text.append("\n" + _compress_facts(report, summarizer, dry_run=dry_run), "not bold")
     if report.summarised:
@@ -626,7 +628,7 @@ def _spent(report: CompressReport, *, dry_run: bool) -> str:
 
 
 def config_settings(file: dict[str, Any], found: list[dict[str, Any]]) -> RenderableType:
-    """Draw the path of the file, then a row a setting."""
+    """Draw the path of the file, then a row per setting."""
     head = Text(visible(file["path"]), "bold")
     if not file["exists"]:
         head.append("\ndoes not exist; create it with: memctl config init", "not bold dim")
@@ -646,7 +648,7 @@ def _value(value: Any) -> Text:
 
 
 def config_checks(found: list[dict[str, Any]]) -> RenderableType:
-    """A line a store and a summarizer; what is wrong, and what to do, beneath."""
+    """Draw a line per store and model, with the error and hint below a failed one."""
     if not found:
         return Text("no stores and no summarizers are configured", "dim")
     widths = [max(len(visible(row[key] or "")) for row in found) for key in ("what", "name")]
@@ -672,14 +674,14 @@ def _check_lines(found: list[dict[str, Any]], widths: list[int]) -> Iterable[Tex
 
 
 SHOWN_OF_A_KIND = 5
-"""The number of memories that are named for each kind of finding."""
+"""The most memories to name for each kind of finding."""
 
 _SEVERITY_STYLES = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTICE: "cyan"}
 _MARGIN = 4
 
 
 def finding_row(finding: Finding) -> dict[str, Any]:
-    """A finding as programs get it."""
+    """Return a finding for reports to programs."""
     kind = KINDS[finding.code]
     key = finding.key
     found: dict[str, Any] = {
@@ -701,7 +703,7 @@ def finding_row(finding: Finding) -> dict[str, Any]:
 
 
 def repaired_row(finding: Finding) -> dict[str, Any]:
-    """Return a repair as programs get it; without a user where the store did it as a whole."""
+    """Return a repair for reports to programs; user and session are None for the whole store."""
     found = finding_row(finding)
     names = ("code", "user", "session", "path", "count")
     return {name: found[name] for name in names if name in found}
@@ -710,7 +712,7 @@ def repaired_row(finding: Finding) -> dict[str, Any]:
 def repairs(
     faults: list[Finding], run: str | None, quarantine: str | None, *, dry_run: bool, failed: bool
 ) -> RenderableType:
-    """Return what was repaired, a line a kind, where damaged data are, and how to undo it."""
+    """Draw the repairs, a line per kind, the place of damaged data, and how to undo the run."""
     done = "would be repaired" if dry_run else "repaired"
     if not faults:
         return Text("nothing was repaired" if failed else "nothing to repair", "bold")
@@ -726,13 +728,13 @@ def repairs(
 
 
 def repair_plan(faults: list[Finding]) -> RenderableType:
-    """Draw what is to be repaired, a paragraph a kind."""
+    """Draw the planned repairs, a paragraph per kind."""
     kinds = groupby(faults, key=lambda finding: finding.code)
     return stacked([Stack(*_finding_kind(code, list(some))) for code, some in kinds])
 
 
 def stacked(parts: list[RenderableType]) -> RenderableType:
-    """The parts with a blank line between them."""
+    """Return the parts with a blank line between them."""
     spaced: list[RenderableType] = []
     for part in parts:
         spaced += [Text(), part] if spaced else [part]
@@ -740,7 +742,7 @@ def stacked(parts: list[RenderableType]) -> RenderableType:
 
 
 def findings(label: str, found: Diagnosis) -> RenderableType:
-    """Draw the state of the store, then each kind of finding, its meaning and its repair."""
+    """Draw the state of a store, then each kind of finding with its meaning and repair."""
     parts: list[RenderableType] = [_findings_head(label, found)]
     for code, faults in groupby(found.faults, key=lambda finding: finding.code):
         parts += [Text(), *_finding_kind(code, list(faults))]
@@ -748,7 +750,7 @@ def findings(label: str, found: Diagnosis) -> RenderableType:
 
 
 class _Indented:
-    """A text with a margin, wrapped where the terminal ends."""
+    """A text with a margin, wrapped at the width of the terminal."""
 
     def __init__(self, text: Text) -> None:
         self._text = text

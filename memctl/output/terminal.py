@@ -1,4 +1,4 @@
-"""The two streams of a run: the report on stdout, all the rest on stderr."""
+"""The streams of a run: the report on stdout, everything else on stderr."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from memctl.store import Store
 
 WIDE = 10_000
-"""Columns of a table that is piped: never cut."""
+"""The width of tables in a pipe, which are never cut."""
 
 
 _STYLES = {"error": "\x1b[1;31m", "warning": "\x1b[33m", "hint": "\x1b[36m"}
@@ -53,7 +53,7 @@ class Format(StrEnum):
 
 
 class Color(StrEnum):
-    """The choice of when to colour."""
+    """When to use colours."""
 
     AUTO = "auto"
     ALWAYS = "always"
@@ -65,7 +65,7 @@ _COLOURED: dict[Color, dict[str, Any]] = {
     Color.ALWAYS: {"force_terminal": True, "no_color": False},
     Color.NEVER: {"force_terminal": False, "no_color": True},
 }
-"""Each choice as Rich takes it."""
+"""The settings of Rich for each choice."""
 
 
 class LogFormat(StrEnum):
@@ -85,30 +85,30 @@ class Output:
     quiet: bool = False
     verbose: bool = False
     arguments: Sequence[str] = ()
-    """The command line: what a message quotes of it is redacted."""
+    """The command line, to redact quotes of it in messages."""
     interval: float | None = None
-    """Seconds from one line of progress to the next, in the place of the live one."""
+    """The seconds between lines of progress; None for a live line."""
     report: Report | None = None
     listing: Listing | None = None
-    """A report in JSON of which rows may have been written; it goes before ``report``."""
+    """A JSON report whose rows are already being written; it takes precedence over ``report``."""
     warnings: list[str] = field(default_factory=list)
     untimed: Untimed = field(default_factory=Untimed)
-    """The count of messages without a time that the selection leaves out."""
+    """The count of messages without a time that the selection excludes."""
     left_out: dict[MemoryKey, Failure] = field(default_factory=dict)
-    """The damaged memories that were left out of what was read."""
+    """The damaged memories that were not read."""
     read: bool = False
-    """True when other memories were read."""
+    """True once undamaged memories were read."""
     _begun: float = field(default_factory=time.monotonic)
 
     def console(self) -> Console:
-        """Rich's view of stdout: colours and widths of a terminal, plain and uncut in a pipe."""
-        from rich.console import Console  # Rich is loaded when something is drawn
+        """Return a Rich console for stdout: coloured and fitted on a terminal, plain in a pipe."""
+        from rich.console import Console  # loaded only to draw
 
         class Screen(Console):
-            """A console whose reader may go away: that ends memctl as it would without Rich."""
+            """A console that raises ``BrokenPipeError`` if its reader has left."""
 
             def on_broken_pipe(self) -> NoReturn:
-                """Rich would end the process with exit code 1.
+                """Raise instead of ending the process with exit code 1, as Rich does.
 
                 Raises:
                     BrokenPipeError: always.
@@ -129,8 +129,8 @@ class Output:
     # Messages to the operator
 
     def show(self, table: RenderableType) -> None:
-        """Draw a table for the person who is asked something."""
-        from rich.console import Console  # Rich is loaded when something is drawn
+        """Draw a table on stderr, for a person about to be asked."""
+        from rich.console import Console  # loaded only to draw
 
         Console(
             file=sys.stderr,
@@ -141,24 +141,24 @@ class Output:
         ).print(table)
 
     def warn(self, text: str, event: str = "warning") -> None:
-        """A warning: at once on stderr, and in the report."""
+        """Print a warning on stderr, and add it to the report."""
         text = redact_text(text, self.arguments)
         if text not in self.warnings:
             self.warnings.append(text)
             self._log("warning", event, text)
 
     def retry(self, text: str) -> None:
-        """A connection was lost, and is made again."""
+        """Print a warning about a lost connection that is made again."""
         self.warn(text, "retry")
 
     def store_opened(self, store: Store) -> None:
         """Print the details of a store."""
-        gc.freeze()  # what was imported for the store stays
+        gc.freeze()  # modules imported for the store stay
         for text in [f"opened {store.label} ({store.kind})", *store.details]:
             self.detail(text, "opened", store=store.label)
 
     def store_closing(self, store: Store) -> None:
-        """Print the warnings of a store; note what of it was left out, for ``finish``."""
+        """Print the warnings of a store, and note its damaged memories for ``finish``."""
         for text in store.warnings:
             self.warn(text)
         if not store.skips_damage:
@@ -171,12 +171,12 @@ class Output:
             self._log("info", "note", text)
 
     def detail(self, text: str, event: str = "detail", **more: Any) -> None:
-        """Print a detail with ``--verbose``; ``more`` are keys of its object in JSON."""
+        """Print a detail with ``--verbose``; ``more`` are keys of its JSON object."""
         if self.verbose:
             self._log("debug", event, text, **more)
 
     def done(self, command: str) -> None:
-        """Log that a run has ended well, for programs only."""
+        """Log the success of a run, for programs only."""
         if self.log_format is LogFormat.JSON and not self.quiet:
             self._log("info", "done", f"memctl {command} is done", **self._ending(command))
 
@@ -187,7 +187,7 @@ class Output:
         return found if run is None else found | {"run": run}
 
     def _reported(self) -> dict[str, Any]:
-        """Return the data of the report, if there is one."""
+        """Return the data of the report; empty without a report."""
         return self.report.data() if self.report is not None else {}
 
     def _log(self, level: str, event: str, text: str, **more: Any) -> None:
@@ -203,9 +203,9 @@ class Output:
         sys.stderr.flush()
 
     def _laid_out(self, head: str, label: str, text: str) -> str:
-        """Return a message: on a terminal in lines that end between words, with its label coloured.
+        """Return a message: on a terminal, wrapped between words, with a coloured label.
 
-        Elsewhere it is one line.
+        Elsewhere the message is one line.
         """
         words = " ".join(filter(None, (head, label, visible(text))))
         if (width := _columns()) is not None:
@@ -227,14 +227,14 @@ class Output:
 
         Raises:
             Partial: damaged memories were left out.
-            BadData: the same, and there are no others.
+            BadData: all memories are damaged.
         """
         if self.left_out:
             raise damage(self.left_out, others=self.read)
         self.emit()
 
     def emit(self, error: MemctlError | None = None) -> None:
-        """Write the report; with an error, as far as there is something to report."""
+        """Write the report; with an error, the report of the work done so far."""
         more = {}
         if self.untimed.number:
             more = {"untimed": self.untimed.number}
@@ -248,10 +248,10 @@ class Output:
             self._write(self.report, more, error)
         else:
             return
-        sys.stdout.flush()  # what cannot be written is an error
+        sys.stdout.flush()  # raises if the output cannot be written
 
     def _write(self, report: Report, more: dict[str, Any], error: MemctlError | None) -> None:
-        from memctl.output import report as forms  # only a run that reports needs them
+        from memctl.output import report as forms  # only needed for a report
 
         match self.format:
             case Format.JSON:
@@ -267,17 +267,17 @@ class Output:
                     self.console().print(table)
 
     def cause(self, error: MemctlError) -> MemctlError:
-        """Return why a run ended: what is not found may be what is damaged."""
+        """Return the cause of an error: a memory may not be found because it is damaged."""
         if isinstance(error, NotFound) and self.left_out:
             return damage(self.left_out, others=self.read)
         return error
 
     def fail(self, error: MemctlError, command: str = "") -> None:
-        """Report how far a run came, then why it ended."""
+        """Report the work done so far, then the error."""
         error.message = redact_text(error.message, self.arguments)
         error.hint = error.hint and redact_quoted(error.hint, self.arguments)
         if self.listing is None and self.report is None and self.format is Format.JSON:
-            from memctl.output.report import Report  # only a run that reports needs it
+            from memctl.output.report import Report  # only needed for a report
 
             self.report = Report(command, dict, list, lambda: None)
         self.emit(error)
@@ -290,7 +290,7 @@ class Output:
         self._log("error", "error", error.message, **more)
 
     def _log_failures(self) -> None:
-        """The memories that were left unchanged, one by one."""
+        """Log each memory that was left unchanged."""
         for failure in self._reported().get("failures", ()):
             memory = {
                 name: failure[name] for name in ("user", "session", "path") if name in failure
@@ -300,11 +300,11 @@ class Output:
 
     @contextmanager
     def summarising(self, memories: int) -> Iterator[SummaryProgress]:
-        """Show the progress of so many summaries; see ``progress``."""
+        """Show the progress of summaries for a number of memories; see ``progress``."""
         if not self._watched:
             yield SilentSummaryProgress()
             return
-        from memctl.output.progress import Summaries  # only where somebody watches
+        from memctl.output.progress import Summaries  # only needed to show progress
 
         meter = Summaries(memories)
         with self._showing(meter):
@@ -316,12 +316,12 @@ class Output:
     ) -> Iterator[Progress]:
         """Show the progress of an operation: on a terminal, or with ``--progress-interval``.
 
-        ``total`` returns how much there is to do, once that is known.
+        ``total`` returns the total amount, once it is known.
         """
         if not self._watched:
             yield SilentProgress()
             return
-        from memctl.output.progress import Counter  # only where somebody watches
+        from memctl.output.progress import Counter  # only needed to show progress
 
         meter = Counter(description, total)
         with self._showing(meter):
@@ -335,7 +335,7 @@ class Output:
         return live or self.interval is not None
 
     def _showing(self, meter: Meter) -> Live | Lines:
-        from memctl.output import progress  # only where somebody watches
+        from memctl.output import progress  # only needed to show progress
 
         if self.interval is None:
             return progress.Live(meter)
@@ -348,12 +348,12 @@ class Output:
 
 
 def _is_drawn() -> bool:
-    """Return whether stderr is a terminal that moves its cursor and has colours."""
+    """Return whether stderr is a terminal with cursor movement and colours."""
     return sys.stderr.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
 
 
 def _columns() -> int | None:
-    """Return the columns of the terminal that stderr is; None if it is none, or has no size."""
+    """Return the columns of the terminal on stderr; None without a terminal or a size."""
     try:
         found = os.get_terminal_size(sys.stderr.fileno()).columns
     except (OSError, ValueError):
@@ -362,7 +362,7 @@ def _columns() -> int | None:
 
 
 def wrap(text: str, width: int, first: str = "", rest: str = "") -> list[str]:
-    """Return a text in lines of so many columns that end between words."""
+    """Return a text in lines of at most ``width`` columns, broken between words."""
     lines, gap = [first], ""
     for word in text.split(" "):
         if gap and _cells(f"{lines[-1]} {word}") > width:
