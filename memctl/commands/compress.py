@@ -1,4 +1,4 @@
-"""``memctl compress``: summarize old messages, so that agents read less of them."""
+"""``memctl compress``: summarizes old messages, so that agents read fewer tokens."""
 
 from __future__ import annotations
 
@@ -197,7 +197,7 @@ class CompressOutcome(ChangeOutcome):
     def _data(self) -> dict[str, Any]:
         data = super()._data()
         found, messages = self.compressed, data["messages"]
-        if self.dry_run:  # whose plan is of the others alone
+        if self.dry_run:  # the plan leaves out memories over the budget
             data["memories"]["selected"] += found.over_budget
         data["memories"]["left"] = self.changes.left + found.over_budget
         data["messages"] = {

@@ -148,12 +148,12 @@ def _file(run: Run) -> dict[str, Any]:
 
 def _row(key: str, value: Any, source: Source, where: str = "") -> dict[str, Any]:
     if key == "defaults.ping" and value is not None:
-        value = HIDDEN  # anyone who knows the path of the URL can send the monitor anything
+        value = HIDDEN  # the path of the URL is a secret of the monitor
     return {"key": key, "value": value, "source": source.value, "where": where or None}
 
 
 def _loaded(run: Run, root: Any) -> dict[str, Any]:
-    """The commands by their names, without those of plugins that are broken."""
+    """Return the commands by name, without commands of broken plugins."""
     group: Any = root.command
     found = {}
     for name in group.list_commands(root):
@@ -167,15 +167,15 @@ def _loaded(run: Run, root: Any) -> dict[str, Any]:
 def _options(
     run: Run, root: Any, commands: Mapping[str, Any], *, every: bool
 ) -> list[dict[str, Any]]:
-    """The options of memctl, and those of its commands that are set, or all.
+    """Return the settings of memctl's options: all options, or those with a setting.
 
     Raises:
-        UsageError: what is said of one of them cannot be.
+        UsageError: a setting is not valid.
     """
     environment, config = configuration.environment(), run.configuration()
     defaults = Defaults(config, environment, root)
     for name, command in commands.items():
-        defaults.map((name,), command)  # refuses what is unknown below
+        defaults.map((name,), command)  # raises for unknown keys
     rows = _of_all_reports(config, environment)
     told = {row["where"] for row in rows}
     for words, command in _commands(root, commands):
@@ -193,7 +193,7 @@ def _options(
 
 
 def _of_all_reports(config: Config, environment: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return the settings of the format of all reports, so that it is not shown for each."""
+    """Return the setting of ``format`` for all reports, to be shown once."""
     key, variable = f"defaults.{FORMAT}", f"{PREFIX}_{FORMAT}".upper()
     if environment.get(variable):
         return [_row(key, environment[variable], Source.ENVIRONMENT, variable)]
@@ -203,7 +203,7 @@ def _of_all_reports(config: Config, environment: Mapping[str, str]) -> list[dict
 
 
 def _commands(root: Any, commands: Mapping[str, Any]) -> list[tuple[tuple[str, ...], Any]]:
-    """memctl itself, and every command that does something."""
+    """Return memctl itself and every command without subcommands, by their words."""
     found: list[tuple[tuple[str, ...], Any]] = [((), root.command)]
     for name, command in commands.items():
         below = getattr(command, "commands", None)
@@ -215,7 +215,7 @@ def _commands(root: Any, commands: Mapping[str, Any]) -> list[tuple[tuple[str, .
 
 
 def _plain(value: Any) -> Any:
-    """A value as JSON has it, without passwords."""
+    """Return a value for JSON, without passwords."""
     if isinstance(value, list):
         return [redacted(str(one)) for one in value]
     if value is None or isinstance(value, bool | int | float):
@@ -224,7 +224,7 @@ def _plain(value: Any) -> Any:
 
 
 def _warn_of_variables(run: Run, root: Any, commands: Mapping[str, Any]) -> None:
-    """A typo in the name of a variable would go unnoticed; most others are not typos."""
+    """Warn of variables that resemble an option's variable: a typing error would go unnoticed."""
     known = set(OWN_VARIABLES)
     for words, command in _commands(root, commands):
         for option in options(words, command):
@@ -264,7 +264,7 @@ _HINTS = {
 
 @dataclass(slots=True)
 class Check:
-    """The result of checking one store, summarizer or embedder."""
+    """The result of checking a store, summarizer or embedder."""
 
     what: str
     name: str
@@ -279,7 +279,7 @@ class Check:
         return self.error is None
 
     def row(self) -> dict[str, Any]:
-        """As reports have it."""
+        """Return the result for reports."""
         return {
             "what": self.what,
             "name": self.name,
@@ -293,7 +293,7 @@ class Check:
 
 
 async def check_all(config: Config, environment: Mapping[str, str], seconds: float) -> list[Check]:
-    """Try every store, summarizer and embedder, all at once, each for ``seconds``."""
+    """Check every store, summarizer and embedder at once, each for at most ``seconds``."""
 
     def store(alias: Alias) -> Callable[[Check], Awaitable[None]]:
         return lambda check: _try_store(check, alias, environment, seconds)
@@ -331,7 +331,7 @@ def _fail(check: Check, code: str, message: str, hint: str | None) -> None:
 async def _try_store(
     check: Check, alias: Alias, environment: Mapping[str, str], seconds: float
 ) -> None:
-    # What gives a password, and what loads a driver, would hold up the others.
+    # Fetching a password and loading a driver may block; threads keep the other checks going.
     location = await asyncio.to_thread(alias.locate, environment, seconds)
     check.kind = location.kind
     store = await asyncio.to_thread(make_store, location)
@@ -349,7 +349,7 @@ async def _try_summarizer(
     check.kind = _model_kind(config.summarizers[name])
 
     def make() -> Summarizer:
-        from memctl.summarizers.registry import make_summarizer  # only where one is configured
+        from memctl.summarizers.registry import make_summarizer  # only needed for a summarizer
 
         configured = config.summarizer(name)
         return make_summarizer(configured.settings, configured.key(environment, seconds))
@@ -365,7 +365,7 @@ async def _try_embedder(
     check.kind = _model_kind(config.embedders[name])
 
     def make() -> Embedder:
-        from memctl.embedders.registry import make_embedder  # only where one is configured
+        from memctl.embedders.registry import make_embedder  # only needed for an embedder
 
         configured = config.embedder(name)
         return make_embedder(configured.settings, configured.key(environment, seconds))

@@ -1,4 +1,4 @@
-"""``memctl context``: what the model of an agent is sent of its memory."""
+"""``memctl context``: shows the messages that an agent sends to its model."""
 
 from __future__ import annotations
 
@@ -79,10 +79,10 @@ def context(
 
 
 def _counter(run: Run, name: str) -> TokenCounter:
-    """Return the token counter of a summarizer; that needs neither its key nor its model.
+    """Return the token counter of a summarizer, without use of its key or model.
 
     Raises:
-        UsageError: see ``Config.summarizer`` and ``TokenCounter``.
+        UsageError: as ``Config.summarizer`` and ``TokenCounter``.
     """
     settings = run.configuration().summarizer(name).settings
     return TokenCounter(settings.path("tokenizer"))
@@ -124,7 +124,7 @@ def _names(users: list[str]) -> str:
 
 @dataclass(slots=True)
 class Shown:
-    """The state of what is shown; ``everything`` includes compressed messages."""
+    """The counts of a context; ``everything`` includes compressed messages."""
 
     store: Store
     info: MemoryInfo
@@ -149,13 +149,13 @@ class Shown:
 
     @property
     def left_out(self) -> int:
-        """Messages of the memory that the model does not get."""
+        """The number of messages that the model does not get."""
         if self.everything:
             return 0
         return self.info.marks.get(COMPRESSED, 0)
 
     def tokens(self) -> dict[str, Any]:
-        """Return the tokens of the summary, of the messages, and together."""
+        """Return the tokens of the summary, of the messages, and in total."""
         return {
             "summary": self.of_summary,
             "messages": self.of_messages,
@@ -165,17 +165,17 @@ class Shown:
 
 
 class View(Protocol):
-    """A form of a context."""
+    """An output format of a context."""
 
     def add(self, part: ContextMessage) -> None:
-        """Write the next message, which is counted."""
+        """Write the next message, after ``Shown`` has counted it."""
 
     def end(self) -> None:
-        """Write what is known at the end."""
+        """Write the totals."""
 
 
 def make_view(output: Output, shown: Shown) -> View:
-    """The form that was asked for."""
+    """Return the view for the format of the output."""
     match output.format:
         case Format.TABLE:
             return _Drawn(output, shown)
@@ -191,7 +191,7 @@ class _Drawn:
     def __init__(self, output: Output, shown: Shown) -> None:
         self._shown = shown
         self._console = output.console()
-        self._piped = not sys.stdout.isatty()  # there lines are as long as they are
+        self._piped = not sys.stdout.isatty()  # long lines are not wrapped in a pipe
         self._console.print(conversation.title(shown.info.key), soft_wrap=self._piped)
 
     def add(self, part: ContextMessage) -> None:
@@ -248,7 +248,7 @@ class _Lines:
         sys.stdout.write("\n")
 
     def end(self) -> None:
-        """Do nothing: every line stands for itself."""
+        """Do nothing: the lines are complete."""
 
 
 def _json(part: ContextMessage) -> Iterator[str]:
@@ -270,7 +270,7 @@ class _Cells:
         self._rows = CsvRows()
 
     def add(self, part: ContextMessage) -> None:
-        """The text is what is counted; of a huge message, without its long texts."""
+        """Write a row; ``text`` is the counted text, without the long texts of a huge message."""
         entry = part.entry
         dialect = self._shown.store.dialect
         view = dialect.outline(entry.message)
@@ -290,4 +290,4 @@ class _Cells:
         )
 
     def end(self) -> None:
-        """Do nothing: every row stands for itself."""
+        """Do nothing: the rows are complete."""

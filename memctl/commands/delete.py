@@ -1,4 +1,4 @@
-"""``memctl delete``: takes messages away, by mark or any other selection."""
+"""``memctl delete``: deletes messages by mark or any other selection."""
 
 from __future__ import annotations
 
@@ -118,10 +118,10 @@ def delete(
 
 
 def _refuse_unclear(where: Selection, *, all_: bool, keep_last: int | None) -> None:
-    """Refuse to select everything unless that is asked for.
+    """Refuse to select everything without ``--all``.
 
     Raises:
-        UsageError: nothing is selected without ``--all``, or something with it.
+        UsageError: nothing is selected without ``--all``, or messages are selected with ``--all``.
     """
     nothing = where == Selection()
     if all_ and not nothing:
@@ -142,7 +142,7 @@ def _pairs(*, keep: bool, take: bool) -> ToolPairPolicy:
 
 
 def _limit(text: str | None) -> tuple[float, bool] | None:
-    """A number, and whether it is a percentage."""
+    """Return the number of ``--max-delete``, and whether it is a percentage."""
     if text is None:
         return None
     found = _LIMIT.fullmatch(text.strip())

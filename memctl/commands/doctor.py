@@ -1,4 +1,4 @@
-"""``memctl doctor``: what is broken or risky in a store, and its repair."""
+"""``memctl doctor``: finds and repairs problems in a store."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def doctor(
             found = _examined_again(output, repairing, location, limits)
         except MemctlError:
             if repairing.begun or repairing.report.failures:
-                output.report = _report(location, None, outcome)  # as far as it came
+                output.report = _report(location, None, outcome)  # report the work done so far
             raise
         _finish(output, location, found, wanted, outcome)
         return
@@ -110,7 +110,7 @@ def doctor(
 
 
 class RepairOutcome(ChangeOutcome):
-    """The outcome of a repair, which is a part of the report of ``doctor``."""
+    """The outcome of a repair, as a part of the report of ``doctor``."""
 
     def __init__(self, run: RepairRun, target: str) -> None:
         super().__init__(run, target)
@@ -119,15 +119,15 @@ class RepairOutcome(ChangeOutcome):
 
     @property
     def quarantine(self) -> str | None:
-        """The file with the damaged data that were moved out of the store, if there were any."""
+        """The path of the quarantine file; None if no damaged data were moved."""
         path = self._repair.quarantine
         return None if path is None else str(path)
 
     def report_to(self, output: Output) -> None:
-        """Report nothing yet: the store is examined once more."""
+        """Set no report yet: the store is examined again first."""
 
     def failures(self) -> list[dict[str, Any]]:
-        """Return the memories that were left unchanged, as programs get them."""
+        """Return the memories left unchanged, for reports to programs."""
         found: list[dict[str, Any]] = self._data()["failures"]
         return found
 
@@ -139,10 +139,10 @@ def _finish(
     wanted: frozenset[str],
     outcome: RepairOutcome | None,
 ) -> None:
-    """Report what there is, or is left.
+    """Report the findings, and the repair if there was one.
 
     Raises:
-        Unhealthy: there are errors or warnings.
+        Unhealthy: the store has errors or warnings.
     """
     found.faults = [finding for finding in found.faults if finding.code in wanted]
     output.report = _report(location, found, outcome)
@@ -152,10 +152,10 @@ def _finish(
 
 
 def _known(codes: list[str]) -> frozenset[str]:
-    """The codes to look for.
+    """Return the codes of findings to look for; all codes by default.
 
     Raises:
-        UsageError: there is no such code.
+        UsageError: a code is unknown.
     """
     for code in codes:
         if code not in KINDS:
@@ -177,10 +177,10 @@ async def _examine(
 def _examined_again(
     output: Output, run: RepairRun, location: Location, limits: Limits
 ) -> Diagnosis:
-    """Return what is left after the repair.
+    """Return the findings after the repair.
 
     Raises:
-        MemctlError: as ``check``; Partial where the store cannot be read any more.
+        MemctlError: as ``check``; ``Partial`` if the store can no longer be read.
     """
     try:
         return wait_for(_examine(output, location, run.where, limits))
@@ -189,7 +189,7 @@ def _examined_again(
 
 
 def _report(location: Location, found: Diagnosis | None, outcome: RepairOutcome | None) -> Report:
-    """Return the report of the findings and of the repair, each None where it was not done."""
+    """Return the report of the findings and the repair; either may be None."""
 
     def rows() -> list[dict[str, Any]]:
         return [tables.finding_row(finding) for finding in found.faults] if found else []

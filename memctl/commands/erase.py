@@ -1,4 +1,4 @@
-"""``memctl erase``: removes all of a user, or of a session, from stores, runs and archives."""
+"""``memctl erase``: erases a user or a session from stores, undo runs and archives."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def erase(
 
 @dataclass(slots=True)
 class _Target:
-    """A store of the command line, its part of the receipt, and why it failed."""
+    """A store to erase from, its entry in the receipt, and its error."""
 
     location: Location
     entry: ErasedStore
@@ -127,7 +127,7 @@ class _Target:
     error: MemctlError | None = None
 
     def attempt(self, output: Output, mode: OpenMode, work: Callable[..., Awaitable[None]]) -> None:
-        """Do the work on the open store; keep the error, unless one did before."""
+        """Do the work on the open store and keep its error; do nothing after an earlier error."""
         if self.error is not None:
             return
 
@@ -147,7 +147,7 @@ class _Target:
 
     @property
     def why(self) -> str:
-        """Why it was not erased whole, in one line; empty where it was."""
+        """The first reason why the erase is incomplete; empty if it is complete."""
         report = self.run.report
         if self.error is not None:
             return self.error.message
@@ -158,7 +158,7 @@ class _Target:
 
 
 class _Outcome:
-    """The report of an erase, and the error that it ends with."""
+    """The report of an erase, and its final error."""
 
     def __init__(self, subject: Subject, targets: list[_Target], *, dry_run: bool) -> None:
         self.subject = subject
@@ -169,23 +169,23 @@ class _Outcome:
 
     @property
     def begun(self) -> bool:
-        """True where something was erased somewhere."""
+        """True if data were erased from any store."""
         return any(target.run.begun for target in self.targets)
 
     @property
     def lines(self) -> list[erasing.Line]:
-        """The lines that are drawn of each store."""
+        """The stores, for drawing."""
         return [
             erasing.Line(one.location.label, one.run.report, one.entry.not_reached, one.why)
             for one in self.targets
         ]
 
     def end(self, output: Output) -> None:
-        """Report; raise where a store was not erased whole.
+        """Write the report; raise if the erase of a store is incomplete.
 
         Raises:
-            MemctlError: the error of the only store, where nothing was erased.
-            Partial: something was left.
+            MemctlError: the error of the first store, if nothing was erased from any.
+            Partial: data are left in a store.
         """
         self._ended = True
         failed = [target for target in self.targets if target.why]
@@ -237,7 +237,7 @@ class _Outcome:
         }
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return a line for each store."""
+        """Return a row for each store."""
         return [
             {
                 **self._flat(target),
@@ -251,7 +251,7 @@ class _Outcome:
         ]
 
     def table(self) -> RenderableType | None:
-        """Draw the report, where there is one."""
+        """Draw the report; None if nothing was erased."""
         if self.dry_run:
             return erasing.plan(self.lines) if self._ended else None
         if not (self._ended or self.begun):
@@ -261,7 +261,7 @@ class _Outcome:
 
 
 def _failures(target: _Target) -> list[dict[str, Any]]:
-    """Return what was left in a store, and why."""
+    """Return the data left in a store, with reasons."""
     label, report = {"store": target.location.label}, target.run.report
     rows = [
         {
@@ -283,10 +283,10 @@ def _failures(target: _Target) -> list[dict[str, Any]]:
 
 
 def _targets(run: Run, subject: Subject, stores: list[str], archives: list[str]) -> list[_Target]:
-    """Return the stores, each once.
+    """Return the stores and archives, each once.
 
     Raises:
-        UsageError: one of --archives is no archive.
+        UsageError: a store named by ``--archives`` is not an archive.
     """
     found: dict[tuple[str, str], _Target] = {}
     for name in (*stores, *archives):
@@ -306,11 +306,11 @@ def _runs_on(run: Run, name: str) -> list[Any]:
 
 
 def _refuse_nobody(output: Output, targets: list[_Target], subject: Subject) -> None:
-    """Refuse where nothing is found anywhere, and say who may have been meant.
+    """Refuse if no store holds the subject, and suggest similar names.
 
     Raises:
-        NotFound: there is nothing of the subject anywhere.
-        MemctlError: that of the first store that could not be looked into.
+        NotFound: no store holds data of the subject.
+        MemctlError: a store cannot be searched.
     """
     if not all(target.run.report.nothing for target in targets):
         return
@@ -325,7 +325,7 @@ def _refuse_nobody(output: Output, targets: list[_Target], subject: Subject) -> 
             names.extend(await list_names(store, Selection()))
 
     for target in targets:
-        with suppress(MemctlError):  # there are no names to suggest
+        with suppress(MemctlError):  # then without its names
             wait_for(look(target.location))
     places = [target.location for target in targets]
     refuse_absent(subject.where, 0, *places, names=names)

@@ -1,4 +1,4 @@
-"""``memctl export``: memories into a file that appears when it is whole."""
+"""``memctl export``: writes memories to a file that appears when it is complete."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def export(
 
 
 class ExportOutcome(CopyOutcome):
-    """The report of export: the memories, the file or folder, and the files removed."""
+    """The report of export: the memories, the file or folder, and the removed files."""
 
     def __init__(self, source: str, *, dry_run: bool) -> None:
         self.export = ExportReport()
@@ -129,16 +129,16 @@ class ExportOutcome(CopyOutcome):
 
     def _table(self) -> RenderableType | None:
         if not (self.dry_run and self.ended):
-            return None  # stdout may be what is exported: what was done is a note
-        from rich.text import Text  # needs Rich, which helping does not
+            return None  # stdout may be the export: a note reports it on stderr
+        from rich.text import Text  # loads Rich, which the help does not need
 
         return Text("\n".join(self._facts("would be ")))
 
     def end(self, output: Output) -> None:
-        """Report the export, which has ended.
+        """Report the finished export.
 
         Raises:
-            MemctlError: memories are damaged or were left alone.
+            MemctlError: memories are damaged or were left out.
         """
         self.ended, self.target = True, self.export.file
         if error := self.error():
@@ -147,7 +147,7 @@ class ExportOutcome(CopyOutcome):
         output.finish()
 
     def _tell(self, output: Output) -> None:
-        """Print on stderr what was done, where no report on stdout does."""
+        """Print notes about the export on stderr, unless stdout has the export or a preview."""
         if self.export.file != STDOUT and not self.dry_run:
             for line in self._facts(""):
                 output.note(line)

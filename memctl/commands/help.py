@@ -1,4 +1,4 @@
-"""``memctl help``: a command or a topic, such as the exit codes or the JSON of a report."""
+"""``memctl help``: explains a command or a topic, such as exit codes or the JSON of a report."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def help_(
 
 
 class _ExitCodes:
-    """A line a code; the meaning wrapped where the terminal ends."""
+    """A line per exit code; the meaning is wrapped at the width of the terminal."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         rows = [("code", "name", "meaning"), *((str(code), *rest) for code, *rest in exit_codes())]
@@ -64,7 +64,7 @@ class _ExitCodes:
 
 
 def _help_of(context: typer.Context, words: list[str]) -> str:
-    """The help of a command, which may be below another.
+    """Return the help of a command or a subcommand.
 
     Raises:
         UsageError: there is no such command.

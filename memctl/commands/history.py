@@ -1,4 +1,4 @@
-"""``memctl history``: the runs that can be undone."""
+"""``memctl history``: lists the runs that can be undone."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def history(
 
 
 def _started(run: Run) -> datetime:
-    """Return when a run began, as local time without a zone."""
+    """Return the start of a run, as local time without a zone."""
     try:
         started = datetime.fromisoformat(run.started)
     except ValueError:

@@ -1,4 +1,4 @@
-"""``memctl import``: a state_dict, session states or an archive into a store."""
+"""``memctl import``: loads a state_dict, session states or an archive into a store."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def import_(
             where=where,
             on_conflict=on_conflict,
             lossy=lossy,
-            checksum=True,  # a file may be meant to repair what the store holds
+            checksum=True,  # the file may repair messages of the store
             backup=backup and destination.kind != "stdio",
             embedder=named_embedder(run, embedder),
             verify=False,

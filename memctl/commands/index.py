@@ -1,4 +1,4 @@
-"""``memctl index``: the indexes that searches keep."""
+"""``memctl index``: lists, updates and removes the indexes of searches."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def remove(
 
 
 def _is_of(info: IndexInfo, place: Location) -> bool:
-    """Return whether an index is of this store, in whatever way a file was named."""
+    """Return whether an index belongs to this store, whatever path names the store."""
     identity = folder.file_identity(place)
     same = identity is not None and info.identity == folder.digest(identity)
     return same or info.label == place.label

@@ -1,4 +1,4 @@
-"""``memctl inspect``: what is in a store."""
+"""``memctl inspect``: shows the content of a store."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ async def _inspect(
 def _catalogue(
     head: dict[str, Any], found: Catalogue, limit: int | None
 ) -> tuple[Callable[[], dict[str, Any]], Callable[[], list[dict[str, Any]]]]:
-    """Return what makes the object and the rows of a catalogue."""
+    """Return two functions: for the JSON object of a catalogue, and for its rows."""
     totals = found.totals
 
     def rows() -> list[dict[str, Any]]:
@@ -192,10 +192,10 @@ def _groups(by: GroupBy, groups: list[Group], *, facts: bool) -> Report:
 
 
 async def print_messages(output: Output, store: Store, where: Selection, ids: bool) -> int:
-    """Print the selected messages, and count their memories.
+    """Print the selected messages, and return the number of their memories.
 
     Raises:
-        UsageError: messages have no form in CSV.
+        UsageError: the format is CSV.
     """
     pages = undamaged_pages(partial(select_with_places, store), where)
     async with aclosing(pages):
@@ -213,10 +213,10 @@ async def print_messages(output: Output, store: Store, where: Selection, ids: bo
 async def _conversations(
     output: Output, store: Store, pages: AsyncGenerator[Page], ids: bool
 ) -> int:
-    from memctl.output import conversation  # drawn here only
+    from memctl.output import conversation  # only needed here
 
     console = output.console()
-    piped = not sys.stdout.isatty()  # there lines are as long as they are
+    piped = not sys.stdout.isatty()  # long lines are not wrapped in a pipe
     memories = 0
     async for page in pages:
         if page.offset == 0:
@@ -244,7 +244,7 @@ async def _lines(pages: AsyncGenerator[Page]) -> int:
 
 
 async def _message_object(output: Output, pages: AsyncGenerator[Page]) -> int:
-    """Write one object as the messages come, and return the number of memories."""
+    """Write a JSON object message by message, and return the number of memories."""
     memories = 0
     output.listing = listing = Listing("inspect", {}, "messages")
     async for page in pages:

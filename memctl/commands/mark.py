@@ -141,7 +141,7 @@ async def _list(output: Output, location: Location, where: Selection) -> None:
     async with opened(make_store(location), output) as store:
         refuse_facts(store, "marks")
         groups = await operation.group(store, where, GroupBy.MARK)
-        if not groups and where.sessions:  # a user who has no memory has no marks
+        if not groups and where.sessions:  # without memories there are no marks
             totals = await operation.inspect(store, where, operation.Sort.MESSAGES)
             await refuse_absent_in(where, len(totals.memories), store)
         output.report = _listed(groups)
@@ -162,7 +162,7 @@ def _listed(groups: list[Group]) -> Report:
 def _named(mark: str) -> str:
     if not mark:
         raise UsageError("the name of the mark is empty", "check for an unset variable")
-    if any("\ud800" <= char <= "\udfff" for char in mark):  # what was given is not UTF-8
+    if any("\ud800" <= char <= "\udfff" for char in mark):  # the argument was not UTF-8
         raise UsageError(f"the mark {mark!r} is not valid text", "write it in UTF-8")
     return mark
 

@@ -1,4 +1,4 @@
-"""``memctl migrate``: copies memories between two stores."""
+"""``memctl migrate``: copies memories to another store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``memctl search``: the messages that answer a query best."""
+"""``memctl search``: finds messages by words or by meaning."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def search(
         targets = [_target(stack.enter_context(readable(one, where, path))) for one in places]
         options = SearchOptions(by, top, around, keep)
         report = wait_for(_search(output, targets, query, where, options, model))
-    with paged(output, wanted=pager and not ids):  # the progress is no part of what is shown
+    with paged(output, wanted=pager and not ids):  # without the progress
         for text in report.warnings:
             output.warn(text)
         if not report.hits and report.memories is not None:
@@ -101,10 +101,10 @@ def search(
 
 
 def _located(run: Run, store: str) -> Location:
-    """Return where a store is.
+    """Return the location of a store.
 
     Raises:
-        UsageError: it is not a store; perhaps it is a part of the query.
+        UsageError: the word is not a store, and may be a part of the query.
     """
     try:
         return run.locate(store)
@@ -118,16 +118,16 @@ def _target(location: Location) -> Target:
 
 
 def _make(location: Location) -> Store:
-    from memctl.registry import make_store  # an index that is up to date needs no store
+    from memctl.registry import make_store  # not needed if the index is up to date
 
     return make_store(location)
 
 
 def _embedder(run: Run, by: By, name: str | None) -> Embedder | None:
-    """Return the embedder of a search by meaning: the one that is named, or the only one.
+    """Return the embedder of a search by meaning: by name, or the only configured embedder.
 
     Raises:
-        UsageError: there is none, or several.
+        UsageError: no embedder is configured, or several are.
     """
     if by not in (By.MEANING, By.BOTH):
         if name is not None:
@@ -161,7 +161,7 @@ async def _search(
 
 
 def _note_costs(output: Output, report: SearchReport) -> None:
-    """Say what vectors were made, with ``--verbose``."""
+    """Print the number and cost of new vectors, with ``--verbose``."""
     made = report.embedding
     if made.texts:
         cost = "" if made.cost is None else f", cost {made.cost:.4f}"
@@ -195,7 +195,7 @@ def _report(query: str, by: By, targets: list[Target], report: SearchReport) -> 
         }
 
     def table() -> Any:
-        from memctl.output import found  # drawn here only
+        from memctl.output import found  # only needed here
 
         return found.hits(report, several=len(targets) > 1)
 

@@ -1,4 +1,4 @@
-"""``memctl stores``: the kinds of store, and what each can hold; what is in a database."""
+"""``memctl stores``: lists the kinds of store; detects tables of messages in a database."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Action(StrEnum):
-    """Another thing that ``memctl stores`` does."""
+    """An action of ``memctl stores`` besides listing the kinds."""
 
     DETECT = "detect"
 
@@ -114,8 +114,12 @@ def _detect(run: Run, location: Location) -> None:
 async def _proposals(
     location: Location,
 ) -> tuple[list[Proposal], set[str], list[ForeignFormat]]:
-    """Return the tables that may hold messages, the layouts that are there without mapping, and
-    the formats that memctl does not read.
+    """Return the tables that may hold messages, with other layouts of the database.
+
+    Returns:
+        The proposed mappings, the layouts that need no mapping, and the formats that memctl does
+            not
+        read.
     """
     from memctl.engines.sql.database import make_database
     from memctl.layouts.sql import foreign_tables, own_layouts
@@ -134,11 +138,11 @@ async def _proposals(
 
 
 async def _nothing() -> None:
-    """Prepare no tables: which are there is the question."""
+    """Prepare no tables: the database is searched as it is."""
 
 
 def _alias(proposal: Proposal, location: Location) -> str:
-    """Return a name for the alias: that of the file or database, or of the framework."""
+    """Return a name for the alias, from the file, the database or the layout."""
     name = location.path.stem or urlsplit(location.url).path.strip("/")
     plain = re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-")
     return plain or proposal.layout

@@ -1,4 +1,4 @@
-"""``memctl undo``: undo what a run changed."""
+"""``memctl undo``: reverts the changes of a run."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def undo(
     if run_id is None and not dry_run:
         refuse_unasked(yes)
     if run_id is None and not undone.secret:
-        store = None  # it told which run: with all of its options, such as ?state=
+        store = None  # --store only selected the run; the record also has options such as ?state=
     location, argument = _location(this, undone, store)
     where = Selection(users=frozenset(user or ()), sessions=frozenset(session or ()))
     options, report = run_options(this, dry_run=dry_run), ChangeReport()
@@ -132,7 +132,10 @@ def _question(undone: Run) -> str:
 
 
 def _note(runs: Runs, undone: Run, by: str | None) -> None:
-    """Record that a run is undone as a whole; the run that an undo had undone is in force again."""
+    """Record that a run is undone.
+
+    If the run was an undo itself, its own run is in force again.
+    """
     undone.undone_by = by or undone.undone_by
     undone.settled = by is None
     runs.update(undone)
@@ -143,11 +146,11 @@ def _note(runs: Runs, undone: Run, by: str | None) -> None:
 
 
 def _the_run(this: ThisRun, runs: Runs, name: str | None, store: str | None) -> Run:
-    """The run of that name, or the last one that is in force and no undo itself.
+    """Return the run with a name, or the newest run that can be undone.
 
     Raises:
-        NotFound: there is none.
-        BadData: what is kept of it is damaged.
+        NotFound: there is no such run.
+        BadData: the record of the run is damaged.
     """
     if name is not None:
         return runs.find(name)
@@ -162,7 +165,7 @@ def _the_run(this: ThisRun, runs: Runs, name: str | None, store: str | None) -> 
 
 
 def _location(this: ThisRun, undone: Run, store: str | None) -> tuple[Location, str]:
-    """Return the store of the run, or the one where it is to be undone instead."""
+    """Return the location and the argument of the store to undo the run in."""
     argument = store or undone.argument
     location, options = this.locate(argument), undone.options
     if store is not None and not is_on(this, undone, store):

@@ -1,4 +1,4 @@
-"""``memctl verify``: are the selected memories of two stores the same?"""
+"""``memctl verify``: compares two stores, or checks a receipt."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def _data(found: CompareReport, left: str, right: str) -> dict[str, Any]:
 async def show_differences(
     output: Output, left: Store, right: Store, found: list[Difference], data: dict[str, Any]
 ) -> None:
-    """Write differences as they come; ``data`` is what the report has besides them.
+    """Write differences one by one; ``data`` is the rest of the report.
 
     Raises:
         MemctlError: as ``Store.read``.
@@ -138,12 +138,12 @@ async def show_differences(
     diff = Diff(left.label, right.label)
     cells = CsvRows([*columns(map(difference_row, found)), "diff"])
     console = output.console()
-    piped = not sys.stdout.isatty()  # there lines are as long as they are
+    piped = not sys.stdout.isatty()  # long lines are not wrapped in a pipe
     listing = Listing("verify", data, "differences")
     if output.format is Format.JSON:
         output.listing = listing
     elif output.format is not Format.TABLE:
-        output.report = None  # the rows are all that it has
+        output.report = None  # the rows are the whole report
     async with aclosing(with_lines(left, right, found)) as shown:
         async for difference, lines in shown:
             row = {**difference_row(difference), "diff": lines}
@@ -161,7 +161,7 @@ async def show_differences(
 
 
 def difference_row(difference: Difference) -> dict[str, Any]:
-    """A difference as programs get it."""
+    """Return a difference for reports to programs."""
     key = difference.key
     row = {"user": key.user, "session": key.session}
     if key.part:
@@ -173,7 +173,7 @@ _SIGN_STYLES = {"-": "red", "+": "green"}
 
 
 class Diff:
-    """A drawing of differences as they come, under the names of the stores."""
+    """Draws differences one by one, under the names of the stores."""
 
     def __init__(self, left: str, right: str) -> None:
         self._names = left, right
@@ -181,7 +181,7 @@ class Diff:
         self._id = ""
 
     def draw(self, difference: Difference, lines: list[str]) -> Text:
-        """A difference, below the memory and the message that it is of."""
+        """Return a difference, below its memory and its message."""
         text = Text()
         if self._key is None:
             left, right = self._names

@@ -1,4 +1,4 @@
-"""``memctl version``: the version; with ``--verbose``, all of the installation."""
+"""``memctl version``: shows the version; with ``--verbose``, the installation."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _described(data: dict[str, Any]) -> str:
 
 
 _UNCUT = 10_000
-"""Columns: a path is not cut."""
+"""The width of tables with paths, which are never cut."""
 
 
 def _state(package: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""The values of the columns of a table, as JSON and as the driver takes them."""
+"""The values of a table's columns, in JSON and for the driver."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from sqlalchemy.types import TypeEngine
 
 _BYTES = "base64"
 _MILLISECONDS, _MICROSECONDS, _NANOSECONDS = 10**11, 10**14, 10**17
-"""Numbers from which a time is not in seconds: all are moments after 1973."""
+"""The least numbers of a time in milli-, micro- and nanoseconds; all are after 1973."""
 _NUMBER = re.compile(r"-?\d+(\.\d+)?", re.ASCII)
 
 
 def shown(value: Any) -> Any:
-    """Return the value of a column as JSON has it; ``Column.stored`` makes it that again."""
+    """Return the value of a column as JSON; ``Column.stored`` converts it back."""
     match value:
         case None | bool() | int() | float() | str():
             return value
@@ -47,9 +47,10 @@ def shown(value: Any) -> Any:
 
 
 UNKNOWN_TIME = "1970-01-02T00:00:00.000000+00:00"
-"""The value of a column that must have a time, for a message whose time is not known.
+"""The time for a message without a time, in a column that requires one.
 
-MySQL's TIMESTAMP holds none of the day before, wherever the server is."""
+1 January is too early: MySQL's TIMESTAMP begins then, in UTC, and the server's zone shifts times.
+"""
 
 
 class Column(NamedTuple):
@@ -58,16 +59,16 @@ class Column(NamedTuple):
     name: str
     type: TypeEngine[Any]
     typed: bool
-    """True where the driver takes values of the column's type alone; SQLite takes any."""
+    """True if the driver takes only values of the column's type; SQLite takes any value."""
     nullable: bool = True
     default: bool = False
-    """True where the database fills a row that gives no value."""
+    """True if the database has a default value for the column."""
     computed: bool = False
-    """True where the database makes every value, and takes none."""
+    """True if the database computes every value and accepts none."""
 
     @property
     def filled(self) -> bool:
-        """True where every row has a value: one must be given, or there is a default."""
+        """True if every row has a value: it is required, or the column has a default."""
         return self.default or not self.nullable
 
     @property
@@ -76,11 +77,11 @@ class Column(NamedTuple):
 
     @property
     def is_fraction(self) -> bool:
-        """True where the column holds numbers with a fraction."""
+        """True if the column holds numbers with a fraction."""
         return isinstance(self.type, Numeric | Float)
 
     def refusal(self, name: str) -> str:
-        """Return why the column takes no such name of a session; empty where it does."""
+        """Return why the column cannot hold the name of a session; empty if it can."""
         if isinstance(self.type, Uuid):
             kind, example = "UUIDs", "a UUID in lower case, with hyphens"
         elif self.is_integer:
@@ -99,13 +100,13 @@ class Column(NamedTuple):
 
     @property
     def is_text(self) -> bool:
-        """True where the driver takes a text as it is."""
+        """True if the driver takes a text unchanged."""
         return isinstance(self.type, String) and not isinstance(self.type, LargeBinary)
 
     def moment(self, moment: datetime) -> Any:
-        """Return a moment in UTC, without a zone, as the driver takes it for the column.
+        """Return a time in UTC, given without a zone, for the driver.
 
-        A column of numbers gets seconds since 1970, as programs that declare one expect.
+        A column of numbers gets seconds since 1970, as programs with such columns expect.
         """
         if self.is_fraction:
             return self.stored(moment.replace(tzinfo=UTC).timestamp())
@@ -114,10 +115,10 @@ class Column(NamedTuple):
         return shown(moment)
 
     def stored(self, value: Any) -> Any:
-        """Return a value, as ``shown`` gives it, as the driver takes it.
+        """Return a value, in the form of ``shown``, for the driver.
 
         Raises:
-            ValueError: the column takes no such value.
+            ValueError: the column cannot hold the value.
         """
         if isinstance(value, dict) and value.keys() == {_BYTES}:
             return base64.b64decode(value[_BYTES])
@@ -147,14 +148,14 @@ class Column(NamedTuple):
 
 
 def after(moment: Any) -> Any:
-    """Return the moment that follows a time of a column, a microsecond later.
+    """Return a time of a column plus a microsecond.
 
     Raises:
-        ValueError, TypeError, OverflowError: it is not a time, or the last that there is.
+        ValueError, TypeError, OverflowError: the value is not a time, or the last possible time.
     """
     if isinstance(moment, datetime):
         return moment + timedelta(microseconds=1)
-    if isinstance(moment, float | Decimal):  # in seconds
+    if isinstance(moment, float | Decimal):  # seconds
         return type(moment)(Decimal(str(moment)) + Decimal("1e-6"))
     return (datetime.fromisoformat(moment) + timedelta(microseconds=1)).isoformat(
         " ", "microseconds"
@@ -162,23 +163,23 @@ def after(moment: Any) -> Any:
 
 
 class TimeFormat(NamedTuple):
-    """The way in which a column holds times; learned from one of its values."""
+    """The format of the times in a column, learned from one of its values."""
 
     unit: int = 0
-    """The number of them in a second, where they are numbers."""
+    """The units of a number per second; 0 if times are not numbers."""
     whole: bool = False
-    """True where these are integers."""
+    """True if the numbers are integers."""
     zone: bool = False
-    """True where a text names its zone."""
+    """True if a text includes its zone."""
     separator: str = " "
     utc: bool = False
-    """True where a time without a zone is in UTC, not local."""
+    """True if a time without a zone is in UTC, not local."""
     exact: bool = False
-    """True where the driver takes datetimes."""
+    """True if the driver takes datetimes."""
 
     @classmethod
     def of(cls, column: Column, sample: Any, *, utc: bool) -> TimeFormat:
-        """Return the format of a column, of which ``sample`` is a value, or None."""
+        """Return the format of a column; ``sample`` is a value of the column, or None."""
         if column.typed and isinstance(column.type, DateTime):
             return cls(zone=column.type.timezone, utc=utc, exact=True)
         if isinstance(sample, str) and _NUMBER.fullmatch(sample):
@@ -195,11 +196,11 @@ class TimeFormat(NamedTuple):
 
     @property
     def is_fixed(self) -> bool:
-        """True where the way is known without a sample and the zone of the machine."""
+        """True if the format depends neither on a sample nor on the local zone."""
         return self.exact and (self.zone or self.utc)
 
     def read(self, value: Any) -> str | None:
-        """Return a time in UTC; a text that is none as it is, None for NULL."""
+        """Return a time in UTC; None for NULL; a text that is not a time unchanged."""
         if value is None:
             return None
         moment: datetime | None = None
@@ -213,7 +214,7 @@ class TimeFormat(NamedTuple):
                     moment = value
                 case int() | float() | Decimal():
                     unit = self.unit or 1
-                    if abs(float(value)) >= unit * _MILLISECONDS:  # another than that of the sample
+                    if abs(float(value)) >= unit * _MILLISECONDS:  # a unit other than the sample's
                         unit = _unit(value)
                     seconds, rest = divmod(value, unit)
                     fraction = int(rest * 1_000_000 // unit) if isinstance(value, int) else 0
@@ -233,10 +234,10 @@ class TimeFormat(NamedTuple):
         return _known(moment.astimezone(UTC))
 
     def write(self, text: str | None) -> Any:
-        """Return a time, as ``read`` gives it, as the column has it.
+        """Return a time, in the form of ``read``, for the column.
 
         Raises:
-            ValueError: it is no time, and the column takes no other text.
+            ValueError: the text is not a time, and the column holds only times.
         """
         if text is None:
             return None
@@ -264,7 +265,7 @@ class TimeFormat(NamedTuple):
 
 
 def _known(moment: datetime) -> str | None:
-    """Return a moment in UTC as a text; None for the one of UNKNOWN_TIME."""
+    """Return a time in UTC as text; None for ``UNKNOWN_TIME``."""
     found = moment.isoformat(timespec="microseconds")
     return None if found == UNKNOWN_TIME else found
 

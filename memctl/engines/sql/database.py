@@ -1,7 +1,7 @@
-"""The database that a SQL store uses: connections, transactions, errors, and statements.
+"""The database of a SQL store: connections, transactions, errors and statements.
 
-Each engine (``sqlite``, ``postgresql``, ``mysql``) has a ``Database`` that knows its driver and a
-``Syntax`` that knows its SQL.  None of them knows a layout.
+Each engine (``sqlite``, ``postgresql``, ``mysql``) has a ``Database`` for its driver and a
+``Syntax`` for its SQL.  Neither knows a layout.
 """
 
 from __future__ import annotations
@@ -44,20 +44,20 @@ T = TypeVar("T")
 
 CREATE_ATTEMPTS = 5
 CREATE_PAUSE = 0.2
-"""Seconds until the slower of two runs that create tables at once looks for them again."""
+"""The seconds before another attempt, if two runs create tables at the same time."""
 
 NAMED_TABLES = 10
-"""The tables of somebody else that an error names at most."""
+"""The most tables of other programs to name in an error."""
 
 GRANT = "grant the login SELECT to read the tables, and INSERT, UPDATE, DELETE to change them"
 FETCH_ROWS = 256
-"""Rows that are fetched from a driver at a time: together at most 16 MiB."""
+"""The rows to fetch from a driver at once; their messages have at most 16 MiB together."""
 PAUSES = (0.01, 0.03, 0.1, *[0.5] * 100)
-"""Seconds between attempts while others hold a memory: InnoDB too waits for 50 seconds."""
+"""The seconds between attempts to change rows locked by others: about 50 in total, as in InnoDB."""
 
 
 class RejectedValue(BadData):
-    """The database understood the statement, but does not take one of its values."""
+    """The database refused a value of a valid statement."""
 
     def __init__(self, message: str, failure_code: str) -> None:
         super().__init__(message)
@@ -65,7 +65,7 @@ class RejectedValue(BadData):
 
 
 class Contended(Lost):
-    """Others hold rows that are needed, or the database ended this transaction for theirs."""
+    """Other transactions hold the rows, or the database rolled this transaction back for them."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, "other writers changed the same rows")
@@ -73,25 +73,25 @@ class Contended(Lost):
 
 
 class Database(ABC):
-    """A database, whatever its tables are."""
+    """A database, independent of its tables."""
 
     syntax_class: ClassVar[type[Syntax]]
     parallel: ClassVar[bool] = True
     """True if several connections can write at once."""
     driver_errors: ClassVar[tuple[type[Exception], ...]] = ()
-    """Exceptions of the driver that can bypass SQLAlchemy."""
+    """Exceptions of the driver that SQLAlchemy does not wrap."""
     lock_class: ClassVar[type[ConnectionLock]]
-    """The lock of a run that the server keeps."""
+    """The class of the server's lock for a run."""
     batch_changes: ClassVar[int] = 10_000
-    """Number of changes of small memories that share a transaction."""
+    """The most changes of small memories in one transaction."""
 
     identity_sql: ClassVar[str]
-    """A statement that gives the kind with a colon, and what tells one database from others."""
+    """A statement for the kind with a colon, and values that identify the database."""
 
     _engine: AsyncEngine
 
     def __init__(self, location: Location, label: str) -> None:
-        """Take the place and its name in messages; nothing is connected yet."""
+        """Keep the location, and the label for messages; connect to nothing yet."""
         self.location = location
         self.label = label
         self.mode = OpenMode.READ
@@ -108,14 +108,14 @@ class Database(ABC):
 
     @abstractmethod
     def make_engine(self) -> AsyncEngine:
-        """Return an engine for the location; nothing is connected yet.
+        """Return an engine for the location, not yet connected.
 
         Raises:
             NotFound, UsageError: as ``Store.__aenter__``.
         """
 
     async def identity(self) -> str:
-        """Return a text that only the same database has; see ``Store.identity``."""
+        """Return a text that identifies the database; see ``Store.identity``."""
         with self.errors():
             async with self._engine.connect() as connection:
                 kind, *parts = map(str, (await connection.exec_driver_sql(self.identity_sql)).one())
@@ -123,19 +123,22 @@ class Database(ABC):
 
     @abstractmethod
     def translate(self, error: BaseException) -> MemctlError | None:
-        """Return the error of a driver as memctl's; None where the database rejected a value."""
+        """Return an error of the driver as an error of memctl.
+
+        Return None if the database refused a value.
+        """
 
     @abstractmethod
     def is_duplicate_key(self, error: BaseException) -> bool:
-        """Return whether a row was rejected because its key exists already."""
+        """Return whether a row was refused because its key exists."""
 
     @abstractmethod
     async def begin_read(self, connection: AsyncConnection) -> None:
-        """Start a read-only transaction that sees one moment."""
+        """Begin a read-only transaction with a consistent snapshot."""
 
     @abstractmethod
     async def begin_write(self, connection: AsyncConnection) -> None:
-        """Start a transaction."""
+        """Begin a transaction."""
 
     @abstractmethod
     def rows(
@@ -145,13 +148,13 @@ class Database(ABC):
         values: Mapping[str, Any],
         size: int = FETCH_ROWS,
     ) -> AsyncGenerator[Sequence[Any]]:
-        """Yield the result in partitions of ``size`` rows, from the driver itself."""
+        """Yield the rows of a statement in lists of ``size``, directly from the driver."""
 
     @abstractmethod
     async def insert(
         self, connection: AsyncConnection, table: str, columns: Sequence[str], rows: list[Any]
     ) -> None:
-        """Insert rows in bulk, the message as UTF-8 bytes."""
+        """Insert rows in bulk, with the message as UTF-8 bytes."""
 
     async def insert_rows(
         self, connection: AsyncConnection, table: str, columns: Sequence[str], rows: list[Any]
@@ -170,17 +173,17 @@ class Database(ABC):
     async def take_turn(  # noqa: B027 - SQLite has one writer at a time
         self, connection: AsyncConnection, table: str
     ) -> None:
-        """Wait until no other memctl writes to a table, and keep others waiting until ``close``."""
+        """Wait until no other memctl run writes to a table, and keep the turn until ``close``."""
 
-    async def advance_serial(  # noqa: B027 - most databases do so themselves
+    async def advance_serial(  # noqa: B027 - most databases do this themselves
         self, connection: AsyncConnection, table: str, column: str
     ) -> None:
-        """Have the database make larger keys than those that were inserted."""
+        """Advance the sequence of a column beyond the inserted keys."""
 
     # Opening and closing
 
     async def start(self, mode: OpenMode, prepare: Callable[[], Awaitable[None]]) -> None:
-        """Connect, and prepare the tables; where that fails nothing stays open.
+        """Connect, and prepare the tables; close everything if that fails.
 
         Raises:
             MemctlError: as ``Store.open``.
@@ -195,15 +198,15 @@ class Database(ABC):
                 raise
 
     async def run(self, work: Callable[[Connection], T]) -> T:
-        """Return what ``work`` finds out on a connection."""
+        """Run ``work`` on a connection and return its result."""
         with self.errors():
             async with self._engine.connect() as connection:
                 return await connection.run_sync(work)
 
     async def create(self, work: Callable[[Connection], None]) -> None:
-        """Create what is missing, while another run may be doing the same.
+        """Create missing tables, although another run may create the same tables.
 
-        All of it or nothing is created, but in MySQL, where each table is a transaction.
+        The creation is atomic, except in MySQL, which commits after each table.
         """
         for left in reversed(range(CREATE_ATTEMPTS)):
             try:
@@ -228,20 +231,20 @@ class Database(ABC):
     async def lock(self, owner: str, warnings: list[str]) -> None:
         """Keep other runs from writing until ``close``; see ``Store.lock``.
 
-        ``warnings`` are those of the store.
+        The lock adds its warnings to ``warnings``, the list of the store.
         """
         self._lock = self.lock_class(self, warnings)
         await self._lock.take(owner)
 
     @contextmanager
     def errors(self) -> Iterator[None]:
-        """Turn what a driver raises into memctl's errors.
+        """Turn exceptions of the driver into errors of memctl.
 
         Raises:
-            RejectedValue: a value was not taken; anything else may go on.
-            Contended: others were in the way.
+            RejectedValue: the database refused a value; other statements can go on.
+            Contended: other transactions hold the rows.
             MemctlError: the store failed.
-            CancelledError: the task is being cancelled, which the driver took for an error.
+            CancelledError: the task is being cancelled, and the driver raised an error instead.
         """
         try:
             yield
@@ -259,7 +262,7 @@ class Database(ABC):
 
     @asynccontextmanager
     async def snapshot(self) -> AsyncGenerator[AsyncConnection]:
-        """Open a connection in a read-only transaction that sees one moment."""
+        """Open a connection in a read-only transaction with a consistent snapshot."""
         with self.errors():
             async with self._engine.connect() as connection:
                 await self.begin_read(connection)
@@ -269,9 +272,9 @@ class Database(ABC):
                     await connection.rollback()
 
     async def find_other_values(self, table: str, known: Collection[str], where: Condition) -> str:
-        """Return a column of a table, besides the known ones, that has a value; empty if none has.
+        """Return an unknown column of a table that has a value, as text; empty if none has.
 
-        ``where`` is a condition on its rows, as ``m``.
+        ``where`` is a condition on the rows of the table, as ``m``.
         """
         columns = await self.run(partial(other_columns, table, known))
         if not columns:
@@ -288,27 +291,27 @@ class Database(ABC):
     async def second_connection(
         self, connection: AsyncConnection
     ) -> AsyncGenerator[AsyncConnection]:
-        """Give a connection for statements while a result of ``connection`` is being read."""
+        """Yield a connection for statements while a result of ``connection`` is being read."""
         yield connection
 
     @asynccontextmanager
     async def connect(self) -> AsyncGenerator[AsyncConnection]:
-        """Open a connection for transactions that follow one another: connecting takes time."""
+        """Open a connection for several transactions, because connecting takes time."""
         with self.errors():
             connection = await self._engine.connect()
         try:
             yield connection
         finally:
-            with suppress(*self._caught):  # it ends with the process
+            with suppress(*self._caught):  # the connection ends with the process
                 await connection.close()
 
     async def connect_autocommit(self) -> AsyncConnection:
-        """Return a connection outside of transactions, which the caller closes."""
+        """Return a connection outside of transactions, to be closed by the caller."""
         return await self._engine.execution_options(isolation_level="AUTOCOMMIT").connect()
 
     @asynccontextmanager
     async def transaction(self, connection: AsyncConnection) -> AsyncGenerator[None]:
-        """Run a write transaction, rolled back unless it ends well."""
+        """Run a write transaction: committed at the end of the body, rolled back after an error."""
         with self.errors():
             try:
                 await self.begin_write(connection)
@@ -316,18 +319,18 @@ class Database(ABC):
                 await self.insert_staged(connection)
                 await connection.commit()
             except BaseException:
-                with suppress(*self._caught):  # it broke before, and that error counts
+                with suppress(*self._caught):  # the first error is raised
                     await connection.rollback()
                 raise
 
     async def insert_staged(  # noqa: B027 - most databases stage none
         self, connection: AsyncConnection
     ) -> None:
-        """Insert the large rows that ``insert`` staged, at the end of a transaction."""
+        """Insert the large rows staged by ``insert``, at the end of a transaction."""
 
     @asynccontextmanager
     async def read_transaction(self, connection: AsyncConnection) -> AsyncGenerator[None]:
-        """Run statements in a transaction that need not see one moment."""
+        """Run statements in a transaction that needs no consistent snapshot."""
         with self.errors():
             await connection.exec_driver_sql("SELECT 1")
             yield
@@ -336,12 +339,12 @@ class Database(ABC):
     async def prepare_erasing(  # noqa: B027 - most databases need nothing
         self, connection: AsyncConnection
     ) -> None:
-        """Have the database overwrite what is deleted on the connection, where it can."""
+        """Have the database overwrite data deleted on the connection, if it can."""
 
     async def finish_erasing(  # noqa: B027 - most databases need nothing
         self, connection: AsyncConnection
     ) -> None:
-        """Remove what was deleted from the logs of the database, where that does not wait."""
+        """Remove deleted data from the logs of the database, if that needs no wait."""
 
     @asynccontextmanager
     async def erasing(self, connection: AsyncConnection) -> AsyncGenerator[None]:
@@ -357,13 +360,13 @@ class Database(ABC):
         read: Callable[[Selection], AsyncGenerator[Page]],
         read_copy: Callable[[Path, Selection], AsyncGenerator[Page]],  # noqa: ARG002 - for SQLite
     ) -> AsyncGenerator[Page]:
-        """Yield the pages that ``read`` gives; those of a copy if reading would block writers."""
+        """Yield the pages of ``read``, or of ``read_copy`` if reading would block writers."""
         return read(where)
 
     # Statements
 
     def compile(self, sql: str, values: Mapping[str, Any]) -> tuple[str, Sequence[Any]]:
-        """Return a statement and its values as the driver takes them."""
+        """Return a statement and its values for the driver."""
         statement, bound = self.syntax.bind(sql, values)
         compiled = statement.compile(dialect=self._engine.dialect)
         state = compiled.construct_expanded_state(bound)
@@ -396,22 +399,22 @@ class Database(ABC):
     async def execute(
         self, connection: AsyncConnection, sql: str, values: Mapping[str, Any]
     ) -> Sequence[Any]:
-        """Run a statement that may wait for others; return its rows.
+        """Run a statement that may wait for other transactions; return its rows.
 
-        No rows of another statement are being read on the connection.
+        No result may be open on the connection.
         """
         return await self.fetch_all(connection, sql, values)
 
     async def fetch_all(
         self, connection: AsyncConnection, sql: str, values: Mapping[str, Any]
     ) -> Sequence[Any]:
-        """Return all rows of a statement with a limit of its own, which is over then."""
+        """Return all rows of a statement, and close its result."""
         async with aclosing(self.rows(connection, sql, values)) as partitions:
             return [row async for rows in partitions for row in rows]
 
 
 def make_database(location: Location, label: str) -> Database:
-    """Return the database at a location, not yet connected; its kind begins with the engine."""
+    """Return the database at a location, not yet connected; the kind begins with the engine."""
     engine = location.kind.partition("-")[0]
     module = import_module(f"memctl.engines.sql.{engine}")
     database: type[Database] = getattr(module, f"{engine.capitalize()}Database")
@@ -424,10 +427,10 @@ async def driver_of(connection: AsyncConnection) -> Any:
 
 
 async def retry_while_locked(attempt: Callable[[], Awaitable[T]]) -> T:
-    """Retry while others hold what is to be changed, and let them go on in between.
+    """Repeat an attempt while others hold the rows, with pauses in which they can finish.
 
     Raises:
-        Contended: they hold it all the time.
+        Contended: the rows stay locked.
     """
     for pause in PAUSES:
         try:
@@ -440,15 +443,15 @@ async def retry_while_locked(attempt: Callable[[], Awaitable[T]]) -> T:
 async def prefetch(
     fetch: Callable[[], Coroutine[Any, Any, Sequence[Any]]],
 ) -> AsyncGenerator[Sequence[Any]]:
-    """Yield what ``fetch`` returns until it is empty, one call ahead of the consumer.
+    """Yield the results of ``fetch`` until one is empty, one call ahead of the consumer.
 
-    ``fetch`` is cancelled when the stream is closed before its end.
+    Closing the stream early cancels ``fetch``.
     """
     coming = asyncio.create_task(fetch())
     try:
         while rows := await coming:
             coming = asyncio.create_task(fetch())
-            # The statement is sent now, not when the consumer of these rows waits for the next.
+            # Send the statement now, not when the consumer asks for the next rows.
             await asyncio.sleep(0)
             yield rows
             del rows
@@ -457,11 +460,11 @@ async def prefetch(
             coming.cancel()
             await asyncio.wait([coming])
         if not coming.cancelled():
-            coming.exception()  # nobody waits for it any more
+            coming.exception()  # retrieves the exception, so that asyncio does not log it
 
 
 def damage(reason: str) -> Failure:
-    """Return why a damaged memory is left as it is."""
+    """Return the failure of a damaged memory."""
     return Failure("damaged", reason)
 
 
@@ -471,7 +474,7 @@ def decoded(value: Any) -> str:
 
 
 def shown_name(value: Any) -> str:
-    """Return the value of a column of names as a text, to show it; SQLite takes any value."""
+    """Return a value of a column of names as text, for display; SQLite columns hold any value."""
     return value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)
 
 

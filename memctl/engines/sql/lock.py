@@ -22,14 +22,14 @@ class LockedDatabase(Protocol):
     label: str
 
     def errors(self) -> AbstractContextManager[None]:
-        """Turn what a driver raises into memctl's errors."""
+        """Turn exceptions of the driver into errors of memctl."""
 
     async def connect_autocommit(self) -> AsyncConnection:
-        """Return a connection outside of transactions, which the caller closes."""
+        """Return a connection outside of transactions, to be closed by the caller."""
 
 
 class ConnectionLock(ServerLock):
-    """A lock that belongs to a connection of its own, and ends with it."""
+    """A lock with its own connection; the lock ends with the connection."""
 
     def __init__(self, database: LockedDatabase, warnings: list[str]) -> None:
         super().__init__(database.label, warnings)
@@ -57,7 +57,7 @@ class ConnectionLock(ServerLock):
         try:
             with self._database.errors():
                 await self.wait()
-        except MemctlError:  # the lock has gone with the connection
+        except MemctlError:  # the lock was lost with the connection
             await self._drop()
             return False
         return True
@@ -66,7 +66,8 @@ class ConnectionLock(ServerLock):
         if self._connection is None:
             return
         try:
-            # The server frees it in any case; told to, it does so before the next run tries.
+            # The server frees the lock with the connection; an explicit free comes before the next
+            # run tries.
             with suppress(MemctlError), self._database.errors():
                 async with asyncio.timeout(ANSWER_SECONDS):
                     await self.free()
@@ -79,27 +80,27 @@ class ConnectionLock(ServerLock):
         return self._connection
 
     async def ask(self, sql: str, **values: Any) -> Any:
-        """Return the first row of an answer on the lock's connection, None where there is none."""
+        """Return the first row of a result on the lock's connection; None if there is none."""
         async with asyncio.timeout(self.period + ANSWER_SECONDS):
             return (await self._connected.execute(text(sql), values)).first()
 
     async def _drop(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
-            with suppress(MemctlError), self._database.errors():  # it broke before
+            with suppress(MemctlError), self._database.errors():  # a broken connection
                 await connection.close()
 
     @abstractmethod
     async def acquire(self) -> bool:
-        """Try to acquire the lock; return whether it is ours now."""
+        """Try to acquire the lock; return whether it was acquired."""
 
     @abstractmethod
     async def find_owner(self) -> str:
-        """Return the text of the run that holds the lock, empty where there is none."""
+        """Return the owner text of the run that holds the lock; empty if no run does."""
 
     @abstractmethod
     async def wait(self) -> None:
-        """Wait for a period; raise what the driver raises when the connection is lost."""
+        """Wait for a period; raise the driver's error if the connection is lost."""
 
     @abstractmethod
     async def free(self) -> None:

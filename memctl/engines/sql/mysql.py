@@ -31,13 +31,13 @@ from memctl.engines.sql.syntax import CHUNK_BYTES, Syntax
 from memctl.errors import BadData, Lost, MemctlError, NotFound, Unavailable, UsageError
 
 CONNECT_TIMEOUT = 15
-"""Seconds until an attempt to connect is given up."""
+"""The seconds after which connecting fails."""
 
 
 _SSL_MODES = ("disable", "prefer", "require", "verify-ca", "verify-full")
 
-# Values that the server rejects: too long, not valid JSON, wrong encoding, a key twice,
-# a packet beyond max_allowed_packet.
+# Refused values: too long, invalid JSON, wrong encoding, a repeated key, a packet beyond
+# max_allowed_packet.
 _REJECTED = frozenset({1048, 1062, 1153, 1264, 1366, 1406, 1452, 3140, 3141, 3144, 4025, 22032})
 _DUPLICATE_KEY = 1062
 _DENIED = frozenset({1045, 1698})
@@ -53,26 +53,26 @@ _BUSY = {
 }
 _CONTENDED = frozenset({1205, 1213, 3572})
 _TRANSIENT = (aiomysql.OperationalError, aiomysql.InterfaceError, OSError, RuntimeError)
-"""Errors that another try may not meet, where no code above applies: no connection, a shutdown."""
+"""Errors without a code above after which a retry may help: no connection, a shutdown."""
 
 
 _WAIT_SECONDS = 60
-"""After how long MySQL ends a connection that says nothing."""
+"""The seconds after which MySQL closes a silent connection."""
 _PAUSES = (0.01, 0.05, 0.2)
 _HOLDER = re.compile(r"/\* memctl: (.*?) \*/")
 
 
 class MysqlLock(ConnectionLock):
-    """A named lock, for the database.
+    """A named lock for the database.
 
-    The one text that a login may see of its other connections is the statement that they run.  So
-    the connection that holds the lock sleeps on the server, statement after statement, and each
-    says whose it is.  Other logins, and those who come while the run is stopped, get the number of
-    the connection.  ``wait_timeout`` ends the connection of a machine that is gone.
+    A login sees one text of its other connections: the current statement.  The connection that
+    holds the lock therefore sleeps on the server, in statements with a comment that names the
+    owner.  Other logins see the number of the connection, and so do runs that look while the owner
+    is stopped.  ``wait_timeout`` closes the connection of a lost machine.
     """
 
     period = 2.0
-    """Also how long the server takes to see that the run has ended: it looks when it wakes."""
+    """The length of a sleep, and the longest time until the server notices the end of the run."""
     _number: int | None = None
 
     async def acquire(self) -> bool:
@@ -100,14 +100,14 @@ class MysqlLock(ConnectionLock):
                 return ""
             if found:
                 return found[1]
-            await asyncio.sleep(pause)  # it may be between two statements
+            await asyncio.sleep(pause)  # the owner may be between two statements
         return f"connection {number} of the server"
 
     async def wait(self) -> None:
         await self._run(f"SELECT SLEEP({self.period}) /* memctl: {self.owner} */")
 
     async def free(self) -> None:
-        """End the connection, which may be asleep, and wait until the lock is free."""
+        """End the connection, even while it sleeps, and wait until the lock is free."""
         number, self._number = self._number, None
         await self._drop()
         self._connection = await self._database.connect_autocommit()
@@ -124,7 +124,7 @@ class MysqlLock(ConnectionLock):
             await self._connection.exec_driver_sql(sql)
 
     async def _lock_name(self) -> str:
-        """Return a name of at most 64 characters, whose case does not count."""
+        """Return a name of at most 64 characters; MySQL ignores its case."""
         [database] = await self.ask("SELECT DATABASE()")
         return f"memctl {sha256(str(database).encode()).hexdigest()[:32]}"
 
@@ -145,7 +145,7 @@ class MysqlSyntax(Syntax):
     big_integer = "SIGNED"
 
     def exact(self, text: str) -> str:
-        # Collations take texts for the same that differ in case, accents or spaces at the end.
+        # Collations may ignore case, accents or trailing spaces.
         return f"CAST({text} AS BINARY)"
 
     def insert_free(self, insert: str, column: str) -> str:
@@ -167,7 +167,7 @@ class MysqlDatabase(Database):
     syntax_class = MysqlSyntax
     lock_class = MysqlLock
     driver_errors = (aiomysql.Error, UnicodeEncodeError, RuntimeError)
-    # The pages of the messages are needed several times, and InnoDB's buffers are small by default.
+    # The pages of messages are used several times, and InnoDB's buffers are small by default.
     batch_changes = 2_000
     identity_sql = "SELECT 'mysql:', @@hostname, @@port, @@datadir, DATABASE()"
     _packet = 0
@@ -176,11 +176,11 @@ class MysqlDatabase(Database):
         settings = connect_settings(self.location.url)
 
         async def connect() -> aiomysql.Connection:
-            # The driver's own limit ends when somebody has accepted the connection.
+            # The driver's own timeout ends once the connection is accepted.
             async with asyncio.timeout(CONNECT_TIMEOUT):
                 return await aiomysql.connect(
                     charset="utf8mb4",
-                    # Names differ by case, and values are taken as they are or refused.
+                    # Compare names exactly, and store values unchanged or refuse them.
                     init_command="SET SESSION "
                     "sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', "
                     "collation_connection = 'utf8mb4_bin'",
@@ -227,7 +227,7 @@ class MysqlDatabase(Database):
     @asynccontextmanager
     async def second_connection(
         self,
-        connection: AsyncConnection,  # noqa: ARG002 - busy with its result
+        connection: AsyncConnection,  # noqa: ARG002 - its result is being read
     ) -> AsyncGenerator[AsyncConnection]:
         async with self._engine.connect() as other:
             await self.begin_read(other)
@@ -237,7 +237,7 @@ class MysqlDatabase(Database):
         await connection.exec_driver_sql("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
 
     async def begin_write(self, connection: AsyncConnection) -> None:
-        # Without gap locks: two runs that create sessions side by side would deadlock on them.
+        # Without gap locks: two runs that create sessions concurrently would deadlock.
         await connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
         await connection.exec_driver_sql("START TRANSACTION")
 
@@ -257,7 +257,7 @@ class MysqlDatabase(Database):
             while rows := await cursor.fetchmany(size):
                 yield rows
         finally:
-            if not driver.closed:  # as it is when a read was cancelled
+            if not driver.closed:  # a cancelled read closes the connection
                 await cursor.close()
 
     async def take_turn(self, connection: AsyncConnection, table: str) -> None:
@@ -303,7 +303,7 @@ class MysqlDatabase(Database):
             await self.execute_json(connection, sql, json, one)
 
     async def _piece_limit(self, connection: AsyncConnection) -> int:
-        """Return the bytes of text that a statement can hold: escaped, it may be twice as long."""
+        """Return the bytes of text that fit into a statement; escapes may double its length."""
         if not self._packet:
             result = await connection.exec_driver_sql("SELECT @@max_allowed_packet")
             self._packet = int(result.scalar_one())
@@ -311,7 +311,7 @@ class MysqlDatabase(Database):
 
     @asynccontextmanager
     async def _put_together(self, connection: AsyncConnection, text: bytes) -> AsyncGenerator[str]:
-        """Put a text together on the server, and give its name there: a statement holds little."""
+        """Assemble a text on the server, and yield its variable: a statement holds only a part."""
         if len(text) > self._packet:
             raise RejectedValue(
                 f"{self.label}: a text of {len(text)} bytes exceeds the server's "
@@ -330,13 +330,13 @@ class MysqlDatabase(Database):
 
 
 def connect_settings(url: str) -> dict[str, Any]:
-    """Return the settings of aiomysql from a URL with libpq's conventions.
+    """Return the settings of aiomysql for a URL with libpq's conventions.
 
-    ``?host=/path`` is a Unix socket, ``?sslmode=`` means what it means to libpq, and the password
-    may come from ``MYSQL_PWD``.
+    ``?host=/path`` is a Unix socket, ``?sslmode=`` has the meaning of libpq, and the password may
+    come from ``MYSQL_PWD``.
 
     Raises:
-        UsageError: no database is named, or an option is unknown.
+        UsageError: the URL names no database, or has an unknown option.
     """
     parts = urlsplit(url)
     options = dict(parse_qsl(parts.query, keep_blank_values=True))

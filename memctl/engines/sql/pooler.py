@@ -1,8 +1,8 @@
-"""PostgreSQL behind a pooler, such as PgBouncer, that lends a server connection to many clients.
+"""PostgreSQL through a pooler, such as PgBouncer, which shares server connections among clients.
 
-In the mode ``transaction`` of PgBouncer, each transaction of a client may run in another session of
-the server.  Nothing that belongs to a session outlasts it: settings, prepared statements, temporary
-tables, advisory locks.
+In PgBouncer's mode ``transaction``, each transaction of a client may run in a different session of
+the server.  The state of a session is lost after the transaction: settings, prepared statements,
+temporary tables, advisory locks.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ _BEHIND = "check that PostgreSQL runs where PgBouncer expects it, and the log of
 
 
 class PooledConnection(asyncpg.Connection):  # type: ignore[misc]
-    """A connection of which nothing stays in the session of the server between transactions.
+    """A connection that keeps no state in the server's session between transactions.
 
-    The driver sends a statement in two steps, to prepare and to run it: these run in a transaction,
-    and the statement has no name.
+    The driver sends a statement in two steps: it prepares the statement and then runs it.  Both
+    steps share a transaction, and the statement has no name.
     """
 
     async def _get_statement(self, *arguments: Any, **settings: Any) -> Any:
@@ -36,7 +36,7 @@ class PooledConnection(asyncpg.Connection):  # type: ignore[misc]
 
 
 async def is_pooled(connection: PooledConnection) -> bool:
-    """Return whether a pooler answers: its clients get other numbers than the server's sessions.
+    """Return whether a pooler answers: its process ids differ from the server's.
 
     Raises:
         asyncpg.PostgresError: the server refuses.
@@ -46,7 +46,7 @@ async def is_pooled(connection: PooledConnection) -> bool:
 
 
 def pooler_error(message: str) -> MemctlError | None:
-    """Return the memctl error for a message that is PgBouncer's own; None for any other."""
+    """Return the error for a message of PgBouncer; None for any other message."""
     words = message.lower()
     if "unsupported startup parameter" in words:
         return UsageError(

@@ -31,10 +31,10 @@ from memctl.errors import BadData, Lost, MemctlError, NotFound, Unavailable, Usa
 from memctl.location import Location
 
 CONNECT_TIMEOUT = 15
-"""Seconds until an attempt to connect is given up."""
+"""The seconds after which connecting fails."""
 
 WORK_KILOBYTES = 32 * 1024
-"""Memory that the server may use to sort and to join what is read."""
+"""The memory of the server, in kB, for sorts and joins of a read."""
 
 UNIQUE_VIOLATION = "23505"
 UNKNOWN_SETTING = "42704"
@@ -48,29 +48,28 @@ _TRANSIENT = {
     "57014": "the server or an administrator cancelled the statement",
     "57P01": _GONE,  # shut down by an administrator
     "57P02": _GONE,  # crashed
-    "57P03": _GONE,  # starting, or recovering
+    "57P03": _GONE,  # starting or recovering
     "57P05": "the server ends sessions that are idle",
 }
-"""Prefixes of the states that another try may not meet, each with a hint."""
+"""Prefixes of the SQL states after which a retry may help, each with a hint."""
 
 _BROKEN = ("connection is closed", "cannot switch to state")
-"""The driver's own complaints about a connection that was cut, which have no state."""
+"""The driver's messages about a broken connection, which have no SQL state."""
 
 
 _NO_JIT = "jit"
-"""The setting for compiling statements, which costs more than it saves here."""
+"""The setting for JIT compilation, which costs more than it saves for these statements."""
 _SPACE = 0x6D656D63
 """The upper half of memctl's advisory locks in PostgreSQL: ``memc`` in ASCII."""
 _NAME_BYTES = 63
-"""The longest ``application_name`` that PostgreSQL keeps."""
+"""The most bytes of ``application_name`` in PostgreSQL."""
 
 
 class PostgresqlLock(ConnectionLock):
-    """An advisory lock of the session or, behind a pooler, of an open transaction.
+    """An advisory lock of the session or, through a pooler, of an open transaction.
 
-    It is for the schema that the tables are in.
-
-    The owner's text is the ``application_name`` of its connection, which every login may see.
+    The lock is for the schema of the tables.  The owner text is the ``application_name`` of the
+    connection, which every login can see.
     """
 
     _database: PostgresqlDatabase
@@ -78,7 +77,7 @@ class PostgresqlLock(ConnectionLock):
     async def acquire(self) -> bool:
         if self._is_local:
             await self._database.execute_alone(self._connected, "BEGIN")
-        # Keep-alives end the session of a machine that is gone within a minute.
+        # Keep-alives end the session of a lost machine within a minute.
         settings = {
             "application_name": self._signature,
             "tcp_keepalives_idle": "30",
@@ -92,7 +91,7 @@ class PostgresqlLock(ConnectionLock):
                 value=value,
                 local=self._is_local,
             )
-        # Settings of newer servers among them, which end idle sessions and long transactions.
+        # Some servers have these settings, which end idle sessions and long transactions.
         await self.ask(
             "SELECT count(set_config(name, '0', :local)) FROM pg_settings WHERE name IN "
             "('idle_session_timeout', 'idle_in_transaction_session_timeout', "
@@ -109,14 +108,14 @@ class PostgresqlLock(ConnectionLock):
     async def ask(self, sql: str, **values: Any) -> Any:
         row = await super().ask(sql, **values)
         if self._is_local:
-            # The server ends a statement when the next one comes.  Until then it would keep what
-            # the statement sees, and have VACUUM and CREATE INDEX CONCURRENTLY wait.
+            # The server completes a statement when the next one arrives.  Until then it would keep
+            # the snapshot of the statement, and make VACUUM and CREATE INDEX CONCURRENTLY wait.
             await self._database.execute_alone(self._connected, "SELECT 1")
         return row
 
     @property
     def _is_local(self) -> bool:
-        """True behind a pooler: there the lock belongs to a transaction, which stays open."""
+        """True through a pooler: the lock then belongs to a transaction that stays open."""
         return self._database.is_pooled
 
     @property
@@ -154,7 +153,7 @@ class PostgresqlSyntax(Syntax):
     nulls_first = False
     row_lock = "FOR UPDATE"
     no_wait = "NOWAIT"
-    # It would sort all messages with their texts, and leave out most of them afterwards.
+    # Without the hint PostgreSQL would sort all messages with their texts, and then drop most.
     materialize_hint = "OFFSET 0"
     temporary_end = "ON COMMIT DROP"
 
@@ -172,7 +171,7 @@ class PostgresqlSyntax(Syntax):
 
 
 class PostgresqlDatabase(Database):
-    """A PostgreSQL database, addressed as libpq would (service, passfile and environment too)."""
+    """A PostgreSQL database, addressed as in libpq (with service, passfile and environment)."""
 
     syntax_class = PostgresqlSyntax
     lock_class = PostgresqlLock
@@ -188,15 +187,15 @@ class PostgresqlDatabase(Database):
     def __init__(self, location: Location, label: str) -> None:
         super().__init__(location, label)
         self._turn = asyncio.Lock()
-        """The driver does one thing at a time, and rows are prefetched."""
+        """Serializes the driver's calls: it allows one at a time, and rows are prefetched."""
         self._pooled: bool | None = None
         """True if a pooler answers; None before the first connection."""
         self._turns: dict[AsyncConnection, AsyncConnection] = {}
-        """For each writing connection, the connection that holds its turn; see ``take_turn``."""
+        """The connection that holds the turn of each writing connection; see ``take_turn``."""
 
     @property
     def is_pooled(self) -> bool:
-        """True if a pooler answers; known once a connection was made."""
+        """True if a pooler answers; known after the first connection."""
         return bool(self._pooled)
 
     def make_engine(self) -> AsyncEngine:
@@ -213,12 +212,12 @@ class PostgresqlDatabase(Database):
                     f"{self.label}: {first_line(error)}", "write the URL as for psql"
                 ) from error
             except ValueError:
-                # Its text may hold a part of the password.
+                # The text of the error may hold a part of the password.
                 raise UsageError(
                     f"{self.label} is not a valid PostgreSQL URL", "write the URL as for psql"
                 ) from None
 
-        # A pooler forgets what the adapter has prepared.
+        # A pooler does not keep statements that the adapter prepared.
         settings = {"async_creator_fn": connect, "prepared_statement_cache_size": 0}
         engine = create_async_engine(
             "postgresql+asyncpg://", connect_args=settings, poolclass=NullPool
@@ -227,7 +226,7 @@ class PostgresqlDatabase(Database):
         return engine
 
     async def _connect_first(self, dsn: str) -> asyncpg.Connection:
-        """Connect as to a pooler, and find out whether a pooler answers."""
+        """Connect as through a pooler, and detect whether a pooler answers."""
         connection = await _connected(dsn, pooled=True)
         try:
             self._pooled = await is_pooled(connection)
@@ -286,7 +285,7 @@ class PostgresqlDatabase(Database):
         await connection.execution_options(
             isolation_level="REPEATABLE READ", postgresql_readonly=True
         )
-        # Millions of rows are sorted and joined, for which the usual 4 MB are little.
+        # Reads sort and join millions of rows; the default of 4 MB is too little.
         await connection.exec_driver_sql(
             f"SELECT set_config('work_mem', '{WORK_KILOBYTES}', true) FROM pg_settings "
             f"WHERE name = 'work_mem' AND setting::bigint < {WORK_KILOBYTES}"
@@ -299,7 +298,7 @@ class PostgresqlDatabase(Database):
         await connection.exec_driver_sql(first)
 
     async def execute_alone(self, connection: AsyncConnection, sql: str) -> None:
-        # In one step, not in two between which a pooler may choose another session.
+        # In one step: between two steps a pooler could choose a different session.
         await (await driver_of(connection)).execute(sql)
 
     @asynccontextmanager
@@ -309,7 +308,7 @@ class PostgresqlDatabase(Database):
                 yield connection
             finally:
                 if (turn := self._turns.pop(connection, None)) is not None:
-                    with suppress(*self._caught):  # it ends with the process
+                    with suppress(*self._caught):  # the connection ends with the process
                         await turn.close()
 
     async def rows(
@@ -339,15 +338,15 @@ class PostgresqlDatabase(Database):
         async with self._turn:
             driver = await driver_of(connection)
             found: Sequence[Any] = await driver.fetch(statement, *bound)
-            # The server ends a statement when the next one comes.  One that did not reached the end
-            # of its table holds buffers until then, and a cursor opened now would read less ahead.
+            # The server completes a statement when the next one arrives.  A statement that has not
+            # read its whole table holds buffers until then, and a new cursor would read less ahead.
             await driver.execute("SELECT 1")
         return found
 
     async def execute(
         self, connection: AsyncConnection, sql: str, values: Mapping[str, Any]
     ) -> Sequence[Any]:
-        # Without ``_turn``: other connections must go on while this one waits.
+        # Without ``_turn``: other connections must go on while this statement waits.
         statement, bound = self.compile(sql, values)
         found: Sequence[Any] = await (await driver_of(connection)).fetch(statement, *bound)
         return found
@@ -364,7 +363,7 @@ class PostgresqlDatabase(Database):
         driver = await driver_of(connection)
         try:
             await driver.copy_records_to_table(table, columns=columns, records=rows)
-        except (TypeError, ValueError) as error:  # of a type that the column does not take
+        except (TypeError, ValueError) as error:  # a value does not have the type of its column
             text = f"{self.label}: a value does not fit its column: {first_line(error)}"
             raise RejectedValue(text, "refused") from error
 
@@ -375,7 +374,7 @@ class PostgresqlDatabase(Database):
             async with self.transaction(connection):
                 await self.fetch_all(connection, "SELECT pg_advisory_lock(:space, :number)", values)
             return
-        # In the open transaction of another connection, until this one is closed.
+        # An open transaction of a second connection holds the turn, until ``connection`` is closed.
         with self.errors():
             turn = self._turns[connection] = await self._engine.connect()
             sql = "SELECT pg_advisory_xact_lock(:space, :number)"
@@ -391,7 +390,7 @@ class PostgresqlDatabase(Database):
 
 
 async def _connected(dsn: str, *, pooled: bool) -> asyncpg.Connection:
-    """Return a new connection; poolers refuse settings that they do not know."""
+    """Return a new connection; poolers refuse settings unknown to them."""
     settings = {"application_name": "memctl"} | ({} if pooled else {_NO_JIT: "off"})
     kind = PooledConnection if pooled else asyncpg.Connection
     return await asyncpg.connect(
@@ -400,7 +399,7 @@ async def _connected(dsn: str, *, pooled: bool) -> asyncpg.Connection:
 
 
 def _pass_json_through(connection: Any, _record: Any) -> None:
-    """Set the driver to pass JSON as UTF-8 bytes, neither parsed nor decoded."""
+    """Configure the driver to pass JSON as UTF-8 bytes, neither parsed nor decoded."""
 
     async def set_codec(driver: Any) -> None:
         await driver.set_type_codec(

@@ -1,4 +1,4 @@
-"""Tables: which columns they have, and how missing ones are made."""
+"""The columns of tables, and the creation of missing tables."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from sqlalchemy import Connection, MetaData, inspect
 
 
 def create_missing(connection: Connection, metadata: MetaData) -> None:
-    """Create the tables that are not there; ``create_all`` would look for each by itself."""
+    """Create the missing tables, with one query for existing tables; ``create_all`` makes many."""
     there = set(inspect(connection).get_table_names())
     missing = [table for name, table in metadata.tables.items() if name not in there]
     metadata.create_all(connection, tables=missing, checkfirst=False)
 
 
 def other_columns(table: str, known: Collection[str], connection: Connection) -> list[str]:
-    """Return the columns of a table besides the known ones, but for those that are computed."""
+    """Return the columns of a table that are neither known nor computed."""
     columns = inspect(connection).get_columns(table)
     return [one["name"] for one in columns if one["name"] not in known and not one.get("computed")]

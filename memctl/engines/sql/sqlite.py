@@ -42,7 +42,7 @@ RECOVER = (
 
 _CANNOT_OPEN = "check who owns the file and its folder, and the limit of open files (ulimit -n)"
 HAS_OCTETS = sqlite3.sqlite_version_info >= (3, 43)
-"""True where SQLite tells the size of a text without loading it."""
+"""True if SQLite can tell the size of a text without loading it."""
 _DUPLICATE_KEY = (sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY, sqlite3.SQLITE_CONSTRAINT_UNIQUE)
 
 
@@ -56,11 +56,11 @@ class SqliteSyntax(Syntax):
     typed = False
     json_place = "CAST(:json AS TEXT)"
     reads_briefly = True
-    # Without it SQLite groups the messages themselves and parses them afterwards.
+    # Without the barrier SQLite groups the messages themselves and parses them afterwards.
     subquery_barrier = "LIMIT -1"
 
     def json_size(self, column: str) -> str:
-        # octet_length need not load the text.
+        # octet_length does not load the text.
         return f"octet_length({column})" if HAS_OCTETS else f"LENGTH(CAST({column} AS BLOB))"
 
     def json_text(self, column: str) -> str:
@@ -74,7 +74,7 @@ class SqliteSyntax(Syntax):
 
 
 class SqliteDatabase(Database):
-    """A SQLite file; opened read-only unless it is to be written."""
+    """A SQLite file, opened read-only unless the mode writes."""
 
     syntax_class = SqliteSyntax
     parallel = False
@@ -87,9 +87,9 @@ class SqliteDatabase(Database):
         self._snapshot_copy = SnapshotCopy()
         self._private_copy = PrivateCopy(location.path, label)
         self._opening = threading.Lock()
-        """Each connection is opened in a thread of its own."""
+        """Connections are opened in threads of their own."""
         self._connections: list[Connection] = []
-        """Connections that were opened, and may not have ended."""
+        """The opened connections, some of which may have ended."""
         self._file_lock = FileLock(location.path, label)
         self._decodes_all = False
 
@@ -127,10 +127,12 @@ class SqliteDatabase(Database):
         )
 
     def add_functions(self, driver: sqlite3.Connection) -> None:
-        """Add the functions that the statements of a layout use to a new connection."""
+        """Add the functions that a layout's statements use to a new connection."""
 
     def _open_driver(self, path: Path, mode: str, call: Call) -> Driver:
-        """Open a connection to the file, or to a private copy if SQLite cannot read it in place.
+        """Open a connection to the file, or to a private copy.
+
+        The copy is for a file that SQLite cannot read in place.
 
         Raises:
             sqlite3.Error: as ``open_driver``.
@@ -170,7 +172,7 @@ class SqliteDatabase(Database):
         try:
             await super().close()
         finally:
-            # aiosqlite lets its threads end by themselves; their last callbacks need the loop.
+            # aiosqlite does not wait for its threads, and their last callbacks need the event loop.
             while self._connections:
                 await self._connections.pop().end()
             self._private_copy.remove()
@@ -178,7 +180,7 @@ class SqliteDatabase(Database):
     # Errors
 
     def translate(self, error: BaseException) -> MemctlError | None:
-        if isinstance(error, UnicodeDecodeError):  # SQLite's own words, or the name of a column
+        if isinstance(error, UnicodeDecodeError):  # an error text, or a column name
             return BadData(f"{self.label} holds a name that is not UTF-8", RECOVER)
         text = first_line(error)
         code = getattr(error, "sqlite_errorcode", None)
@@ -226,7 +228,7 @@ class SqliteDatabase(Database):
 
     @asynccontextmanager
     async def connect(self) -> AsyncGenerator[AsyncConnection]:
-        # One journal for all transactions: each would create it and remove it.
+        # Keep one journal file for all transactions: each would create and remove it.
         async with super().connect() as connection:
             driver = await driver_of(connection)
             with self.errors():
@@ -238,7 +240,7 @@ class SqliteDatabase(Database):
                 yield connection
             finally:
                 if journal == ("delete",):
-                    # Somebody uses the file, and removes it then; or the connection is closed.
+                    # Fails if another program uses the file, which then removes the journal.
                     with suppress(sqlite3.Error, ValueError):
                         await driver.execute("PRAGMA journal_mode = DELETE")
 
@@ -256,7 +258,7 @@ class SqliteDatabase(Database):
             await (await driver_of(connection)).execute("PRAGMA secure_delete = ON")
 
     async def finish_erasing(self, connection: AsyncConnection) -> None:
-        with suppress(sqlite3.Error):  # a reader keeps the log: the next checkpoint takes it
+        with suppress(sqlite3.Error):  # a reader needs the log: the next checkpoint empties it
             await (await driver_of(connection)).execute_fetchall("PRAGMA wal_checkpoint(TRUNCATE)")
 
     # Reading
@@ -283,7 +285,7 @@ class SqliteDatabase(Database):
             await self._decode_all(connection, error)
         finally:
             await cursor.close()
-        # The same rows once more, but for those that passed.
+        # Read again, and skip the rows that were already yielded.
         async with await driver.execute(statement, bound) as cursor:
             while passed:
                 passed -= len(await _fetch(cursor, min(passed, size)))
@@ -303,12 +305,12 @@ class SqliteDatabase(Database):
     async def _decode_all(
         self, connection: AsyncConnection, error: sqlite3.OperationalError
     ) -> None:
-        """Have texts that are not UTF-8 come with lone surrogates: a name that has them is damaged.
+        """Decode invalid UTF-8 to lone surrogates from now on: names with surrogates are damaged.
 
-        Costs so much that only a database pays for it in which there is such a text.
+        Decoding in Python is slow, so it is enabled only after the first invalid text.
 
         Raises:
-            sqlite3.OperationalError: the error is another.
+            sqlite3.OperationalError: the error has a different cause.
         """
         if self._decodes_all or "decode to UTF-8" not in str(error):
             raise error
@@ -321,8 +323,8 @@ class SqliteDatabase(Database):
         read: Callable[[Selection], AsyncGenerator[Page]],
         read_copy: Callable[[Path, Selection], AsyncGenerator[Page]],
     ) -> AsyncGenerator[Page]:
-        # Agents are kept from writing for a moment at most: a source that is read for longer is
-        # copied first, or while it is read; see ``SnapshotCopy``.
+        # Agents may be kept from writing only briefly.  A source that takes longer to read is
+        # copied before or while it is read; see ``SnapshotCopy``.
         done: set[MemoryKey] = set()
         copy = await self._copy_first(where)
         if copy is None:
@@ -330,7 +332,7 @@ class SqliteDatabase(Database):
                 async for page in pages:
                     key, last = page.memory.key, page.last
                     yield page
-                    del page  # not kept while the next one is read: it may be large
+                    del page  # no reference is kept while the next page is read: it may be large
                     if last and self._snapshot_copy.is_watching:
                         done.add(key)
                         if self._snapshot_copy.is_due:
@@ -346,7 +348,7 @@ class SqliteDatabase(Database):
             self._snapshot_copy.remove()
 
     async def _copy_first(self, where: Selection) -> Path | None:
-        """Copy a large file of which all is to be read; return None to read the file itself."""
+        """Copy a large file that is to be read whole; return None to read the file itself."""
         part = where.users or where.sessions or where.keys is not None
         if part or self.mode.creates or self.location.path.stat().st_size < LARGE_BYTES:
             return None
@@ -367,7 +369,7 @@ decode_name = partial(str, encoding="utf-8", errors="surrogateescape")
 
 
 async def driver_of(connection: AsyncConnection) -> Connection:
-    """Return the driver's own connection, within SQLAlchemy's transaction."""
+    """Return aiosqlite's connection, within SQLAlchemy's transaction."""
     driver = (await connection.get_raw_connection()).driver_connection
     assert isinstance(driver, Connection)
     return driver
@@ -379,7 +381,7 @@ async def _fetch(cursor: aiosqlite.Cursor, size: int) -> Sequence[Any]:
 
 def insert_statement(table: str, columns: Sequence[str]) -> str:
     names = ", ".join(f'"{column}"' for column in columns)
-    # The message comes as bytes: SQLite makes a text of them without copying it.
+    # The message is passed as bytes: SQLite converts them to text without a copy.
     values = ", ".join(
         "CAST(? AS TEXT)" if column in ("msg", "payload") else "?" for column in columns
     )

@@ -1,4 +1,4 @@
-"""Connections to SQLite that end at once what nobody waits for any more: a lock, or a statement."""
+"""Connections to SQLite whose waits and statements end at once when their task is cancelled."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ import aiosqlite
 T = TypeVar("T")
 
 LOCK_TIMEOUT = 30
-"""Seconds to wait for another process that writes to the file."""
+"""The seconds to wait for another process that writes to the file."""
 _SLICE = 0.25
-"""Seconds for which SQLite itself waits: nothing can interrupt that."""
+"""The seconds of each wait inside SQLite, which cannot be interrupted."""
 _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_BUSY_RECOVERY)
 
 
 class Call:
-    """One piece of work in the thread of a connection, which its task may cancel."""
+    """A call in the thread of a connection, which its task may cancel."""
 
     cancelled = False
 
@@ -31,7 +31,7 @@ class Driver(sqlite3.Connection):
     """A connection of the driver, opened with ``open_driver``."""
 
     call: Call
-    """The work at hand."""
+    """The current call."""
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
@@ -39,13 +39,13 @@ class Driver(sqlite3.Connection):
         self._cursors: WeakSet[sqlite3.Cursor] = WeakSet()
 
     def cursor(self, factory: Any = None) -> Any:
-        """Return a cursor that waits in the same way."""
+        """Return a cursor whose ``execute`` waits as ``wait`` does."""
         cursor: sqlite3.Cursor = super().cursor(factory or _Cursor)
         self._cursors.add(cursor)
         return cursor
 
     def close(self) -> None:
-        """Close, with the cursors: one that has rows left would keep the file locked."""
+        """Close the connection and its cursors: cursors with unread rows lock the file."""
         while self._cursors:
             self._cursors.pop().close()
         super().close()
@@ -60,14 +60,14 @@ class Driver(sqlite3.Connection):
         return self.cursor().executemany(*statement)
 
     def commit(self) -> None:
-        """Commit; readers may be in the way."""
+        """Commit; wait for readers that lock the file."""
         self.wait(super().commit)
 
     def wait(self, work: Callable[..., T], *args: Any) -> T:
-        """Work, again while others have locked the file, as SQLite would in one go.
+        """Repeat a call while other processes lock the file, as SQLite's own timeout would.
 
         Raises:
-            sqlite3.Error: as the driver, after ``LOCK_TIMEOUT`` or when the call was cancelled.
+            sqlite3.Error: as the driver, after ``LOCK_TIMEOUT`` or a cancellation.
         """
         end = 0.0
         while True:
@@ -77,7 +77,7 @@ class Driver(sqlite3.Connection):
                 return work(*args)
             except sqlite3.OperationalError as error:
                 now = time.monotonic()
-                # Where it has not waited, the lock would never come.
+                # If SQLite returned without a wait, waiting would not help, as in a deadlock.
                 waited = error.sqlite_errorcode in _BUSY and now - begun >= _SLICE / 2
                 if not waited or now > end or self.call.cancelled:
                     raise
@@ -91,13 +91,13 @@ class _Cursor(sqlite3.Cursor):
 
 
 def open_driver(uri: str, call: Call) -> Driver:
-    """Open a connection; its first work, too, is this call.
+    """Open a connection; ``call`` is its first call.
 
     Raises:
         sqlite3.Error: as ``sqlite3.connect``.
     """
-    # Transactions are begun by hand: the driver would begin none for reading.  Blobs are opened
-    # from another thread than aiosqlite's, while that one waits.
+    # memctl begins transactions itself: the driver would begin none for reading.  Blobs are opened
+    # from a thread other than aiosqlite's, while that thread waits.
     driver = sqlite3.connect(
         *(uri, _SLICE),
         uri=True,
@@ -110,7 +110,7 @@ def open_driver(uri: str, call: Call) -> Driver:
 
 
 class Connection(aiosqlite.Connection):
-    """A connection of aiosqlite; what is cancelled ends in its thread, too."""
+    """A connection of aiosqlite whose cancelled calls also end in the thread."""
 
     def __init__(self, connector: Callable[[Call], Driver], chunk_size: int) -> None:
         """``connector`` is called in the thread."""
@@ -125,15 +125,15 @@ class Connection(aiosqlite.Connection):
 
     @property
     def has_ended(self) -> bool:
-        """Return whether the connection is closed, and its thread has ended."""
+        """Return whether the connection is closed and its thread has ended."""
         closed = self._driver is None or self._driver.closed
         return closed and not self._thread.is_alive()
 
     async def end(self) -> None:
         """Close the connection, and wait for its thread.
 
-        Where a task was cancelled, SQLAlchemy may leave one without closing it, and aiosqlite may
-        end the thread alone.
+        After a cancelled task, SQLAlchemy may leave a connection open, and aiosqlite may end the
+        thread without closing the connection.
         """
         if self._thread.is_alive():
             self.stop()
@@ -142,7 +142,7 @@ class Connection(aiosqlite.Connection):
             self._driver.close()
 
     async def _execute(self, fn: Any, *args: Any, **kwargs: Any) -> Any:
-        # All methods of connections and cursors come here.
+        # All methods of connections and cursors call this method.
         call, driver = Call(), self._conn
 
         def work() -> Any:
@@ -153,31 +153,31 @@ class Connection(aiosqlite.Connection):
             return await super()._execute(work)  # type: ignore[no-untyped-call]
         except asyncio.CancelledError:
             call.cancelled = True
-            with suppress(sqlite3.ProgrammingError):  # it is closed by now
+            with suppress(sqlite3.ProgrammingError):  # already closed
                 driver.interrupt()
             raise
 
     async def fetch_all(self, sql: str, parameters: Any = ()) -> list[Any]:
-        """Return all rows of a statement in one step, so that no lock is held between two."""
+        """Return all rows of a statement in one step, so that no lock is held between steps."""
 
         def fetch() -> list[Any]:
-            with closing(self._conn.execute(sql, parameters)) as cursor:  # closed also on errors
+            with closing(self._conn.execute(sql, parameters)) as cursor:  # even after an error
                 return cursor.fetchall()
 
         return await self._execute(fetch)  # type: ignore[no-any-return]
 
     def check(self, *_: int) -> None:
-        """End the work at hand if it was cancelled: a backup, which nothing else interrupts.
+        """End the current call if it was cancelled: a backup has no other way to be interrupted.
 
         Raises:
-            sqlite3.OperationalError: it was.
+            sqlite3.OperationalError: the call was cancelled.
         """
         if self._conn.call.cancelled:  # type: ignore[attr-defined]
             raise sqlite3.OperationalError("interrupted")
 
 
 async def connect(connection: Connection) -> Connection:
-    """Open a connection in its thread, which is not left alone when this is cancelled.
+    """Open a connection in its thread; after a cancellation, wait for it and close it.
 
     Raises:
         sqlite3.Error: as the connector.

@@ -1,4 +1,4 @@
-"""SQLite files on disk: copies of them that are read, and the journals of killed programs."""
+"""SQLite files on disk: copies for reading, and the journals of killed programs."""
 
 from __future__ import annotations
 
@@ -15,31 +15,33 @@ from memctl.location import same_file
 from memctl.storekit.files import temporary_folder
 
 MAX_WAIT = 4.0
-"""Seconds for which writers may have to wait, the copying included."""
+"""The most seconds that writers may have to wait, including the copying."""
 LARGE_BYTES = 500_000_000
-"""A larger file is copied before all of it is read: it is sorted first, and that takes long."""
+"""The size above which a file is copied before it is read whole: sorting it first takes long."""
 COPIED_PER_SECOND = 500_000_000
-"""Bytes; slow disks copy less, and fast ones more."""
+"""The assumed speed of copying, in bytes."""
 
 _BACKUP_PAGES = 10_000
-"""Pages that are copied at a time."""
+"""The pages to copy at a time."""
 _COPIED_BYTES = 4 * 1024 * 1024
 _COPY_ATTEMPTS = 3
 _ENDS = "", "-wal", "-journal"
-"""The ends of the names of a database and of what belongs to it: its log, or its journal."""
+"""The suffixes of a database and its log or journal."""
 _HEADER_BYTES, _WRITE_VERSION, _WAL = 20, 18, b"\2\2"
-"""The bytes of the header that have the versions for writing and reading, and what both are in WAL
-mode: https://sqlite.org/fileformat2.html"""
+"""The part of the header with the versions for writing and reading, and their values in WAL mode.
+
+Source: https://sqlite.org/fileformat2.html
+"""
 _NEEDS_WRITING = "SQLITE_CANTOPEN", "SQLITE_READONLY"
-"""The errors of SQLite where it would have to write to read."""
+"""The errors of SQLite if it would have to write before it can read."""
 
 
 class SnapshotCopy:
-    """The copy of a file that is being read, made when that takes too long.
+    """A copy of a file that is being read, made if reading takes too long.
 
-    Outside of WAL mode, a reader keeps others from writing, and AgentScope's writes give up after
-    the five seconds that Python's ``sqlite3`` waits.  The copy is made within the transaction that
-    reads, and holds what that transaction sees.
+    Outside of WAL mode, a reader blocks writers.  AgentScope's writes fail after five seconds, the
+    default timeout of Python's ``sqlite3``.  The copy is made within the reading transaction and
+    holds the same snapshot.
     """
 
     def __init__(self) -> None:
@@ -48,9 +50,9 @@ class SnapshotCopy:
         self._due = 0.0
 
     async def watch(self, driver: Connection, size: int) -> None:
-        """Watch a transaction that begins now and may last, on a file of ``size`` bytes.
+        """Watch a transaction that begins now, on a file of ``size`` bytes.
 
-        In WAL mode it keeps nobody from writing, and is not watched.
+        A transaction in WAL mode blocks no writer and is not watched.
         """
         self._driver = None
         async with driver.execute("PRAGMA journal_mode") as cursor:
@@ -61,23 +63,23 @@ class SnapshotCopy:
 
     @property
     def is_watching(self) -> bool:
-        """True while the transaction keeps others from writing."""
+        """True while the transaction may block writers."""
         return self._driver is not None
 
     @property
     def is_due(self) -> bool:
-        """True when the transaction has lasted too long."""
+        """True if the transaction has lasted too long."""
         return self._driver is not None and time.monotonic() > self._due
 
     async def make(self) -> Path | None:
-        """Copy the file, readable by this user alone; return None where there is no room for it."""
+        """Copy the file, closed to other users; return None if the disk has no room."""
         driver, self._driver = self._driver, None
         assert driver is not None
         with suppress(sqlite3.OperationalError, OSError):
             path = self._folder.enter_context(temporary_folder()) / "copy.db"
             target = sqlite3.connect(path, check_same_thread=False)
             try:
-                # Nobody needs it after a crash, so nobody waits for the disk.
+                # The copy is useless after a crash and need not be synced.
                 target.execute("PRAGMA synchronous = OFF")
                 target.execute("PRAGMA journal_mode = OFF")
                 await driver.backup(target, pages=_BACKUP_PAGES, progress=driver.check)
@@ -93,10 +95,10 @@ class SnapshotCopy:
 
 
 class PrivateCopy:
-    """The copy of a database that may be read, but not by SQLite, which would have to write.
+    """A copy of a database that SQLite cannot read in place, because it would have to write.
 
-    In WAL mode SQLite makes the files of the log, in the folder of the database.  A transaction
-    that was cut short is rolled back first.
+    In WAL mode SQLite creates files next to the database.  An interrupted transaction must be
+    rolled back first.
     """
 
     def __init__(self, path: Path, label: str) -> None:
@@ -104,24 +106,24 @@ class PrivateCopy:
         self._label = label
         self._folder = ExitStack()
         self.path: Path | None = None
-        """The copy, once it was made."""
+        """The path of the copy; None before ``make``."""
 
     def is_needed(self, error: sqlite3.Error) -> bool:
-        """Return whether a copy can be read where SQLite ended with this error."""
+        """Return whether reading a copy avoids this error."""
         if not error.sqlite_errorname.startswith(_NEEDS_WRITING):
             return False
         try:
             with open(self._source, "rb") as file:
                 in_wal_mode = file.read(_HEADER_BYTES)[_WRITE_VERSION:] == _WAL
-        except OSError:  # for whatever reason, SQLite told it
+        except OSError:  # SQLite's own error is reported
             return False
         return in_wal_mode or _journal(self._source).exists()
 
     def make(self, call: Call) -> Path:
-        """Copy the file and its log or journal, readable by this user alone.
+        """Copy the file and its log or journal, closed to other users.
 
         Raises:
-            Lost: another program writes to the file all the time.
+            Lost: another program keeps writing to the file.
             Unavailable: the system refuses.
             sqlite3.OperationalError: the call was cancelled.
         """
@@ -150,7 +152,7 @@ class PrivateCopy:
         )
 
     def _stamps(self) -> dict[str, tuple[int, int]]:
-        """Return sizes and times of the files that there are, by the ends of their names."""
+        """Return the sizes and times of the existing files, by suffix."""
         found = {}
         for end in _ENDS:
             with suppress(FileNotFoundError):
@@ -165,7 +167,7 @@ class PrivateCopy:
 
 
 def _copy_file(source: Path, target: Path, call: Call) -> None:
-    """Copy a file, unless the call is cancelled.
+    """Copy a file; stop if the call is cancelled.
 
     Raises:
         OSError: the system refuses.
@@ -182,12 +184,12 @@ HINT = "a program was killed while it wrote to it: make the file and its folder 
 
 
 def recover(path: Path, call: Call) -> None:
-    """Roll back what was left half done, as the next AgentScope would.
+    """Roll back an interrupted transaction, as the next start of AgentScope would.
 
-    Until then SQLite refuses a connection that may only read: SQLITE_READONLY_ROLLBACK.
+    Until then SQLite refuses read-only connections: SQLITE_READONLY_ROLLBACK.
 
     Raises:
-        sqlite3.Error: the file is not a database, or this login may not write it.
+        sqlite3.Error: the file is not a database, or this user may not write to it.
     """
     if not _journal(path).exists():
         return
@@ -199,8 +201,8 @@ def recover(path: Path, call: Call) -> None:
 def remove_journal(driver: sqlite3.Connection, path: Path) -> None:
     """Have SQLite remove the journal of a run that was killed after its last transaction.
 
-    It is over and harms nobody, and the next transaction of anybody would remove it; but a run
-    that finds everything done makes none.  One that is in use stays.
+    The next transaction of any program would remove the harmless journal, but a run without changes
+    makes no transaction.  A journal in use is kept.
 
     Raises:
         sqlite3.Error: the file is not a database.
@@ -208,7 +210,7 @@ def remove_journal(driver: sqlite3.Connection, path: Path) -> None:
     if not _journal(path).exists():
         return
     [mode] = driver.execute("PRAGMA journal_mode").fetchone()
-    if mode == "delete":  # to come back to this mode from another is what removes it
+    if mode == "delete":  # returning to this mode removes the journal
         driver.execute("PRAGMA journal_mode = PERSIST")
         driver.execute("PRAGMA journal_mode = DELETE")
 

@@ -1,4 +1,4 @@
-"""The SQL that each database spells its own way."""
+"""The parts of SQL that differ between databases."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from memctl.selection import Selection
 T = TypeVar("T")
 
 MAX_PUSHED_VALUES = 1000
-"""The longest list of names in a statement: databases limit its parameters.
+"""The longest list of names in a statement: databases limit the number of parameters.
 
-Longer lists are compared by memctl.
+memctl itself compares longer lists.
 """
 
 PIECE_VALUES = 500
 """The number of values in a statement that is repeated for further values."""
 
 SMALL_BYTES = 64 * 1024
-"""Larger messages are fetched one by one: drivers fetch rows by number, whatever their size."""
+"""The size above which messages are fetched singly: drivers fetch rows by number, not by size."""
 
 HUGE_BYTES = 8 * 1024 * 1024
-"""Messages above this size are huge."""
+"""The size above which messages are huge."""
 
 CHUNK_BYTES = 4 * 1024 * 1024
-"""Huge messages travel in pieces of this size where the driver would copy them whole."""
+"""The size of the pieces of a huge message, if the driver would copy it whole."""
 
 
 ALWAYS, NEVER = "1 = 1", "1 = 0"
@@ -49,7 +49,7 @@ class Condition(NamedTuple):
 
 
 def pushed_down(conditions: Mapping[tuple[str, str], Collection[str]]) -> Condition:
-    """Return conditions by the names of their values, without those of no values or too many."""
+    """Return the conditions with at least one value and not too many, joined by AND."""
     used = {
         key: values for key, values in conditions.items() if 0 < len(values) <= MAX_PUSHED_VALUES
     }
@@ -66,38 +66,38 @@ def session_condition(where: Selection) -> Condition:
 
 
 class Syntax(ABC):
-    """The spellings of one database: quotes, casts, JSON, times, locks and hints."""
+    """The syntax of one database: quotes, casts, JSON, times, locks and hints."""
 
     quote: ClassVar[str] = '"'
     row_lock: ClassVar[str] = ""
     """The end of a SELECT that locks its rows until the transaction ends."""
     no_wait: ClassVar[str] = ""
-    """The end of ``row_lock`` with which the database refuses rows that others hold."""
+    """The addition to ``row_lock`` that raises an error for locked rows instead of waiting."""
     locks_scanned_rows: ClassVar[bool] = False
-    """True where rows that are read to find the selected ones are locked, or waited for."""
+    """True if a search also locks, or waits for, rows that are read but not selected."""
     temporary_end: ClassVar[str] = ""
-    """The end of the name of a temporary table that goes with the transaction, where one can."""
+    """The end of a CREATE TABLE that drops a temporary table with the transaction, if possible."""
     subquery_barrier: ClassVar[str] = ""
-    """The end of an inner SELECT that keeps the database from merging it with the outer one."""
+    """The end of an inner SELECT that prevents its merge with the outer SELECT."""
     materialize_hint: ClassVar[str] = ""
-    """The end of an inner SELECT whose columns are computed before they are sorted."""
+    """The end of an inner SELECT whose columns must be computed before a sort."""
     big_integer: ClassVar[str] = "BIGINT"
-    """The type of an integer of 64 bits in a CAST."""
+    """The type of a 64-bit integer in a CAST."""
     typed: ClassVar[bool] = True
-    """True where a column holds values of its type alone."""
+    """True if a column holds only values of its type."""
     text_type: ClassVar[str] = "TEXT"
     """The type of a text in a CAST."""
     json_place: ClassVar[str] = ":json"
-    """SQL for the value ``json`` of a statement, which goes into a column of JSON."""
+    """SQL for the value ``json`` of a statement, to be stored in a JSON column."""
     time_step: ClassVar[timedelta] = timedelta(microseconds=1)
-    """The least difference of two times in a column."""
+    """The least difference between two times of a column."""
     reads_briefly: ClassVar[bool] = False
-    """True where a transaction that reads keeps others from writing."""
+    """True if a reading transaction blocks writers."""
     nulls_first: ClassVar[bool] = True
     """True if ORDER BY puts NULL before all values."""
 
-    def place(self, number: int) -> str:  # noqa: ARG002 - most do not count them
-        """Return the place of a value, counted from 1, in a statement for the driver itself."""
+    def place(self, number: int) -> str:  # noqa: ARG002 - most do not number placeholders
+        """Return the placeholder of a value, numbered from 1, in a statement for the driver."""
         return "?"
 
     def identifier(self, name: str) -> str:
@@ -109,39 +109,39 @@ class Syntax(ABC):
         return self.identifier(name).replace(":", "\\:")
 
     def exact(self, text: str) -> str:
-        """Return SQL for a text that equals only itself, whatever the collation."""
+        """Return SQL for a text that is compared exactly, whatever the collation."""
         return text
 
     def sortable(self, text: str) -> str:
-        """Return SQL for a text that is to be ordered by its bytes, a column of an inner SELECT."""
+        """Return SQL for a text that sorts by its bytes, as a column of an inner SELECT."""
         return text
 
     def json_text(self, column: str) -> str:
-        """Return SQL for a column of JSON as text or bytes."""
+        """Return SQL for a JSON column as text or bytes."""
         return column
 
     @abstractmethod
     def json_size(self, column: str) -> str:
-        """Return SQL for the bytes of a column of JSON."""
+        """Return SQL for the size of a JSON column in bytes."""
 
     def stored_json(self, value: bytes) -> Any:
-        """Return JSON as the driver takes it at ``json_place``."""
+        """Return JSON for the driver, at ``json_place``."""
         return value
 
     def stored_time(self, time: datetime) -> Any:
-        """Return a time without a zone as the driver takes it for a column of times."""
+        """Return a time without a zone for the driver, for a column of times."""
         return time
 
     def earlier(self, column: str, seconds: int) -> str:
-        """Return SQL for a time some seconds before that of a column."""
+        """Return SQL for a time some seconds before the time of a column."""
         return f"{column} - INTERVAL '{seconds}' SECOND"
 
     def insert_free(self, insert: str, column: str) -> str:  # noqa: ARG002 - for MySQL
-        """Return an INSERT that leaves a row alone whose key is taken."""
+        """Return an INSERT that skips rows whose key exists."""
         return f"{insert} ON CONFLICT DO NOTHING"
 
     def temporary(self, table: str) -> str:
-        """Return the name of a temporary table that no other table can have."""
+        """Return a name for a temporary table that cannot be the name of any other table."""
         return table
 
     def drop_temporary(self, table: str) -> str:
@@ -149,7 +149,7 @@ class Syntax(ABC):
         return f"DROP TABLE IF EXISTS {self.temporary(table)}"
 
     def bind(self, sql: str, values: Mapping[str, Any]) -> tuple[TextClause, dict[str, Any]]:
-        """Return a statement with all its values; lists become the values of an IN."""
+        """Return a statement with its values bound; lists become the values of an IN."""
         lists = (name for name, value in values.items() if isinstance(value, list))
         statement = text(sql).bindparams(*(bindparam(name, expanding=True) for name in lists))
         return statement, dict(values)
