@@ -107,7 +107,7 @@ class Queue(Generic[T]):
                 if held[0].failure is not None:
                     raise held[0].failure
                 return
-            yield held.pop()  # no reference is kept while the item is used: it may be large
+            yield held.pop()  # type: ignore[misc]  # no reference is kept: it may be large
 
 
 class _End:
