@@ -7,11 +7,11 @@ fields that they do not know; notes are in ``custom_metadata``, which belongs to
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from memctl.dialects.agentscope import string
-from memctl.dialects.rows import DocumentView, RowDialect, output_text, utc
+from memctl.dialects.rows import DocumentView, RowDialect, output_text, text_of, utc_of
 from memctl.dialects.view import (
     Block,
     MediaBlock,
@@ -29,14 +29,8 @@ _ACTIONS = (
 
 
 def event_time(event: Any) -> str | None:
-    """Return the time of an event in UTC; None where it has none."""
-    seconds = event.get("timestamp") if isinstance(event, dict) else None
-    if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not seconds:
-        return None
-    try:
-        return utc(datetime.fromtimestamp(seconds, UTC))
-    except (OverflowError, OSError, ValueError):
-        return None
+    """Return the time of an event in UTC; None without a time."""
+    return utc_of(event.get("timestamp")) if isinstance(event, dict) else None
 
 
 class AdkView(DocumentView):
@@ -52,8 +46,7 @@ class AdkView(DocumentView):
 
     @property
     def id(self) -> str | None:
-        found = self.document.get("id")
-        return found if isinstance(found, str) else None
+        return text_of(self.document, "id")
 
     @property
     def role(self) -> str | None:
@@ -63,8 +56,7 @@ class AdkView(DocumentView):
 
     @property
     def name(self) -> str | None:
-        found = self.document.get("author")
-        return found if isinstance(found, str) else None
+        return text_of(self.document, "author")
 
     @property
     def time(self) -> str | None:

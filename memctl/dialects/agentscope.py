@@ -19,7 +19,6 @@ from memctl.dialects.view import (
     HintBlock,
     MediaBlock,
     MessageView,
-    NotAnObject,
     PairMatcher,
     TextBlock,
     ThinkingBlock,
@@ -28,6 +27,7 @@ from memctl.dialects.view import (
     ToolSide,
     UnknownBlock,
     call_text,
+    object_of,
 )
 
 ID, NAME, ROLE, CONTENT = "id", "name", "role", "content"
@@ -182,13 +182,13 @@ class AgentScopeDialect(Dialect):
     """The type of the block that calls a tool."""
 
     def parse(self, text: bytes) -> AgentScopeView:
-        return self.view(_object(jsonio.loads(text)))
+        return self.view(object_of(jsonio.loads(text)))
 
     def outline(self, text: bytes) -> AgentScopeView:
-        return self.view(_object(jsonio.outline(text)))
+        return self.view(object_of(jsonio.outline(text)))
 
     def role_and_time(self, text: bytes) -> tuple[str | None, str | None]:
-        value = _object(jsonio.outline(text))
+        value = object_of(jsonio.outline(text))
         role, time = value.get(ROLE), value.get(self.view.time_field)
         known = time if isinstance(time, str) and time != NO_TIME else None
         return role if isinstance(role, str) else None, known
@@ -240,12 +240,6 @@ class AgentScopeVersion(AgentScopeDialect):
     @abstractmethod
     def _stored(self, block: HintBlock | ToolCallBlock | MediaBlock) -> dict[str, Any]:
         """Return a block that each version stores in its own way."""
-
-
-def _object(value: Any) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise NotAnObject("a message is not a JSON object")
-    return value
 
 
 _TOOL, _ESCAPED = b"tool_", b"\\u00"

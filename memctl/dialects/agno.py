@@ -7,7 +7,7 @@ that it does not know; notes are in ``provider_data``, of which each model reads
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from memctl import jsonio
@@ -20,7 +20,7 @@ from memctl.dialects.rows import (
     openai_call,
     output_blocks,
     output_text,
-    utc,
+    utc_of,
 )
 from memctl.dialects.view import (
     Block,
@@ -51,30 +51,15 @@ class AgnoView(DocumentView):
 
     __slots__ = ()
     known = _READ
+    roles = _ROLES
 
     @property
     def id(self) -> str | None:
         return AGNO.own_id(self.content)
 
     @property
-    def role(self) -> str | None:
-        found = self.document.get("role")
-        return _ROLES.get(found, found) if isinstance(found, str) else None
-
-    @property
-    def name(self) -> str | None:
-        found = self.document.get("name")
-        return found if isinstance(found, str) else None
-
-    @property
     def time(self) -> str | None:
-        seconds = self.document.get("created_at")
-        if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not seconds:
-            return None
-        try:
-            return utc(datetime.fromtimestamp(seconds, UTC))
-        except (OverflowError, OSError, ValueError):
-            return None
+        return utc_of(self.document.get("created_at"))
 
     @property
     def fault(self) -> str:

@@ -29,7 +29,6 @@ from memctl.dialects.view import (
     Dialect,
     MessageView,
     NotAnObject,
-    PairMatcher,
     TextBlock,
     ToolResultBlock,
     ToolSide,
@@ -130,12 +129,6 @@ class FactDialect(Dialect):
 
     def tool_sides(self, text: bytes) -> Iterator[tuple[ToolSide, str]]:  # noqa: ARG002
         return iter(())
-
-    def pair_matcher(
-        self,
-        halves: Iterable[tuple[str, ToolSide]],  # noqa: ARG002
-    ) -> PairMatcher:
-        return lambda _: iter(())
 
 
 def build(fields: Mapping[str, Any]) -> bytes:

@@ -20,6 +20,7 @@ from memctl.dialects.rows import (
     output_blocks,
     output_text,
     place_of,
+    text_of,
 )
 from memctl.dialects.view import (
     Block,
@@ -82,16 +83,14 @@ class LangChainView(DocumentView):
 
     @property
     def role(self) -> str | None:
-        kind = self.document.get("type")
+        kind = text_of(self.document, "type")
         if kind == "chat":
-            named = self.data.get("role")
-            return named if isinstance(named, str) else None
-        return _ROLES.get(kind, kind) if isinstance(kind, str) else None
+            return text_of(self.data, "role")
+        return None if kind is None else _ROLES.get(kind, kind)
 
     @property
     def name(self) -> str | None:
-        found = self.data.get("name")
-        return found if isinstance(found, str) else None
+        return text_of(self.data, "name")
 
     @property
     def fault(self) -> str:

@@ -19,6 +19,7 @@ from memctl.dialects.rows import (
     named_call,
     others,
     output_text,
+    text_of,
 )
 from memctl.dialects.view import (
     Block,
@@ -47,20 +48,15 @@ class LlamaIndexView(DocumentView):
 
     __slots__ = ()
     known = frozenset({"role", "content", "blocks", "additional_kwargs"})
+    roles = _ROLES
 
     @property
     def unknown(self) -> dict[str, Any]:
         return super().unknown | others(self._more, _MORE)
 
     @property
-    def role(self) -> str | None:
-        found = self.document.get("role")
-        return _ROLES.get(found, found) if isinstance(found, str) else None
-
-    @property
     def name(self) -> str | None:
-        found = self._more.get("name")
-        return found if isinstance(found, str) and self.document.get("role") not in _TOOL else None
+        return None if self.document.get("role") in _TOOL else text_of(self._more, "name")
 
     @property
     def _more(self) -> dict[str, Any]:

@@ -53,16 +53,7 @@ class OpenAIView(DocumentView):
 
     __slots__ = ()
     known = _FIELDS
-
-    @property
-    def role(self) -> str | None:
-        found = self.document.get("role")
-        return _ROLES.get(found, found) if isinstance(found, str) else None
-
-    @property
-    def name(self) -> str | None:
-        found = self.document.get("name")
-        return found if isinstance(found, str) else None
+    roles = _ROLES
 
     @property
     def fault(self) -> str:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from hashlib import blake2b
 from typing import Any, ClassVar
@@ -35,14 +35,13 @@ from memctl.dialects.view import (
     HintBlock,
     MediaBlock,
     MessageView,
-    NotAnObject,
-    PairMatcher,
     TextBlock,
     ThinkingBlock,
     ToolCallBlock,
     ToolResultBlock,
     ToolSide,
     UnknownBlock,
+    object_of,
 )
 
 TIME, METADATA, EXTRA = "time", "metadata", "extra"
@@ -66,15 +65,20 @@ def utc(moment: datetime) -> str:
     return moment.astimezone(UTC).isoformat(timespec="microseconds")
 
 
-def object_of(value: Any) -> dict[str, Any]:
-    """Return a decoded message.
+def utc_of(seconds: Any) -> str | None:
+    """Return the time that is stored as seconds since 1970; None if `seconds` is not a time."""
+    if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not seconds:
+        return None
+    try:
+        return utc(datetime.fromtimestamp(seconds, UTC))
+    except (OverflowError, OSError, ValueError):
+        return None
 
-    Raises:
-        NotAnObject: it is something else.
-    """
-    if not isinstance(value, dict):
-        raise NotAnObject("a message is not a JSON object")
-    return value
+
+def text_of(fields: Mapping[str, Any], name: str) -> str | None:
+    """Return a field that is a text; None if it is missing or not a text."""
+    found = fields.get(name)
+    return found if isinstance(found, str) else None
 
 
 class RowView(MessageView):
@@ -99,8 +103,7 @@ class RowView(MessageView):
         return self._field(TIME)
 
     def _field(self, name: str) -> str | None:
-        found = self.value.get(name)
-        return found if isinstance(found, str) else None
+        return text_of(self.value, name)
 
     @property
     def content(self) -> Any:
@@ -133,18 +136,28 @@ class RowView(MessageView):
 class DocumentView(RowView):
     """A message whose content is a JSON object of the framework.
 
-    ``known`` are the fields of the object that the view reads, or that say nothing of what the
-    message says; all others are ``unknown``.
+    ``known`` has the fields that the view reads and fields without meaning for a reader.  All
+    other fields are ``unknown``.  ``roles`` maps roles of the framework to those of AgentScope.
     """
 
     __slots__ = ()
     known: ClassVar[frozenset[str]]
+    roles: ClassVar[Mapping[str, str]] = {}
 
     @property
     def document(self) -> dict[str, Any]:
-        """The content; empty where it is no object."""
+        """The content; empty if the content is not an object."""
         found = self.value.get(CONTENT)
         return found if isinstance(found, dict) else {}
+
+    @property
+    def role(self) -> str | None:
+        found = text_of(self.document, ROLE)
+        return None if found is None else self.roles.get(found, found)
+
+    @property
+    def name(self) -> str | None:
+        return text_of(self.document, NAME)
 
     @property
     def unknown(self) -> dict[str, Any]:
@@ -321,16 +334,6 @@ class RowDialect(Dialect):
                 yield ToolSide.CALL, block.id
             elif isinstance(block, ToolResultBlock) and block.id:
                 yield ToolSide.RESULT, block.id
-
-    def pair_matcher(self, halves: Iterable[tuple[str, ToolSide]]) -> PairMatcher:
-        others = {(side.other, id) for id, side in halves}
-
-        def match(messages: Sequence[bytes]) -> Iterator[int]:
-            for index, text in enumerate(messages):
-                if not others.isdisjoint(self.tool_sides(text)):
-                    yield index
-
-        return match
 
 
 class RowJoint(Joint):

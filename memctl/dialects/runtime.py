@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -22,7 +22,6 @@ from memctl.dialects.view import (
     Block,
     HintBlock,
     MediaBlock,
-    PairMatcher,
     TextBlock,
     ThinkingBlock,
     ToolCallBlock,
@@ -256,16 +255,6 @@ class Runtime(AgentScopeDialect):
             id = data.get("call_id") if isinstance(data, dict) else None
             if side is not None and isinstance(id, str) and id:
                 yield side, id
-
-    def pair_matcher(self, halves: Iterable[tuple[str, ToolSide]]) -> PairMatcher:
-        others = {(side.other, id) for id, side in halves}
-
-        def match(messages: Sequence[bytes]) -> Iterator[int]:
-            for index, text in enumerate(messages):
-                if not others.isdisjoint(self.tool_sides(text)):
-                    yield index
-
-        return match
 
 
 def type_of(block: Block) -> str:

@@ -17,6 +17,17 @@ class NotAnObject(ValueError):
     """A message that is JSON, and not a JSON object."""
 
 
+def object_of(value: Any) -> dict[str, Any]:
+    """Return a decoded message.
+
+    Raises:
+        NotAnObject: the value is not a JSON object.
+    """
+    if not isinstance(value, dict):
+        raise NotAnObject("a message is not a JSON object")
+    return value
+
+
 class TextBlock(NamedTuple):
     """Text that the speaker says."""
 
@@ -378,10 +389,17 @@ class Dialect(ABC):
             ValueError: the message is not JSON.
         """
 
-    @abstractmethod
     def pair_matcher(self, halves: Iterable[tuple[str, ToolSide]]) -> PairMatcher:
-        """Return what finds messages with the other half of some calls.
+        """Return a function that finds the messages with the other half of some calls.
 
-        ``halves`` are ids, each with the side that is known.  There may be millions of messages:
-        most of them are not parsed.  It raises ValueError where one is not JSON.
+        ``halves`` are ids, each with the side that is known.  The function raises ValueError if a
+        message that may match is not JSON.
         """
+        others = {(side.other, id) for id, side in halves}
+
+        def match(messages: Sequence[bytes]) -> Iterator[int]:
+            for index, text in enumerate(messages):
+                if not others.isdisjoint(self.tool_sides(text)):
+                    yield index
+
+        return match
