@@ -6,7 +6,6 @@ WORKDIR /source
 RUN python -m venv --without-pip /opt/memctl
 COPY pyproject.toml README.md LICENSE ./
 COPY memctl memctl
-COPY completions completions
 COPY man man
 RUN pip --python /opt/memctl/bin/python install --no-cache-dir '.[all]'
 

@@ -1,4 +1,4 @@
-"""Writes what the documentation takes from the code: reference, tables, manual, completions.
+"""Writes what the documentation takes from the code: reference, tables, manual.
 
 ``python tools/generate.py`` writes the files; with ``--check`` it names those that are out of date.
 """
@@ -21,7 +21,6 @@ from memctl.registry import BUILT_IN, store_class
 from memctl.store import REPORTED
 
 ROOT = Path(__file__).resolve().parent.parent
-SCRIPTS = ("bash", "zsh", "fish", "ps1")
 COLUMNS = 96
 _GUIDES = {
     "inspect": ("selection", "output"),
@@ -190,20 +189,13 @@ def renewed(path: Path) -> str:
     return text
 
 
-def completion(extension: str) -> str:
-    """Return a completion script, as ``memctl --show-completion`` prints it."""
-    return (ROOT / "memctl" / "completions" / f"memctl.{extension}").read_text("utf-8")
-
-
 def files() -> dict[Path, str]:
     """Every generated file and what it should hold."""
-    scripts = {ROOT / "completions" / f"memctl.{one}": completion(one) for one in SCRIPTS}
     return {
         ROOT / "docs" / "reference.md": reference(),
         ROOT / "docs" / "doctor.md": findings_page(),
         **{ROOT / "man" / name: text for name, text in pages().items()},
         **{path: renewed(path) for path in with_blocks()},
-        **scripts,
     }
 
 

@@ -20,7 +20,7 @@ from memctl.model import MemoryKey
 from memctl.registry import store_class
 from memctl.testing import samples
 from tests.completion.conftest import ALONE, NAMES, Ask
-from tests.completion.shells import ROOT
+from tests.completion.shells import ROOT, SCRIPTS
 from tests.support.cli import Run, fill
 
 ALIASES = ["prod-one", "asks"]
@@ -174,7 +174,7 @@ def test_completion_scripts_are_shown(run: Run) -> None:
         shown = run("--show-completion", shell)
         assert shown.exit_code == 0
         extension = {"powershell": "ps1"}.get(shell, shell)
-        assert shown.stdout == (ROOT / "completions" / f"memctl.{extension}").read_text()
+        assert shown.stdout == (SCRIPTS / f"memctl.{extension}").read_text()
 
 
 @pytest.mark.parametrize(
