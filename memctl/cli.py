@@ -211,7 +211,7 @@ class Memctl(Helpful, TyperGroup):
             found = [word]
             if not assigned and (own[name] if is_own else others.get(name, False)):
                 found += islice(words, 1)
-                is_own = is_own and len(found) > 1  # the value may be missing
+                is_own = is_own and len(found) > 1  # if the value is missing, the parser reports it
             (first if is_own else rest).extend(found)
         return first + rest
 

@@ -135,7 +135,7 @@ def complete(
 ) -> Candidates:
     """Return the candidates for a word that follows other words.
 
-    ``quoted`` says that the word is quoted as typed, and that the shell filters the candidates.
+    With ``quoted`` the word is as typed, with its quotes, and the shell filters the candidates.
     """
     try:
         line = read(root, before)
@@ -425,7 +425,7 @@ PATIENCE = 0.4
 GRACE = 0.1
 """The additional seconds for closing the store."""
 ENOUGH = 500
-"""The most names to offer; nobody reads a longer list."""
+"""The maximum number of names to offer; nobody reads a longer list."""
 
 _LOCAL = frozenset({"sqlite", "state", "sessions", "archive"})
 # These sources of a password may prompt the user.

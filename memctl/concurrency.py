@@ -13,13 +13,13 @@ T = TypeVar("T")
 
 
 async def run_both(one: Coroutine[Any, Any, T], other: Coroutine[Any, Any, T]) -> tuple[T, T]:
-    """Run two coroutines concurrently.  If one fails, cancel the other and wait for its end."""
+    """Run two coroutines concurrently.  After a failure, cancel the other and wait for its end."""
     first, second = await all_of([one, other])
     return first, second
 
 
 async def all_of(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """Run all coroutines concurrently.  If one fails, cancel the rest and wait for their end."""
+    """Run all coroutines concurrently.  After a failure, cancel the rest and wait for their end."""
     tasks = [asyncio.create_task(one) for one in work]
     try:
         return await asyncio.gather(*tasks)
@@ -116,7 +116,7 @@ class _End:
 
 
 async def ahead(items: AsyncGenerator[T], size: Callable[[T], int], room: int) -> AsyncGenerator[T]:
-    """Yield the items, and produce up to ``room`` in size ahead of their use."""
+    """Yield the items; prepare further items, up to ``room`` in size, while an item is used."""
     queue: Queue[T] = Queue(room)
 
     async def pump() -> None:
@@ -145,7 +145,7 @@ async def ahead(items: AsyncGenerator[T], size: Callable[[T], int], room: int) -
 def backoff(failures: int, first: float, longest: float) -> float:
     """Return the seconds to wait after a number of failures in a row: doubled each time, bounded.
 
-    Reduced by up to a quarter at random, so that runs that lost one server do not return all at
-    once.
+    The result is reduced by up to a quarter at random, so that runs that lost one server do not
+    return all at once.
     """
     return min(longest, first * 2.0 ** (failures - 1)) * random.uniform(0.75, 1.0)

@@ -36,7 +36,7 @@ class Failure:
 class MemctlError(Exception):
     """An unexpected error: a bug in memctl.
 
-    Base of all errors that memctl raises on purpose: one line of message, one of hint.
+    The base class of all errors of memctl, with a message and a hint of one line each.
     """
 
     code: ClassVar[str] = "error"

@@ -46,9 +46,9 @@ class ForeignFormat:
     hint: str = _TO_JSONL
     """What the user can do instead."""
     document: Test | None = None
-    """Return whether a JSON document has the format; the end of the document may be missing."""
+    """The test of a JSON document; the end of the document may be missing."""
     line: Test | None = None
-    """Return whether the JSON value of a line has the format."""
+    """The test of the JSON value of a line."""
     tables: Mapping[str, frozenset[str]] | None = None
     """The required columns by table name; ``*`` stands for any name."""
     keys: re.Pattern[bytes] | None = None
@@ -247,10 +247,7 @@ def described(value: Any) -> str:
 
 
 def _first(*path: str | int) -> Callable[[Any], Any]:
-    """Return a function that gets the value at a path of keys and indexes.
-
-    Return None if there is no value.
-    """
+    """Return a function that gets the value at a path of keys and indexes, or None."""
 
     def get(value: Any) -> Any:
         for step in path:

@@ -61,7 +61,7 @@ def _version(name: str) -> str | None:
 def conflicts() -> list[str]:
     """Return the other distributions that install a package or a script called memctl.
 
-    The later of the two installations has overwritten files of the other.
+    Installing such a distribution overwrites files of memctl, and the reverse.
     """
     found = set(packages_distributions().get("memctl", ()))
     found.update(

@@ -238,9 +238,9 @@ class _Sieve:
         self._untimed = 0
 
     def take(self, page: Page) -> Page | None:
-        """Return the selected messages of a page.
+        """Return the selected messages of a page; None if there are none.
 
-        Return None if there are none and no last page is due.
+        If earlier pages had messages, the last page is returned even without messages.
         """
         found = list(self._matching(page))
         if self._where.last is not None:
@@ -281,10 +281,9 @@ class _Sieve:
                 yield self._newest_of_all.popleft()
 
     def _last(self, found: list[_Placed], page: Page) -> list[_Placed]:
-        """Return the newest selected messages after the last page, nothing before.
+        """Return nothing until the last page, then the newest selected messages.
 
-        Older messages turn out to be not selected, so the newest ones may follow a message of
-        those.
+        Older messages count as not selected, so a newest message may follow one of them.
         """
         for one in found:
             if len(self._newest) == self._where.last:

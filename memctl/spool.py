@@ -14,7 +14,8 @@ T = TypeVar("T")
 class ItemSpool(Generic[T]):
     """A list of items, pickled into an unnamed temporary file until ``close``.
 
-    Several iterations may run at once, also while items are added.
+    Several iterations may run at once, also while items are added.  Each iteration yields the items
+    present at its start.
 
     Raises:
         OSError: the disk has no room for the file.

@@ -19,7 +19,7 @@ LIMITS = {
     "next_steps": 200,
     "context_to_preserve": 300,
 }
-"""The fields in order, and the most characters of each."""
+"""The fields in order, and the maximum number of characters of each."""
 
 MEANINGS = {
     "task_overview": "the user's core request and success criteria, clarifications, constraints",
@@ -59,7 +59,7 @@ class Summary:
     def labelled(self) -> str:
         """Return the fields under headings, as input for the next summary.
 
-        See ``read_headings``.
+        ``read_headings`` reads the text back.
         """
         return self.render(_HEADINGS)
 

@@ -33,7 +33,8 @@ WRITE_FLAGS = os.O_RDWR | READ_FLAGS & ~os.O_RDONLY | getattr(os, "O_NOFOLLOW", 
 _LOCKED_BYTE = 0x7FFF_0000
 """The byte of a file that is locked on Windows.
 
-Windows prevents reading of locked bytes, so the byte is beyond the content of any file.
+Windows prevents reading of locked bytes, so the byte is beyond the content of any file, and within
+the range that can be locked.
 """
 _positions = threading.Lock()
 

@@ -22,11 +22,11 @@ SAFETY = "Safety"
 OUTPUT = "Output"
 
 WIDEST = 100
-"""The most columns of a line; longer lines are hard to read."""
+"""The maximum number of columns of a line; longer lines are hard to read."""
 _NARROW = 60
 """The least width at which a meaning stands next to its term."""
 _TERM = 28
-"""The most columns of a term with its meaning on the same line."""
+"""The maximum number of columns of a term with its meaning on the same line."""
 _ORDER = ("Options", SELECTION, CONNECTION, SAFETY, OUTPUT)
 _EXAMPLES = "Examples:\n"
 _ENDING = "Options of every command, such as -q and --color: memctl --help"

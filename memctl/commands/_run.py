@@ -45,8 +45,8 @@ T = TypeVar("T")
 def wait_for(work: Coroutine[Any, Any, T], stop: Stop | None = None) -> T:
     """Run an operation to its end.
 
-    The first signal asks a cooperative operation to stop.  The second signal, or the first for any
-    other operation, cancels it.
+    The first signal asks a cooperative operation to stop, and the second signal cancels the
+    operation.  An operation that is not cooperative is cancelled by the first signal.
 
     Raises:
         Interrupted: SIGINT, SIGTERM or SIGHUP came; the operation has released everything.
@@ -102,7 +102,7 @@ def interrupted(number: signal.Signals) -> Interrupted:
 def narrowed(location: Location, where: Selection, path: str | None) -> Location:
     """Return the location with the options that a session state needs: the memory and its user.
 
-    A state_dict does not name its memory; one ``--user`` and one ``--session`` do.
+    A state_dict does not name its memory.  ``--user`` and ``--session`` do, with one value each.
     """
     from memctl.registry import spec_of  # imported late, as in ``make_target``
 

@@ -27,7 +27,7 @@ SELECTED = (
     "memctl delete agents.db --mark hint --older-than 7d --dry-run",
 )
 _SYNTAX = 32
-"""The most columns of a syntax with its meaning on the same line."""
+"""The maximum number of columns of a syntax with its meaning on the same line."""
 EXAMPLES = (
     ("See what is in a store", ("memctl inspect agents.db",)),
     (

@@ -167,7 +167,7 @@ def _loaded(run: Run, root: Any) -> dict[str, Any]:
 def _options(
     run: Run, root: Any, commands: Mapping[str, Any], *, every: bool
 ) -> list[dict[str, Any]]:
-    """Return the settings of memctl's options: all options, or those with a setting.
+    """Return rows for the options: all with ``every``, else memctl's own and all with a setting.
 
     Raises:
         UsageError: a setting is not valid.

@@ -184,8 +184,8 @@ class _Outcome:
         """Write the report; raise if the erase of a store is incomplete.
 
         Raises:
-            MemctlError: the error of the first store, if nothing was erased from any.
-            Partial: data are left in a store.
+            MemctlError: the first error, if nothing was erased.
+            Partial: data are left in a store, or a store could not be searched.
         """
         self._ended = True
         failed = [target for target in self.targets if target.why]
@@ -251,7 +251,7 @@ class _Outcome:
         ]
 
     def table(self) -> RenderableType | None:
-        """Draw the report; None if nothing was erased."""
+        """Draw the report; None if there is nothing to report yet."""
         if self.dry_run:
             return erasing.plan(self.lines) if self._ended else None
         if not (self._ended or self.begun):

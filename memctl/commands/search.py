@@ -124,10 +124,10 @@ def _make(location: Location) -> Store:
 
 
 def _embedder(run: Run, by: By, name: str | None) -> Embedder | None:
-    """Return the embedder of a search by meaning: by name, or the only configured embedder.
+    """Return the embedder of a search by meaning: ``name``, or the only configured embedder.
 
     Raises:
-        UsageError: no embedder is configured, or several are.
+        UsageError: the search is not by meaning, or no or several embedders are configured.
     """
     if by not in (By.MEANING, By.BOTH):
         if name is not None:

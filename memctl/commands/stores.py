@@ -114,12 +114,10 @@ def _detect(run: Run, location: Location) -> None:
 async def _proposals(
     location: Location,
 ) -> tuple[list[Proposal], set[str], list[ForeignFormat]]:
-    """Return the tables that may hold messages, with other layouts of the database.
+    """Search a database for tables of messages.
 
-    Returns:
-        The proposed mappings, the layouts that need no mapping, and the formats that memctl does
-            not
-        read.
+    Return the proposed mappings, the layouts that need no mapping, and the formats that memctl does
+    not read.
     """
     from memctl.engines.sql.database import make_database
     from memctl.layouts.sql import foreign_tables, own_layouts

@@ -40,7 +40,7 @@ _BARE_NAME = re.compile(r"[\w.-]+")
 class Alias:
     """A ``[stores.NAME]`` of the configuration: a URL and the source of its password.
 
-    Or a function that returns a LangChain vector store, such as ``app.rag:vector_store``.
+    A LangChain vector store has the name of a function instead, such as ``app.rag:vector_store``.
     """
 
     name: str

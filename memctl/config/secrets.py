@@ -16,7 +16,7 @@ from memctl import system
 from memctl.errors import UsageError
 
 COMMAND_TIMEOUT = 30.0
-"""The most seconds for a command or the keyring."""
+"""The maximum number of seconds for a command or the keyring."""
 _NOT_FOUND = 44
 # A separate process reads the keyring.  A backend that would prompt for a password finds no
 # terminal.  A backend that waits is stopped.  Backends are plugins and may raise anything; every

@@ -26,7 +26,7 @@ FIELDS = {
 """The filters of a query, and their fields of ``Selection``."""
 
 LONGEST = 256
-"""The most words of a query."""
+"""The maximum number of words of a query."""
 
 _TOKEN = re.compile(
     r"""(?P<minus>-)?(?:(?P<field>[a-z]+):)?(?:"(?P<quoted>[^"]*)"?|(?P<bare>[^\s"]\S*))""",
@@ -65,10 +65,7 @@ class Query:
         return list(dict.fromkeys((*self.phrases, *self.words)))
 
     def narrowed(self, where: Selection) -> Selection | None:
-        """Return the selection with the filters of the query.
-
-        Return None if they contradict.
-        """
+        """Return the selection with the filters of the query; None if no message can match both."""
         changed: dict[str, Any] = {}
         for name, values in self.filters.items():
             given: frozenset[str] = getattr(where, name)

@@ -217,10 +217,7 @@ def _rows(blocks: Iterable[Block], candidates: Candidates) -> dict[int, _Row]:
 
 
 def entry_texts(entry: Entry) -> list[str]:
-    """Return the searched texts of a message, one for each piece.
-
-    The first includes the heading.
-    """
+    """Return the searched texts of a message, one per piece; the first includes the heading."""
     first, *others = entry.pieces or [""]
     return [f"{heading(entry)}\n{first}", *others]
 

@@ -15,7 +15,7 @@ SEPARATOR = "\x1f"
 END_OF_PIECE = "\x1e"
 """The separator of pieces; no prepared text contains it."""
 PIECE = 32_768
-"""The most characters of a piece; a longer text has several pieces."""
+"""The maximum number of characters of a piece; a longer text has several pieces."""
 
 _BEHIND = 200
 """The characters at the end of a piece that are searched for a space to cut at."""

@@ -145,8 +145,8 @@ class ChangesWriter:
 def read_changes(path: Path, *, messages: bool = True, leaving: bool = True) -> Iterator[Edit]:
     """Yield the recorded edits, in pages; without ``messages`` the messages are empty.
 
-    Without ``leaving`` the removed messages and their anchors are left out: a store with unique ids
-    does not need them.
+    Without ``leaving`` the removed messages are empty, and their anchors are left out: a store with
+    unique ids does not need them.
 
     Raises:
         BadData: the file is incomplete, or not a file of changes.

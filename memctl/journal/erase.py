@@ -29,20 +29,17 @@ from memctl.store import OpenMode
 from memctl.stores.archive.store import ArchiveStore
 
 Concerns = Callable[[MemoryKey], bool]
-"""Return whether a memory is to be erased."""
+"""A function that returns whether a memory is to be erased."""
 
 _NEW = "erase.ndjson.zst"
 """The temporary name of a rewritten file of changes."""
 _PARTS = 40
-"""The most parts into which an id is split to find the user and the session in it."""
+"""The maximum number of parts into which an id is split to find the user and the session in it."""
 
 
 @dataclass(slots=True)
 class ErasedRuns:
-    """The ids of the runs that were removed, rewritten or left alone.
-
-    The number of erased memories.
-    """
+    """The ids of removed, rewritten and failed runs, and the number of erased memories."""
 
     removed: list[str] = field(default_factory=list)
     rewritten: list[str] = field(default_factory=list)
@@ -65,9 +62,7 @@ class RunEraser:
         """The memories to erase that were found in files of runs."""
 
     async def erase(self, some: list[Run], *, dry_run: bool = False) -> ErasedRuns:
-        """Remove the memories from these runs.
-
-        With ``dry_run`` only find the runs with such memories.
+        """Remove the memories from these runs; ``dry_run`` only finds the runs with such memories.
 
         A run that cannot be read is recorded as a failure, and the remaining runs are processed.
         """

@@ -4,7 +4,7 @@
 
     RUN/run.json              the command, the store, and the outcome
     RUN/changes-1.ndjson.zst  the change of each message (see ``changes``)
-    RUN/changes-2.ndjson.zst  changes of memories that others changed before, and so on
+    RUN/changes-2.ndjson.zst  changes planned again after others changed memories, and so on
     RUN/replaced.ndjson.zst   an archive of the memories that the run replaced
     RUN/repairs.ndjson        the repairs besides messages (see ``repairs``)
     RUN/quarantine.ndjson     damaged data that a repair moved out of the store
@@ -266,7 +266,7 @@ class Notes:
                 with path.open("rb") as file:
                     place = 0
                     for line in file:
-                        if line.endswith(b"\n"):  # an incomplete line: the run was killed
+                        if line.endswith(b"\n"):  # an incomplete line is from a killed run
                             self._note(*self._parse(line), place)
                         place += len(line)
 
@@ -276,7 +276,7 @@ class Notes:
             (self._unchanged.add if note.unchanged else self._unchanged.discard)(key)
 
     def of(self, key: MemoryKey) -> Note:
-        """Return the first note on a memory, from before the run changed it.
+        """Return the note of the store from the first change of a memory.
 
         Raises:
             Unavailable: the system refuses.
@@ -382,7 +382,7 @@ class Runs:
     def origin(self, run: Run) -> Run:
         """Return the original run of an undo, or of an undo of an undo.
 
-        The oldest one still kept.
+        If the original run is no longer kept, return the oldest kept run of the chain.
         """
         seen: set[str] = set()  # damaged records may form a circle
         while run.undoes and run.id not in seen:
@@ -475,7 +475,8 @@ class Runs:
     def _may_go_on(self, name: str, changed: float, now: float) -> bool:
         """Return whether a run may still be going on.
 
-        Without locks, any run without an end since a day.
+        A run without an end counts for a day after its last change, because a file system may have
+        no locks.
         """
         run = _read(self.folder / name)
         return run is not None and not run.ended and (changed > now - _DAY or self.goes_on(run))
@@ -496,7 +497,7 @@ def _runs_in(folder: Path) -> list[Run]:
 
 
 def _remove(folder: Path) -> None:
-    """Remove a run as far as the system allows; a renamed folder does not count as a run."""
+    """Remove a run as far as the system allows; the renamed folder does not count as a run."""
     with suppress(OSError):
         folder = folder.rename(folder.with_name(f".{folder.name}"))
     shutil.rmtree(folder, ignore_errors=True)

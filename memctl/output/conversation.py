@@ -28,13 +28,13 @@ from memctl.model import Memory, MemoryKey, StoredMessage
 from memctl.numbers import count, duration, size
 
 FOLDED = 120
-"""The most columns of a folded tool call or result."""
+"""The maximum number of columns of a folded tool call or result."""
 
 GLANCE = 4096
 """The characters of a tool call or result that are read to fold it."""
 
 READABLE = 1_000_000
-"""The most characters of a text to draw: nobody reads more."""
+"""The maximum number of characters of a text to draw: nobody reads more."""
 
 INDENT = "   "
 """The indentation of the lines of a message."""
@@ -183,7 +183,7 @@ def describe(block: Block) -> tuple[str, str]:
 
 
 def media(block: MediaBlock) -> str:
-    """Return the URL of an image, a sound or a film; the type and size of embedded data."""
+    """Return the URL of an image, a sound or a film; for embedded data, the type and size."""
     if block.url is not None or block.media_type is None:
         return fold(block.url or "")
     return f"{visible(block.media_type)}, {size(block.size)}"

@@ -114,7 +114,7 @@ TIMEOUT = 10.0
 PAUSES = (1.0, 3.0)
 """The seconds before each further attempt."""
 BODY = 1000
-"""The most characters of the line that reports a failure."""
+"""The maximum number of characters of the line that reports a failure."""
 
 _PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
 """Status codes after which another attempt may succeed."""

@@ -51,7 +51,7 @@ def write_json(
 
 
 class Listing:
-    """A report whose rows are written one by one: a valid JSON object, however the run ends."""
+    """A JSON report, written row by row; the object is complete however the run ends."""
 
     def __init__(self, command: str, head: dict[str, Any], name: str) -> None:
         """``head`` comes before the list ``name``; ``close`` writes ``tail`` after the list."""

@@ -33,10 +33,10 @@ GAP = 2
 """The blank columns between two cells."""
 
 ENOUGH = 36
-"""The columns of an id (a UUID) for which optional columns are left out."""
+"""The width of an id (a UUID); optional columns are left out to make room for it."""
 
 LEAST = 3
-"""The least columns of an id on a narrow terminal."""
+"""The minimum number of columns of an id on a narrow terminal."""
 
 
 @dataclass(slots=True)
@@ -499,7 +499,7 @@ def change_plan(report: ChangeReport) -> RenderableType:
 def history(
     runs: list[Run], sizes: dict[str, int], names: Mapping[str, str], hidden: int
 ) -> RenderableType:
-    """Draw a row per run, with short ``names`` on a terminal; ``hidden`` counts older runs."""
+    """Draw a row per run, with short ``names`` on a terminal; ``hidden`` older runs are omitted."""
     if not runs:
         return Text("no runs are kept")
     table = _Runs(runs, sizes, names)
@@ -674,7 +674,7 @@ def _check_lines(found: list[dict[str, Any]], widths: list[int]) -> Iterable[Tex
 
 
 SHOWN_OF_A_KIND = 5
-"""The most memories to name for each kind of finding."""
+"""The maximum number of memories to name for each kind of finding."""
 
 _SEVERITY_STYLES = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTICE: "cyan"}
 _MARGIN = 4

@@ -47,7 +47,7 @@ CREATE_PAUSE = 0.2
 """The seconds before another attempt, if two runs create tables at the same time."""
 
 NAMED_TABLES = 10
-"""The most tables of other programs to name in an error."""
+"""The maximum number of tables of other programs to name in an error."""
 
 GRANT = "grant the login SELECT to read the tables, and INSERT, UPDATE, DELETE to change them"
 FETCH_ROWS = 256
@@ -83,7 +83,7 @@ class Database(ABC):
     lock_class: ClassVar[type[ConnectionLock]]
     """The class of the server's lock for a run."""
     batch_changes: ClassVar[int] = 10_000
-    """The most changes of small memories in one transaction."""
+    """The maximum number of changes of small memories in one transaction."""
 
     identity_sql: ClassVar[str]
     """A statement for the kind with a colon, and values that identify the database."""
@@ -123,10 +123,7 @@ class Database(ABC):
 
     @abstractmethod
     def translate(self, error: BaseException) -> MemctlError | None:
-        """Return an error of the driver as an error of memctl.
-
-        Return None if the database refused a value.
-        """
+        """Return an error of the driver as an error of memctl; None if a value was refused."""
 
     @abstractmethod
     def is_duplicate_key(self, error: BaseException) -> bool:

@@ -66,8 +66,8 @@ class ConnectionLock(ServerLock):
         if self._connection is None:
             return
         try:
-            # The server frees the lock with the connection; an explicit free comes before the next
-            # run tries.
+            # The server frees the lock with the connection.  The explicit free lets the next run
+            # start at once.
             with suppress(MemctlError), self._database.errors():
                 async with asyncio.timeout(ANSWER_SECONDS):
                     await self.free()

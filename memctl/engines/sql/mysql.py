@@ -65,7 +65,7 @@ _HOLDER = re.compile(r"/\* memctl: (.*?) \*/")
 class MysqlLock(ConnectionLock):
     """A named lock for the database.
 
-    A login sees one text of its other connections: the current statement.  The connection that
+    A login can read only the current statement of its other connections.  The connection that
     holds the lock therefore sleeps on the server, in statements with a comment that names the
     owner.  Other logins see the number of the connection, and so do runs that look while the owner
     is stopped.  ``wait_timeout`` closes the connection of a lost machine.

@@ -62,7 +62,7 @@ _NO_JIT = "jit"
 _SPACE = 0x6D656D63
 """The upper half of memctl's advisory locks in PostgreSQL: ``memc`` in ASCII."""
 _NAME_BYTES = 63
-"""The most bytes of ``application_name`` in PostgreSQL."""
+"""The maximum number of bytes of ``application_name`` in PostgreSQL."""
 
 
 class PostgresqlLock(ConnectionLock):
@@ -187,7 +187,7 @@ class PostgresqlDatabase(Database):
     def __init__(self, location: Location, label: str) -> None:
         super().__init__(location, label)
         self._turn = asyncio.Lock()
-        """Serializes the driver's calls: it allows one at a time, and rows are prefetched."""
+        """Serializes calls of the driver, which allows one at a time: rows are prefetched."""
         self._pooled: bool | None = None
         """True if a pooler answers; None before the first connection."""
         self._turns: dict[AsyncConnection, AsyncConnection] = {}

@@ -87,7 +87,7 @@ class SqliteDatabase(Database):
         self._snapshot_copy = SnapshotCopy()
         self._private_copy = PrivateCopy(location.path, label)
         self._opening = threading.Lock()
-        """Connections are opened in threads of their own."""
+        """Serializes the opening of connections, each in its own thread."""
         self._connections: list[Connection] = []
         """The opened connections, some of which may have ended."""
         self._file_lock = FileLock(location.path, label)
@@ -240,7 +240,8 @@ class SqliteDatabase(Database):
                 yield connection
             finally:
                 if journal == ("delete",):
-                    # Fails if another program uses the file, which then removes the journal.
+                    # Fails if the connection is closed, or if another program uses the file, which
+                    # then removes the journal.
                     with suppress(sqlite3.Error, ValueError):
                         await driver.execute("PRAGMA journal_mode = DELETE")
 

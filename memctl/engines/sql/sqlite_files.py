@@ -15,7 +15,7 @@ from memctl.location import same_file
 from memctl.storekit.files import temporary_folder
 
 MAX_WAIT = 4.0
-"""The most seconds that writers may have to wait, including the copying."""
+"""The maximum number of seconds that writers may have to wait, including the copying."""
 LARGE_BYTES = 500_000_000
 """The size above which a file is copied before it is read whole: sorting it first takes long."""
 COPIED_PER_SECOND = 500_000_000
