@@ -103,7 +103,7 @@ WORDS = {
     "--after": "--since",
     "--text": "--match",
 }
-"""Words of other tools, and memctl's words for them."""
+"""Words of other tools, with the equivalent words of memctl."""
 
 SETTLED = "memctl.settled"
 """The key of the settled configuration in ``Context.meta``."""
@@ -608,7 +608,7 @@ class _Stderr(io.FileIO):
 
 
 def _replace_closed() -> None:
-    """Replace standard streams that the caller closed, so that no store's file gets their number.
+    """Replace closed standard streams: a store's file would otherwise get the number of a stream.
 
     Messages to a closed stderr are dropped.  Writing to a closed stdout is an error.
     """

@@ -53,7 +53,7 @@ class Candidates:
     files: bool = False
 
     def starting(self, start: str) -> Candidates:
-        """Return the candidates with this start that fit on one line."""
+        """Return the candidates that begin with ``start`` and fit on one line."""
         fit = {
             word: _one_line(meaning)
             for word, meaning in self.words.items()
@@ -533,7 +533,7 @@ def _load_config(line: Line) -> Config:
 
 
 def _safe_location(line: Line) -> Location | None:
-    """Return the store of the line; None if opening it might prompt the user.
+    """Return the store of the line; None if opening the store might prompt the user.
 
     A store that the line names by URL is not opened, unless it is a local file.
     """

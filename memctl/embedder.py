@@ -81,7 +81,7 @@ class Embedder(ABC):
 
 
 async def embed_all(embedder: Embedder, texts: Sequence[str]) -> Embedded:
-    """Return a vector for each of any number of texts.
+    """Return a vector for each text, in batches.
 
     Raises:
         Unavailable: the embedder made no vectors.
@@ -123,7 +123,7 @@ class EmbeddingReport:
     texts: int = 0
     usage: Usage = field(default_factory=Usage)
     mixed: set[MemoryKey] = field(default_factory=set)
-    """Scopes in which only some facts have a vector."""
+    """Scopes with vectors for a part of the facts."""
     warnings: list[str] = field(default_factory=list)
     checked: bool = False
     """True once the vectors of the source, or of the embedder, are known to fit."""

@@ -288,7 +288,7 @@ def _all(*tests: Test) -> Test:
 
 
 def _items(*tests: Test) -> Test:
-    """Return a test that a document is a list, and that one of its first items passes a test."""
+    """Return a test for a list with an item, among the first, that passes one of ``tests``."""
     return lambda value: (
         isinstance(value, list) and any(test(one) for one in value[:_LINES] for test in tests)
     )

@@ -21,7 +21,7 @@ REMEDY = (
 )
 
 _ALL = "all"
-"""The extra that repeats the packages of all other extras."""
+"""The extra with the packages of all extras."""
 _REQUIREMENT = re.compile(r"([\w.-]+)")
 _EXTRA = re.compile(r"extra *== *['\"]([\w-]+)['\"]")
 

@@ -92,7 +92,7 @@ def _is_option(pair: str) -> bool:
 
 
 def _shown(pair: str) -> str:
-    """Return an option of a URL; its value is hidden if it may be a secret."""
+    """Return an option of a URL; a value that may be a secret is hidden."""
     name, equals, value = pair.partition("=")
     if SECRET_QUERY.search(unquote_plus(name)):
         return f"{name}{equals}***"

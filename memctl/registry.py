@@ -65,9 +65,9 @@ class StoreSpec:
     """The first line of ``inspect``, such as ``AgentScope 2.x sessions in Redis``; ``summary`` if
     empty."""
     engine: str = ""
-    """The kind of the URLs that select this kind by ``?layout=``."""
+    """The kind of the URLs for this kind, together with ``?layout=``."""
     layouts: tuple[str, ...] = ()
-    """The values of ``?layout=`` that select this kind."""
+    """The values of ``?layout=`` for this kind."""
 
 
 TABLE_LAYOUTS = ("table", "langchain", "openai-agents", "llamaindex", "adk")
@@ -75,7 +75,7 @@ TABLE_LAYOUTS = ("table", "langchain", "openai-agents", "llamaindex", "adk")
 
 
 class SqlEngine(NamedTuple):
-    """A SQL database: the form of its URLs, and its names in texts."""
+    """A SQL database: the form of URLs, and the names in texts."""
 
     kind: str
     url: str
@@ -85,7 +85,7 @@ class SqlEngine(NamedTuple):
 
 
 class SqlLayout(NamedTuple):
-    """Tables of a framework: a ``StoreSpec`` for each engine that the framework supports."""
+    """Tables of a framework: a ``StoreSpec`` per supported engine."""
 
     name: str
     """The end of the name of each kind."""
@@ -495,7 +495,7 @@ _FRAMEWORKS = {
 
 
 def title_of(location: Location) -> str:
-    """Return what the store at a location is, such as ``AgentScope 2.x sessions in Redis``."""
+    """Return a description of a store, such as ``AgentScope 2.x sessions in Redis``."""
     spec = spec_of(location.kind)
     named = _FRAMEWORKS.get(location.options.get("layout", ""))
     if named and spec.layouts == TABLE_LAYOUTS:

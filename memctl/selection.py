@@ -190,11 +190,11 @@ class Selection:
         )
 
     def only(self, keys: frozenset[MemoryKey]) -> Selection:
-        """Return the same selection, limited to these memories."""
+        """Return the selection, limited to some memories."""
         return replace(self, keys=keys)
 
     def without(self, keys: frozenset[MemoryKey]) -> Selection:
-        """Return the same selection without these memories."""
+        """Return the selection without some memories."""
         return replace(self, done=self.done | keys)
 
     def apply(

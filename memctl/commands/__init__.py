@@ -1,1 +1,1 @@
-"""The commands, a thin module each: read the options, call one operation, write one report."""
+"""The commands.  Each module reads the options, calls an operation and writes the report."""

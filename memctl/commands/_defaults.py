@@ -19,7 +19,7 @@ PREFIX = "MEMCTL"
 OWN_VARIABLES = frozenset({"MEMCTL_CONFIG", "MEMCTL_DEBUG"})
 """Variables that are not options."""
 FORMAT = "format"
-"""The option that can have one default for all commands."""
+"""The option with an optional default for all commands."""
 
 _NEVER = {"config", "version", "help", "show-completion"}
 # Options that destroy data, or permit it, must be given on the command line.  A default in a file

@@ -133,7 +133,7 @@ def _usage(argument: Any) -> str:
 
 
 def option_term(option: Any) -> str:
-    """Return an option as typed; for a switch that is on by default, the name that turns it off."""
+    """Return an option as typed; for a switch with default on, the name to turn it off."""
     names = option.secondary_opts if option.default is True else option.opts
     names = sorted(names, key=lambda name: name.startswith("--"))
     value = "" if option.is_flag else option.metavar or names[-1].rpartition("-")[2].upper()
@@ -141,7 +141,7 @@ def option_term(option: Any) -> str:
 
 
 def option_text(option: Any) -> str:
-    """Return the purpose of an option, its choices, and its default."""
+    """Return the purpose, the choices and the default of an option."""
     if option.name == "help":
         return "Show this help."
     text = (option.help or "").removesuffix(".")

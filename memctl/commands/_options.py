@@ -319,7 +319,7 @@ class _Group(Helpful, TyperGroup):
 
 
 class _App(typer.Typer):
-    """An app that builds all its commands with ``_Command``."""
+    """An app that builds commands with ``_Command``."""
 
     def command(self, name: str | None = None, **settings: Any) -> Any:
         """Register a command."""

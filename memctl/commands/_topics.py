@@ -101,4 +101,4 @@ TOPICS = {
     "exit-codes": "What each exit code means.",
     "schema": "The JSON Schema of each report.",
 }
-"""All topics, each with its line in the help."""
+"""All topics, with the lines for the help."""

@@ -1,4 +1,4 @@
-"""``memctl compress``: summarizes old messages, so that agents read fewer tokens."""
+"""``memctl compress``: summarizes old messages, to reduce the context of agents."""
 
 from __future__ import annotations
 

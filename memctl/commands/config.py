@@ -203,7 +203,7 @@ def _of_all_reports(config: Config, environment: Mapping[str, str]) -> list[dict
 
 
 def _commands(root: Any, commands: Mapping[str, Any]) -> list[tuple[tuple[str, ...], Any]]:
-    """Return memctl itself and every command without subcommands, by their words."""
+    """Return memctl itself and all commands without subcommands, by words."""
     found: list[tuple[tuple[str, ...], Any]] = [((), root.command)]
     for name, command in commands.items():
         below = getattr(command, "commands", None)

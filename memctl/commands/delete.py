@@ -1,4 +1,4 @@
-"""``memctl delete``: deletes messages by mark or any other selection."""
+"""``memctl delete``: deletes selected messages."""
 
 from __future__ import annotations
 

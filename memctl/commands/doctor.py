@@ -139,7 +139,7 @@ def _finish(
     wanted: frozenset[str],
     outcome: RepairOutcome | None,
 ) -> None:
-    """Report the findings, and the repair if there was one.
+    """Report the findings, and the repair, if any.
 
     Raises:
         Unhealthy: the store has errors or warnings.

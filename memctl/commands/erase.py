@@ -251,7 +251,7 @@ class _Outcome:
         ]
 
     def table(self) -> RenderableType | None:
-        """Draw the report; None if there is nothing to report yet."""
+        """Draw the report; None if nothing can be reported yet."""
         if self.dry_run:
             return erasing.plan(self.lines) if self._ended else None
         if not (self._ended or self.begun):

@@ -173,7 +173,7 @@ _SIGN_STYLES = {"-": "red", "+": "green"}
 
 
 class Diff:
-    """Draws differences one by one, under the names of the stores."""
+    """Draws single differences, under the names of the stores."""
 
     def __init__(self, left: str, right: str) -> None:
         self._names = left, right
@@ -181,7 +181,7 @@ class Diff:
         self._id = ""
 
     def draw(self, difference: Difference, lines: list[str]) -> Text:
-        """Return a difference, below its memory and its message."""
+        """Return a difference, with the memory and message as headings."""
         text = Text()
         if self._key is None:
             left, right = self._names

@@ -82,7 +82,7 @@ class Alias:
 
 @dataclass(frozen=True, slots=True)
 class ConfiguredModel:
-    """A configured summarizer or embedder: its settings, and the source of its API key."""
+    """A configured summarizer or embedder: the settings, and the source of the API key."""
 
     settings: Settings
     api_key: secrets.Source | None = None
@@ -364,7 +364,7 @@ def _read_model(
 ) -> ConfiguredModel:
     """Return the summarizer or embedder of a table; its options are checked on use.
 
-    ``kinds`` maps each kind to its valid keys.
+    ``kinds`` maps a kind to valid keys.
 
     Raises:
         UsageError: the table does not describe a summarizer or embedder.

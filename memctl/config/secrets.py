@@ -32,7 +32,7 @@ sys.stdout.buffer.write(found.encode())
 
 
 class Source(NamedTuple):
-    """The source of a secret; ``key`` is one of ``keys``, such as ``password_command``."""
+    """The source of a secret; ``key`` is from ``keys``, for example ``password_command``."""
 
     key: str
     where: str
@@ -62,7 +62,7 @@ def fetch(
     timeout: float = COMMAND_TIMEOUT,
     secrets: Collection[str] = (),
 ) -> str:
-    """Return a secret; ``what`` is its name in errors, such as ``the password of 'prod'``.
+    """Return a secret; ``what`` is the name for errors, such as ``the password of 'prod'``.
 
     ``timeout`` in seconds is for commands and the keyring.  ``secrets`` are variables to remove
     from their environment.

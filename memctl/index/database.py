@@ -123,7 +123,7 @@ class NewBlock(NamedTuple):
 
 
 class PackedBlock(NamedTuple):
-    """A block ready to be written: its content, its words, and the number of messages by sender."""
+    """A block ready to be written: content, words, and the number of messages by sender."""
 
     mark: BlockMark
     memory: int
@@ -380,7 +380,7 @@ class IndexFile:
         return MemoryRow(row[0], key, *row[1:]) if row else None
 
     def memories(self, users: Iterable[str] = ()) -> Iterator[MemoryRow]:
-        """Yield the memories, of some users if any are given."""
+        """Yield all memories, or the memories of ``users``."""
         query = "SELECT number, user, session, part, messages, digest FROM memory"
         names = [_name(user) for user in users]
         if names:

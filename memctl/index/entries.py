@@ -12,7 +12,7 @@ _LARGE = 1 << 20
 
 
 def source(message: StoredMessage, dialect: Dialect) -> Source:
-    """Return the data of a message for the index; if it is not JSON, its whole text."""
+    """Return the data of a message for the index; the whole text of a message that is not JSON."""
     try:
         large = len(message.message) > _LARGE
         view = (dialect.parse if large else dialect.outline)(message.message)

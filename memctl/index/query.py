@@ -41,7 +41,7 @@ _ENGLISH = (
     "when where which who whom whose why will with would you your"
 )
 STOP_WORDS = frozenset(_ENGLISH.split())
-"""English words that a query ignores, unless it has no other words."""
+"""English words that are ignored, unless a query has only such words."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,7 +55,7 @@ def without_senders(query: str, senders: Iterable[str]) -> str:
 
 
 def smoothed(values: Sequence[float]) -> list[float]:
-    """Return the similarities of consecutive messages, each averaged with its neighbours."""
+    """Return the similarities of consecutive messages, averaged with those of neighbours."""
     found = []
     for place, value in enumerate(values):
         total, weights = value, 1.0

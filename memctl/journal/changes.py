@@ -46,7 +46,7 @@ _PAGE_CHANGES = 1000
 _PAGE_BYTES = 2 * 1024 * 1024
 
 _Make = Callable[[dict[str, Any], bytes], Change]
-"""A function that makes a change from its record and its message."""
+"""A function that makes a change from a record and a message."""
 
 
 class ChangesWriter:
@@ -104,7 +104,7 @@ class ChangesWriter:
         self._synced = True
 
     def finish(self) -> None:
-        """Complete the file, make it durable, and give it its final name."""
+        """Complete the file, make the file durable, and give the final name."""
         end = {"memories": self.memories, "changes": self.changes}
         with refusals(self._part):
             self._write([jsonio.dumps({"end": end})])

@@ -599,11 +599,11 @@ def record_found(run: Run, location: Location) -> None:
 _KEPT = ("path", "user", "session")
 """Options that commands add to a location; see ``commands._stores.narrowed``."""
 _FOUND = ("layout", "app")
-"""Options that memctl detects if the URL of a store lacks them."""
+"""Options that memctl detects if the URL lacks them."""
 
 
 def _address(argument: str, location: Location) -> str:
-    """Return an argument that finds the store from any folder, without its password."""
+    """Return an argument that finds the store from any folder, without the password."""
     if location.path != Path():
         path = os.path.abspath(location.path)
         if location.prefix:

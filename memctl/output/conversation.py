@@ -66,7 +66,7 @@ def _leading(line: str, most: int) -> str:
 
 
 def title(key: MemoryKey) -> Text:
-    """Return the heading of a memory: its user, and its session and part if present."""
+    """Return the heading of a memory: the user, and the session and part if present."""
     names = [visible(name) for name in key[:2] if name] or ["''"]
     text = Text(f"── {' / '.join(names)}", "bold")
     if key.part:
@@ -123,7 +123,7 @@ def message(
 def fact(entry: StoredMessage, number: int, *, ids: bool = False) -> RenderableType:
     """Return a fact: a line with its time and age, then its text, entities and metadata.
 
-    ``number`` is its position in its scope, from 1.
+    ``number`` is the position in the scope, from 1.
     """
     view = FACT.outline(entry.message)
     text = Text()
@@ -158,7 +158,7 @@ def _block(block: Block) -> _Lines:
 
 
 def describe(block: Block) -> tuple[str, str]:
-    """Return a block on one line: its kind, and the beginning of its content."""
+    """Return a block on one line: the kind, and the beginning of the content."""
     match block:
         case TextBlock(text):
             return "text", fold(text)

@@ -1,4 +1,4 @@
-"""The screens of an erase: what is removed, and what cannot be reached."""
+"""The screens of an erase: the removed data, and the data out of reach."""
 
 from __future__ import annotations
 

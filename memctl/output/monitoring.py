@@ -34,7 +34,7 @@ _HELP = {
 }
 
 Sample = tuple[str, dict[str, str], float | int]
-"""A metric without its prefix, its own labels, and its value."""
+"""A metric: the name without prefix, additional labels, and the value."""
 
 
 def run_samples(ended: float, duration: float, exit_code: int) -> Iterator[Sample]:
@@ -117,7 +117,7 @@ BODY = 1000
 """The maximum number of characters of the line that reports a failure."""
 
 _PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
-"""Status codes after which another attempt may succeed."""
+"""Status codes after which a retry may help."""
 
 
 class Heartbeat:
@@ -133,7 +133,7 @@ class Heartbeat:
         self.label = f"{self._parts.scheme}://{visible(self._parts.netloc)}/***"
 
     def send(self, failure: str | None) -> str | None:
-        """Report a success (None) or a failure; return the reason if the call fails, else None."""
+        """Report a success (None) or a failure; return the error of the call, or None."""
         why = self._try(failure)
         for pause in PAUSES:
             if why is None or not why.passing:

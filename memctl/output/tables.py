@@ -83,7 +83,7 @@ def _taken(widths: Iterable[int]) -> int:
 
 
 def _fit(columns: list[tuple[Column, int]], room: int) -> list[tuple[Column, int]]:
-    """Return the columns that fit, with their widths.
+    """Return the columns that fit, with widths.
 
     Columns without any text are left out first.
     """
@@ -403,7 +403,7 @@ def kinds(rows: Iterable[tuple[str, str, str, str]]) -> RenderableType:
 
 
 class _Kinds:
-    """A table if it fits, else a paragraph per kind."""
+    """A table if there is room, else a paragraph per kind."""
 
     def __init__(self, columns: list[Column]) -> None:
         self._columns = columns

@@ -424,7 +424,7 @@ async def driver_of(connection: AsyncConnection) -> Any:
 
 
 async def retry_while_locked(attempt: Callable[[], Awaitable[T]]) -> T:
-    """Repeat an attempt while others hold the rows, with pauses in which they can finish.
+    """Repeat an attempt while other transactions hold the rows, with pauses in between.
 
     Raises:
         Contended: the rows stay locked.

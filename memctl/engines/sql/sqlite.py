@@ -87,9 +87,9 @@ class SqliteDatabase(Database):
         self._snapshot_copy = SnapshotCopy()
         self._private_copy = PrivateCopy(location.path, label)
         self._opening = threading.Lock()
-        """Serializes the opening of connections, each in its own thread."""
+        """Serializes the opening of connections, which happens in several threads."""
         self._connections: list[Connection] = []
-        """The opened connections, some of which may have ended."""
+        """The opened connections; may include ended connections."""
         self._file_lock = FileLock(location.path, label)
         self._decodes_all = False
 

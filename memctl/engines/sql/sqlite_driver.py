@@ -17,7 +17,7 @@ T = TypeVar("T")
 LOCK_TIMEOUT = 30
 """The seconds to wait for another process that writes to the file."""
 _SLICE = 0.25
-"""The seconds of each wait inside SQLite, which cannot be interrupted."""
+"""The seconds of a wait inside SQLite; nothing can interrupt the wait."""
 _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_BUSY_RECOVERY)
 
 
@@ -177,7 +177,7 @@ class Connection(aiosqlite.Connection):
 
 
 async def connect(connection: Connection) -> Connection:
-    """Open a connection in its thread; after a cancellation, wait for it and close it.
+    """Open a connection in its thread; after a cancellation, wait and close the connection.
 
     Raises:
         sqlite3.Error: as the connector.

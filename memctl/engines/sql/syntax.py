@@ -141,11 +141,11 @@ class Syntax(ABC):
         return f"{insert} ON CONFLICT DO NOTHING"
 
     def temporary(self, table: str) -> str:
-        """Return a name for a temporary table that cannot be the name of any other table."""
+        """Return an unambiguous name for a temporary table."""
         return table
 
     def drop_temporary(self, table: str) -> str:
-        """Return a statement that drops a temporary table, if it exists."""
+        """Return a statement to drop a temporary table if present."""
         return f"DROP TABLE IF EXISTS {self.temporary(table)}"
 
     def bind(self, sql: str, values: Mapping[str, Any]) -> tuple[TextClause, dict[str, Any]]:
