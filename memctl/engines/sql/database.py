@@ -86,7 +86,7 @@ class Database(ABC):
     """The maximum number of changes of small memories in one transaction."""
 
     identity_sql: ClassVar[str]
-    """A statement for the kind with a colon, and values that identify the database."""
+    """A statement that returns the kind with a colon, and values to identify the database."""
 
     _engine: AsyncEngine
 

@@ -17,7 +17,7 @@ from memctl.storekit.files import temporary_folder
 MAX_WAIT = 4.0
 """The maximum number of seconds that writers may have to wait, including the copying."""
 LARGE_BYTES = 500_000_000
-"""The size above which a file is copied before it is read whole: sorting it first takes long."""
+"""The size above which a file is copied before it is read whole: sorting its rows takes long."""
 COPIED_PER_SECOND = 500_000_000
 """The assumed speed of copying, in bytes."""
 
