@@ -132,7 +132,7 @@ def _question(undone: Run) -> str:
 
 
 def _note(runs: Runs, undone: Run, by: str | None) -> None:
-    """Record that a run is undone.  If the run is an undo, the original run is in force again."""
+    """Record that a run is undone.  If the run is an undo, the run it undid is in force again."""
     undone.undone_by = by or undone.undone_by
     undone.settled = by is None
     runs.update(undone)

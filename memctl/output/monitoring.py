@@ -143,7 +143,7 @@ class Heartbeat:
         return None if why is None else why.text
 
     def _try(self, failure: str | None) -> _Refusal | None:
-        """Call the URL once, in a thread, because name resolution ignores the time limit."""
+        """Call the URL once, in a thread: no time limit covers name resolution and reading."""
         answers: SimpleQueue[_Refusal | None] = SimpleQueue()
         request = self._request(failure)
         threading.Thread(target=lambda: answers.put(_call(request)), daemon=True).start()
