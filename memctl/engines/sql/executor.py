@@ -23,7 +23,10 @@ BATCH_MESSAGES = 10_000
 
 
 class Task(Protocol):
-    """A memory to write, or an edit of a memory."""
+    """A memory to write, or an edit of a memory.
+
+    See ``Small``, ``Large``, ``Edit`` and ``LargeEdit``.
+    """
 
     @property
     def memory(self) -> Memory:
@@ -31,7 +34,7 @@ class Task(Protocol):
 
 
 class LargeTask(Task, Protocol):
-    """A task that comes in pieces, all of which must be consumed."""
+    """A task that comes in pieces.  The executor must consume all pieces."""
 
     async def drain(self) -> None:
         """Consume the pieces that are left."""
@@ -67,10 +70,7 @@ class Executor(ABC, Generic[SmallT, LargeT]):
     async def execute(
         self, batches: AsyncGenerator[list[SmallT] | LargeT]
     ) -> AsyncGenerator[WriteResult]:
-        """Commit the batches on one connection; yield a result for each memory.
-
-        Of the memories of a batch, those that fail come before those that succeed.
-        """
+        """Commit the batches on one connection; yield a result for each memory."""
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(aclosing(batches))
             connection: AsyncConnection | None = None

@@ -1,15 +1,15 @@
 """The runs of a session of Agno as the messages of a memory, and the reverse.  No I/O.
 
-A run holds the messages of one turn, and beside them much that repeats what they say: the input,
-the answer, the calls of tools.  The first message of a run carries all of that in its ``extra``,
-the others name the run::
+A run holds the messages of one turn, and further data.  Much of the data repeats the messages: the
+input, the answer, the calls of tools.  The first message of a run has the data in its ``extra``,
+the other messages name the run::
 
     {"content": {...}, "extra": {"run": {"run_id": "r1", "columns": {...}, "data": {...}}}}
     {"content": {...}, "extra": {"run": "r1"}}
 
-Where one of its messages is deleted, what repeats the messages goes as well.  The runs that memctl
-makes, for messages from elsewhere, have nothing beside their messages, and are not mentioned: where
-another program has changed one, ``StoredMessage.shape`` says in the same way how it is.
+If a message of a run is deleted, the data that repeats messages is deleted as well.  memctl makes
+runs for messages from other stores.  Such a run has no further data, and its messages do not name
+it.  If another program has changed such a run, ``StoredMessage.shape`` describes the run as above.
 
 Sources: ``db/utils.py`` (``build_single_run_row``), ``run/agent.py`` and ``session/agent.py`` of
 agno 3.1.10.
@@ -36,9 +36,9 @@ from memctl.storekit.simple import Rejected
 RUN = "run"
 _SHAPE = "agno"
 _MADE = {"memctl": "made"}
-"""The metadata of a run that memctl made."""
+"""The metadata of the runs that memctl makes."""
 _OF_MADE = frozenset({"run_id", "metadata", "agent_id", "team_id", "created_at", "status"})
-"""The fields of such a run, besides its messages."""
+"""The fields of the runs that memctl makes, except the messages."""
 _SKIPPED = frozenset({"PAUSED", "CANCELLED", "ERROR", "REGENERATED"})
 """The statuses of runs that Agno leaves out of the history, as ``HISTORY_SKIP_STATUSES``."""
 _KEPT = frozenset(
@@ -48,7 +48,7 @@ _KEPT = frozenset(
         *("model", "model_provider", "metrics", "metadata", "content_type"),
     }
 )
-"""The fields of a run that do not repeat what its messages say."""
+"""The fields of a run that do not repeat its messages."""
 _OWNER = ("session_id", "user_id")
 
 
@@ -56,8 +56,8 @@ _OWNER = ("session_id", "user_id")
 class Run:
     """A row of the table of runs.
 
-    ``columns`` are all but the ids of run and session, and ``run_data``; ``data`` is ``run_data``
-    without its messages.
+    ``columns`` are all columns except ``run_id``, ``session_id`` and ``run_data``.  ``data`` is
+    ``run_data`` without the messages.
     """
 
     id: str
@@ -65,32 +65,33 @@ class Run:
     data: dict[str, Any]
     messages: list[Any] = field(default_factory=list)
     owned: tuple[str, ...] = _OWNER
-    """The fields of ``run_data`` that name the session and its user, which ``data`` is without."""
+    """The fields of ``run_data`` that name the session and the user.  ``data`` lacks them."""
 
     @property
     def first_time(self) -> int:
-        """The time of its first message in seconds; 0 where it is not known."""
+        """The time of the first message with a time, in seconds; 0 if no message has one."""
         times = (one.get("created_at") for one in self.messages)
         return next((time for time in times if isinstance(time, int) and time), 0)
 
     @property
     def is_made(self) -> bool:
-        """True if memctl made it."""
+        """True if memctl made the run."""
         return self.data.get("metadata") == _MADE and self.data.keys() <= _OF_MADE
 
     @property
     def is_aside(self) -> bool:
-        """True if Agno leaves it out of the history: one of a member of a team, or one that failed.
+        """True if Agno leaves the run out of the history.
 
-        What has no messages of its own, as the run of a workflow, counts as such.
+        Agno leaves out the runs of members of a team and the runs with a status of ``_SKIPPED``.  A
+        run without messages of its own, such as the run of a workflow, counts as left out.
         """
-        status = self.columns.get("status")  # in SQLite it may be anything
+        status = self.columns.get("status")  # in SQLite a value of any type
         skipped = isinstance(status, str) and status in _SKIPPED
         aside = self.columns.get("parent_run_id") or skipped
         return bool(aside) or not any(self.is_made or not is_hidden(one) for one in self.messages)
 
     def document(self) -> dict[str, Any]:
-        """Return what there is beside the messages of the history, for the first of these."""
+        """Return the data for the first message: all of the run except the visible messages."""
         hidden = [
             [at, one] for at, one in enumerate(self.messages) if not self.is_made and is_hidden(one)
         ]
@@ -100,9 +101,9 @@ class Run:
 
 
 def is_hidden(message: Any) -> bool:
-    """Return whether a message is none of its run: a repeated one, or the prompt of the agent.
+    """Return whether a message of a run is not a part of the memory.
 
-    Agno makes the prompt anew for each run.
+    Such messages repeat the history, or are the prompt that Agno makes anew for each run.
     """
     return isinstance(message, dict) and (
         message.get("from_history") is True or message.get("role") in ("system", "developer")
@@ -110,10 +111,10 @@ def is_hidden(message: Any) -> bool:
 
 
 def parse_run(row: dict[str, Any], owner: dict[str, Any]) -> Run:
-    """Return a row as a run; ``owner`` are the session and the user that it is in.
+    """Return the run of a row; ``owner`` has the ids of its session and its user.
 
     Raises:
-        BadData: it is damaged.
+        BadData: the row is damaged.
     """
     id = row["run_id"]
     name = f"the run {visible(str(id))!r}"
@@ -131,7 +132,7 @@ def parse_run(row: dict[str, Any], owner: dict[str, Any]) -> Run:
         if column not in ("run_id", "session_id", "run_data") and value is not None
     }
     rest = {name: value for name, value in data.items() if name != "messages"}
-    # What names the session follows it, under whatever name it is copied.
+    # The fields that name the owner are left out, because a copy may have another owner.
     if owner["user_id"]:
         if row["user_id"] is None:
             columns["user_id"] = None
@@ -148,14 +149,14 @@ def _are_objects(messages: list[Any]) -> bool:
 
 
 def _has_place(columns: dict[str, Any]) -> bool:
-    """Return whether what puts a run into order are numbers."""
+    """Return whether the columns that order runs are numbers or NULL."""
     return isinstance(columns.get("run_index"), int | None) and isinstance(
         columns.get("created_at"), int | None
     )
 
 
 def parse_document(value: Any) -> Run | None:
-    """Return the run of a ``Run.document``, with its messages where it has them; None if none."""
+    """Return the run of a ``Run.document``; None if ``value`` is not such a document."""
     match value:
         case {"run_id": str(id), "columns": dict(columns), "data": dict(data), **rest} if (
             _has_place(columns)
@@ -168,9 +169,9 @@ def parse_document(value: Any) -> Run | None:
 
 
 def entries(run: Run, *, as_made: bool) -> Iterator[StoredMessage]:
-    """Yield the messages of a run that are part of the history.
+    """Yield the messages of a run that are parts of the memory.
 
-    ``as_made`` says that memctl would make it just so of these messages.
+    ``as_made`` says that memctl would make an equal run of these messages.
     """
     said: Any = run.document()
     for message in run.messages:
@@ -188,7 +189,7 @@ def entries(run: Run, *, as_made: bool) -> Iterator[StoredMessage]:
 
 
 def _shape(text: str) -> Any:
-    """Return what a shape says of the run; that of another store's says nothing here."""
+    """Return the run in a shape; None if another store made the shape."""
     try:
         found = jsonio.loads(text.encode()) if text else None
     except ValueError:
@@ -197,26 +198,29 @@ def _shape(text: str) -> Any:
 
 
 def made_id(session: str, message: str, number: int = 1) -> str:
-    """Return the id of a run that memctl makes, of which this is the first message.
+    """Return the id of a run that memctl makes; ``message`` is the id of its first message.
 
-    ``number`` counts what has the id already.
+    Further numbers give further ids, if runs already have the ids of the numbers before.
     """
     return str(uuid5(NAMESPACE_URL, f"memctl:{session}:{message}:{number}"))
 
 
 def begins_run(message: Any, behind: Iterable[Any]) -> bool:
-    """Return whether memctl begins a run with a message behind others: it does with a question."""
+    """Return whether memctl begins a run with a message that follows the messages ``behind``.
+
+    A message of the user begins a run, unless only system messages are before it.
+    """
     return message.get("role") == "user" and any(one.get("role") != "system" for one in behind)
 
 
 def is_one_run(messages: Sequence[Any]) -> bool:
-    """Return whether memctl makes one run of messages."""
+    """Return whether memctl makes a single run of the messages."""
     begin = next((at for at, one in enumerate(messages) if one.get("role") != "system"), 0)
     return not any(begins_run(one, messages[begin : begin + 1]) for one in messages[begin + 1 :])
 
 
 class Regrouping:
-    """The runs that hold messages in order; ``there`` are those that the session has."""
+    """Groups the messages of a memory into runs; ``there`` are the stored runs of the session."""
 
     def __init__(self, session: str, there: Iterable[Run]) -> None:
         self._session = session
@@ -224,13 +228,13 @@ class Regrouping:
         self._runs: dict[str, Run] = {}
         self._current: Run | None = None
         self._hidden: list[tuple[int, Any]] = []
-        """The messages of the current run that are hidden, with their places, still to come."""
+        """The hidden messages of the current run that are not inserted yet, with their places."""
 
     def runs(self, messages: Sequence[StoredMessage]) -> list[Run]:
-        """Return the runs, those that memctl makes without columns.
+        """Return the runs of the messages.  New runs have no columns.
 
         Raises:
-            Rejected: a message is not one that Agno can hold.
+            Rejected: Agno cannot hold a message.
         """
         for entry in messages:
             value = jsonio.loads(entry.message)
@@ -254,7 +258,7 @@ class Regrouping:
         elif isinstance(said, str):
             run = self._going_on(said) or self._begin(_bare(said, self._there.get(said)))
         elif (new := parse_document(said)) is not None:
-            # It goes on where its first message was deleted, and came back.
+            # The run goes on if its first message was deleted, and an undo has restored it.
             run = self._going_on(new.id) or self._begin(new, _places(said.get("hidden")))
         else:
             raise Rejected("refused", f"the run of the message {entry.id!r} is not one")
@@ -265,7 +269,7 @@ class Regrouping:
         return self._current if self._current is not None and self._current.id == id else None
 
     def _show(self, place: float) -> None:
-        """Put in the hidden messages that stand before a place, each at its own."""
+        """Insert the hidden messages whose places are at or before ``place``."""
         while self._current is not None and self._hidden and self._hidden[0][0] <= place:
             self._current.messages.append(self._hidden.pop(0)[1])
             place += 1
@@ -283,16 +287,16 @@ class Regrouping:
         return run
 
     def _changed(self, said: Any) -> Run | None:
-        """Return the run that memctl made and another program changed; None if there is none."""
+        """Return the run of a shape, which memctl made and another program changed; else None."""
         run = self._there.get(said) if isinstance(said, str) else parse_document(said)
         if run is None or not run.is_made:
             return None
-        if run.id in self._runs:  # another message may have come between
+        if run.id in self._runs:  # messages of other runs may have come in between
             return self._going_on(run.id)
         return self._begin(_bare(run.id, run))
 
     def _made(self, id: str, content: dict[str, Any]) -> Run:
-        """Return the run that memctl makes of a message."""
+        """Return the run to which memctl adds a message, the current run or a new run."""
         current = self._current
         if current and current.is_made and not begins_run(content, current.messages):
             return current
@@ -302,7 +306,7 @@ class Regrouping:
         return self._begin(Run(run_id, {}, {"run_id": run_id, "metadata": _MADE}))
 
     def _is_taken(self, id: str) -> bool:
-        """Return whether a run that memctl makes cannot have an id."""
+        """Return whether a new run cannot have an id."""
         there = self._there.get(id)
         return id in self._runs or (there is not None and not there.is_made)
 
@@ -315,7 +319,7 @@ def _places(value: Any) -> Iterator[tuple[int, Any]]:
 
 
 def _bare(id: str, run: Run | None) -> Run:
-    """Return a run without messages, and without what repeats them."""
+    """Return a run without its messages and without the data that repeats messages."""
     if run is None:
         return Run(id, {}, {"run_id": id})
     return replace(run, data=_without_copies(run.data), messages=[])
@@ -328,9 +332,10 @@ def _without_copies(data: dict[str, Any]) -> dict[str, Any]:
 def without_copies(
     messages: list[StoredMessage], gone: list[StoredMessage]
 ) -> tuple[list[StoredMessage], dict[str, Any]]:
-    """Return messages without what their runs repeat of others, and the runs as they were, by id.
+    """Remove from messages the data of runs that repeats deleted messages.
 
-    Those of them that change, and those whose hidden messages stood behind others: these move.
+    ``gone`` are the deleted messages.  Returns the messages, and by id the former documents of the
+    runs that change.  A run with deleted messages changes also if its hidden messages move.
     """
     ids, touched = {entry.id for entry in gone}, {run_of(entry) for entry in gone}
     kept: dict[str, Any] = {}
@@ -358,12 +363,12 @@ def without_copies(
 
 
 def _repeats(message: dict[str, Any], ids: Set[str]) -> bool:
-    """Return whether a hidden message is that of another run which has one of these ids."""
+    """Return whether a hidden message repeats a message of another run with one of the ids."""
     return message.get("from_history") is True and AGNO.own_id(message) in ids
 
 
 def with_copies(messages: list[StoredMessage], kept: dict[str, Any]) -> list[StoredMessage]:
-    """Return messages with what ``without_copies`` took from them."""
+    """Return the messages with the data that ``without_copies`` removed."""
     found: list[StoredMessage] = []
     for entry in messages:
         id = run_of(entry)
@@ -377,7 +382,7 @@ def with_copies(messages: list[StoredMessage], kept: dict[str, Any]) -> list[Sto
 
 
 def run_of(entry: StoredMessage) -> str | None:
-    """Return the run that a message names; None where it is one that memctl made."""
+    """Return the id of the run that a message names; None if it names no run."""
     if b'"run"' not in entry.message:
         return None
     extra = jsonio.loads(entry.message).get(EXTRA) or {}

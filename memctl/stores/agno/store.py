@@ -1,9 +1,9 @@
-"""The sessions of Agno, in a database of any kind.
+"""The sessions of Agno in any SQL database.
 
-A session is a row of ``agno_sessions``; its turns are rows of ``agno_runs``, whose ``run_data`` has
-the messages.  See ``memctl.stores.agno.runs`` for what a run is as a part of a memory.
-``Memory.extra`` is a JSON object: ``session`` has the other columns of the session, ``aside`` the
-runs that Agno leaves out of the history.
+A session is a row of ``agno_sessions``.  A turn is a row of ``agno_runs``: the column ``run_data``
+has the messages.  ``memctl.stores.agno.runs`` explains how runs become messages of a memory.
+``Memory.extra`` is a JSON object: ``session`` has the other columns of the session, and ``aside``
+has the runs that Agno leaves out of the history.
 
 Sources: ``db/sqlite``, ``db/postgres`` and ``db/mysql`` (``schemas.py``, ``upsert_session``,
 ``upsert_run``) of agno 3.1.10.
@@ -64,7 +64,7 @@ from memctl.stores.agno.runs import (
 )
 
 _BACKUP = "runs"
-"""The column of a session in which Agno 2 keeps its runs, and which its migration leaves."""
+"""The column of a session in which Agno 2 keeps runs.  The migration to Agno 3 keeps it."""
 _JSON_COLUMNS = frozenset(
     {
         *("run_data", "session_data", "agent_data", "team_data", "workflow_data"),
@@ -79,29 +79,29 @@ _MIGRATE = "MigrationManager(db).up()"
 
 @dataclass(frozen=True, slots=True)
 class Held(Snapshot):
-    """A session that was read."""
+    """A session, as it is stored."""
 
     session: dict[str, Any] = field(default_factory=dict)
-    """The columns of its row."""
+    """The columns of the row of the session."""
     runs: list[Run] = field(default_factory=list)
     backup: Any = None
-    """The value of the column ``runs``, decoded once: see ``_backed_up``."""
+    """The value of the column ``runs``, decoded once; see ``_backed_up``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Restored(Snapshot):
-    """A session that gets messages back, and what its column ``runs`` held."""
+    """A session that an undo gives its messages back, with the former value of ``runs``."""
 
     backup: Any = None
-    """The value of the column before."""
+    """The former value of the column ``runs``."""
     revised: frozenset[str] = frozenset()
-    """The ids of the runs that were revised in it."""
+    """The ids of the runs that the undone edit revised in the column."""
 
 
 class AgnoStore(SqlSimpleStore):
-    """The sessions of Agno; a subclass names its database.
+    """The sessions of Agno.
 
-    ``?table=`` is the name of the table of sessions, ``?agent=`` the agent of new sessions.
+    ``?table=`` names the table of sessions, ``?agent=`` the agent of new sessions.
     """
 
     features = Features(
@@ -117,7 +117,7 @@ class AgnoStore(SqlSimpleStore):
         self._agent = location.options.get("agent")
         self._columns: dict[str, dict[str, Column]] = {}
         self._odd: set[MemoryKey] = set()
-        """The sessions whose names SQLite holds as bytes, of which no condition finds the row."""
+        """The sessions whose names SQLite holds as bytes.  No condition finds their rows."""
         self._quoted = self.database.syntax.quoted
 
     async def identity(self) -> str:
@@ -207,7 +207,7 @@ class AgnoStore(SqlSimpleStore):
     async def _rows(
         self, connection: AsyncConnection, table: str, session: str, order: str, lock: str
     ) -> list[dict[str, Any]]:
-        """Return the rows of a session, by column, with JSON decoded."""
+        """Return the rows of a session by column, with JSON decoded."""
         quoted, syntax = self._quoted, self.database.syntax
         names = list(self._columns[table])
         columns = [
@@ -254,11 +254,11 @@ class AgnoStore(SqlSimpleStore):
     async def _expected(
         self, connection: AsyncConnection, key: MemoryKey, expect: str | None
     ) -> Held | None:
-        """Return the session that is to be changed, which nobody else changes from now on.
+        """Lock the session that is to be changed; return it.
 
         Raises:
-            VersionChanged: it is not the one that was expected.
-            Rejected: the name is that of another user's session.
+            VersionChanged: the stored version is not ``expect``.
+            Rejected: the session belongs to another user, or only runs have its name.
         """
         row_lock = self.database.syntax.row_lock
         there = await self._load(connection, key, row_lock)
@@ -313,9 +313,9 @@ class AgnoStore(SqlSimpleStore):
         there: Held | None,
         runs: Sequence[Run],
     ) -> None:
-        """Have the column ``runs`` say of no run more than the table of runs, or put it back.
+        """Revise the column ``runs`` as the table of runs was changed, or restore the column.
 
-        Agno 3 reads both: a run that is in the column alone it shows again.
+        Agno 3 reads both, and shows a run that only the column has.
         """
         if there is None or not there.backup:
             return
@@ -339,7 +339,7 @@ class AgnoStore(SqlSimpleStore):
             await self._update(connection, self._sessions, "session_id", key.session, changed)
 
     def _rank(self, index: Any) -> Any:
-        """Return what puts a run into order by its index, as the database has it."""
+        """Return the sort key of the index of a run: databases order NULL first or last."""
         if index is None:
             return -1 if self.database.syntax.nulls_first else inf
         return index
@@ -352,7 +352,7 @@ class AgnoStore(SqlSimpleStore):
         there: Held | None,
         given: dict[str, Any],
     ) -> dict[str, Any]:
-        """Make the row of a session, or change what is not as it should be; return the row."""
+        """Insert the row of a session, or update the columns that differ; return the row."""
         memory, now = snapshot.memory, int(time.time())
         kept = given.pop(_SUMMARY, None)
         columns = self._columns[self._sessions]
@@ -390,7 +390,7 @@ class AgnoStore(SqlSimpleStore):
         before: Run | None,
         index: Any,
     ) -> None:
-        """Make the row of a run, or change what is not as it should be."""
+        """Insert the row of a run, or update the columns that differ."""
         if before is not None:
             row: dict[str, Any] = {}
             if run.messages != before.messages or (run.data != before.data and not run.is_made):
@@ -412,7 +412,7 @@ class AgnoStore(SqlSimpleStore):
         await self._insert(connection, self._runs, columns)
 
     async def _is_there(self, connection: AsyncConnection, column: str, wanted: str) -> bool:
-        """Return whether there is a run with this name in a column."""
+        """Return whether a run has this name in a column."""
         quoted, exact = self._quoted, self.database.syntax.exact
         sql = f"SELECT 1 FROM {quoted(self._runs)} WHERE {exact(quoted(column))} = :wanted LIMIT 1"
         return bool(await self.database.fetch_all(connection, sql, {"wanted": wanted}))
@@ -431,7 +431,7 @@ class AgnoStore(SqlSimpleStore):
         """Return values as the driver takes them.
 
         Raises:
-            Rejected: a column takes no such value.
+            Rejected: a column does not take its value.
         """
         found: dict[str, Any] = {}
         for name, value in values.items():
@@ -459,7 +459,7 @@ class AgnoStore(SqlSimpleStore):
         wanted: str,
         values: dict[str, Any],
     ) -> None:
-        """Put values into the rows that have this name in a column."""
+        """Update the rows that have the name ``wanted`` in a column."""
         quoted, syntax = self._quoted, self.database.syntax
         stored = self._stored(table, values)
         places = {f"v{at}": value for at, value in enumerate(stored.values())}
@@ -472,7 +472,7 @@ class AgnoStore(SqlSimpleStore):
     async def _delete(
         self, connection: AsyncConnection, table: str, name: str, wanted: str
     ) -> None:
-        """Delete the rows that have this name in a column."""
+        """Delete the rows that have the name ``wanted`` in a column."""
         syntax = self.database.syntax
         condition = f"{syntax.exact(self._quoted(name))} = :wanted"
         sql = f"DELETE FROM {self._quoted(table)} WHERE {condition}"
@@ -480,7 +480,7 @@ class AgnoStore(SqlSimpleStore):
 
 
 def _backed_up(value: Any) -> list[Any]:
-    """Return the runs in the column ``runs``: a list, or the JSON text of one."""
+    """Return the runs in the column ``runs``, which holds a list or its JSON text."""
     if isinstance(value, str):
         try:
             value = jsonio.loads(value.encode("utf-8", "surrogatepass"))
@@ -495,12 +495,12 @@ def _ids(runs: Sequence[Any]) -> list[str]:
 
 
 def _without(value: Any, ids: Collection[str]) -> list[Any]:
-    """Return the runs in the column ``runs``, without those of some ids."""
+    """Return the runs in the column ``runs`` without the runs of ``ids``."""
     return [run for run in _backed_up(value) if not ids or set(_ids([run])).isdisjoint(ids)]
 
 
 def _revised(value: Any, revised: dict[str, Any]) -> Any:
-    """Return the value of the column ``runs`` with other data of runs; None removes a run."""
+    """Return the value of the column ``runs`` with the new data of runs; None removes a run."""
     found = [revised.get(run["run_id"], run) if _ids([run]) else run for run in _backed_up(value)]
     if not any(id in revised for id in _ids(_backed_up(value))):
         return value
@@ -508,7 +508,7 @@ def _revised(value: Any, revised: dict[str, Any]) -> Any:
 
 
 def _in_order(value: Any, runs: Sequence[tuple[str, Any]]) -> Any:
-    """Return the value of the column ``runs`` with the runs that stand before others in it."""
+    """Return the value of the column ``runs`` with missing runs before the runs that follow."""
     found, missing = _backed_up(value), list[Any]()
     known = set(_ids(found))
     if not known:
@@ -525,7 +525,7 @@ def _in_order(value: Any, runs: Sequence[tuple[str, Any]]) -> Any:
 
 
 def _like(value: Any, runs: list[Any]) -> Any:
-    """Return runs as the column ``runs`` has them where it has ``value``."""
+    """Return runs in the form of ``value``, the value of the column ``runs``."""
     return json.dumps(runs) if isinstance(value, str) else runs
 
 
@@ -534,10 +534,10 @@ def _no_column(table: str, name: str) -> Rejected:
 
 
 def _decoded(table: str, name: str, value: Any) -> Any:
-    """Return the value of a column, one of JSON decoded.
+    """Return the value of a column, with JSON decoded.
 
     Raises:
-        BadData: it is not JSON, or not UTF-8.
+        BadData: the value is not UTF-8, or the value of a JSON column is not JSON.
     """
     if isinstance(value, str) and not is_text(value):
         raise BadData(f"the column {name!r} of {visible(table)!r} is not UTF-8")
@@ -588,10 +588,10 @@ def _extra(session: dict[str, Any], runs: Sequence[Run]) -> str:
 
 
 def _parse_extra(extra: str) -> tuple[dict[str, Any], list[Run]]:
-    """Return the columns of a session and the runs aside, of a ``Memory.extra``.
+    """Return the columns of the session and the runs aside in a ``Memory.extra``.
 
     Raises:
-        Rejected: it is none.
+        Rejected: the text is not the extra of a session of Agno.
     """
     try:
         found = jsonio.loads(extra.encode("utf-8", "surrogatepass")) if extra else {}
@@ -618,13 +618,13 @@ def _run_data(key: MemoryKey, session: dict[str, Any], run: Run) -> dict[str, An
 
 
 def _data_of_made(session: dict[str, Any], run: Run) -> dict[str, Any]:
-    """Return what ``run_data`` of a run that memctl makes has besides its id and messages."""
+    """Return the fields of ``run_data`` of a new run, except its id and messages."""
     which = "team_id" if session.get("session_type") == "team" else "agent_id"
     return {which: session.get(which), "created_at": run.first_time, "status": "COMPLETED"}
 
 
 def _columns_of_made(session: dict[str, Any], run: Run) -> dict[str, Any]:
-    """Return the columns of a run that memctl makes, but those that name it and its place."""
+    """Return the columns of a new run, except its ids and its place."""
     return {
         "run_type": session["session_type"],
         "status": "COMPLETED",
@@ -635,7 +635,7 @@ def _columns_of_made(session: dict[str, Any], run: Run) -> dict[str, Any]:
 
 
 def _as_made(key: MemoryKey, session: dict[str, Any], run: Run, last: Run | None) -> bool:
-    """Return whether memctl would make a run just so of its messages, behind the ``last`` one."""
+    """Return whether memctl would make an equal run of the messages, after the run ``last``."""
     if not run.is_made:
         return False
     made = Run(run.id, {}, {"run_id": run.id, "metadata": run.data["metadata"]}, run.messages)
@@ -657,7 +657,7 @@ def _as_made(key: MemoryKey, session: dict[str, Any], run: Run, last: Run | None
 def _examine(
     names: Sequence[str], typed: bool, connection: Connection
 ) -> dict[str, dict[str, Column]]:
-    """Return the columns of tables; none of those that are not there."""
+    """Return the columns of each table; a missing table has no columns."""
     inspector = inspect(connection)
     there = set(inspector.get_table_names())
     return {

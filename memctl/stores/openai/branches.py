@@ -1,9 +1,9 @@
 """The sessions of the OpenAI Agents SDK's ``AdvancedSQLiteSession``, which have branches.
 
-All branches of a session share the table of messages; a row of ``message_structure`` puts a message
-into a branch, at its place, and several branches may share one.  The branch ``main``, in which each
-session begins, is the memory of the session; the others are parts of it.  A session without such
-rows is one of ``SQLiteSession``.
+All branches of a session share the table of messages.  A row of ``message_structure`` gives a
+message a place in a branch, and several branches may share a message.  Each session begins with the
+branch ``main``, which is the memory of the session.  The other branches are parts of the session.
+A session without rows of ``message_structure`` is a session of ``SQLiteSession``.
 
 Source: ``extensions/memory/advanced_sqlite_session.py`` of openai-agents 0.24.
 """
@@ -45,7 +45,7 @@ from memctl.storekit.edits import Snapshot
 from memctl.storekit.simple import MADE, Rejected, VersionChanged, not_owned
 
 MESSAGES, SESSIONS = "agent_messages", "agent_sessions"
-"""The tables of messages and sessions, where the SDK is told no others."""
+"""The default names of the tables of messages and sessions."""
 MAIN = "main"
 _SHAPE = "branch"
 _TIMES = TimeFormat(utc=True)
@@ -55,7 +55,7 @@ _TYPED_NAMES = frozenset(
         *("shell_call", "apply_patch_call"),
     }
 )
-"""The types of items without a name, which are the names of their tools."""
+"""The types of items without a name.  Their type is the name of the tool."""
 _CREATE = """
 CREATE TABLE IF NOT EXISTS {sessions} (
     session_id TEXT PRIMARY KEY,
@@ -122,7 +122,7 @@ CREATE INDEX IF NOT EXISTS idx_turn_usage_session_turn
 
 @dataclass(slots=True)
 class Row:
-    """A message in its branch: its row of ``message_structure``, and that of the message."""
+    """A message in a branch: its rows of ``message_structure`` and of the table of messages."""
 
     item: Any
     data: str
@@ -130,9 +130,9 @@ class Row:
     created: Any
     """The ``created_at`` of the message."""
     message: int | None = None
-    """The id of the message; None for one that is new."""
+    """The id of the message; None for a new message."""
     id: int | None = None
-    """The id of the row in ``message_structure``; None without one."""
+    """The id of the row in ``message_structure``; None without such a row."""
     sequence: int = 0
     turn: int | None = None
     branch_turn: int | None = None
@@ -170,7 +170,7 @@ class Row:
         return f"{space}.{name}" if space and space != name and name else str(name)
 
     def shape(self) -> str:
-        """Return what an undo needs to put the message back as it was."""
+        """Return the data with which an undo restores the rows of the message."""
         about = [self.message, self.created, self.id, self.sequence]
         more = [self.turn, self.branch_turn, self.placed, self.type, self.tool]
         return jsonio.compact({_SHAPE: about + more}).decode()
@@ -178,7 +178,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Held(Snapshot):
-    """A branch that was read."""
+    """A branch, as it is stored."""
 
     rows: list[Row] = field(default_factory=list)
     usage: list[dict[str, Any]] = field(default_factory=list)
@@ -191,7 +191,7 @@ class Held(Snapshot):
 
 @dataclass(frozen=True, slots=True)
 class Restored(Snapshot):
-    """A branch that gets messages back, and rows of ``turn_usage`` with them."""
+    """A branch that an undo gives its messages back, with their rows of ``turn_usage``."""
 
     usage: list[dict[str, Any]] = field(default_factory=list)
     had_session: bool = True
@@ -200,7 +200,7 @@ class Restored(Snapshot):
 class BranchStore(SqlSimpleStore):
     """The branches of sessions of the OpenAI Agents SDK.
 
-    ``?table=`` is the name of the table of messages, ``?owner=`` the user of all.
+    ``?table=`` names the table of messages, ``?owner=`` the user of all sessions.
     """
 
     features = Features(marks=frozenset(), duplicate_ids=True, session_owners=True, parts=True)
@@ -275,7 +275,10 @@ class BranchStore(SqlSimpleStore):
             return await self._load(connection, key)
 
     async def _load(self, connection: AsyncConnection, key: MemoryKey) -> Held | None:
-        """Return a branch, without messages if there is but its session; None without that."""
+        """Return a branch; None if neither the branch nor its session exists.
+
+        If only the session exists, the branch has no messages.
+        """
         if key.user != self._owner:
             return None
         if not is_text(key.session) or not is_text(key.part):
@@ -414,7 +417,7 @@ class BranchStore(SqlSimpleStore):
     async def _place_plain(
         self, connection: AsyncConnection, key: MemoryKey, rows: Sequence[Row], kept: set[int]
     ) -> None:
-        """Insert what is new into a session of ``SQLiteSession``, which reads messages by id."""
+        """Insert the new messages into a session of ``SQLiteSession``, which reads them by id."""
         last = 0
         for row in rows:
             if id(row) in kept and row.message is not None and row.message > last:
@@ -432,8 +435,8 @@ class BranchStore(SqlSimpleStore):
     ) -> None:
         """Give each message its place in the branch, as ``_insert_structure_metadata`` does.
 
-        A message that had a place returns to the same place.  A message between others goes to the
-        end, and so do all messages after it.
+        A restored message returns to its former place.  If a new message stands between other
+        messages, it goes to the end, and the messages after it follow.
         """
         sql = f"SELECT COALESCE(MAX(sequence_number), 0) FROM {STRUCTURE} WHERE session_id = :s"
         [[top]] = await self.database.fetch_all(connection, sql, {"s": key.session})
@@ -457,7 +460,7 @@ class BranchStore(SqlSimpleStore):
             await self._insert(connection, key, row)
 
     async def _insert(self, connection: AsyncConnection, key: MemoryKey, row: Row) -> None:
-        """Insert the row of ``message_structure``, and the message unless a branch still has it."""
+        """Insert a row of ``message_structure``, and its message unless a branch still has it."""
         wanted, row.message = row.message, None
         if wanted is not None:
             sql = (
@@ -491,7 +494,7 @@ class BranchStore(SqlSimpleStore):
     async def _insert_message(
         self, connection: AsyncConnection, key: MemoryKey, row: Row, wanted: int | None
     ) -> int:
-        """Insert a message, under the id that it had if that is free; return its id."""
+        """Insert a message with its former id if the id is free; return the id of the message."""
         messages = self._quoted(self._tables.messages)
         if wanted is None or await self._is_taken(connection, messages, wanted):
             sql = f"SELECT COALESCE(MAX(id), 0) FROM {messages}"
@@ -519,7 +522,7 @@ class BranchStore(SqlSimpleStore):
     async def _drop_orphans(
         self, connection: AsyncConnection, key: MemoryKey, ids: Iterable[int | None]
     ) -> None:
-        """Delete messages that no branch of the session has any more, of those with these ids."""
+        """Delete the messages of ``ids`` that no branch of the session has any more."""
         sql = (
             f"DELETE FROM {self._quoted(self._tables.messages)} WHERE id = ? AND session_id = ? "
             f"AND NOT EXISTS (SELECT 1 FROM {STRUCTURE} s WHERE s.message_id = ?)"
@@ -535,7 +538,7 @@ class BranchStore(SqlSimpleStore):
         old: Held,
         turns: set[int | None],
     ) -> None:
-        """Delete the usage of turns that are gone, as ``pop_item`` does; put back what was."""
+        """Delete the usage of deleted turns, as ``pop_item`` does; restore former usage."""
         gone = [one["id"] for one in old.usage if one["user_turn_number"] not in turns]
         await self._delete(connection, USAGE, gone)
         left = {one["user_turn_number"] for one in old.usage} & turns
@@ -571,7 +574,7 @@ class BranchStore(SqlSimpleStore):
                 yield key
 
     async def _all_tables(self) -> list[str]:
-        """Return the tables that name sessions, quoted; those that others refer to come last."""
+        """Return the quoted names of the tables with sessions, referenced tables last."""
         there = await self.database.run(lambda connection: inspect(connection).get_table_names())
         return [*sorted(BRANCH_TABLES.intersection(there)), *map(self._quoted, self._tables[::-1])]
 
@@ -592,7 +595,7 @@ class BranchStore(SqlSimpleStore):
         return BranchMaintenance(self)
 
     async def outside(self) -> dict[MemoryKey, int]:
-        """Return the sessions with messages in no branch, and how many these are."""
+        """Return the numbers of messages outside of branches, by session."""
         messages = self._quoted(self._tables.messages)
         sql = (
             f"SELECT m.session_id, COUNT(*) FROM {messages} m WHERE NOT EXISTS "
@@ -604,7 +607,7 @@ class BranchStore(SqlSimpleStore):
 
 
 class BranchMaintenance(Maintenance):
-    """Finds messages that ``AdvancedSQLiteSession`` does not see."""
+    """Finds the messages that ``AdvancedSQLiteSession`` does not show."""
 
     store: BranchStore
 
@@ -626,10 +629,10 @@ def _create(tables: BranchTables, quoted: Callable[[str], str], connection: Conn
 
 
 def _parsed(data: Any, created: Any, message: int, *place: Any) -> Row:
-    """Return a message of the tables.
+    """Return the row of a stored message.
 
     Raises:
-        BadData: it is not JSON, or no object.
+        BadData: the item is not a JSON object, or a column has a value of another type.
     """
     if not isinstance(data, str) or not is_text(data):
         raise BadData(f"the item {message} is not a text")
@@ -659,7 +662,7 @@ def _entry(row: Row) -> StoredMessage:
 
 
 def _shaped(entry: StoredMessage) -> Row | None:
-    """Return the rows of a message as its shape records them; None without such a shape."""
+    """Return the row that the shape of a message records; None without such a shape."""
     match of_shape(entry.shape).get(_SHAPE) if entry.shape else None:
         case [int(message), created, id, int(sequence), turn, branch_turn, placed, kind, tool]:
             about = (turn, branch_turn, placed, kind, tool)
@@ -668,10 +671,10 @@ def _shaped(entry: StoredMessage) -> Row | None:
 
 
 def _row(entry: StoredMessage, shaped: Row | None) -> Row:
-    """Return the row of a message that is to be inserted.
+    """Return the row for a message that is to be inserted.
 
     Raises:
-        Rejected: the tables have no place for some of it.
+        Rejected: the tables have no place for a part of the message.
     """
     value = jsonio.loads(entry.message)
     item = value.get(CONTENT) if isinstance(value, dict) else None

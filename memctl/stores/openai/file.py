@@ -1,11 +1,11 @@
-"""A file of conversations as OpenAI chat messages: JSON Lines, a conversation a line.
+"""A JSON Lines file of conversations as OpenAI chat messages, a line for each conversation.
 
 ::
 
     {"messages": [{"role": "user", "content": "Hi"}], "memctl": {"user": "ada", "session": "kyoto"}}
 
-Other keys of a line, such as ``tools``, are the ``Memory.extra``.  A line without ``memctl``, such
-as one of a training file, is the session that has the number of the line, and no user.
+Other keys of a line, such as ``tools``, become the ``Memory.extra``.  A line of a training file has
+no key ``memctl``: the line becomes a session without a user, named by the number of the line.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _HINT = 'a line is one conversation as a JSON object: {"messages": [{"role": ...
 
 
 class OpenAIStore(Store):
-    """A ``.jsonl`` file of conversations; read, or written whole."""
+    """A ``.jsonl`` file of conversations, which is written as a whole."""
 
     kind = "openai"
     features = Features(
@@ -72,7 +72,7 @@ class OpenAIStore(Store):
             raise found.refusal(self.label)
 
     async def close(self) -> None:
-        """Hold nothing between calls."""
+        """Release nothing: the store holds nothing between calls."""
 
     # Reading
 
@@ -122,7 +122,7 @@ class OpenAIStore(Store):
         """Return the memory of a line.
 
         Raises:
-            ValueError: it is none.
+            ValueError: the line is not a conversation.
         """
         value = jsonio.loads(line)
         messages = value.get("messages") if isinstance(value, dict) else None

@@ -1,4 +1,4 @@
-"""The rows that frameworks keep for sessions, users and applications, beside their messages."""
+"""The rows that frameworks keep for sessions, users and applications."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ if TYPE_CHECKING:
 
 
 class MadeRow(NamedTuple):
-    """A row that was made: its state, and whether the store had done without it.
+    """A row that memctl made.
 
-    That is a row of a session with messages, or of a user or an application with sessions.
+    The row is needless if its session already had messages, or its user or application already had
+    sessions.
     """
 
     state: Any
@@ -32,23 +33,23 @@ class MadeRow(NamedTuple):
 
 
 MadeRows = dict[tuple[str, ...], MadeRow]
-"""Rows that were made, by the table and the names of each."""
+"""The rows that memctl made, by their table and their names."""
 
 
 class Sessions:
-    """The tables of ``Mapping.sessions``, in the database of a store."""
+    """The tables of ``Mapping.sessions`` in the database of a store."""
 
     def __init__(self, codec: RowCodec, database: Database) -> None:
         self._codec = codec
         self._database = database
         self._mapping = codec.mapping
         self._shared: MadeRows = {}
-        """The rows of users and applications that were made."""
+        """The rows that memctl made for users and applications."""
         self._columns: dict[str, dict[str, Column]] = {}
-        """The columns of the tables, as they are there."""
+        """The columns of each table in the database."""
 
     async def learn(self) -> None:
-        """Look at the columns of the tables."""
+        """Read the columns of the tables."""
         look = partial(_examine, self._mapping.sessions, self._database.syntax.typed)
         self._columns = await self._database.run(look)
 
@@ -58,13 +59,13 @@ class Sessions:
         return {column: known[name] for name, column in table.names.items()}
 
     def _where(self, columns: dict[str, str]) -> tuple[str, dict[str, Any]]:
-        """Return the condition of a row, and its values."""
+        """Return the SQL condition for a row, and the values of the condition."""
         quoted, exact = self._codec.quoted, self._database.syntax.exact
         tests = [f"{exact(quoted(name))} = :n{at}" for at, name in enumerate(columns)]
         return " AND ".join(tests), {f"n{at}": value for at, value in enumerate(columns.values())}
 
     async def extra(self, connection: AsyncConnection, key: MemoryKey) -> str:
-        """Return the states of a memory as ``Memory.extra``; empty where there are none.
+        """Return the states of a memory as ``Memory.extra``; empty without states.
 
         Raises:
             ValueError: a state is not JSON.
@@ -105,18 +106,18 @@ class Sessions:
         removed: Mapping[str, Any] | None = None,
         filled: Collection[MemoryKey] = (),
     ) -> MadeRows:
-        """Make the rows that are missing for memories, and return them.
+        """Make the missing rows of memories; return the new rows.
 
-        One that is there stays as it is.  ``left_out`` are tables that get none, ``removed`` are
-        the states of rows that were removed, which go before those in ``Memory.extra``.
-        ``filled`` are the memories that had messages.
+        Tables in ``left_out`` get no rows.  ``removed`` has the states of removed rows, by table;
+        they override the states in ``Memory.extra``.  ``filled`` are the memories that had
+        messages.
         """
         made: MadeRows = {}
         done: set[tuple[str, ...]] = set()
         for memory in memories if self._mapping.sessions else ():
             states = jsonio.loads(memory.extra.encode()) if memory.extra else {}
             states = {**states, **(removed or {})}
-            # What others refer to comes first.
+            # Rows that other rows refer to come first.
             for table in reversed(self._mapping.sessions):
                 names = self._names(table, memory.key)
                 which = (table.table, *names.values())
@@ -143,14 +144,15 @@ class Sessions:
         return made
 
     def keep(self, made: MadeRows) -> None:
-        """Remember rows that were made and that others need, too, when the transaction is over."""
+        """Remember the new rows that several memories share, after the transaction."""
         shared = {table.table for table in self._mapping.sessions if "session" not in table.names}
         self._shared |= {which: row for which, row in made.items() if which[0] in shared}
 
     def made(self, key: MemoryKey, made: MadeRows) -> dict[str, MadeRow]:
-        """Return the rows of a memory that were made, by their tables.
+        """Return the rows that memctl made for a memory, by table.
 
-        ``made`` are those of the last transaction; rows that it shares may have been made before.
+        ``made`` are the rows of the last transaction.  Shared rows of earlier transactions are
+        found, too.
         """
         found = {}
         for table in self._mapping.sessions:
@@ -167,10 +169,10 @@ class Sessions:
         made: Mapping[str, Any],
         needless: Collection[str],
     ) -> dict[str, Any]:
-        """Remove rows that were made for a memory, and return their states.
+        """Remove rows that memctl made for a memory; return their states by table.
 
-        ``made`` are the states of the rows, by their tables.  A row that has got another state
-        stays, and one with messages or sessions, unless it is in a table of ``needless``.
+        ``made`` has the states of the rows by table.  A row stays if its state differs now.  A row
+        with messages or sessions stays, unless ``needless`` has its table.
         """
         removed = {}
         for table in self._mapping.sessions:
@@ -202,7 +204,7 @@ class Sessions:
     async def _is_needed(
         self, connection: AsyncConnection, table: SessionTable, names: dict[str, str]
     ) -> bool:
-        """Return whether there is a session of the user or of the application of a row."""
+        """Return whether the user or the application of a row has a session."""
         if "session" in table.names:
             return False
         for other in self._mapping.sessions:
@@ -217,11 +219,11 @@ class Sessions:
         return f"CAST({self._codec.quoted(table.state)} AS {self._database.syntax.text_type})"
 
     def _now(self, table: SessionTable, column: str) -> Any:
-        """Return the moment as the driver takes it for a column."""
+        """Return the current time as the driver takes it for a column."""
         return self._columns[table.table][column].moment(datetime.now(UTC).replace(tzinfo=None))
 
     async def empty(self, connection: AsyncConnection) -> list[MemoryKey]:
-        """Return the sessions without messages, where a session is something by itself."""
+        """Return the sessions without messages, if the layout keeps a state for sessions."""
         if not self._mapping.keeps_state:
             return []
         found = await self.names(connection)
@@ -253,7 +255,7 @@ class Sessions:
         return found
 
     async def remove(self, connection: AsyncConnection, key: MemoryKey) -> None:
-        """Remove the row of a session; that of its user, if no session of the user is left."""
+        """Remove the row of a session, and the row of a user whose last session it was."""
         left = True
         for table in self._mapping.sessions:
             if "session" not in table.names and (left or "user" not in table.names):
@@ -279,7 +281,7 @@ def _examine(
 
 
 def _is_state(text: Any, state: Any) -> bool:
-    """Return whether the text of a row is that of a state."""
+    """Return whether the text in a row has the value of a state."""
     return text is not None and is_same_text(_bytes(text), jsonio.dumps(state))
 
 
@@ -288,7 +290,11 @@ def _bytes(text: str | bytes) -> bytes:
 
 
 def _state(text: Any, table: SessionTable) -> Any:
-    """Return the value of a state; nothing where there is none."""
+    """Return the value of a state; None for NULL.
+
+    Raises:
+        ValueError: the text is not JSON.
+    """
     if text is None:
         return None
     try:

@@ -1,7 +1,7 @@
-"""Messages in a table that is not AgentScope's, a row a message, in a database of any kind.
+"""Memories in a mapped table of any SQL database, a row for each message.
 
-The ``Mapping`` says which column is what.  A row becomes a message of ``memctl.dialects.rows``;
-columns that nobody named travel along in its ``extra``, and the key of its row in its shape.
+The ``Mapping`` says what each column holds.  A row becomes a message of ``memctl.dialects.rows``.
+The ``extra`` of the message has the unnamed columns, and its shape has the key of the row.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ from memctl.stores.tables.sessions import Sessions
 from memctl.stores.tables.write import TableEditor, TableRows, TableWriter
 
 _SAMPLE = 100
-"""The contents that are looked at before the first is read."""
+"""The number of contents that are sampled when the store is opened."""
 
 
 class TableStore(Store):
-    """The memories in a table of somebody else."""
+    """The memories in a mapped table."""
 
     features = Features(marks=frozenset(), duplicate_ids=True)
 
@@ -164,12 +164,13 @@ class TableStore(Store):
         await self._learn(columns)
 
     async def _only_app(self) -> Mapping:
-        """Return the mapping with the one application that there is.
+        """Return the mapping with the only application in the tables.
 
-        Sessions tell it where none has messages, as before a deletion is undone.
+        If no session has messages, such as before a deletion is undone, the tables of sessions
+        name the application.
 
         Raises:
-            UsageError: there are several, or none and it is to be written.
+            UsageError: there are several applications, or none and the store is to be written.
         """
         mapping, quoted = self.mapping, self._codec.quoted
         places = [(mapping.app, mapping.table)]
@@ -191,7 +192,7 @@ class TableStore(Store):
         return replace(mapping, app_name=names[0] if names else "")
 
     async def _learn(self, columns: TableColumns) -> None:
-        """Look at the values that say how times are held, and whether the order is one."""
+        """Learn the format of times, and check that the order of the rows is unique."""
         table, mapping = self._codec.table, self.mapping
         quoted = self._codec.quoted
         async with self.database.snapshot() as connection:
@@ -222,7 +223,7 @@ class TableStore(Store):
             )
 
     async def _learn_content(self, connection: AsyncConnection) -> None:
-        """Look whether all contents are JSON: the type of a column need not say so (MariaDB)."""
+        """Learn whether all contents are JSON: in MariaDB the type of a column does not say so."""
         codec = self._codec
         if codec.is_json or self.mapping.encoding:
             return
@@ -321,7 +322,7 @@ class TableStore(Store):
                         yield Page(Memory(key, extra=extra), [])
 
     async def _extra(self, connection: AsyncConnection, key: MemoryKey) -> str | None:
-        """Return what else the tables keep of a memory; None where that is damaged."""
+        """Return the ``Memory.extra`` of a memory; None if the memory is damaged."""
         try:
             if not (is_text(key.user) and is_text(key.session)):
                 raise ValueError("its name is not valid UTF-8")
@@ -337,7 +338,7 @@ class TableStore(Store):
         """Return the messages of rows of one memory.
 
         Raises:
-            DamagedRow: a row is none, and damage is not skipped.
+            DamagedRow: a row is damaged, and damage is not skipped.
         """
         if not (is_text(key.user) and is_text(key.session)):
             raise DamagedRow("its name is not valid UTF-8")
@@ -379,7 +380,7 @@ class TableStore(Store):
 
 
 def _create(mapping: Mapping, metadata: MetaData, connection: Connection) -> None:
-    """Create the tables of a framework, as it does."""
+    """Create the tables of a framework, as the framework does."""
     create_missing(connection, metadata)
     if mapping.stamp is not None:
         table, values = mapping.stamp
@@ -390,7 +391,7 @@ def _create(mapping: Mapping, metadata: MetaData, connection: Connection) -> Non
 
 
 def _examine(mapping: Mapping, typed: bool, connection: Connection) -> TableColumns | None:
-    """Return the columns of the table; None where it is not there."""
+    """Return the columns of the table; None if the table is missing."""
     inspector = inspect(connection)
     if not inspector.has_table(mapping.table):
         return None
