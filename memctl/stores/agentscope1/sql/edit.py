@@ -1,4 +1,4 @@
-"""Changing memories that exist: many small ones in a transaction, a large one in its own."""
+"""Editing memories in AgentScope 1.x's tables: rows, marks and positions."""
 
 from __future__ import annotations
 
@@ -42,16 +42,16 @@ from memctl.stores.agentscope1.sql.tables import MemoryTables
 from memctl.stores.agentscope1.sql.write import Rows
 
 BATCH_CHANGES = 10_000
-"""A memory with more is large: so much of it is done at once."""
+"""The number of changes above which an edit is large, and carried out in pieces."""
 
 
 NO_MARKS: frozenset[str] = frozenset()
 
 _USER_REMOVED = "guest"
-"""The note that a user had a row, whoever the session belongs to."""
+"""The note that an undo deleted the row of the user."""
 
 _KEPT_SHIFTS = 1000
-"""More shifts of a memory are too much to keep."""
+"""The number of shifts of a memory that a result notes at most."""
 
 
 class SqlEditor(Executor[Edit, LargeEdit]):
@@ -131,7 +131,7 @@ class SqlEditor(Executor[Edit, LargeEdit]):
                 written += added
                 deleted += removed
                 edits = [replace(large.edit, changes=changes)]
-                del changes  # a huge message must be gone before the next step
+                del changes  # a huge message must not be held while its row is inserted
                 await transaction.apply(edits)
             transaction.finish()
             await transaction.shift_back(key, large.edit.before)
@@ -139,7 +139,10 @@ class SqlEditor(Executor[Edit, LargeEdit]):
         return WriteResult(key, written, deleted, before=transaction.before(key))
 
     async def _begin(self, transaction: EditTransaction, key: MemoryKey) -> AsyncExitStack:
-        """Begin with all of a memory locked: once its pieces are taken, it cannot begin again."""
+        """Begin a transaction and lock the whole session.
+
+        Only this step can be repeated: the pieces of the edit come once.
+        """
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self._database.transaction(transaction.connection))
             await transaction.lock_session(key.session)
@@ -151,15 +154,16 @@ def _key(edit: Edit) -> MemoryKey:
 
 
 def _count(changes: list[Change]) -> tuple[int, int]:
-    """Return how many messages are written, and how many deleted."""
+    """Return the numbers of written and of deleted messages."""
     deleted = sum([change.new is None for change in changes])
     return len(changes) - deleted, deleted
 
 
 def _split_by_session(batch: list[Edit]) -> list[list[Edit]]:
-    """Return the edits in lists within which no two share a session.
+    """Return the edits in lists, so that a list has a single edit of a session.
 
-    Shifts of a session are undone in reverse, before others put messages in where they were.
+    Edits that undo shifts come first and in reverse order, before other edits insert messages at
+    the positions of the shifted rows.
     """
     shifted = [edit for edit in batch if '"shifts"' in edit.before]
     others = [edit for edit in batch if '"shifts"' not in edit.before]
@@ -181,59 +185,60 @@ def _split_by_session(batch: list[Edit]) -> list[list[Edit]]:
 class EditTransaction:
     """One transaction that changes memories, piece by piece: look, compare, delete, mark, insert.
 
-    The rows of messages and marks are locked before they are compared with what the edit says.  An
-    agent that adds a mark needs a lock on the message's row, by the foreign key, and one that
-    removes a mark needs one on the mark's: so what was seen is true until the end.  No mark can
-    come once the messages are locked, so theirs are looked at after them.
+    The transaction locks the rows of messages and marks, and then compares them with the edit.  An
+    agent that adds a mark needs a lock on the row of the message, by the foreign key.  An agent
+    that removes a mark needs a lock on the row of the mark.  So the rows stay as they were read
+    until the transaction ends.  No agent can add a mark to a locked message, so the marks are read
+    after the messages.
 
-    What others hold is not waited for, or two could wait for each other, and the database would
-    have one of them give way: mostly the agent, which has done less.
+    The transaction does not wait for rows that other programs hold.  If both waited for each other,
+    the database would end the transaction that has done less, mostly the transaction of the agent.
     """
 
     def __init__(
         self, database: MemoryTables, connection: AsyncConnection, foreign: Set[str] = frozenset()
     ) -> None:
-        """``foreign`` are sessions in which row ids of the usual form do not tell all messages."""
+        """``foreign`` are the sessions that have row ids of another form than the usual form."""
         self.connection = connection
         self._foreign = foreign
         self._database = database
         self._no_wait = database.statements.no_wait
         self._scans: dict[MemoryKey, SessionScan] = {}
         self._last: dict[MemoryKey, tuple[str | None, int]] = {}
-        """The message that the last insertion follows, and the index of its last message."""
+        """By memory, the message that the last insertion follows, and the last inserted index."""
         self._made: dict[MemoryKey, str] = {}
-        """The rows that did not exist before, by memory."""
+        """The notes of new rows of sessions and users, by memory."""
         self._users_removed: set[MemoryKey] = set()
-        """The memories of which an undo has deleted the row of the user."""
+        """The memories whose undo has deleted the row of the user."""
         self._unowned: set[MemoryKey] = set()
-        """The memories with messages whose session has no row."""
+        """The memories with messages in a session without a row."""
         self._shifts: dict[MemoryKey, list[list[Shift]]] = {}
-        """The shifts of other rows that made room, step by step."""
+        """By memory, the shifts that made room for messages, step by step."""
         self._back: dict[MemoryKey, list[list[Shift]]] = {}
-        """The same of those that were shifted back."""
+        """By memory, the shifts that were undone, step by step."""
         self._waiting: dict[str, tuple[MemoryKey, StoredMessage]] = {}
-        """Messages that replace others, by the rows that must be deleted first."""
+        """The messages that wait for the deletion of rows with their ids, by row id."""
 
     async def lock_session(self, session: str) -> None:
-        """Lock all that is in a session, before its memory is changed in many steps.
+        """Lock all messages and marks of a session, before its memory is changed in many steps.
 
         Raises:
-            Contended: others hold some of it.
+            Contended: other programs hold some of the rows.
         """
         if not self._database.statements.row_lock:
             return
         await lock_session_content(self._database, self.connection, session, self._lock)
-        # Others hold at most what came since, and that they may finish.
+        # Other programs hold at most new rows, for which the transaction can wait.
         self._no_wait = ""
 
     async def apply(self, edits: list[Edit]) -> None:
-        """Apply the edits; of memories that share a session, only one may have insertions.
+        """Apply the edits.  Only one edit of a session may insert messages.
 
-        Empties the list, so that nothing but its caller holds a huge message when it is inserted.
+        Empties the list, so that only the caller holds a huge message during its insertion.
 
         Raises:
-            Refused: something differs, and the transaction must be rolled back.
-            Contended: others hold some of it, and it must be rolled back too.
+            Refused: memories differ from their edits.  The transaction must be rolled back.
+            Contended: other programs hold rows.  The transaction must be rolled back.
         """
         for edit in edits:
             await self._shift_again(_key(edit), edit.before)
@@ -249,7 +254,7 @@ class EditTransaction:
         await rows.insert(self._database, self.connection)
 
     def before(self, key: MemoryKey) -> str:
-        """Return what the reverse of the changes would not restore; see ``WriteResult.before``."""
+        """Return the ``WriteResult.before`` of a memory: what reversed changes do not restore."""
         found = of_shape(self._made.get(key, ""))
         if key in self._unowned:
             found[UNOWNED] = None
@@ -262,12 +267,12 @@ class EditTransaction:
         return json.dumps(found) if found else ""
 
     async def shift_back(self, key: MemoryKey, before: str) -> None:
-        """Shift rows back to where they were before the changes of a memory, which are undone."""
+        """Undo the shifts that ``Edit.before`` notes."""
         for step in reversed(_steps(of_shape(before).get("shifts"))):
             await self._shift_back(key, step)
 
     async def remove_made(self, key: MemoryKey, before: str) -> None:
-        """Delete what was not there before changes that are undone, if nothing is left in it."""
+        """Delete the empty sessions and users that ``Edit.before`` notes as new."""
         noted = of_shape(before)
         if not noted:
             return
@@ -276,7 +281,7 @@ class EditTransaction:
             self._users_removed.add(key)
 
     async def _shift_back(self, key: MemoryKey, step: list[Shift]) -> None:
-        """Undo a step of shifts, unless another row stands in the room that it made."""
+        """Undo a step of shifts, unless the room that the step made holds rows."""
         statements = self._database.statements
         sql = (
             f"SELECT 1 FROM message m WHERE m.session_id IN :sessions "
@@ -294,7 +299,7 @@ class EditTransaction:
         self._back.setdefault(key, []).insert(0, step)
 
     async def _shift_again(self, key: MemoryKey, before: str) -> None:
-        """Make the room again that was there before the undo which is undone."""
+        """Repeat the shifts that the undone undo had reversed."""
         if key in self._shifts or '"back"' not in before:
             return
         self._shifts[key] = _steps(of_shape(before).get("back"))
@@ -303,10 +308,10 @@ class EditTransaction:
             await shift_rows(self._database, self.connection, shifts, self._lock)
 
     def finish(self) -> None:
-        """Check that nothing is left to be done.
+        """Check that no message waits for the deletion of a row.
 
         Raises:
-            Refused: a message that was to be inserted exists.
+            Refused: messages that were to be inserted exist.
         """
         if self._waiting:
             raise Refused(
@@ -323,9 +328,9 @@ class EditTransaction:
     # Look
 
     async def _find(self, edits: Sequence[Edit]) -> dict[MemoryKey, dict[str, StoredRow]]:
-        """Return the messages that the changes name, by id, as far as they exist."""
+        """Return the existing messages that the changes name, by memory and id."""
         growing = {_key(edit) for edit in edits if any(one.old is None for one in edit.changes)}
-        # With a row its session would have an owner, to whom more of its messages might belong.
+        # A row would give the session an owner, and its messages might become those of the owner.
         unowned = {_key(edit) for edit in edits if UNOWNED in of_shape(edit.before)}
         guests = {_key(edit).user for edit in edits if _USER_REMOVED in of_shape(edit.before)}
         owners = session_owners(edit.memory for edit in edits)
@@ -333,7 +338,7 @@ class EditTransaction:
         wanted = {_key(edit): _ids(edit.changes) for edit in edits}
         row_ids = [_prefix(key) + id for key in wanted for id in wanted[key]]
         rows = await self._lock_messages(row_ids)
-        # The rows of each message: more than one where they share its id.
+        # The row ids of each message: several if rows share the id of the message.
         named: dict[MessageName, list[str]] = {}
         missing: set[MessageName] = set()
         for key, ids in wanted.items():
@@ -352,7 +357,7 @@ class EditTransaction:
         marks = await self._marks(list(rows) if others else row_ids)
         found: dict[MemoryKey, dict[str, StoredRow]] = {key: {} for key in wanted}
         for (key, id), found_ids in named.items():
-            # Those that are not there were deleted since the scan.
+            # Rows that are missing now were deleted since the scan.
             if present := [row_id for row_id in found_ids if row_id in rows]:
                 first, *more = present
                 row = rows[first]
@@ -367,9 +372,10 @@ class EditTransaction:
     async def _lock_sessions(
         self, keys: set[MemoryKey], guests: set[str], owners: Mapping[str, str]
     ) -> None:
-        """Lock sessions before messages are inserted; most that are created are empty.
+        """Lock or create the sessions into which messages are inserted.
 
-        ``guests`` are users who get a row although their sessions belong to others, to ``owners``.
+        ``owners`` are the owners of sessions that belong to other users.  ``guests`` are users
+        who get a row although they own none of the sessions.
         """
         new = sorted(keys - self._scans.keys())
         if new:
@@ -393,9 +399,10 @@ class EditTransaction:
     async def _scan(
         self, missing: set[MessageName], growing: set[MemoryKey]
     ) -> dict[MessageName, list[str]]:
-        """Return the row ids of another form than the usual one that messages have.
+        """Return the row ids of another form that the missing messages have.
 
-        Scans the memories that lack something, and those that messages are inserted into.
+        Scans the memories with missing messages and the ``growing`` memories, into which messages
+        are inserted.
         """
         keys = {name.key for name in missing} | growing
         known = {key for key, scan in self._scans.items() if not scan.has_other_ids}
@@ -444,7 +451,7 @@ class EditTransaction:
         resolved: Mapping[MemoryKey, ResolvedChanges],
         stored: Mapping[MemoryKey, Mapping[str, StoredRow]],
     ) -> tuple[Rows, list[tuple[str, Shift]]]:
-        """Return rows for the inserted messages, and the shifts that make room for them."""
+        """Return the rows of the inserted messages, and the shifts that make room for the rows."""
         rows = Rows()
         shifts: list[tuple[str, Shift]] = []
         for key, one in resolved.items():
@@ -484,9 +491,9 @@ class EditTransaction:
     async def _fits(
         self, key: MemoryKey, parts: Sequence[Insertion], stored: Mapping[str, StoredRow]
     ) -> bool:
-        """Return whether the messages stand in their places at the indexes that they had.
+        """Return whether the messages come to their places at their former indexes.
 
-        Of rows with one index the row id decides, as for ``Statements.select_ordered``.
+        The row ids order rows with the same index, as in ``Statements.select_ordered``.
         """
         if any(part.run.low is not None or None in part.run.wanted for part in parts):
             return False
@@ -519,7 +526,7 @@ class EditTransaction:
         return row.encode()
 
     async def _ties(self, key: MemoryKey, indexes: list[int]) -> dict[int, list[bytes]]:
-        """Return the row ids of the memory at these indexes."""
+        """Return the row ids of the memory by index, for some indexes."""
         statements = self._database.statements
         found: dict[int, list[bytes]] = {}
         sql = (
@@ -534,19 +541,19 @@ class EditTransaction:
         return found
 
     def _unblocked(self, deleted: list[str]) -> list[StoredMessage]:
-        """Return the messages that waited for these rows to be deleted."""
+        """Return the messages that waited for the deletion of rows."""
         return [self._waiting.pop(row_id)[1] for row_id in deleted if row_id in self._waiting]
 
 
 def _steps(noted: Any) -> list[list[Shift]]:
-    """Return the shifts of ``EditTransaction.before``."""
+    """Return the steps of shifts in a note of ``EditTransaction.before``."""
     return [[Shift(*one) for one in step] for step in noted or ()]
 
 
 def _among_shifted(edit: Edit) -> Edit:
-    """Return an edit that puts messages in at the positions to which theirs have been shifted.
+    """Return the edit with the positions of inserted messages shifted as the rows are now.
 
-    They are shifted back with the others, when the changes are undone.
+    ``shift_back`` moves these messages back with the other rows.
     """
     steps = _steps(of_shape(edit.before).get("shifts")) if '"shifts"' in edit.before else []
     if not steps:
@@ -561,39 +568,39 @@ def _among_shifted(edit: Edit) -> Edit:
 
 
 def _shifted_index(index: int, steps: Sequence[Sequence[Shift]]) -> int:
-    """Return where a row at an index is after steps of shifts; see ``Shift``."""
+    """Return the index of a row after steps of shifts; see ``Shift``."""
     for step in steps:
         index += max([shift.by for shift in step if shift.low <= index], default=0)
     return index
 
 
 def _prefix(key: MemoryKey) -> str:
-    """Return how the row ids of a memory begin, as AgentScope's ``_make_message_id`` has it."""
+    """Return the beginning of the row ids of a memory; see AgentScope's ``_make_message_id``."""
     return f"{key.user}-{key.session}-"
 
 
 def _ids(changes: Sequence[Change]) -> dict[str, None]:
-    """Return the messages that must be looked at, each once."""
+    """Return the distinct ids of the messages that the changes refer to."""
     ids = dict.fromkeys([change.id for change in changes])
     after = [one.after for one in changes if one.after is not None and one.old is None]
     return ids | dict.fromkeys(after)
 
 
-# Changes compared with what is stored; no I/O
+# Changes compared with stored messages; no I/O
 
 
 class StoredRow(NamedTuple):
-    """A message that exists."""
+    """The row of a stored message."""
 
     row_id: str
     position: int
     marks: frozenset[str]
     others_of_id: tuple[tuple[int, str], ...] = ()
-    """The positions and ids of the other rows that have its message id."""
+    """The positions and row ids of the other rows with the same message id."""
 
 
 class Insertion(NamedTuple):
-    """Messages to be inserted after one other; ``run`` is where."""
+    """Messages to insert after the message ``after``, at the place ``run``."""
 
     after: str | None
     run: InsertRun
@@ -602,25 +609,28 @@ class Insertion(NamedTuple):
 
 @dataclass
 class ResolvedChanges:
-    """The changes of one memory as work on its rows."""
+    """The changes of a memory as changes of rows."""
 
     deleted: list[str] = field(default_factory=list)
     freed: set[int] = field(default_factory=set)
     """The positions of the deleted rows."""
     unmarked: list[str] = field(default_factory=list)
-    """Rows that lose a mark: all of theirs are deleted, and those that stay are inserted again."""
+    """Rows that lose a mark.  All marks of such a row are deleted, and the rest inserted again."""
     marks: list[tuple[str, str]] = field(default_factory=list)
     insertions: dict[str | None, list[Change]] = field(default_factory=dict)
-    """Messages to be inserted, by the message that they follow."""
+    """The insertions, by the message that they follow."""
     blocked: dict[str, str] = field(default_factory=dict)
-    """Messages to be inserted that exist, with their rows: those must be deleted first."""
+    """The row ids of messages that exist and are to be inserted, by message id.
+
+    Such a row must be deleted before the message is inserted.
+    """
 
     def in_order(
         self, stored: Mapping[str, StoredRow], last: tuple[str | None, int] | None
     ) -> list[Insertion]:
         """Return the insertions in the order of their places.
 
-        ``last`` is the message that the insertion before these follows, and its last index.
+        ``last`` has the message that the previous insertion follows, and the last inserted index.
         """
         found = []
         for after, changes in self.insertions.items():
@@ -638,7 +648,7 @@ class ResolvedChanges:
 def resolve_changes(
     changes: Sequence[Change], stored: Mapping[str, StoredRow]
 ) -> ResolvedChanges | Failure:
-    """Compare changes of one memory with its messages, by id; return what to do with the rows."""
+    """Compare changes with the stored messages of a memory; return the changes of rows."""
     resolved = ResolvedChanges()
     done: set[str] = set()
     for change in changes:
@@ -672,7 +682,7 @@ def _resolve_marks(resolved: ResolvedChanges, row: StoredRow, new: tuple[str, ..
 
 
 def _check_insertions(resolved: ResolvedChanges, stored: Mapping[str, StoredRow]) -> Failure | None:
-    """Return why the messages cannot be inserted; note those that wait for a deletion."""
+    """Return the reason why messages cannot be inserted; note messages that exist."""
     deleted = set(resolved.deleted)
     ids: set[str] = set()
     for after, changes in resolved.insertions.items():
@@ -694,7 +704,7 @@ def _resolve_all(
     """Resolve the edits of all memories.
 
     Raises:
-        Refused: some of them differ.
+        Refused: memories differ from their edits.
     """
     resolved: dict[MemoryKey, ResolvedChanges] = {}
     failures: dict[MemoryKey, Failure] = {}
@@ -710,11 +720,11 @@ def _resolve_all(
     return resolved
 
 
-# Sessions, which have no index: they are found by reading through the table
+# Scans of sessions: the table has no index on ``session_id``
 
 
 class MessageName(NamedTuple):
-    """A message by its memory and id."""
+    """The name of a message: its memory and its id."""
 
     key: MemoryKey
     id: str
@@ -734,9 +744,10 @@ async def scan_sessions(
     keys: Set[MemoryKey],
     missing: Set[MessageName],
 ) -> tuple[dict[MemoryKey, SessionScan], dict[MessageName, list[str]]]:
-    """Scan the sessions of memories in one pass; return foreign row ids of missing messages too.
+    """Read the sessions of memories in one pass.
 
-    Reads every row of the sessions.  The id of a message is what ``SqlReader`` takes it for.
+    Returns the scans by memory, and the row ids of another form by missing message.  The id of a
+    message is the id that ``SqlReader`` gives it.
     """
     statements = database.statements
     scans = {key: SessionScan() for key in keys}
@@ -757,9 +768,9 @@ async def scan_sessions(
                 for key in by_session.get(session, ()):
                     own = key.user == user
                     positions = scans[key].positions
-                    if type(index) is int:  # SQLite takes anything, in a damaged memory
+                    if type(index) is int:  # in a damaged memory SQLite holds any type
                         (positions.own if own else positions.others).append(index)
-                    # Not a text, it belongs to a damaged row.
+                    # A row id that is not a text belongs to a damaged row.
                     if own and isinstance(row_id, str) and not row_id.startswith(_prefix(key)):
                         scans[key].has_other_ids = True
                         name = MessageName(key, id or row_id)
@@ -776,9 +787,9 @@ async def shift_rows(
     shifts: Sequence[tuple[str, Shift]],
     lock: str,
 ) -> None:
-    """Shift rows of locked sessions up, to make room for others, in one pass over the table.
+    """Shift rows of locked sessions in one pass over the table.
 
-    ``lock`` is the SQL that locks the rows, empty where none are.
+    ``lock`` is the SQL that locks rows, empty if the database does not lock rows.
     """
     if not shifts:
         return
@@ -819,5 +830,5 @@ def _shifted(row: str, name: str) -> str:
         f"SELECT v.distance FROM memctl_shifts v WHERE v.session_id = {row}.session_id "
         f"AND v.low <= {row}.{name} ORDER BY v.low DESC LIMIT 1"
     )
-    # PostgreSQL wants the column that is set without its table.
+    # PostgreSQL takes the column to set only without its table.
     return f"{name} = {row}.{name} + COALESCE(({distance}), 0)"

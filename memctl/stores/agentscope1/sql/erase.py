@@ -17,7 +17,7 @@ from memctl.stores.agentscope1.sql.write import delete_messages
 
 
 class SqlEraser:
-    """One ``erase`` of a store, and the names that it looks for."""
+    """One erase of a store, and the names in the tables."""
 
     def __init__(self, database: MemoryTables) -> None:
         self._database = database
@@ -70,7 +70,10 @@ class SqlEraser:
         return WriteResult(key, deleted=deleted)
 
     async def _delete(self, connection: AsyncConnection, key: MemoryKey) -> int:
-        """Delete a memory and, if no other is in its session, that; return how many messages."""
+        """Delete a memory; return its number of messages.
+
+        The row of the session is deleted, too, unless other users have messages in the session.
+        """
         database, statements = self._database, self._statements
         lock = f"{statements.row_lock} {statements.no_wait}".strip()
         async with database.transaction(connection):
@@ -92,7 +95,7 @@ class SqlEraser:
     async def _hand_over(
         self, connection: AsyncConnection, key: MemoryKey, others: Mapping[MemoryKey, Extent]
     ) -> None:
-        """Give a session to one of the others with messages in it, if it is this user's."""
+        """Give a session of this user to another user with messages in it."""
         database = self._database
         heir = min(one.user for one in others)
         if not await self._run(connection, f"SELECT id FROM session WHERE {self._own}", key):
@@ -105,18 +108,18 @@ class SqlEraser:
 
     @property
     def _own(self) -> str:
-        """SQL for the row of a session that is this user's."""
+        """SQL for the condition that the row of the session names the user."""
         exact = self._statements.exact
         return f"{exact('id')} = {exact(':session')} AND {exact('user_id')} = {exact(':user')}"
 
     async def _run(self, connection: AsyncConnection, sql: str, key: MemoryKey, **more: str) -> int:
-        """Run a statement about a session; return how many rows it has found."""
+        """Run a statement about a session; return the number of rows that match."""
         values = {"session": key.session, "user": key.user, **more}
         result = await connection.execute(*self._statements.bind(sql, values))
         return len(result.all()) if result.returns_rows else result.rowcount
 
     async def _remove_users(self, connection: AsyncConnection, users: set[str]) -> None:
-        """Delete the rows of users who have no session."""
+        """Delete the rows of the users without sessions."""
         async with self._database.transaction(connection):
             for user in sorted(users):
                 await remove_empty(self._database, connection, MemoryKey(user, ""), {"user": None})

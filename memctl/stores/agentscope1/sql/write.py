@@ -1,4 +1,4 @@
-"""Writing whole memories: transactions, row ids and positions."""
+"""Writing memories into AgentScope 1.x's tables: rows, row ids and positions."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class SqlWriter(Writer):
                 rows = Rows()
                 last = rows.add(key, page.messages, last, exact=self._exact)
                 written += len(page.messages)
-                del page  # a huge message must be gone before the next step of its transaction
+                del page  # a huge message must not be held while its rows are inserted
                 await rows.insert(self._database, connection)
         self._messages[key] = large.offset + written
         self._last_indexes[key.session] = max(self._last_indexes.get(key.session, -1), last or 0)
@@ -123,7 +123,7 @@ class SqlWriter(Writer):
     # Steps of a transaction
 
     def _failure(self, key: MemoryKey, offset: int) -> Failure | None:
-        """Return why the memory cannot be written: its name, or that its length differs."""
+        """Return the reason why a memory cannot be written: its name, its damage or its length."""
         if failure := name_failure(key) or self._database.damaged.get(key):
             return failure
         held = self._messages.get(key, 0)
@@ -132,11 +132,11 @@ class SqlWriter(Writer):
         return None
 
     def _refuse(self, locked: LockedSessions, offsets: Mapping[MemoryKey, int]) -> None:
-        """Refuse what cannot be written, now that it is locked.
+        """Refuse locked memories that cannot be written.
 
         Raises:
-            Refused: there are such memories; the transaction must be rolled back, with the rows
-                that were created for them.
+            Refused: some memories cannot be written.  The transaction must be rolled back, because
+                it created rows for these memories.
         """
         failures = {
             key: Failure("refused", "its session belongs to another user") for key in locked.taken
@@ -155,14 +155,14 @@ class SqlWriter(Writer):
         memories: Sequence[Memory],
         empty: Collection[MemoryKey] = (),
     ) -> LockedSessions:
-        """Lock the sessions until the transaction ends, and learn what they hold.
+        """Lock the sessions until the transaction ends, and count their messages.
 
-        A session that is created here is empty.  One that existed is counted again: an agent, or
-        another run, may have written meanwhile.
+        A session that is created here is empty.  The messages of an existing session are counted
+        again, because an agent or another run may have written meanwhile.
 
         Raises:
-            Refused: the row of a session that is created here gives a memory damaged messages, or
-                one which is replaced more than it had: those of rows of which nobody knew the user.
+            Refused: the new row of a session would give a memory messages of unknown users.  Such
+                messages are damaged, or would be deleted with the messages that are replaced.
         """
         keys = [memory.key for memory in memories]
         before = {key: self._messages.get(key, 0) for key in keys}
@@ -198,7 +198,7 @@ class SqlWriter(Writer):
     async def _clear(
         self, connection: AsyncConnection, keys: list[MemoryKey]
     ) -> dict[MemoryKey, int]:
-        """Delete what REPLACE replaces; return the number of messages of each memory."""
+        """Delete the messages that REPLACE replaces; return their number by memory."""
         if self._mode is not WriteMode.REPLACE:
             return {}
         filled = [key for key in keys if self._messages.get(key)]
@@ -206,20 +206,20 @@ class SqlWriter(Writer):
 
 
 class Rows:
-    """Rows of ``message`` and ``message_mark``."""
+    """The rows of ``message`` and ``message_mark`` that are inserted together."""
 
     def __init__(self) -> None:
         self._messages: list[tuple[str, bytes, str, int]] = []
         self._marks: list[tuple[str, str]] = []
         self._blobs: list[str] = []
-        """The ids of the rows whose messages are blobs."""
+        """The ids of the rows that hold their message as a blob."""
 
     def add(
         self, key: MemoryKey, messages: list[StoredMessage], last: int, *, exact: bool = False
     ) -> int:
-        """Take messages of a memory, their index above ``last``; return the last index.
+        """Add messages of a memory with indexes above ``last``; return the last index.
 
-        With ``exact`` any indexes stay that have the messages in their order.
+        With ``exact``, the messages keep their positions as indexes if these are in order.
         """
         if not messages:
             return last
@@ -245,7 +245,7 @@ class Rows:
         return indexes[-1]
 
     async def insert(self, database: MemoryTables, connection: AsyncConnection) -> None:
-        """Insert the rows, and hold them no more."""
+        """Insert the rows, and release them."""
         messages, marks, blobs = self._messages, self._marks, self._blobs
         self._messages, self._marks, self._blobs = [], [], []
         if messages:
@@ -262,10 +262,10 @@ class Rows:
 async def delete_messages(
     database: MemoryTables, connection: AsyncConnection, keys: Collection[MemoryKey]
 ) -> dict[MemoryKey, int]:
-    """Delete the messages of memories and their marks; return how many messages each had.
+    """Delete the messages of memories and their marks; return the number of messages by memory.
 
-    By row ids: a DELETE that looked for them would lock what it reads in some databases, and two
-    would wait for each other.
+    The rows are deleted by their ids.  A DELETE that searches for rows locks the rows that it reads
+    in some databases, and two such statements would wait for each other.
     """
     found: Counter[MemoryKey] = Counter()
     if not keys:
@@ -276,7 +276,7 @@ async def delete_messages(
         "WHERE m.session_id IN :sessions"
     )
     values = {"sessions": sorted({key.session for key in keys})}
-    with closing(ItemSpool[list[str]]()) as spool:  # there may be a million
+    with closing(ItemSpool[list[str]]()) as spool:  # there may be a million row ids
         async with aclosing(database.rows(connection, sql, values, _PAGE)) as partitions:
             async for rows in partitions:
                 row_ids = []
@@ -295,24 +295,24 @@ async def delete_messages(
 
 
 def shape_of(row_id: str | None, *, blob: bool) -> str:
-    """Return the shape of a message: its row id where that is not usual, and if it is a blob."""
+    """Return the shape of a message: its row id unless usual, and whether it is a blob."""
     found = ({} if row_id is None else {"row": row_id}) | ({"blob": True} if blob else {})
     return json.dumps(found) if found else ""
 
 
 def _start(messages: list[StoredMessage], offset: int, last_index: int) -> int:
-    """Return the index that a memory's new messages follow.
+    """Return the index that the new messages of a memory follow.
 
-    A memory that is new here keeps the positions it had in another SQL store, because they also
-    order the messages of users who share a session; if not, it follows what the session holds,
-    as AgentScope's ``_get_next_index`` has it.
+    A new memory keeps its positions of another SQL store, because the positions also order the
+    messages of users who share a session.  Other messages follow the last message of the session,
+    as in AgentScope's ``_get_next_index``.
     """
     kept = offset == 0 and messages and messages[0].position is not None
     return -1 if kept else last_index
 
 
 def _indexes(positions: Sequence[int | None], last: int) -> Sequence[int]:
-    """Return an index for each message, above the one before; its own where it can be kept."""
+    """Return a rising index above ``last`` for each message, its own position if possible."""
     first = positions[0]
     if first is not None and first > last and None not in positions:
         kept = cast("Sequence[int]", positions)
@@ -330,10 +330,10 @@ def _indexes(positions: Sequence[int | None], last: int) -> Sequence[int]:
 def _refuse_misread(
     locked: LockedSessions, messages: Mapping[MemoryKey, list[StoredMessage]]
 ) -> None:
-    """Refuse messages that would be read as those of another user; see ``Statements.user``.
+    """Refuse messages that would be read as messages of another user; see ``Statements.user``.
 
     Raises:
-        Refused: there are such messages.
+        Refused: some memories have such messages.
     """
     failures = {}
     for key, some in messages.items():
@@ -346,7 +346,7 @@ def _refuse_misread(
 
 
 def _misread(key: MemoryKey, messages: Iterable[StoredMessage], *, guest: bool) -> Iterator[str]:
-    """Yield the ids of messages whose row ids do not tell the user, and whose JSON does not."""
+    """Yield the ids of messages if neither row id nor JSON identifies the user."""
     start, between = f"{key.user}-{key.session}-", f"-{key.session}-"
     ids = [one.id for one in messages]
     usual = not guest and start.find(between) == len(key.user)
