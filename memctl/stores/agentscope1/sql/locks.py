@@ -1,4 +1,7 @@
-"""Locks on sessions and rows that change."""
+"""Locks on sessions and rows until a transaction ends.
+
+The parameter ``lock`` is SQL that locks rows.  It is empty if the database locks as a whole.
+"""
 
 from __future__ import annotations
 
@@ -15,29 +18,32 @@ from memctl.stores.agentscope1.sql.tables import MemoryTables
 PAGE_ROWS = 1000
 
 
-# Sessions and rows, until a transaction ends.  ``lock`` is the SQL that locks, empty where the
-# database locks as a whole.
-
-
 UNOWNED, UNLISTED = "unowned", "unlisted"
-"""The notes that a session with messages, a user with sessions, has no row: an undo that needs one
-takes it away again."""
+"""The notes that a session with messages, or a user with sessions, had no row.
+
+An undo deletes the row that it needed.
+"""
 _OWNER = "owner"
-"""The note of another user, the owner of a new session, whose row is new, too."""
+"""The note of another user, with a new row, who owns the new session."""
 
 
 UNKNOWN_OWNER = Failure("damaged", "its session has no row, and messages of an unknown user")
-"""The failure of a memory whose session must not get a row: ``MemoryTables.has_unknown_owner``."""
+"""The failure of a memory whose session must not get a row.
+
+See ``MemoryTables.has_unknown_owner``.
+"""
 
 
 class LockedSessions(NamedTuple):
-    """The sessions that hold or may hold something, and the rows that were created for others.
+    """The locked sessions, and the rows that this run has created.
 
-    ``sessions`` and ``users`` were created now or before: whichever memory of one is undone last
-    takes its row away.  ``owners`` are the users, new as well, whom these sessions belong to.
-    ``unowned`` are sessions with messages, ``unlisted`` users with sessions, that had no row.
-    ``taken`` are memories without messages whose sessions belong to others, ``guests`` all whose
-    do.
+    - ``known``: the sessions that may hold messages.
+    - ``sessions``, ``users``: the names whose rows this run has created.  The last undo of a memory
+      with the name deletes the row.
+    - ``owners``: the owners of the new sessions, if the rows of the owners are new, too.
+    - ``unowned``, ``unlisted``: sessions with messages, and users with sessions, that had no row.
+    - ``guests``: the memories in sessions of other users.
+    - ``taken``: the guests without messages.
     """
 
     known: set[str]
@@ -50,7 +56,7 @@ class LockedSessions(NamedTuple):
     taken: Collection[MemoryKey]
 
     def before(self, key: MemoryKey) -> str:
-        """Return what was not there, for ``WriteResult.before``."""
+        """Return the ``WriteResult.before`` of a memory: the rows that did not exist."""
         made = {
             "session": key.session in self.sessions,
             "user": key.user in self.users,
@@ -81,15 +87,16 @@ async def lock_sessions(
     empty: Collection[MemoryKey] = (),
     given: Mapping[str, str] | None = None,
 ) -> LockedSessions:
-    """Lock the sessions, creating those that are missing, and the users.
+    """Lock the sessions; create missing sessions and users.
 
-    Of ``empty`` memories, which have no messages, there is nothing but the row of the session: it
-    must be theirs.  ``given`` are the owners of sessions that belong to other users.
+    ``empty`` are the memories without messages.  A memory without messages is only a row of a
+    session, which must belong to the user.  ``given`` are the owners of sessions that belong to
+    other users.
 
-    A session that is created here is empty, unless its row was lost.  Into one that existed, an
-    agent or another run may have written up to now; from now on they wait.  With ``owners_only`` no
-    other users are created than the owners of new sessions, and ``guests``.  ``filled`` are the
-    sessions with messages, if they are known.
+    A session that is created here is empty, unless its row was lost.  Agents and other runs may
+    have written to an existing session until now, and wait from now on.  With ``owners_only``, only
+    the owners of new sessions and ``guests`` get a row of a user.  ``filled`` are the sessions with
+    messages, if known.
     """
     owners = dict(given or {})
     for key in [*(key for key in keys if key in empty), *keys]:
@@ -140,10 +147,10 @@ async def lock_sessions(
 async def remove_empty(
     database: MemoryTables, connection: AsyncConnection, key: MemoryKey, made: Mapping[str, Any]
 ) -> set[str]:
-    """Delete the session and the users of a memory, of what was ``made``, if nothing is left.
+    """Delete the rows of the session and the users of a memory that ``made`` notes, if unused.
 
-    The row of a session that had messages without it goes in any case, and so does a user's.
-    Returns what was deleted, of ``session`` and ``user``.
+    Used rows are deleted, too, if ``made`` notes that the messages or sessions had no row before.
+    Returns the names of the deleted rows: ``session``, ``user``, ``owner``.
     """
     deleted = set()
     statements = database.statements
@@ -171,7 +178,7 @@ async def lock_rows(
     table: str = "message",
     column: str = "id",
 ) -> None:
-    """Lock rows of a table by the first column of their key."""
+    """Lock rows of a table by the first column of the primary key."""
     await database.for_rows(
         connection,
         _counted(f"SELECT 1 FROM {database.statements.keyed_rows(table, column)} {lock}"),
@@ -180,7 +187,7 @@ async def lock_rows(
 
 
 class MessageRow(NamedTuple):
-    """The memory that a row belongs to, its position, and if its session has a row."""
+    """The memory of a row, its position, and whether the session has a row."""
 
     session: str
     user: str
@@ -191,12 +198,12 @@ class MessageRow(NamedTuple):
 async def lock_messages(
     database: MemoryTables, connection: AsyncConnection, row_ids: list[str], lock: str
 ) -> dict[str, MessageRow]:
-    """Lock messages by their row ids; return those that exist.
+    """Lock messages by their row ids; return the existing messages.
 
-    Few messages are parsed: of most the row id tells the user, see ``Statements.is_plain_id``.
+    Few messages are parsed, because most row ids identify the user; see ``Statements.is_plain_id``.
     """
     statements = database.statements
-    # What a subquery reads is not locked.
+    # A subquery does not lock the rows that it reads.
     owner = "(SELECT s.user_id FROM session s WHERE s.id = t.session_id)"
     columns = f"t.id, t.session_id, {owner}, t.{statements.index_column}"
     sql = f"SELECT {columns} FROM {statements.keyed_rows('message', 'id')} {lock}"
@@ -218,7 +225,7 @@ async def lock_messages(
 
 
 def is_plain_id(row_id: str, owner: str, session: str) -> bool:
-    """Return whether a row id splits in one way only; see ``Statements.is_plain_id``."""
+    """Return whether a row id can be split in only one way; see ``Statements.is_plain_id``."""
     between = f"-{session}-"
     return (
         row_id.startswith(owner)
@@ -249,7 +256,7 @@ async def lock_selected(
     values: Mapping[str, Any],
     lock: str,
 ) -> None:
-    """Lock the rows of a SELECT, which stay in the database."""
+    """Lock the rows of a SELECT without fetching them."""
     await connection.execute(*database.statements.bind(_counted(f"{sql} {lock}"), values))
 
 
@@ -260,7 +267,7 @@ def _counted(sql: str) -> str:
 async def row_pages(
     database: MemoryTables, connection: AsyncConnection, condition: str, values: Mapping[str, Any]
 ) -> AsyncGenerator[list[str]]:
-    """Yield the ids of the rows ``m`` for which the condition holds, in pages; none is locked."""
+    """Yield pages of the ids of the rows ``m`` that match a condition; lock no rows."""
     more = ""
     bound = dict(values)
     while True:

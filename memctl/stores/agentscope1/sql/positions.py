@@ -1,4 +1,4 @@
-"""Positions for messages that are inserted among those of a session: arithmetic, no I/O."""
+"""Positions for messages that are inserted into a session: arithmetic, no I/O."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from typing import NamedTuple
 
 
 class InsertRun(NamedTuple):
-    """Messages to be inserted next to each other.
+    """Messages to insert next to each other.
 
-    ``after`` is the index of the message that they follow, None at the beginning.  ``low`` is the
-    last index that was allocated after it.  ``wanted`` are the indexes that the messages had.
+    ``after`` is the index of the message before them, None at the beginning of the memory.  ``low``
+    is the last index that was allocated after that message.  ``wanted`` are the former indexes of
+    the messages.
     """
 
     after: int | None
@@ -23,7 +24,7 @@ class InsertRun(NamedTuple):
 
 
 class Shift(NamedTuple):
-    """Rows with an index of ``low`` or above move up by ``by``, up to the next shift."""
+    """A move of the rows from index ``low`` to the next shift, by ``by`` upwards."""
 
     low: int
     by: int
@@ -31,7 +32,7 @@ class Shift(NamedTuple):
 
 @dataclass
 class PositionAllocator:
-    """The indexes of a session in order: those of one memory, and those of other users.
+    """The indexes of a memory, and of other users in its session, in order.
 
     Example::
 
@@ -43,16 +44,16 @@ class PositionAllocator:
     others: array[int] = field(default_factory=lambda: array("q"))
 
     def sort(self) -> None:
-        """Sort the indexes, after they were collected in any order."""
+        """Sort the collected indexes."""
         self.own = array("q", sorted(self.own))
         self.others = array("q", sorted(self.others))
 
     def remove(self, deleted: set[int]) -> None:
-        """Remove the indexes of messages of the memory that were deleted."""
+        """Remove the indexes of deleted messages of the memory."""
         self.own = array("q", [index for index in self.own if index not in deleted])
 
     def shared(self, indexes: Iterable[int], least: int) -> set[int]:
-        """Return those of the indexes that at least so many messages of the memory have."""
+        """Return the indexes that at least ``least`` messages of the memory have."""
         return {index for index in indexes if _count_of(self.own, index) >= least}
 
     def follows(
@@ -61,10 +62,10 @@ class PositionAllocator:
         wanted: Sequence[tuple[int, bytes]],
         rows: Mapping[int, Sequence[bytes]],
     ) -> bool:
-        """Return whether messages at these indexes directly follow another, None for the beginning.
+        """Return whether messages at these places come next after a message.
 
-        Each is an index and a row id; ``rows`` are the row ids at those of the indexes that are
-        ``shared``.
+        A place is an index and a row id.  None instead of a place is the beginning of the memory.
+        ``rows`` has the row ids at the ``shared`` indexes.
         """
 
         def rank(place: tuple[int, bytes]) -> int:
@@ -76,12 +77,12 @@ class PositionAllocator:
         return rising and all(rank(place) == first for place in wanted)
 
     def insert(self, runs: Sequence[InsertRun]) -> tuple[list[list[int]], list[Shift]]:
-        """Return an index for each message of the runs, which are in order, and the shifts.
+        """Return an index for each message of the ordered runs, and the shifts.
 
-        A message keeps the index that it had where its place still exists.
+        A message gets its former index if that index is still at its place.
 
         Raises:
-            OverflowError: an index would be more than 64 bits hold.
+            OverflowError: an index would exceed 64 bits.
         """
         shift = 0
         shifts: list[Shift] = []
@@ -104,24 +105,24 @@ class PositionAllocator:
             return run.low
         if run.after is not None:
             return run.after + shift
-        # A memory that is new in the session follows what there is, as AgentScope's
-        # ``_get_next_index`` has it, unless it knows better.
+        # Without former indexes, a new memory of the session follows the last message, as in
+        # AgentScope's ``_get_next_index``.
         if not self.own and self.others and None in run.wanted:
             return self.others[-1]
-        # In front of all others there is always room, below zero if need be, and nothing has to
-        # move: agents look for the highest index alone.
+        # Before the first message there is always room, because indexes can be negative: agents
+        # use the highest index alone.
         number = len(run.wanted)
         if self.own and None in run.wanted and self._room() < number:
             return min([self.own[0], *self.others[:1]]) - number - 1
         return -1
 
     def _room(self) -> int:
-        """Return how many indexes from 0 on are free before the first message."""
+        """Return the number of free indexes between 0 and the first message."""
         first = self.own[0]
         return first - bisect_left(self.others, first) + bisect_left(self.others, 0)
 
     def _taken(self, run: InsertRun, at: int, shift: int) -> set[int]:
-        """Return the indexes of other users that are in the way."""
+        """Return the indexes of other users at the place of a run."""
         begin = _count_before(self.others, run)
         end = bisect_left(self.others, self.own[at]) if at < len(self.own) else len(self.others)
         return {index + shift for index in self.others[begin:end]}
@@ -138,7 +139,7 @@ def _count_of(indexes: array[int], index: int) -> int:
 
 
 def _count_before(indexes: array[int], run: InsertRun) -> int:
-    """Return how many of the indexes precede the place of a run."""
+    """Return the number of indexes before the place of a run."""
     before = run.after if run.low is None else run.low
     return 0 if before is None else bisect_right(indexes, before)
 
@@ -146,7 +147,7 @@ def _count_before(indexes: array[int], run: InsertRun) -> int:
 def _allocate(
     wanted: Sequence[int | None], low: int, high: int | None, taken: Container[int]
 ) -> list[int]:
-    """Return rising indexes above ``low``, below ``high`` where that is possible."""
+    """Return rising indexes above ``low``, and below ``high`` if possible."""
     if None not in wanted:
         kept = [index for index in wanted if index is not None]
         if all(one < other for one, other in zip([low, *kept], kept, strict=False)):

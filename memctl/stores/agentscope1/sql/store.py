@@ -1,4 +1,4 @@
-"""AgentScope's SQL memory as a store: the contract, on a database of any kind."""
+"""The store of AgentScope 1.x's SQL memory, in any SQL database."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class SqlMemoryStore(Store):
         self.features = replace(self.features, parallel=self.database.parallel)
         self.details = self.database.details
         self._other: str | None = None
-        """The layout of the tables, where it is not this one."""
+        """The layout of the tables, if it is another layout."""
 
     async def open(self, mode: OpenMode) -> None:
         self.mode = mode
@@ -92,13 +92,13 @@ class SqlMemoryStore(Store):
             self.database.require_keys()
 
     async def unrestorable(self, where: Selection) -> str:
-        # Of all users: whose a message is may take a look into it.
+        # Of all users, because finding the user of a message may take parsing it.
         condition = session_condition(where)
         return await self.database.find_other_values("message", COLUMNS["message"], condition)
 
     async def is_empty(self) -> bool:
         async with self.database.snapshot() as connection:
-            for table in "message", "session":  # of a memory without messages
+            for table in "message", "session":  # a memory without messages has only a session
                 found = await connection.exec_driver_sql(f"SELECT 1 FROM {table} LIMIT 1")
                 if found.first() is not None:
                     return False
@@ -140,7 +140,7 @@ class SqlMemoryStore(Store):
                 await database.close()
 
     async def _proving(self, where: Selection, pages: AsyncGenerator[Page]) -> AsyncGenerator[Page]:
-        """Yield the pages, and tell maintenance if they prove that the messages are sound."""
+        """Yield the pages; note the selection as proved if all rows were sound."""
         database = self.database
         database.proved, doubts = None, database.doubts
         async with aclosing(pages):
@@ -167,7 +167,7 @@ class SqlMemoryStore(Store):
 
     @contextmanager
     def _noting_damage(self, where: Selection) -> Iterator[None]:
-        """Note the selected memories that turned out to be damaged."""
+        """Note the selected memories that are found to be damaged."""
         try:
             yield
         finally:

@@ -1,4 +1,4 @@
-"""AgentScope's tables in a database: a row a message, in order of ``index`` in a session.
+"""AgentScope's tables in a database: a row for each message, ordered by ``index``.
 
 Source: ``memory/_working_memory/_sqlalchemy_memory.py`` of agentscope 1.0.21.
 """
@@ -33,14 +33,14 @@ def name_of(value: bytes | None) -> str:
 
 
 class Extent(NamedTuple):
-    """The size of a memory: how many messages it holds, and its highest index."""
+    """The size of a memory: its number of messages and its highest index."""
 
     messages: int
     last_index: int
 
 
 class MemoryTables(Database):
-    """A database with AgentScope's tables, and what this run knows of their rows."""
+    """A database with AgentScope's tables, and the state of a run on it."""
 
     syntax_class: ClassVar[type[Statements]]
     syntax: Statements
@@ -48,32 +48,32 @@ class MemoryTables(Database):
     def __init__(self, location: Location, label: str) -> None:
         super().__init__(location, label)
         self.damaged: dict[MemoryKey, Failure] = {}
-        """The memories that are known to be damaged, and why."""
+        """The reasons for which memories are damaged, as far as known."""
         self.doubts = 0
-        """The number of rows that were read, with all damage passed over, and may be damaged."""
+        """The number of rows that may be damaged, of the rows read while damage is skipped."""
         self.proved: Selection | None = None
-        """The last selection that was read so without any doubt."""
+        """The last selection whose rows were read without doubts."""
         self._searched = self._examined = True
-        """True if the rows were looked through for huge messages, and for unsound columns."""
+        """True if the rows were searched for huge messages, and for unsound columns."""
         self._keyless: list[str] = []
-        """The tables without their primary key."""
+        """The tables without a primary key."""
         self.new_users: set[str] = set()
         self.new_sessions: set[str] = set()
-        """The users and the sessions of which this run has made the row."""
+        """The users and the sessions whose rows this run has created."""
 
     @property
     def statements(self) -> Statements:
         """The statements about these tables."""
         return self.syntax
 
-    # Opening, and what is found then
+    # Opening
 
     async def open(self, mode: OpenMode) -> None:
         """Connect, and create the tables if the mode says so; raises as ``Store.open``."""
         await self.start(mode, self.prepare)
 
     async def prepare(self) -> None:
-        """Look at AgentScope 1.x's tables, and create them if the mode says so.
+        """Check AgentScope 1.x's tables; create missing tables if the mode says so.
 
         Raises:
             MemctlError: as ``Store.open``.
@@ -97,25 +97,25 @@ class MemoryTables(Database):
             self.statements.expect_nulls(schema.nullable)
 
     async def find_unsound(self, connection: AsyncConnection) -> None:
-        """Find the rows whose columns have other types than declared; the memories are damaged."""
+        """Find memories whose rows have values of undeclared types, and note them as damaged."""
         if not self._examined and self.statements.may_be_unsound:
             self.damaged |= await self.describe_unsound(connection)
         self._examined = True
 
     async def describe_unsound(self, connection: AsyncConnection) -> dict[MemoryKey, Failure]:
-        """Return the memories of which rows are not sound, where the database lets that be."""
+        """Return the failures of the memories with unsound rows."""
         damaged: dict[MemoryKey, Failure] = {}
         for sql in self.statements.unsound_rows():
             for user, session, fault in await self.fetch_all(connection, sql, {}):
                 damaged[MemoryKey(user, session)] = damage(fault)
-            self.statements.has_unsound = bool(damaged)  # the next statement sees the others
+            self.statements.has_unsound = bool(damaged)  # for the next statement
         return damaged
 
     def require_keys(self) -> None:
-        """Check that rows are known by their keys, before any changes.
+        """Check that all tables have primary keys, before any changes.
 
         Raises:
-            BadData: a table has no primary key: what is deleted there could not be restored.
+            BadData: a table has no primary key, so deleted rows could not be restored.
         """
         if self._keyless:
             name = self._keyless[0]
@@ -127,14 +127,14 @@ class MemoryTables(Database):
             )
 
     def has_unknown_owner(self, session: str) -> bool:
-        """Return whether a session without a row has damaged messages, whose user is not known.
+        """Return whether a session without a row has damaged messages of an unknown user.
 
-        With a row they would be those of its owner.
+        A row would make the owner of the session the user of the messages.
         """
         return MemoryKey("", session) in self.damaged
 
     def is_damaged(self, key: MemoryKey) -> bool:
-        """Return whether a memory is known to be damaged, as one is whose name is no text."""
+        """Return whether a memory is known to be damaged, or has a name that is not a text."""
         if key not in self.damaged and not (is_text(key.user) and is_text(key.session)):
             self.damaged[key] = damage("its name is not valid UTF-8")
         return key in self.damaged
@@ -143,7 +143,10 @@ class MemoryTables(Database):
 
     @asynccontextmanager
     async def snapshot(self, *, find_huge: bool = False) -> AsyncGenerator[AsyncConnection]:
-        """Open a connection in a read-only transaction; ``find_huge`` where messages are parsed."""
+        """Open a connection in a read-only transaction.
+
+        ``find_huge`` searches for huge messages first, for statements that parse messages.
+        """
         async with super().snapshot() as connection:
             await self.find_unsound(connection)
             if find_huge and not self._searched:
@@ -152,7 +155,7 @@ class MemoryTables(Database):
 
     @asynccontextmanager
     async def connect(self) -> AsyncGenerator[AsyncConnection]:
-        """Open a connection for transactions that follow one another.
+        """Open a connection for several transactions.
 
         Raises:
             BadData: as ``require_keys``.
@@ -182,26 +185,26 @@ class MemoryTables(Database):
     async def insert_missing(
         self, connection: AsyncConnection, table: str, columns: Sequence[str], rows: list[Any]
     ) -> int:
-        """Insert the rows whose primary key does not exist yet; return how many."""
+        """Insert the rows whose primary keys do not exist yet; return the number of new rows."""
 
     @abstractmethod
     async def for_rows(
         self, connection: AsyncConnection, sql: str, row_ids: Sequence[str]
     ) -> Sequence[Any]:
-        """Run a statement for the rows with these ids; return its rows, if it has any.
+        """Run a statement for the rows with these ids; return the rows of the result.
 
-        ``Statements.keyed_rows`` or ``Statements.delete_keyed`` make the statement.  Within a
-        transaction, statements for the same ids stage them once.
+        ``Statements.keyed_rows`` and ``Statements.delete_keyed`` make such statements.  A
+        transaction stages the ids once for several statements.
         """
 
     async def select_rows(
         self, connection: AsyncConnection, sql: str, row_ids: Sequence[str]
     ) -> Sequence[Any]:
-        """Run a SELECT that ends in ``Statements.in_row_ids``; no right to write is needed."""
+        """Run a SELECT that ends in ``Statements.in_row_ids``, without a right to write."""
         return await self.for_rows(connection, sql, row_ids)
 
     async def fetch_message(self, connection: AsyncConnection, row_id: str) -> bytes:
-        """Return the text of one large message, empty where it was deleted meanwhile."""
+        """Return the text of a large message; empty if it was deleted meanwhile."""
         sql = text(f"SELECT {self.statements.payload} FROM message m WHERE m.id = :id")
         payload = (await connection.execute(sql, {"id": row_id})).scalar()
         if isinstance(payload, str):
@@ -224,12 +227,12 @@ class MemoryTables(Database):
     def read_unordered(
         self, connection: AsyncConnection, where: Condition
     ) -> AsyncGenerator[Sequence[Any]]:
-        """Yield the rows of ``Statements.select_unordered``, which need not be of one moment."""
+        """Yield the rows of ``Statements.select_unordered``, which may be of several moments."""
         sql = self.statements.select_unordered(where.sql)
         return self.rows(connection, sql, where.values, PAGE_ENTRIES)
 
     async def sessions(self, connection: AsyncConnection) -> AsyncGenerator[MemoryKey]:
-        """Yield the memories that have a session row, with messages or without."""
+        """Yield the memories with a row of ``session``, with or without messages."""
         statement = f"SELECT s.user_id, s.id FROM {self.statements.session_table} s"
         async with aclosing(self.rows(connection, statement, {})) as partitions:
             async for rows in partitions:
@@ -239,7 +242,7 @@ class MemoryTables(Database):
     async def extents(
         self, connection: AsyncConnection, values: dict[str, list[str]]
     ) -> dict[MemoryKey, Extent]:
-        """Return the extents of all memories with messages, or of the list ``sessions``."""
+        """Return the extents of memories with messages, in all sessions or in ``sessions``."""
         statements = self.statements
         condition = "m.session_id IN :sessions" if values else "1 = 1"
         sql = (
@@ -258,7 +261,7 @@ class MemoryTables(Database):
 
 
 def make_tables(location: Location, label: str) -> MemoryTables:
-    """Return AgentScope's tables in the database at a location; its kind begins with the engine."""
+    """Return AgentScope's tables at a location, whose kind begins with the engine."""
     engine = location.kind.partition("-")[0]
     module = import_module(f"memctl.stores.agentscope1.sql.{engine}")
     tables: type[MemoryTables] = getattr(module, f"{engine.capitalize()}Tables")
