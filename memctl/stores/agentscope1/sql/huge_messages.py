@@ -1,8 +1,8 @@
-"""Messages so large that each copy of one counts.
+"""Messages that are too large to copy needlessly.
 
-To parse a message a database loads it, once for every time that a statement names it, and SQLite
-does so within this process.  So huge messages are found first.  In the statements a stub with their
-short fields replaces each, and their text is fetched by itself.
+To parse a message, a database loads it once for each mention in a statement.  SQLite does so within
+this process.  So huge messages are found first.  In statements, a stub with the short fields of the
+message replaces it.  Its text is fetched by a statement of its own.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ from memctl.dialects.agentscope import ID, NAME, ROLE
 from memctl.dialects.agentscope1 import TIMESTAMP
 
 MAX_HUGE = 500
-"""With more huge messages none is replaced: databases limit the parameters of a statement."""
+"""The number of huge messages above which no message is replaced by a stub.
+
+Databases limit the parameters of a statement.
+"""
 
 
 _FIELDS = (ID, NAME, ROLE, TIMESTAMP)
@@ -52,19 +55,19 @@ class HugeMessages:
         return bool(self._found)
 
     def hidden(self, payload: str) -> str:
-        """Return SQL for ``payload`` of a row ``m``, NULL where it is huge."""
+        """Return SQL for ``payload`` of a row ``m``, NULL for a huge message."""
         if not self._found:
             return payload
         ids = ", ".join(f":huge_id_{number}" for number in range(len(self._found)))
         return f"CASE WHEN m.id NOT IN ({ids}) THEN {payload} END"
 
     def stubbed(self, message: str, cast: str) -> str:
-        """Return SQL for ``message`` of a row, or its stub; ``cast`` has ``{}`` for the stub."""
+        """Return SQL for ``message`` of a row, or for its stub at ``{}`` in ``cast``."""
         stubs = (cast.format(f":huge_stub_{number}") for number in range(len(self._found)))
         return self._case("id", stubs, message)
 
     def sized(self, size: str) -> str:
-        """Return SQL for the size of the message of a row ``m``, whose stub has ``size``."""
+        """Return SQL for the size of the message of a row ``m``; ``size`` is SQL without stubs."""
         return self._case("m.id", (f":huge_size_{n}" for n in range(len(self._found))), size)
 
     def _case(self, row_id: str, values: Iterable[str], default: str) -> str:

@@ -1,4 +1,4 @@
-"""Checks and repairs of AgentScope's tables: one statement per kind of finding.
+"""Checks and repairs of AgentScope's tables, with a statement for each kind of finding.
 
 Source: ``memory/_working_memory/_sqlalchemy_memory.py`` of agentscope 1.0.21.
 """
@@ -29,19 +29,19 @@ REPAIRS = frozenset(
     {"damaged-row", "orphan-mark", "duplicate-index", "user-row-missing", "no-session-index"}
 )
 INDEX = "ix_message_session_id"
-"""The name that SQLAlchemy gives an index on that column."""
+"""The name that SQLAlchemy gives an index on ``message.session_id``."""
 
 EXAMPLES = 3
 _PAGE_ROWS = 1000
 _NOTED = "memctl_repair"
-"""The temporary table of what a repair changes."""
+"""The temporary table of the rows that a repair changes."""
 
 
 class SqlMaintenance(Maintenance):
     """Findings and repairs of AgentScope's tables.
 
-    What is to be changed is collected in a temporary table and noted from there, so that one
-    statement changes it, and nothing else, whatever its size.
+    A repair collects rows in a temporary table, notes them, and changes exactly these rows by one
+    statement, whatever their number.
     """
 
     def __init__(self, store: Store, database: MemoryTables) -> None:
@@ -61,7 +61,7 @@ class SqlMaintenance(Maintenance):
                 checks.missing_users,
                 checks.damaged_rows,
             ]
-            if not where.named:  # what belongs to no memory
+            if not where.named:  # rows that belong to no memory
                 selected += [checks.orphan_marks, checks.missing_index]
             for check in selected:
                 async with aclosing(check()) as found:
@@ -97,12 +97,12 @@ class SqlMaintenance(Maintenance):
     # Repairs
 
     async def _set_aside(self, where: Selection, note: Note) -> int:
-        """Delete the damaged rows, each noted with the types and the values of its columns."""
+        """Delete the damaged rows, after noting the types and values of their columns."""
         count = 0
         async with self._transaction() as connection:
             checks = _Checks(self._database, connection, where)
             if self._statements.row_lock:
-                # Until the end no agent can add a mark, which would go unnoted.
+                # Until the transaction ends no agent can add a mark, which would not be noted.
                 async with aclosing(checks.damaged("message", where)) as pages:
                     row_ids = [str(place) async for page in pages for _, place, _ in page]
                 if row_ids:
@@ -119,12 +119,12 @@ class SqlMaintenance(Maintenance):
         return count
 
     async def _take_out(self, connection: AsyncConnection, table: str, place: int | str) -> int:
-        """Delete a row, or the marks of a message, by what ``Statements.damaged_rows`` calls it."""
+        """Delete a row, or the marks of a message, by a name of ``Statements.damaged_rows``."""
         if not self._statements.typed:
             return await self._run(connection, f"DELETE FROM {table} WHERE rowid = {int(place)}")
         column = COLUMNS[table][0]
         sql = f"DELETE FROM {table} WHERE {self._same(column)}"
-        if table == "session":  # its messages are of somebody
+        if table == "session":  # its messages need an owner
             inner = self._same("c.session_id")
             sql += f" AND NOT EXISTS (SELECT 1 FROM message c WHERE {inner})"
         return (await connection.execute(text(sql), {"place": place})).rowcount
@@ -151,7 +151,7 @@ class SqlMaintenance(Maintenance):
             return count
 
     async def _renumber(self, where: Selection, note: Note) -> int:
-        """Keep the order, and move up what must be for each index to be the only one."""
+        """Increase indexes so that each is unique, and keep the order of messages."""
         statements, index = self._statements, self._statements.index_column
         sessions = await self._sessions_with_duplicates(where)
         if not sessions:
@@ -186,7 +186,7 @@ class SqlMaintenance(Maintenance):
     async def _with_room(
         self, connection: AsyncConnection, values: dict[str, list[str]]
     ) -> list[str]:
-        """Return the sessions whose indexes can move up; the others stay as they are."""
+        """Return the sessions whose indexes can increase."""
         index = self._statements.index_column
         sql = (
             "SELECT session_id FROM message WHERE session_id IN :sessions "
@@ -207,7 +207,7 @@ class SqlMaintenance(Maintenance):
                 ]
 
     async def _lock(self, connection: AsyncConnection, values: dict[str, list[str]]) -> None:
-        """Have agents wait who want to add to these sessions."""
+        """Lock the sessions, so that agents wait to add messages."""
         lock = self._statements.row_lock
         sql = f"SELECT id FROM session WHERE id IN :sessions ORDER BY id {lock}"
         await connection.execute(*self._statements.bind(sql, values))
@@ -290,7 +290,7 @@ class SqlMaintenance(Maintenance):
     async def _collect(
         self, connection: AsyncConnection, rows: str, values: dict[str, list[str]]
     ) -> int:
-        """Keep the rows of a SELECT in the temporary table, and count them."""
+        """Collect the rows of a SELECT in the temporary table; return their number."""
         await self._run(connection, self._statements.drop_temporary(_NOTED))
         sql = f"CREATE TEMPORARY TABLE {_NOTED} {self._statements.temporary_end} AS {rows}"
         await connection.execute(*self._statements.bind(sql, values))
@@ -300,7 +300,7 @@ class SqlMaintenance(Maintenance):
     async def _fill(
         self, connection: AsyncConnection, empty: str, columns: Sequence[str], rows: list[Any]
     ) -> None:
-        """Put noted rows into the temporary table, whose columns are those of a SELECT."""
+        """Insert noted rows into the temporary table, which has the columns of a SELECT."""
         await self._collect(connection, empty, {})
         names = ", ".join(columns)
         values = ", ".join(f":{name}" for name in columns)
@@ -332,7 +332,7 @@ def _index_names(connection: Connection) -> set[str | None]:
 
 
 class _Checks:
-    """The statements, each in one pass over its tables."""
+    """The checks, each of which passes over its tables once."""
 
     def __init__(
         self, database: MemoryTables, connection: AsyncConnection, where: Selection
@@ -340,7 +340,7 @@ class _Checks:
         self._database = database
         self._connection = connection
         self._where = where
-        # Of a session all users are looked at, whoever is selected.
+        # All users of a session are checked, whatever user is selected.
         sessions = Selection(sessions=where.sessions)
         self._condition, self._values = database.statements.condition(sessions)
 
@@ -353,7 +353,7 @@ class _Checks:
                     yield row
 
     async def shared_sessions(self) -> AsyncGenerator[Finding]:
-        """Find sessions with messages of several users, or of another user than the owner."""
+        """Find sessions with messages of several users, or of a user who is not the owner."""
         statements = self._database.statements
         sql = (
             "SELECT session_id, user_id, MIN(owner), COUNT(*) FROM ("
@@ -376,7 +376,7 @@ class _Checks:
             yield finding
 
     async def duplicate_indexes(self) -> AsyncGenerator[Finding]:
-        """Find positions of a session that several messages have."""
+        """Find positions that several messages of a session share."""
         statements = self._database.statements
         session = statements.sortable("m.session_id")
         sql = (
@@ -404,7 +404,7 @@ class _Checks:
                 yield _duplicates(last, count, first)
 
     async def strange_row_ids(self) -> AsyncGenerator[Finding]:
-        """Find rows whose id cannot be split; that the message disagrees, its reader sees."""
+        """Find rows whose ids cannot be split.  Readers find ids that differ from the message."""
         statements = self._database.statements
         sql = (
             f"SELECT {statements.user} AS user_id, m.session_id, m.id FROM {statements.source()} "
@@ -414,7 +414,7 @@ class _Checks:
             yield finding
 
     async def missing_sessions(self) -> AsyncGenerator[Finding]:
-        """Find messages of a session without a row."""
+        """Find messages whose session has no row."""
         statements = self._database.statements
         sql = (
             f"SELECT {statements.user} AS user_id, m.session_id, m.id FROM {statements.source()} "
@@ -424,7 +424,7 @@ class _Checks:
             yield finding
 
     async def missing_users(self) -> AsyncGenerator[Finding]:
-        """Find sessions of a user without a row."""
+        """Find sessions whose user has no row."""
         sql = (
             f"SELECT s.user_id, s.id FROM {self._database.statements.session_table} s "
             "LEFT JOIN users u ON u.id = s.user_id WHERE u.id IS NULL"
@@ -436,9 +436,9 @@ class _Checks:
     async def damaged(
         self, table: str, where: Selection, *, proved: bool = False
     ) -> AsyncGenerator[list[tuple[MemoryKey | None, int | str, list[Any]]]]:
-        """Yield pages of the damaged rows of a table: memory if known, place, and its cells.
+        """Yield pages of the damaged rows of a table: the memory if known, the row, and its cells.
 
-        A cell is the type of a value and the value, a blob in hexadecimal.
+        A cell is the type of a value and the value.  The value of a blob is hexadecimal.
         """
         sql = self._database.statements.damaged_rows(table, proved=proved)
         if not sql:
@@ -473,7 +473,7 @@ class _Checks:
             yield Finding("damaged-row", key, count, tuple(names))
 
     async def orphan_marks(self) -> AsyncGenerator[Finding]:
-        """Find marks of no message: SQLite does not enforce its foreign keys by default."""
+        """Find marks without a message: SQLite does not enforce foreign keys by default."""
         sql = (
             "SELECT k.msg_id FROM message_mark k LEFT JOIN message m ON m.id = k.msg_id "
             f"WHERE m.id IS NULL AND {self._database.statements.is_sound_mark}"
@@ -489,14 +489,14 @@ class _Checks:
             yield Finding("orphan-mark", None, count, tuple(ids))
 
     async def missing_index(self) -> AsyncGenerator[Finding]:
-        """Find that there is no index on the column that AgentScope always looks up."""
+        """Find that no index exists on the column by which AgentScope always searches."""
         if await self._connection.run_sync(lacks_index, self._database.statements):
             yield Finding("no-session-index", None)
 
     async def _grouped(
         self, code: str, sql: str, values: dict[str, list[str]]
     ) -> AsyncGenerator[Finding]:
-        """Yield a finding per memory, from rows of user, session and row id in any order."""
+        """Yield a finding for each memory, from unordered rows of user, session and row id."""
         found: dict[MemoryKey, tuple[int, list[str]]] = {}
         async with aclosing(self._rows(sql, values)) as rows:
             async for user, session, row_id in rows:
@@ -516,7 +516,7 @@ def _cell(kind: str, value: bytes | float | None) -> list[Any]:
 
 
 def _shared(session: list[Sequence[Any]]) -> Iterable[Finding]:
-    """Return what each user sees of the others, from rows of session, user, owner, messages."""
+    """Yield what each user sees of other users, from rows of session, user, owner, number."""
     counts = {user: number for _, user, _, number in session}
     for _, _, owner, _ in session:
         if owner is not None:

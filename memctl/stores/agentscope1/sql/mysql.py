@@ -14,18 +14,18 @@ from memctl.stores.agentscope1.sql.statements import Statements
 from memctl.stores.agentscope1.sql.tables import MemoryTables
 
 _STAGED_KEYS = "memctl_keys"
-"""The temporary table of the row ids that statements name, and the key of those in it."""
+"""The temporary table of the row ids for statements, and the key of its current contents."""
 
 
 MAX_ROW_IDS = 1000
-"""The row ids in one statement that may not stage them: it must fit into a packet."""
+"""The number of row ids in a statement that cannot stage them: a statement fits a packet."""
 
 
 class MysqlStatements(Statements, MysqlSyntax):
     """The statements for MySQL or MariaDB."""
 
     mark_array = "JSON_ARRAYAGG(k.mark)"
-    # InnoDB reads a message to find its size, and these functions need little besides it.
+    # InnoDB reads a message to find its size, so these functions need little more.
     scans_for_huge = False
     proves_json = False  # in MariaDB the column is a text, and its check takes "\\1" and 1e
     shifts_key = "(KEY (session_id, low))"
@@ -54,13 +54,13 @@ class MysqlStatements(Statements, MysqlSyntax):
         )
 
     def marks(self, more: str = "") -> tuple[str, str]:  # noqa: ARG002 - nothing is joined
-        # MariaDB cannot index what it groups: ids are longer than the keys of its temporary tables,
-        # and it would compare every message with every mark.
+        # MariaDB cannot index grouped rows, because ids are longer than the keys of its temporary
+        # tables.  It would compare each message with each mark.
         return f"(SELECT {self.mark_array} FROM message_mark k WHERE k.msg_id = m.id)", ""
 
     def keyed_rows(self, table: str, column: str) -> str:
-        # Of a small table the server would read all, whatever index it is told to use, and wait for
-        # rows that others hold.
+        # The server would read a small table as a whole, despite an index hint, and wait for rows
+        # that other programs hold.
         return (
             f"{_STAGED_KEYS} n STRAIGHT_JOIN {table} t FORCE INDEX (PRIMARY) ON t.{column} = n.id"
         )
@@ -69,7 +69,7 @@ class MysqlStatements(Statements, MysqlSyntax):
         return f"DELETE t FROM {self.keyed_rows(table, column)}"
 
     def no_object(self) -> str:
-        # What is not valid here may be for Python: NaN.
+        # Python accepts some texts that are not valid here, such as NaN.
         return "IF(JSON_VALID(msg), JSON_TYPE(msg) <> 'OBJECT', 1)"
 
     def as_bytes(self, text: str) -> str:
@@ -99,7 +99,7 @@ class MysqlTables(MemoryTables, MysqlDatabase):
         await super().begin_write(connection)
 
     async def fetch_message(self, connection: AsyncConnection, row_id: str) -> bytes:
-        # In pieces: the driver would collect a large value three times.
+        # In pieces, because the driver would copy a large value three times.
         piece = text(
             f"SELECT SUBSTRING(CAST(msg AS BINARY), :at, {CHUNK_BYTES}) FROM message WHERE id = :id"
         )
@@ -118,12 +118,12 @@ class MysqlTables(MemoryTables, MysqlDatabase):
         return result.all() if result.returns_rows else []
 
     async def _stage_keys(self, connection: AsyncConnection, row_ids: tuple[str, ...]) -> None:
-        """Put the row ids into the temporary table, unless it holds them already."""
+        """Write the row ids to the temporary table, unless the table holds them already."""
         if connection.info.get(_STAGED_KEYS) == row_ids:
             return
         connection.info.pop(_STAGED_KEYS, None)
-        # Its type is that of sessions' ids: to read ``message`` before it is written to would block
-        # the creation of an index on it, and be blocked by that.
+        # The type comes from the ids of sessions.  Reading ``message`` before a write to it would
+        # block the creation of an index on the table, and be blocked by the creation.
         await connection.exec_driver_sql(
             f"CREATE TEMPORARY TABLE IF NOT EXISTS {_STAGED_KEYS} "
             "AS SELECT id FROM session WHERE 1 = 0"

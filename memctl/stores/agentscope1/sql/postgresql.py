@@ -16,8 +16,8 @@ from memctl.engines.sql.syntax import CHUNK_BYTES, HUGE_BYTES, SMALL_BYTES, Cond
 from memctl.stores.agentscope1.sql.statements import Statements
 from memctl.stores.agentscope1.sql.tables import MemoryTables
 
-# Escapes that JSON may hold and PostgreSQL's json operators refuse, anywhere in the text: NUL, and
-# surrogates without a partner.
+# Escapes in JSON that PostgreSQL's json operators refuse anywhere in the text: NUL, and surrogates
+# without a partner.
 _UNREADABLE = r"\\u(0000|[dD][89abAB]..(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB]..\\u)[dD][c-fC-F]..)"
 
 
@@ -39,7 +39,7 @@ class PostgresqlStatements(Statements, PostgresqlSyntax):
     in_row_ids = "= ANY(CAST(:rows AS varchar[]))"
     mark_array = "CAST(json_agg(k.mark) AS TEXT)"
     stub_cast = "CAST(CAST({} AS TEXT) AS json)"
-    # An index whose creation was interrupted stays, and is not used.
+    # An index whose creation was interrupted stays unused.
     unusable_indexes = (
         "SELECT c.relname FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid "
         "WHERE NOT i.indisvalid"
@@ -53,7 +53,7 @@ class PostgresqlStatements(Statements, PostgresqlSyntax):
         return f"CASE WHEN json_typeof(j.msg -> '{name}') = 'string' THEN j.msg ->> '{name}' END"
 
     def source(self, rows: str = "") -> str:
-        # Only a text that has such an escape pays for being cleaned.
+        # Only a text with such an escape is cleaned.
         return (
             super().source(rows) + " CROSS JOIN LATERAL (SELECT CASE "
             "WHEN strpos(t.msg, '\\u0000') = 0 AND strpos(t.msg, '\\ud') = 0 "
@@ -63,7 +63,7 @@ class PostgresqlStatements(Statements, PostgresqlSyntax):
         )
 
     def fields_join(self) -> str:
-        # All fields at once: each access to a message parses it.
+        # All fields in one access, because each access parses the message.
         sound = "CASE WHEN json_typeof(j.msg) = 'object' THEN j.msg ELSE '{}' END"
         message = sound if self._lenient else "m.msg"
         record = f'{ROLE} json, "{TIMESTAMP}" json'
@@ -77,12 +77,12 @@ class PostgresqlStatements(Statements, PostgresqlSyntax):
         return not was
 
     def is_huge(self) -> str:
-        # Texts that are stored small, compressed or not, need not be unpacked to be ruled out.
+        # The stored size excludes small texts without decompression.
         return f"pg_column_size(m.msg) > {SMALL_BYTES} AND {super().is_huge()}"
 
     def match_sql(self, messages: Condition) -> tuple[str, str]:
-        # A join is computed before rows are sorted; a subquery would be computed afterwards, and
-        # all messages would be sorted with their texts.
+        # PostgreSQL computes a join before it sorts rows.  It would compute a subquery afterwards,
+        # and sort all messages with their texts.
         if "marks" not in messages.values:
             return super().match_sql(messages)
         tests = [self.has_id] if "ids" in messages.values else []
@@ -117,8 +117,8 @@ class PostgresqlStatements(Statements, PostgresqlSyntax):
         return self.json_size("m.msg")
 
     def create_session_index(self, name: str) -> Sequence[str]:
-        # Outside of a transaction and without a lock: agents need not wait.  An attempt that was
-        # interrupted leaves an index that is of no use.
+        # Outside of a transaction and without a lock, so that agents need not wait.  An interrupted
+        # attempt leaves an unusable index.
         create = f"CREATE INDEX CONCURRENTLY {name} ON message (session_id)"
         return [self.drop_session_index(name), create]
 

@@ -1,4 +1,4 @@
-"""Reading messages: pages of memories in order, a search in any order, and the catalogue."""
+"""Reading messages: ordered pages of memories, an unordered search, and the catalog."""
 
 from __future__ import annotations
 
@@ -47,27 +47,26 @@ _SESSION_OWNER = itemgetter(6)
 _BEFORE = itemgetter(7)
 _BRACE = "{", b"{"
 _DEEP = 900
-"""SQLite takes what is nested deeper for JSON, and Python does not."""
+"""The nesting that Python parses.  SQLite takes deeper texts for JSON, too."""
 _FEW = 10_000
-"""With more selected messages than these all memories are gone through at once."""
+"""The number of selected messages from which on all memories are read in one statement."""
 
 
 class ReadMode(Enum):
-    """The parts of the messages that are read."""
+    """The parts of messages that a reader reads."""
 
     FULL = auto()
-    """All of those that may be selected."""
+    """Whole messages, all that may be selected."""
     ANCHORED = auto()
-    """The same, and the message that each of them follows."""
+    """As ``FULL``, with the id of the message before each message."""
     OUTLINE = auto()
     """All messages of the memories, without their texts."""
 
 
 class SqlReader:
-    """One pass over a database, which reads at least what is selected.
+    """One pass over a database that reads at least the selected messages.
 
-    What is done for each message is done in C, for some hundred of them at a time: there may be
-    millions.
+    Each step works in C on some hundred messages at a time, because there may be millions.
     """
 
     def __init__(
@@ -81,11 +80,12 @@ class SqlReader:
         self._skip_damage = skip_damage
 
     async def pages(self) -> AsyncGenerator[Page]:
-        """Yield pages of the memories, those without messages at the end.
+        """Yield pages of the memories; memories without messages come last.
+
+        With ``skip_damage``, the reader leaves out the rows that it cannot read.
 
         Raises:
-            DamagedMemory: a memory is damaged, of which pages were handed out; with ``skip_damage``
-                rows that cannot be read are left out instead, and the rest is what it is.
+            DamagedMemory: a memory is damaged, and some of its pages were yielded.
         """
         database, where = self._database, self._where
         find_huge = self._statements.scans_for_huge and not self._outline
@@ -114,14 +114,14 @@ class SqlReader:
     async def _with_messages(
         self, connection: AsyncConnection, second: AsyncConnection
     ) -> AsyncGenerator[Page]:
-        """Yield pages of the memories that have messages.
+        """Yield pages of the memories with messages.
 
-        The newest message always waits: only the next row shows whether it closes its memory.
+        The newest message waits for the next row, which shows whether the memory ends.
         """
         cutter: _PageCutter | None = None
         async with aclosing(await self._rows(connection)) as partitions:
             async for rows in partitions:
-                # Large messages come one by one, and a page of them is not to be waited for.
+                # Large messages come one by one, and do not wait until a page is full.
                 alone = not self._outline and None in map(_PAYLOAD, rows)
                 for some in ([row] for row in rows) if alone else (rows,):
                     for (session, user), found in groupby(some, _SESSION_AND_USER):
@@ -149,16 +149,16 @@ class SqlReader:
             yield cutter.last()
 
     def _owner(self, key: MemoryKey, owner: str | None) -> str | None:
-        """Return the ``Memory.owner``; None where that user is not selected."""
+        """Return the ``Memory.owner``; None if that user is not selected."""
         shared = owner not in (None, key.user)
         return (
             owner if shared and self._where.has_key(MemoryKey(owner or "", key.session)) else None
         )
 
     def _wanted(self, key: MemoryKey, rows: list[Any]) -> list[Any]:
-        """Return the rows without those that are asked for in other memories, as far as is known.
+        """Return the rows without the messages whose ids are selected only in other memories.
 
-        One of these may be damaged.
+        A message that is left out may be damaged.
         """
         if self._where.own_ids is None or self._outline:
             return rows
@@ -170,10 +170,10 @@ class SqlReader:
         ]
 
     def _leave_out(self, cutter: _PageCutter, reason: str) -> None:
-        """Drop a memory that turns out to be damaged.
+        """Drop a damaged memory.
 
         Raises:
-            DamagedMemory: pages of it were handed out.
+            DamagedMemory: pages of the memory were yielded.
         """
         failure = self._database.damaged[cutter.key] = damage(reason)
         if cutter.began:
@@ -197,7 +197,7 @@ class SqlReader:
                 return database.rows(connection, statement, values, PAGE_ENTRIES)
 
     async def _few_memories(self, connection: AsyncConnection) -> Condition | None:
-        """Return the memories of the messages that may be selected, where these are few."""
+        """Return a condition for the memories of few selected messages; None for all memories."""
         statements, where = self._statements, self._where
         selected = statements.condition(where)
         if not statements.message_condition(where).values or "sessions" in selected.values:
@@ -216,7 +216,7 @@ class SqlReader:
     async def _with_anchors(
         self, second: AsyncConnection, key: MemoryKey, rows: Sequence[Any]
     ) -> tuple[list[StoredMessage], list[str | None]]:
-        """Return the messages of rows of one memory, and the ids of those before if anchored."""
+        """Return the messages of rows of a memory; if anchored, also the ids before each."""
         messages = await self._messages(second, key, rows)
         if self._mode is not ReadMode.ANCHORED or not messages:
             return messages, []
@@ -229,12 +229,13 @@ class SqlReader:
     async def _messages(
         self, second: AsyncConnection, key: MemoryKey, rows: Sequence[Any]
     ) -> list[StoredMessage]:
-        """Return the messages of rows of one memory; a large one comes alone, or was deleted.
+        """Return the messages of rows of a memory.
 
-        This is the one place where rows become messages.
+        The row of a large message comes alone.  If the message was deleted meanwhile, the result is
+        empty.  All rows become messages here.
 
         Raises:
-            _DamagedRow: a row is none, and ``skip_damage`` is not set.
+            _DamagedRow: a row is damaged, and ``skip_damage`` is not set.
         """
         if not rows:
             return []
@@ -251,7 +252,7 @@ class SqlReader:
             texts = tuple(text.encode("utf-8", "surrogatepass") for text in texts)
         blobs: set[str] = set()
         if not self._outline:
-            # SQLite takes a text up to its first NUL for JSON.
+            # SQLite parses a text only up to its first NUL.
             odd = any(map(bytes.__contains__, texts, repeat(b"\0")))
             proves = self._database.statements.proves_json
             objects = map(bytes.startswith, texts, repeat(b"{"))
@@ -263,7 +264,7 @@ class SqlReader:
                 self._database.doubts += 1
         if not all(map(bytes.isascii, texts)):
             for row_id, text in zip(row_ids, texts, strict=True):
-                if not jsonio.is_utf8(text):  # the driver of AgentScope does not read it, either
+                if not jsonio.is_utf8(text):  # AgentScope does not read such text
                     self._doubt(f"the message {row_id!r} is not UTF-8")
         if not is_text("".join(row_ids)):
             self._doubt("the id of a message is not valid UTF-8")
@@ -286,7 +287,7 @@ class SqlReader:
     async def _id(
         self, second: AsyncConnection, start: str, row_id: str, message: bytes = b""
     ) -> str:
-        """Return the message id; where the row id has another form, it is in the message alone."""
+        """Return the id of a message, from its row id, or from the message for other row ids."""
         if not is_text(row_id):
             self._doubt("the id of a message is not valid UTF-8")
         if row_id.startswith(start):
@@ -302,13 +303,13 @@ class SqlReader:
             return row_id
 
     def _doubt(self, reason: str) -> None:
-        """Raise _DamagedRow, unless damage is passed over: then note that there is some."""
+        """Raise _DamagedRow, or count the doubt if damage is skipped."""
         if not self._skip_damage:
             raise _DamagedRow(reason)
         self._database.doubts += 1
 
     def _proven(self, row_id: str, text: bytes) -> bytes:
-        """Return a message that need not be a JSON object, if it is one."""
+        """Return a message that the database did not prove to be a JSON object, after a check."""
         message = unproven(text)
         if not are_objects([message]):
             try:
@@ -325,7 +326,7 @@ class SqlReader:
         """Return the marks of each message."""
         try:
             return [_sorted_marks(some) if some else () for some in marks]
-        except (ValueError, TypeError):  # find out which
+        except (ValueError, TypeError):  # find the message
             marked = zip(row_ids, marks, strict=True)
             return [self._marks(row_id, some) if some else () for row_id, some in marked]
 
@@ -338,24 +339,24 @@ class SqlReader:
 
 
 def _nesting(text: bytes) -> int:
-    """Return how deep a message may be nested at most."""
+    """Return the greatest possible nesting of a message."""
     return text.count(b"[") + text.count(b"{")
 
 
 class _DamagedRow(Exception):
-    """A row that is no message, and why."""
+    """A row is not a message; the text says why."""
 
 
 @lru_cache(maxsize=1000)
 def _sorted_marks(marks: str | bytes) -> tuple[str, ...]:
-    """Return the marks of a message in order, from JSON; most messages have the same few."""
+    """Return the sorted marks of a message from JSON.  Most messages have the same few marks."""
     found: list[str] = sorted(orjson.loads(marks))
-    "".join(found)  # in the place of what is no text there is a null
+    "".join(found)  # raises TypeError for a null, which replaces a value that is not a text
     return tuple(found)
 
 
 class _PageCutter:
-    """The messages of one memory on their way into pages."""
+    """Cuts the messages of a memory into pages."""
 
     def __init__(self, memory: Memory, *, anchored: bool) -> None:
         self.key = memory.key
@@ -366,11 +367,11 @@ class _PageCutter:
         self._count = PAGE_ENTRIES
         self._anchors: list[str | None] | None = [] if anchored else None
         self._newest: tuple[str | None, str | None] = None, None
-        """The id of the last message, and its anchor."""
+        """The id of the last message, and the id of the message before it."""
 
     @property
     def began(self) -> bool:
-        """True when a page was handed out."""
+        """True if a page was returned."""
         return self._offset > 0
 
     def clear(self) -> None:
@@ -381,7 +382,7 @@ class _PageCutter:
             self._anchors.clear()
 
     def add(self, messages: list[StoredMessage], before: Sequence[str | None]) -> None:
-        """Take more messages; ``before`` are the ids of those before them, if anchored."""
+        """Add messages; if anchored, ``before`` has the id of the message before each."""
         self.messages += messages
         self._sizes += [len(message.message) for message in messages]
         if self._anchors is not None:
@@ -392,7 +393,7 @@ class _PageCutter:
                 self._newest = message.id, anchor
 
     def full(self, *, more: bool = False) -> bool:
-        """Return whether a page is ready that is not the last; ``more`` when more will be added."""
+        """Return whether a page is ready that is not the last; ``more`` announces messages."""
         if len(self.messages) <= PAGE_ENTRIES and sum(self._sizes) < PAGE_BYTES:
             return more and len(self.messages) == PAGE_ENTRIES
         reached = bisect_left(list(accumulate(self._sizes)), PAGE_BYTES) + 1
@@ -400,7 +401,7 @@ class _PageCutter:
         return more or self._count < len(self.messages)
 
     def next(self) -> Page:
-        """Return the page that is ready."""
+        """Return the page that ``full`` has announced."""
         count = self._count
         anchors = None if self._anchors is None else self._anchors[:count]
         page = Page(self._memory, self.messages[:count], self._offset, last=False, anchors=anchors)
@@ -411,7 +412,7 @@ class _PageCutter:
         return page
 
     def last(self) -> Page:
-        """Return the end of the memory."""
+        """Return the last page of the memory."""
         return Page(self._memory, self.messages, self._offset, last=True, anchors=self._anchors)
 
 
@@ -421,9 +422,9 @@ class _PageCutter:
 async def find_messages(
     database: MemoryTables, where: Selection, matches: Matches
 ) -> AsyncGenerator[tuple[MemoryKey, StoredMessage]]:
-    """Yield messages whose texts match, with the ids of their rows; see ``Store.find_messages``.
+    """Yield the messages whose texts match, with their memories; see ``Store.find_messages``.
 
-    To find the user of a message its session is looked up, so that is done for matches alone.
+    The user of a message takes a look at its session, so only matches are looked up.
     """
     async with (
         database.snapshot(find_huge=database.statements.scans_for_huge) as connection,
@@ -448,7 +449,7 @@ async def find_messages(
 
 
 def _utf8(texts: list[str | bytes]) -> list[bytes]:
-    """Return texts in UTF-8; those that are not are empty."""
+    """Return texts in UTF-8; texts that are not JSON objects in UTF-8 become empty."""
     found = [
         text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text for text in texts
     ]
@@ -456,7 +457,7 @@ def _utf8(texts: list[str | bytes]) -> list[bytes]:
 
 
 def _object(text: str | bytes) -> bytes | None:
-    """Return a message in UTF-8; None where it is no JSON object."""
+    """Return a message in UTF-8; None if it is not a JSON object."""
     message = unproven(jsonio.encoded(text))
     return message if jsonio.is_object(message) else None
 
@@ -464,7 +465,7 @@ def _object(text: str | bytes) -> bytes | None:
 async def _with_keys(
     database: MemoryTables, found: list[tuple[str, bytes]]
 ) -> list[tuple[MemoryKey, StoredMessage]]:
-    """Return messages with their memories, from pairs of a row id and a text."""
+    """Return the messages of pairs of a row id and a text, with their memories."""
     statements = database.statements
     texts = dict(found)
     sql = (
@@ -476,13 +477,13 @@ async def _with_keys(
     return [(MemoryKey(user, session), StoredMessage(id, texts[id])) for session, user, id in rows]
 
 
-# The catalogue
+# The catalog
 
 
 async def count_messages(database: MemoryTables, where: Selection) -> AsyncGenerator[MemoryInfo]:
-    """Yield the catalogue of whole memories, counted by the database.
+    """Yield the catalog of whole memories, counted by the database.
 
-    One statement gives a row per memory and role, another a row per memory and mark.
+    One statement returns a row for each memory and role, another a row for each memory and mark.
     """
     try:
         infos = await _count(database, where)

@@ -52,30 +52,30 @@ Table(
 
 
 class Schema(NamedTuple):
-    """The differences of a database from AgentScope's tables."""
+    """The differences between a database and AgentScope's tables."""
 
     missing: list[str]
-    """The tables that it lacks."""
+    """The missing tables."""
     nullable: dict[str, list[str]]
     """The columns of each table that may be NULL."""
     keyless: list[str]
-    """The tables without their primary key."""
+    """The tables without a primary key."""
     others: list[str]
-    """The tables of somebody else."""
+    """The tables that are not AgentScope's."""
 
 
 def examine_schema(connection: Connection, *, typed: bool, keys: bool) -> Schema:
-    """Return how the tables differ from AgentScope's, in their primary keys too with ``keys``.
+    """Return the differences between the tables and AgentScope's; with ``keys`` also of keys.
 
-    ``typed`` tells that a column holds values of its type alone.
+    ``typed`` says that a column holds only values of its type.
 
     Raises:
-        BadData: what has one of these names is somebody else's (a column is missing, or its type
-            holds none of its values).
+        BadData: a table with one of the names is not AgentScope's: a column is missing, or the type
+            of a column does not hold its values.
     """
     inspector = inspect(connection)
     there = set(inspector.get_table_names())
-    # In a damaged schema of SQLite a name may be a blob.
+    # In a damaged schema of SQLite, a name may be a blob.
     found = Schema([], {}, [], sorted(there - METADATA.tables.keys(), key=str))
     for name, table in METADATA.tables.items():
         if name not in there:
@@ -115,5 +115,5 @@ def _holds(type_: Any, declared: Any) -> bool:
 
 
 def create_tables(connection: Connection) -> None:
-    """Create what is missing, exactly as AgentScope does."""
+    """Create the missing tables exactly as AgentScope does."""
     create_missing(connection, METADATA)

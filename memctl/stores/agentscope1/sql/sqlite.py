@@ -27,11 +27,11 @@ from memctl.stores.agentscope1.sql.statements import BLOB, COLUMNS, UNPROVEN, St
 from memctl.stores.agentscope1.sql.tables import MemoryTables, name_of
 
 _MAY_BE_UNSOUND = "(typeof({0}) <> 'text' OR {0} GLOB '*[^ -~]*')"
-"""SQL for a mark that is no text, or has other characters than those of ASCII."""
+"""SQL that tests whether a mark is not a text of printable ASCII characters."""
 
 
 SEARCH_ROWS = 50_000
-"""Number of messages that are searched before others may write."""
+"""The number of messages that are searched before other programs can write."""
 
 
 FIRST_ROW = -(2**63)
@@ -41,7 +41,7 @@ _STAGED_KEYS = "memctl.staged_keys"
 
 
 def _damaged(message: bytes | None, *names: bytes) -> bool:
-    """Return whether a message is not a JSON object, or a name not UTF-8."""
+    """Return whether a message is not a JSON object, or a name is not UTF-8."""
     try:
         for text in (message or b"", *names):
             text.decode()
@@ -58,22 +58,22 @@ def _field(message: bytes | None, name: str) -> str | None:
 
 
 def _user(driver: sqlite3.Connection, row: int, id: bytes, in_session: bytes) -> str | None:
-    """Return what precedes the session and the id of its message in a row id.
+    """Return the part of a row id before the session and the message id.
 
-    The message is read here: handed over by SQLite, a huge one would be there several times.
+    The function reads the message from the database, because SQLite would copy a huge argument.
     """
     try:
         with driver.blobopen("message", "msg", row, readonly=True) as blob:
             name = _field(blob.read(), "id")
         row_id, session = id.decode(), in_session.decode()
-    except (sqlite3.OperationalError, UnicodeDecodeError):  # a number or NULL, which holds no id
+    except (sqlite3.OperationalError, UnicodeDecodeError):  # a number or NULL, which has no id
         return None
     end = f"-{session}-{name}"
     return row_id.removesuffix(end) if name is not None and row_id.endswith(end) else None
 
 
 class SqliteStatements(Statements, SqliteSyntax):
-    """The statements for a SQLite file, with memctl's own functions; see ``add_functions``."""
+    """The statements for a SQLite file, with memctl's functions; see ``add_functions``."""
 
     in_row_ids = "IN (SELECT id FROM temp.memctl_keys)"
     mark_array = "json_group_array(CASE typeof(k.mark) WHEN 'text' THEN k.mark END)"
@@ -84,8 +84,8 @@ class SqliteStatements(Statements, SqliteSyntax):
         "AND msg IS NOT NULL"
     )
 
-    # What is the same for all rows of a session is computed once, and in bytes: SQLite's texts end
-    # at a NUL for some functions, and for others not.
+    # Values that all rows of a session share are computed once.  They are bytes, because for some
+    # functions of SQLite a text ends at a NUL.
     _user, _between = "CAST(user_id AS BLOB)", "CAST('-' || id || '-' AS BLOB)"
 
     _start = "CAST(user_id || '-' || id || '-' AS BLOB)"
@@ -97,7 +97,7 @@ class SqliteStatements(Statements, SqliteSyntax):
     )
 
     def field(self, name: str) -> str:
-        # SQLite's JSON functions refuse NaN; memctl's own function takes what Python takes.
+        # SQLite's JSON functions refuse NaN.  memctl's function takes all that Python takes.
         return (
             f"CASE WHEN NOT json_valid(m.msg) THEN memctl_field(CAST(m.msg AS BLOB), '{name}') "
             f"WHEN json_type(m.msg, '$.{name}') = 'text' THEN json_extract(m.msg, '$.{name}') END"
@@ -119,7 +119,7 @@ class SqliteStatements(Statements, SqliteSyntax):
     is_sound_mark = "typeof(k.msg_id) = 'text' AND typeof(k.mark) = 'text'"
 
     def proven_payload(self) -> str:
-        # Without Python's lock, while Python is busy with the rows before.
+        # SQLite does this without Python's lock, while Python works on the previous rows.
         type_ = "typeof(m.msg)"
         first = f"CASE {type_} WHEN 'blob' THEN x'{BLOB.hex()}' ELSE x'{UNPROVEN.hex()}' END"
         proven = f"CASE WHEN {type_} = 'text' AND json_valid(m.msg) THEN {self.payload} "
@@ -137,7 +137,7 @@ class SqliteStatements(Statements, SqliteSyntax):
                 fault = self._damaged_message()
                 user, session = self._owner, "m.session_id"
                 source = f"(SELECT rowid, * FROM message WHERE {fault}) m {joined}"
-            case "message_mark":  # those of a message that goes, too
+            case "message_mark":  # also the marks of deleted messages
                 fault = (
                     "typeof(msg_id) <> 'text' OR typeof(mark) <> 'text' OR "
                     "memctl_damaged(NULL, CAST(msg_id AS BLOB), CAST(mark AS BLOB))"
@@ -182,12 +182,12 @@ class SqliteStatements(Statements, SqliteSyntax):
 
     @property
     def _owner(self) -> str:
-        """SQL for the user of a row that may be damaged."""
+        """SQL for the user of a possibly damaged row."""
         readable = "typeof(m.id) = 'text' AND typeof(m.session_id) = 'text'"
         return f"CASE WHEN {readable} THEN {self.user} ELSE s.user_id END"
 
     def unsoundly_marked(self) -> str:
-        """Return the statement that reads whose marks are not texts in UTF-8: user and session."""
+        """Return the statement for the users and sessions with marks that are not UTF-8 texts."""
         return (
             f"SELECT CAST({self.user} AS BLOB), CAST(m.session_id AS BLOB) FROM {self.source()} "
             f"JOIN message_mark k ON k.msg_id = m.id WHERE {_MAY_BE_UNSOUND.format('k.mark')} "
@@ -195,9 +195,9 @@ class SqliteStatements(Statements, SqliteSyntax):
         )
 
     def unsound_messages(self) -> str:
-        """Return the statement that reads which messages are not sound.
+        """Return the statement that reads the memories with unsound messages.
 
-        Its columns are the user and the session, both as bytes, and what is wrong.
+        Its columns are the user and the session, both as bytes, and the fault.
         """
         fault = (
             "CASE WHEN typeof(m.id) <> 'text' THEN 'its id is ' || typeof(m.id) "
@@ -269,10 +269,10 @@ class SqliteTables(MemoryTables, SqliteDatabase):
     async def read_ordered(
         self, connection: AsyncConnection, where: Condition
     ) -> AsyncGenerator[Sequence[Any]]:
-        # The keys are sorted, and the messages fetched by these: in SQLite's sorter the messages
-        # would go to the disk and back.
+        # The statement sorts keys, and fetches messages by key: SQLite's sorter would write the
+        # messages to the disk.
         await self._sort_keys(connection, where)
-        # SQLite reads the marks of each message faster than it joins them all.
+        # SQLite reads the marks of each message faster than it joins all marks.
         marks = f"SELECT {self.statements.mark_array} FROM message_mark k WHERE k.msg_id = o.id"
         sql = (
             "SELECT o.session_id, o.owner, o.id, o.position, "
@@ -286,8 +286,8 @@ class SqliteTables(MemoryTables, SqliteDatabase):
     async def read_matching(
         self, connection: AsyncConnection, memories: Condition, messages: Condition
     ) -> AsyncGenerator[Sequence[Any]]:
-        # Which messages there are, and their marks, is of one moment.  The texts, which never
-        # change, are fetched afterwards, some at a time: agents can write meanwhile.
+        # The list of messages and their marks are of one moment.  The texts never change, and are
+        # fetched afterwards, some at a time: agents can write meanwhile.
         statements = self.statements
         driver = await driver_of(connection)
         values = dict(messages.values)
@@ -321,7 +321,7 @@ class SqliteTables(MemoryTables, SqliteDatabase):
             f"ORDER BY o.place LIMIT {FETCH_ROWS}",
             {"low": 0, **values},
         )
-        _, *others = bound  # that of low is the first
+        _, *others = bound  # the first value is ``low``
         low = 0
 
         async def fetch() -> Sequence[Any]:
@@ -337,7 +337,7 @@ class SqliteTables(MemoryTables, SqliteDatabase):
     async def _sort_keys(
         self, connection: AsyncConnection, where: Condition, named: str = ALWAYS
     ) -> None:
-        """Put the keys of messages into ``temp.sorted``, and for which of them ``named`` holds."""
+        """Write the keys of messages to ``temp.sorted``, with the value of ``named`` for each."""
         statements = self.statements
         driver = await driver_of(connection)
         statement, bound = self.compile(
@@ -395,8 +395,8 @@ class SqliteTables(MemoryTables, SqliteDatabase):
     async def _stage_large_rows(self, connection: AsyncConnection, rows: list[Any]) -> None:
         """Stream huge messages into a temporary table.
 
-        To insert a row SQLite copies its values twice, and the third copy, the one of the caller,
-        would be one too many: ``insert_staged`` inserts when that is gone.
+        SQLite copies the values of an inserted row twice.  ``insert_staged`` inserts the rows when
+        the caller has released its copy.
         """
         await connection.exec_driver_sql(
             "CREATE TABLE IF NOT EXISTS temp.huge "

@@ -1,4 +1,4 @@
-"""The SQL for AgentScope's tables, composed from what each database spells its own way.
+"""The SQL for AgentScope's tables, composed of the spellings of each database.
 
 Source: ``memory/_working_memory/_sqlalchemy_memory.py`` of agentscope 1.0.21.
 """
@@ -30,16 +30,19 @@ COLUMNS = {
     "session": ("id", "user_id"),
     "users": ("id",),
 }
-"""The columns of AgentScope's tables, the tables in the order in which rows can go."""
+"""The columns of AgentScope's tables, in the order in which rows can be deleted."""
 
 UNPROVEN = b"\0"
-"""The first byte of a message that is not JSON as the database knows it; see ``proven_payload``."""
+"""The first byte of a message that the database does not know as JSON; see ``proven_payload``."""
 BLOB = UNPROVEN + b"\1"
-"""The first bytes of one that SQLite holds as a blob: AgentScope writes none, and reads them."""
+"""The first bytes of a message that SQLite holds as a blob.
+
+AgentScope reads blobs, but writes none.
+"""
 
 
 def unproven(payload: bytes) -> bytes:
-    """Return a message without what ``Statements.proven_payload`` puts in front."""
+    """Return a message without the prefix of ``Statements.proven_payload``."""
     return payload.removeprefix(BLOB if payload.startswith(BLOB) else UNPROVEN)
 
 
@@ -49,19 +52,20 @@ _COLUMNS = "session_id, owner, id, position, payload, marks, session_owner"
 class Statements(Syntax):
     """The statements about AgentScope's tables, for one database.
 
-    In every statement ``m`` is a row of ``message`` and ``s`` its row of ``session``.
+    In each statement, ``m`` is a row of ``message`` and ``s`` its row of ``session``.
 
-    The user of a message is what is left of the row id ``{user}-{session}-{message id}`` without
-    ``-{session}-{message id}``; where the row id disagrees with the message, the owner of the
-    session row.
+    A row id is ``{user}-{session}-{message id}``.  The user of a message is the row id without
+    ``-{session}-{message id}``.  If the row id does not match the message, the user is the owner of
+    the session.
 
-    To find the message id the message is parsed, so that is the last resort: where ``-{session}-``
-    occurs in a row id once, after the owner of the session, there is but one way to take it
-    apart, and whether it agrees with the message or not, the user is the owner.
+    Finding the message id takes parsing the message, so this is the last resort.  If
+    ``-{session}-`` occurs in a row id only once, after the owner of the session, the row id can be
+    split in one way only.  The user is then the owner, whether the row id matches the message or
+    not.
     """
 
     mark_array: ClassVar[str]
-    """An aggregate that gives the marks of a message as a JSON array."""
+    """An aggregate that makes a JSON array of the marks of a message."""
     payload: ClassVar[str] = "m.msg"
     """The message as text or bytes."""
     row_columns: ClassVar[str] = "id"
@@ -69,32 +73,34 @@ class Statements(Syntax):
     session_table: str = "session"
     """The sessions that ``source`` joins, as a table or a subquery."""
     in_row_ids: ClassVar[str] = "IN :rows"
-    """The end of a condition on a column: one of the row ids of ``MemoryTables.for_rows``."""
+    """The end of a condition: the column is one of the row ids of ``MemoryTables.for_rows``."""
     scans_for_huge: ClassVar[bool] = True
-    """True where huge messages are looked for even before a statement that parses few."""
+    """True if huge messages are searched even before a statement that parses few messages."""
     shifts_key: ClassVar[str] = ""
-    """The key of the temporary table of shifts, where it must be created with the table."""
+    """The key of the temporary table of shifts, if the key must be created with the table."""
     stub_cast: ClassVar[str] = "{}"
     """SQL that converts a text to the type of ``message.msg``."""
     proves_json: ClassVar[bool] = True
-    """False where the database takes for JSON what is none: each message is parsed, then."""
+    """False if the database accepts texts that are not JSON, so that each message is parsed."""
     is_sound: str = ALWAYS
-    """SQL that tests, without ``m``, whether the columns of a message have the types that they
-    were declared with, where the database does not see to it."""
+    """SQL that tests, without ``m``, whether the columns of a message have their declared types.
+
+    Most databases ensure these types.
+    """
     is_sound_mark: str = ALWAYS
-    """SQL that tests the same of a row ``k`` of ``message_mark``."""
+    """SQL that tests whether the columns of a row ``k`` of ``message_mark`` have these types."""
     unusable_indexes: ClassVar[str] = ""
-    """A statement that lists indexes which exist and are not used, where there can be any."""
+    """A statement that lists the unusable indexes, if the database can have such indexes."""
 
     def __init__(self) -> None:
         self.huge = HugeMessages({})
         self.has_unsound = False
-        """True when some messages are not ``is_sound``: no statement sees these."""
+        """True if some messages are not ``is_sound``, and hidden from all statements."""
         self.nullable: dict[str, Sequence[str]] = {}
         """The columns of each table that may be NULL."""
 
     def expect_nulls(self, nullable: Mapping[str, Sequence[str]]) -> None:
-        """Take the columns of each table that may be NULL: none is where AgentScope made them."""
+        """Set the nullable columns of each table.  AgentScope's own tables have none."""
         self.nullable = {table: names for table, names in nullable.items() if names}
         self.is_sound = self._filled("message")
         self.is_sound_mark = self._filled("message_mark", "k.")
@@ -109,7 +115,7 @@ class Statements(Syntax):
 
     @property
     def may_be_unsound(self) -> bool:
-        """True where only the rows show that their columns hold what they should."""
+        """True if columns can hold values of undeclared types or NULL."""
         return not self.typed or bool(self.nullable)
 
     # Expressions
@@ -126,7 +132,7 @@ class Statements(Syntax):
 
     @abstractmethod
     def field(self, name: str) -> str:
-        """Return SQL for a top-level text field of ``m.msg``, NULL where it is missing."""
+        """Return SQL for a top-level text field of ``m.msg``, NULL if the field is missing."""
 
     def fields_join(self) -> str:
         """Return SQL to join to ``source`` for ``short_field``."""
@@ -137,9 +143,9 @@ class Statements(Syntax):
         return self.field(name)
 
     def enable_lenient_json(self) -> bool:
-        """Accept messages from now on that the database cannot parse as they are.
+        """Accept messages from now on that the database cannot parse without a conversion.
 
-        To make them readable costs more than to read them.  Returns whether this is new.
+        The conversion costs more than reading.  Returns whether the call changed anything.
         """
         return False
 
@@ -149,13 +155,13 @@ class Statements(Syntax):
 
     @abstractmethod
     def is_plain_id(self) -> str:
-        """Return SQL that tests whether the row id splits in one way only: after the owner's name.
+        """Return SQL that tests whether the row id can be split only after the name of the owner.
 
-        It looks at ``m.id``, ``m.session_id`` and ``s.user_id`` alone, byte by byte.
+        The SQL compares the bytes of ``m.id``, ``m.session_id`` and ``s.user_id`` alone.
         """
 
     def is_foreign_id(self) -> str:
-        """Return SQL that is 1 where the row id is not one that AgentScope makes, else 0."""
+        """Return SQL that is 1 if the row id does not have AgentScope's form, else 0."""
         parsed = f"WHEN {self.parsed_user()} IS NULL THEN 1"
         return f"CASE WHEN {self.is_plain_id()} THEN 0 {parsed} ELSE 0 END"
 
@@ -165,7 +171,7 @@ class Statements(Syntax):
 
     @abstractmethod
     def parsed_user(self) -> str:
-        """Return SQL for the user of a row ``m``, from the id in its message; NULL without one."""
+        """Return SQL for the user of a row ``m`` by the id in the message; NULL without an id."""
 
     @property
     def user(self) -> str:
@@ -174,9 +180,9 @@ class Statements(Syntax):
         return f"CASE WHEN {self.is_plain_id()} THEN s.user_id ELSE {parsed} END"
 
     def marks(self, more: str = "") -> tuple[str, str]:
-        """Return SQL for the marks of a message as a JSON array, and what is joined for it.
+        """Return SQL for the marks of a message as a JSON array, and the join that it needs.
 
-        ``more`` is another column of what is joined.
+        ``more`` is a further column of the join.
         """
         columns = ", ".join(filter(None, ("k.msg_id", f"{self.mark_array} AS marks", more)))
         marks = f"SELECT {columns} FROM message_mark k GROUP BY k.msg_id"
@@ -185,13 +191,13 @@ class Statements(Syntax):
     def proven_payload(self) -> str:
         """Return SQL for the message.
 
-        It begins with a brace only if it is a JSON object, as far as the database ``proves_json``.
-        Any other has ``UNPROVEN`` in front where the database takes what is not JSON.
+        The message begins with a brace only if it is a JSON object, given that the database
+        ``proves_json``.  If the database accepts other texts, these begin with ``UNPROVEN``.
         """
         return self.payload
 
     def small_payload(self) -> str:
-        """Return SQL for the message, NULL for a large one, which is fetched by itself."""
+        """Return SQL for the message; NULL for a large message, which is fetched alone."""
         small = f"CASE WHEN {self.message_size()} <= {SMALL_BYTES} THEN {self.proven_payload()} END"
         return self.huge.hidden(small)
 
@@ -200,9 +206,9 @@ class Statements(Syntax):
         return f"{self.message_size()} > {HUGE_BYTES}"
 
     def source(self, rows: str = "") -> str:
-        """Return the tables of every statement about messages, with stubs for huge ones.
+        """Return the tables of a statement about messages, with stubs for huge messages.
 
-        ``rows`` is a condition on the messages, without ``m``; if not given, they are sound.
+        ``rows`` is a condition on the messages, without ``m``.  The default selects sound messages.
         """
         message = "message"
         if self.huge or self.has_unsound or rows:
@@ -212,9 +218,9 @@ class Statements(Syntax):
         return f"{message} m LEFT JOIN {self.session_table} s ON s.id = m.session_id"
 
     def unsound_rows(self) -> Sequence[str]:
-        """Return the statements that read what is not sound, where columns may be NULL.
+        """Return the statements that read the memories with unsound rows.
 
-        Their columns are the user and the session of a memory, and what is wrong.
+        The columns are the user and the session of a memory, and the fault.
         """
         found = []
         session = "COALESCE(m.session_id, 'NULL')"
@@ -239,18 +245,18 @@ class Statements(Syntax):
         return found
 
     def damaged_rows(self, table: str, *, proved: bool = False) -> str:
-        """Return the statement that reads the damaged rows of a table, empty where none can be.
+        """Return the statement that reads the damaged rows of a table; empty if none can exist.
 
-        ``proved`` where the messages themselves are known to be sound.
+        ``proved`` says that the messages are known to be sound.
 
-        Its columns are the row, the user and the session, as bytes or NULL, the message if it is
-        damaged only where it is no JSON object, and for each of ``COLUMNS`` its type and its value,
-        a text as bytes.
+        The columns are: the row; the user and the session, as bytes or NULL; the message, if the
+        row is damaged only if the message is not a JSON object; the type and the value of each of
+        ``COLUMNS``, texts as bytes.
         """
         unsound = f"NOT ({self.is_sound}) OR {self.no_object()}"
         key = f"{self.as_bytes(self.user)}, {self.as_bytes('m.session_id')}"
         whole = "m.msg"
-        if self.huge:  # of which ``source`` has a stub
+        if self.huge:  # ``source`` has stubs of these
             whole = "(SELECT w.msg FROM message w WHERE w.id = m.id)"
         proof = f"CASE WHEN {self._filled('message', 'm.')} THEN {self.as_bytes(whole)} END"
         match table:
@@ -261,7 +267,7 @@ class Statements(Syntax):
             case "message":
                 cells = self._cells(table, "m", whole)
                 return f"SELECT m.id, {key}, {proof}, {cells} FROM {self.source(unsound)}"
-            case "message_mark":  # those of a message that goes, too
+            case "message_mark":  # also the marks of deleted messages
                 cells = self._cells(table, "t")
                 return (
                     f"SELECT t.msg_id, {key}, {proof}, {cells} FROM message_mark t "
@@ -294,46 +300,45 @@ class Statements(Syntax):
 
     @property
     def sound(self) -> str:
-        """SQL, without ``m``, that only the messages pass that can be read."""
+        """SQL, without ``m``, that tests whether a message can be read."""
         return self.is_sound if self.has_unsound else ALWAYS
 
-    # A selection as a condition
+    # Conditions of a selection
 
     def condition(self, where: Selection) -> Condition:
-        """Return a condition that lets through at least what is selected."""
+        """Return a condition that at least the selected messages meet."""
         return _both(self.memory_condition(where), self.message_condition(where))
 
     def memory_condition(self, where: Selection) -> Condition:
-        """Return the part of ``condition`` that all messages of a memory share."""
+        """Return the part of ``condition`` that concerns memories as a whole."""
         users = pushed_down({("users", f"{self.user} IN :users"): where.users})
         return _both(users, session_condition(where))
 
     def message_condition(self, where: Selection) -> Condition:
-        """Return the part of ``condition`` that is about the messages themselves."""
+        """Return the part of ``condition`` that concerns single messages."""
         return pushed_down({("ids", self.has_id): where.ids, ("marks", self.has_mark): where.marks})
 
     @property
     def has_id(self) -> str:
-        """SQL that tests whether the row ``m`` may have one of the message ids ``:ids``."""
+        """SQL that tests whether the row ``m`` may have a message id of ``:ids``."""
         return f"CASE WHEN {self.is_plain_id()} THEN {self.message_id()} IN :ids ELSE 1 = 1 END"
 
     has_mark: ClassVar[str] = (
         "EXISTS (SELECT 1 FROM message_mark k WHERE k.msg_id = m.id AND k.mark IN :marks)"
     )
-    """SQL that tests whether the row ``m`` has one of ``:marks``."""
+    """SQL that tests whether the row ``m`` has a mark of ``:marks``."""
 
     def match_sql(self, messages: Condition) -> tuple[str, str]:
-        """Return SQL that tests ``message_condition``, and a column that ``marks`` needs for it."""
+        """Return SQL that tests ``message_condition``, and a further column for ``marks``."""
         return messages.sql, ""
 
     # Statements that read
 
     def select_ordered(self, condition: str, *, outline: bool = False) -> str:
-        """Return the statement that reads messages, memory after memory, in order.
+        """Return the statement that reads messages in order, memory after memory.
 
-        Its columns are the session, the user, the row id, the index, the message, its marks as a
-        JSON array, and the user whom the session belongs to.  An ``outline`` has NULL for every
-        message.
+        The columns are the session, the user, the row id, the index, the message, its marks as a
+        JSON array, and the owner of the session.  With ``outline`` all messages are NULL.
         """
         marks, joined = self.marks()
         payload = "NULL" if outline else self.small_payload()
@@ -345,9 +350,9 @@ class Statements(Syntax):
         )
 
     def select_matching(self, condition: str, messages: Condition) -> str:
-        """Return the statement that reads ``messages`` of what ``select_ordered`` reads.
+        """Return the statement that reads some messages, as ``select_ordered``.
 
-        One more column is the row id of the message before, selected or not.
+        A further column is the row id of the message before, whether selected or not.
         """
         matches, more = self.match_sql(messages)
         marks, joined = self.marks(more)
@@ -364,7 +369,7 @@ class Statements(Syntax):
     def select_unordered(self, condition: str, more: str = "NULL") -> str:
         """Return the statement that reads messages in any order, by a condition on ``m`` alone.
 
-        Its columns are the row id, the message and ``more``.
+        The columns are the row id, the message and ``more``.
         """
         return (
             f"SELECT m.id, {self.small_payload()}, {more} FROM message m "
@@ -383,20 +388,20 @@ class Statements(Syntax):
     # Statements that change
 
     def keyed_rows(self, table: str, column: str) -> str:
-        """Return the end of a SELECT from FROM on: the rows ``t`` that ``for_rows`` names.
+        """Return the FROM clause of a SELECT of the rows ``t`` that ``for_rows`` names.
 
-        ``column`` is the first of their key.  No other rows are locked.
+        ``column`` is the first column of the key.  The SELECT locks no other rows.
         """
         return f"{table} t WHERE t.{column} {self.in_row_ids}"
 
     def delete_keyed(self, table: str, column: str) -> str:
-        """Return a statement that deletes the same rows."""
+        """Return a statement that deletes the rows of ``keyed_rows``."""
         return f"DELETE FROM {table} WHERE {column} {self.in_row_ids}"
 
     def update_index(self, table: str, old: str, new: str) -> str:
-        """Return a statement that sets the index of messages from a table of ids ``id``.
+        """Return a statement that sets indexes of messages by a table with the row ids ``id``.
 
-        The index of a message becomes the column ``new``, where it is the column ``old``.
+        An index that equals the column ``old`` becomes the column ``new``.
         """
         return (
             f"UPDATE message SET {self.index_column} = t.{new} FROM {table} t "
@@ -408,7 +413,7 @@ class Statements(Syntax):
         return [f"CREATE INDEX {name} ON message (session_id)"]
 
     def drop_session_index(self, name: str) -> str:
-        """Return the statement that drops it, while agents are at work."""
+        """Return the statement that drops the index while agents work."""
         return f"DROP INDEX {name}"
 
     def bind(self, sql: str, values: Mapping[str, Any]) -> tuple[TextClause, dict[str, Any]]:
