@@ -1,6 +1,6 @@
-"""The state of a memory in Redis before a change, beyond what the reverse would restore.
+"""The state of a memory in Redis before a change that the reverse change would not restore.
 
-It travels as the text of ``WriteResult.before`` and ``Edit.before``.
+``WriteResult.before`` and ``Edit.before`` carry the state as text.
 """
 
 from __future__ import annotations
@@ -13,31 +13,32 @@ from memctl.engines.redis.pipeline import ABSENT, Command
 from memctl.engines.redis.text import decode, encode
 
 KEPT_IDS = 100_000
-"""Lists of more ids are not kept as they were."""
+"""The most ids to keep of lists before a change; longer lists are not kept."""
 KEPT_EXPIRIES = 100_000
-"""The expiries of more keys are not kept where they differ from that of their memory."""
+"""The most expiries to keep before a change; more expiries are not kept."""
 _TOLERANCE = 1000
-"""Keys whose expiries differ by less, in milliseconds, were given them at once."""
+"""Expiries that differ by less, in milliseconds, count as equal: they were set together."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryBefore:
-    """The parts of a memory that were not as memctl would make them.
+    """The parts of a memory that differed from what memctl would write.
 
-    A list of a mark is None where it would be made so, and ``index`` where nothing is known.
+    ``lists`` maps a mark list to None if memctl would write the list unchanged.  ``index`` is None
+    if nothing is known.
     """
 
     lists: dict[bytes, list[bytes] | None] = field(default_factory=dict)
     index: frozenset[bytes] | None = None
     names: list[bytes] = field(default_factory=list)
-    """The lists that were changed."""
+    """The names of the changed mark lists."""
     messages: list[bytes] = field(default_factory=list)
-    """The list of messages, where ids repeat in it."""
+    """The list of messages, if ids repeat in the list."""
     expiries: dict[bytes, int] = field(default_factory=dict)
-    """The PTTL of keys, by what follows the base; -1 for those that did not expire."""
+    """The PTTL of keys, by suffix after the base; -1 stands for no expiry."""
 
     def dump(self) -> str:
-        """Return it as a text; empty where there is nothing."""
+        """Return the state as text; the text is empty if nothing differed."""
         if not self.expiries and self.index is None:
             return ""
         return json.dumps(
@@ -55,7 +56,7 @@ class MemoryBefore:
 
     @classmethod
     def load(cls, text: str) -> MemoryBefore:
-        """Return it from a text, nothing where another store wrote that."""
+        """Return the state from a text; an empty state if another store wrote the text."""
         try:
             found = json.loads(text) if text else {}
             index = found["index"]
@@ -80,9 +81,9 @@ def _by_text(values: dict[bytes, int]) -> dict[str, int]:
 def other_expiries(
     names: Iterable[bytes], ttls: Iterable[int], expected: float
 ) -> dict[bytes, int]:
-    """Return the PTTL of the keys that exist and expire at another time than expected.
+    """Return the PTTL of the existing keys whose PTTL is not the expected one.
 
-    With ``ABSENT`` as expected, return the PTTL of all keys that exist.
+    If ``expected`` is ``ABSENT``, return the PTTL of all existing keys.
     """
     found = {}
     for name, ttl in zip(names, ttls, strict=True):

@@ -1,15 +1,15 @@
 """Changing AgentScope's Redis memory: every memory in one transaction.
 
-The lists of a memory are watched, listed, and changed in MULTI/EXEC, which Redis refuses if another
-client changed them since.  Watching the lists is enough: RedisMemory puts and removes no payload
-without changing the list of ids in the same transaction, and notes every mark in ``marks_index``
-when it makes its list.
+The editor watches and lists the lists of a memory, and changes the lists in MULTI/EXEC.  Redis
+refuses the transaction if another client has changed a list.  Watching the lists is enough:
+RedisMemory adds or removes a payload only together with its id, in one transaction, and notes
+every mark in ``marks_index`` when it creates the mark's list.
 
-A list is never made anew where some of it stays: it keeps its expiry, and is at no time empty.  The
-list of a mark gets ids at their position in the list of messages, so that what is restored under a
-mark stands where it stood (RedisMemory gives messages by mark in the order of the mark's list, and
-appends to it): an id follows the message before it that the list has.  Where a mark has several
-lists, an id in any of them has the mark.
+A list that keeps some ids is never recreated: the list keeps its expiry and is never empty.  New
+ids enter a mark list in the order of the messages, so a restored message returns to its old
+position (RedisMemory returns messages by mark in the order of the mark list, and appends to the
+list).  A new id follows the nearest earlier message on the mark list.  If a mark has several
+lists, an id on any of the lists has the mark.
 """
 
 from __future__ import annotations
@@ -67,12 +67,12 @@ from memctl.stores.agentscope1.redis.write import (
 
 MarkSet = frozenset[bytes]
 Insertion = tuple[bytes | None, bytes]
-"""The id that another is to follow, None for the beginning, and that other."""
+"""The preceding id (None for the beginning), and the id to insert."""
 
 _TOGETHER = 50_000
-"""So many ids of several memories are listed together."""
+"""The most ids of several memories that are listed together."""
 _FEW_REMOVALS = 8
-"""So many ids are removed from a list one by one; Redis searches all of it for each."""
+"""The most ids to remove one by one; Redis searches the whole list for each id."""
 
 
 class Editor:
@@ -85,26 +85,27 @@ class Editor:
         *,
         tolerant: bool = False,
     ) -> None:
-        """Take the names of the mark lists that were found, by base; they may be in no index.
+        """Take the names of the mark lists that were found, by base; indexes may lack names.
 
-        A ``tolerant`` editor deletes messages next to ids without a payload: for an undo, or for
-        a repair.
+        A ``tolerant`` editor deletes messages even if the list has ids without a payload: an undo
+        or a repair needs this.
         """
         self._pipeline = pipeline
         self._tolerant = tolerant
         self._snapshots = SnapshotReader(pipeline, marks)
 
     def edit(self, memories: Sequence[MemoryChanges]) -> Iterator[WriteResult]:
-        """Change the memories; small ones share a transaction, unless another client is faster.
+        """Change the memories, together in transactions unless another client interferes.
 
         Raises:
-            Unavailable: see ``Pipeline.stream``; what was changed before has its WriteResult.
+            Unavailable: see ``Pipeline.stream``.  Memories changed before the error have a
+                WriteResult.
         """
         for some in self._split(memories):
             yield from attempt_together(self._attempt, some)
 
     def _split(self, memories: Sequence[MemoryChanges]) -> Iterator[list[MemoryChanges]]:
-        """Yield the memories in order, those together that are small together."""
+        """Yield groups of memories in order, each with a limited number of ids."""
         lengths = self._pipeline.execute(
             [(b"LLEN", one.base + MESSAGES) for one in memories], tolerate=WRONG_TYPE
         )
@@ -119,7 +120,7 @@ class Editor:
         yield some
 
     def _attempt(self, memories: Sequence[MemoryChanges]) -> list[WriteResult] | None:
-        """Return what became of the memories; None if another client changed one of them."""
+        """Return a result for each memory; None if another client changed a memory."""
         results = []
         good: list[ChangeApplier] = []
         with ExitStack() as files:
@@ -140,7 +141,7 @@ class Editor:
         return results
 
     def _watch(self, memories: Sequence[MemoryChanges], files: ExitStack) -> list[WatchedState]:
-        """Watch the memories, and return what they hold; ``files`` closes that."""
+        """Watch the memories and return their states; ``files`` closes the snapshots."""
         snapshots = self._snapshots.watch(
             [MemoryRef(one.base, one.key) for one in memories],
             [[*one.marked, *one.unmarked, *one.before.names] for one in memories],
@@ -164,11 +165,15 @@ class Editor:
         ]
 
     def _checked(self, one: MemoryChanges, snapshot: MemorySnapshot) -> IdChunks:
-        """Return the ids of which each must have a payload."""
+        """Return the ids that must all have a payload."""
         return snapshot.messages.chunks() if one.deleted and not self._tolerant else iter(())
 
     def _applier(self, one: MemoryChanges, state: WatchedState) -> ChangeApplier:
-        """Return what applies the changes; raise MemoryRefused if they cannot be applied."""
+        """Return the applier of the changes.
+
+        Raises:
+            MemoryRefused: the changes cannot be applied.
+        """
         if state.snapshot.wrong is not None:
             text = f"one of its keys holds another kind of value ({state.snapshot.wrong})"
             raise MemoryRefused("refused", text)
@@ -186,14 +191,14 @@ class Editor:
         return applier
 
     def _expiries(self, one: MemoryChanges, snapshot: MemorySnapshot) -> dict[bytes, int]:
-        """Return the PTTL of keys that may go and expire at another time than their memory.
+        """Return the PTTL of keys that may be deleted and whose expiry differs from their memory's.
 
-        By what follows the base; -1 where they do not expire.
+        Names are the key suffixes after the base; -1 stands for no expiry.
         """
         if snapshot.exists and not (one.deleted or one.unmarked):
             return {}
         lists = [MARK + name for name, its in snapshot.marks.items() if its.count]
-        if not snapshot.exists:  # what RedisMemory has left of another that was cleared
+        if not snapshot.exists:  # RedisMemory may have left mark lists of a cleared memory
             names = [MARKS_INDEX, *lists]
             ttls = self._pipeline.execute((b"PTTL", one.base + name) for name in names)
             return other_expiries(names, ttls, ABSENT)
@@ -214,19 +219,19 @@ class WatchedState(NamedTuple):
 
     snapshot: MemorySnapshot
     present: int
-    """The number of messages that the changes presume and that have a payload."""
+    """The number of messages presumed by the changes that have a payload."""
     payloads: int
-    """The number of payloads of all messages, where that is checked."""
+    """The number of payloads of the checked ids."""
     checked: int
 
 
 class ChangeApplier:
-    """A memory as it is, and its changes."""
+    """The changes of a memory, and the memory's current state."""
 
     def __init__(self, changes: MemoryChanges, state: WatchedState) -> None:
         self.changes = changes
         self.expiries: dict[bytes, int] = {}
-        """The PTTL of keys that may go, where it is not that of the memory."""
+        """The PTTL of keys that may be deleted, if it differs from the PTTL of the memory."""
         self._state = state
         self._snapshot = state.snapshot
         self._messages = self._snapshot.messages
@@ -234,7 +239,7 @@ class ChangeApplier:
         self._anew = not self._snapshot.exists
         self._indexed = frozenset() if self._anew else self._snapshot.index
         self._marks = self._snapshot.marks
-        if self._anew:  # marks that are left over of a memory of the past are not its own
+        if self._anew:  # marks left over from an earlier memory do not belong to the new memory
             self._marks = {name: IdList(its.key, ()) for name, its in self._marks.items()}
         self._by_mark: dict[bytes, list[IdList]] = {}
         for name, its in self._marks.items():
@@ -242,7 +247,7 @@ class ChangeApplier:
 
     @property
     def ttl(self) -> int | None:
-        """The TTL of what is inserted, in milliseconds."""
+        """The TTL of inserted messages, in milliseconds."""
         if self._anew:
             return self.changes.ttl
         if self._snapshot.ttl < 0:
@@ -253,7 +258,7 @@ class ChangeApplier:
     # Conflicts
 
     def check(self) -> None:
-        """Raise MemoryRefused if anything differs from what the changes presume."""
+        """Raise MemoryRefused if the memory differs from what the changes presume."""
         changes = self.changes
         for chunk in changes.chunks():
             for group in chunk.groups:
@@ -272,7 +277,7 @@ class ChangeApplier:
     def _check_group(self, group: ChangeGroup) -> None:
         listed = self._messages.ids
         if group.old is None:
-            gone = self.changes.gone  # one that goes may come back as another
+            gone = self.changes.gone  # an edit may delete a message and insert another with its id
             there = (id for id in group.ids if id in listed and id not in gone)
             _refuse(there, "already exists")
             return
@@ -289,7 +294,7 @@ class ChangeApplier:
                 _refuse(filter(ids.__contains__, group.ids), f"is marked {decode(mark)!r}")
 
     def _check_repeats(self) -> None:
-        """Refuse an id that is listed twice: it names two messages, and one cannot go alone."""
+        """Refuse to delete one of several messages with the same id: they share a payload."""
         if self.changes.deleted and (self._messages.ids.duplicates or self.changes.gone.duplicates):
             left = sum(map(len, self._left()))
             if self._messages.count - left != self.changes.deleted:
@@ -303,20 +308,20 @@ class ChangeApplier:
         return remove_ids(chunks, gone) if self.changes.deleted else chunks
 
     def _ids(self) -> IdChunks:
-        """Yield the ids of the messages."""
+        """Yield the ids of the messages after the changes."""
         if not self.changes.new:
             return self._left()
         found = insert_ids(self._left(), self.changes.insertions())
-        if self.changes.before.messages:  # ids that repeat, of which places cannot tell the order
+        if self.changes.before.messages:  # positions do not define the order of repeated ids
             ids = list(chain.from_iterable(found))
             then = self.changes.before.messages
             return iter([then if sorted(ids) == sorted(then) else ids])
         return found
 
     def _is_dropped(self, name: bytes) -> Callable[[bytes], bool]:
-        """Return whether an id is to go from a list of a mark.
+        """Return a predicate: whether an id is to be removed from a list of a mark.
 
-        A list may have kept an id from a message of the past that had the id of a new one.
+        The list may still hold the id of a new message, from an earlier message with the same id.
         """
         unmarked = self.changes.unmarked.get(name, ())
         if not self.changes.new:
@@ -325,7 +330,7 @@ class ChangeApplier:
         return lambda id: id in unmarked or (id in put and id not in marked)
 
     def _marked(self, name: bytes) -> IdChunks:
-        """Yield the ids of a list of a mark that some messages get."""
+        """Yield the new ids of a mark list to which the changes add ids."""
         left = remove_ids(self._marks[name].chunks(), self._is_dropped(name))
         return insert_ids(left, self._mark_insertions(name))
 
@@ -344,7 +349,7 @@ class ChangeApplier:
                     seen.add(id)
 
     def commands(self) -> Iterator[Command | PackedCommands]:
-        """Yield commands that change the memory; all are to run at one moment, or none."""
+        """Yield the commands that change the memory; all must run in one transaction."""
         changes = self.changes
         before = changes.before
         if self._only_restores and (self._anew or before.index is None):
@@ -369,15 +374,15 @@ class ChangeApplier:
 
     @property
     def _only_restores(self) -> bool:
-        """Return whether no message changes: what was there before may be restored."""
+        """Return whether no message changes; only an earlier state of lists is restored."""
         return not (self.changes.written or self.changes.deleted)
 
-    # What undo could not tell
+    # State for undo
 
     def before(self) -> str:
-        """Return what the reverse of the changes would not restore; see ``WriteResult.before``.
+        """Return the state that the reverse changes would not restore; see ``WriteResult.before``.
 
-        Nothing of long lists: they are too much to keep.
+        Long lists are left out, because of their size.
         """
         found = self._lists_before()
         found.expiries.update(self.expiries)
@@ -389,9 +394,9 @@ class ChangeApplier:
             return self._left_over()
         names = self._marks if self._goes else changes.unmarked.keys() | changes.marked.keys()
         if changes.marked and not self._indexed:
-            names = self._marks  # a new index names all
+            names = self._marks  # a new index names all marks
         names = {name for name in names if name in self._marks}
-        if changes.new:  # a list may have kept a new id from a message of the past
+        if changes.new:  # a list may hold the id of a new message from an earlier message
             names |= {name for name, its in self._marks.items() if any(map(self._is_put, its))}
         then = changes.before.index
         renamed = frozenset() if then is None else then ^ self._indexed
@@ -414,7 +419,7 @@ class ChangeApplier:
         return MemoryBefore(unusual, self._indexed, sorted(names | renamed), messages)
 
     def _left_over(self) -> MemoryBefore:
-        """Return the lists of marks that RedisMemory has left of a memory that was cleared."""
+        """Return the mark lists that RedisMemory left behind when it cleared a memory."""
         left, index = self._snapshot.marks, self._snapshot.index
         lists: dict[bytes, list[bytes] | None] = {
             name: [*its] for name, its in left.items() if its.count
@@ -426,17 +431,20 @@ class ChangeApplier:
 
     @property
     def _goes(self) -> bool:
-        """Return whether the memory ends, with all that it has."""
+        """Return whether the changes delete the last message, and with it the memory."""
         return not self.changes.new and not any(self._left())
 
     def _in_order(self, marked: set[bytes]) -> list[bytes]:
-        """Return the ids in the order of the messages, as the lists of a mark should be."""
+        """Return the marked ids in the order of the messages: the usual order of a mark list."""
         if not marked:
             return []
         return list(dict.fromkeys(id for id in self._messages if id in marked))
 
     def _restored(self) -> dict[bytes, list[bytes]]:
-        """Return the lists that are to be what they were, as far as they still can."""
+        """Return the mark lists to restore from ``Edit.before``.
+
+        The lists of a mark are restored only if the same messages are marked afterwards.
+        """
         lists = self.changes.before.lists
         if not lists:
             return {}
@@ -457,22 +465,22 @@ class ChangeApplier:
         return found
 
     def _now(self, name: bytes) -> list[bytes]:
-        """Return a list of a mark as the changes alone would make it."""
+        """Return a mark list as the changes alone would make it."""
         if name in self.changes.marked:
             return list(chain.from_iterable(self._marked(name)))
         drops = self._is_dropped(name)
         return list(chain.from_iterable(remove_ids(self._marks[name].chunks(), drops)))
 
     def _clear(self) -> Iterator[Command]:
-        """Delete what is left over of a memory that expired or was deleted."""
+        """Delete the remaining lists of a memory that expired or was deleted."""
         lists = [its.key for its in self._snapshot.marks.values() if its.count]
         if lists or self._snapshot.index:
             yield (b"UNLINK", self._base + MARKS_INDEX, *lists)
 
     def _index_marks(self) -> Iterator[Command]:
-        """Add new marks to the index, and remove those that no message has any more.
+        """Add new marks to the index, and remove marks without messages.
 
-        A new index names all marks, for RedisMemory knows no others then.
+        A new index names all marks: RedisMemory ignores marks that its index does not name.
         """
         key = self._base + MARKS_INDEX
         lists = self.changes.before
@@ -496,22 +504,23 @@ class ChangeApplier:
         ended = [
             name
             for name in sorted(self._indexed.intersection(touched))
-            # Agents name only the canonical one.
+            # The index of an agent has only canonical names.
             if all(map(self._is_empty, mark_aliases(canonical_mark(name))))
         ]
         if ended:
             yield (b"SREM", key, *ended)
 
     def _is_empty(self, name: bytes) -> bool:
-        """Return whether no id is left on a list of a mark."""
+        """Return whether a mark list is empty after the changes."""
         if name in self.changes.marked:
             return False
         return not any(remove_ids(self._marks[name].chunks(), self._is_dropped(name)))
 
     def _expire(self, restored: Iterable[bytes]) -> Iterator[Command]:
-        """Let new keys expire with the others, or as they did before they went.
+        """Yield the commands that set the expiry of new keys.
 
-        A key that was there keeps its expiry.
+        A new key expires with the memory, or as noted before the key was deleted.  Existing keys
+        keep their expiry.
         """
         ttl, own = self.ttl, self.changes.before.expiries
         names = [
@@ -537,16 +546,16 @@ class ChangeApplier:
 
 
 def _refuse(ids: Iterator[bytes], reason: str) -> None:
-    """Raise MemoryRefused if there is an id."""
+    """Raise MemoryRefused for the first id, if there is any."""
     for id in ids:
         raise MemoryRefused("changed", f"the message {decode(id)!r} {reason}")
 
 
-# Changes on their way
+# Changes of a memory
 
 
 class ChangeGroup(NamedTuple):
-    """Messages with the same old and new marks; None stands for a message that is not there."""
+    """Messages with equal old and equal new marks; None for marks means no message."""
 
     old: MarkSet | None
     new: MarkSet | None
@@ -554,7 +563,7 @@ class ChangeGroup(NamedTuple):
 
 
 class ChangeChunk(NamedTuple):
-    """Some changes, grouped, and the positions of the messages to insert, in order."""
+    """Changes in groups, and the positions of the messages to insert, in order."""
 
     groups: list[ChangeGroup]
     insertions: list[Insertion]
@@ -567,7 +576,7 @@ class MemoryChanges(ABC):
     """The payloads of the messages to insert."""
 
     def __init__(self, base: bytes, memory: Memory, ttl: int | None, before: str) -> None:
-        """Take the TTL in milliseconds for a memory that is made anew, and ``Edit.before``."""
+        """Take the TTL in milliseconds for a new memory, and ``Edit.before``."""
         self.base = base
         self.before = MemoryBefore.load(before)
         self.key = memory.key
@@ -577,16 +586,16 @@ class MemoryChanges(ABC):
         """The numbers of messages changed or inserted, deleted, inserted, and presumed to exist."""
         self.put = IdSet()
         self.texts = IdSet()
-        """The ids that are put in, each with its message."""
+        """The inserted ids, each joined with the hash of its message."""
         self.gone = IdSet()
         self.marked: dict[bytes, IdSet] = {}
-        """The ids that get a mark, by alias."""
+        """The ids that get a mark, by alias of the mark."""
         self.unmarked: dict[bytes, IdSet] = {}
-        """The ids that lose a mark, by alias."""
+        """The ids that lose a mark, by alias of the mark."""
 
     @abstractmethod
     def chunks(self) -> Iterator[ChangeChunk]:
-        """Yield the changes in order, some at a time.  Use one such iterator at a time."""
+        """Yield the changes in order, in chunks.  Only one iterator may be in use at a time."""
 
     def insertions(self) -> Iterator[Insertion]:
         """Yield the positions of the messages to insert, in order."""
@@ -594,21 +603,21 @@ class MemoryChanges(ABC):
             yield from chunk.insertions
 
     def ids(self) -> Iterator[list[bytes]]:
-        """Yield the ids of messages that are presumed to exist, some at a time."""
+        """Yield the ids of messages that are presumed to exist, in chunks."""
         for chunk in self.chunks():
             for group in chunk.groups:
                 if group.old is not None:
                     yield group.ids
 
     def going(self) -> Iterator[list[bytes]]:
-        """Yield the ids of messages that go, some at a time."""
+        """Yield the ids of messages to delete, in chunks."""
         for chunk in self.chunks() if self.deleted else ():
             for group in chunk.groups:
                 if group.new is None:
                     yield group.ids
 
     def payload_commands(self) -> Iterator[Command | PackedCommands]:
-        """Yield commands that delete payloads, and store others."""
+        """Yield the commands that delete old payloads and store new payloads."""
         prefix = self.base + PAYLOAD
         for ids in self.going():
             yield (b"UNLINK", *(prefix + id for id in ids))
@@ -617,10 +626,10 @@ class MemoryChanges(ABC):
             yield from self.payloads.put(names)
 
     def _group(self, changes: list[Change]) -> ChangeChunk:
-        """Return some changes, grouped, and count them.
+        """Return changes in groups, and count the changes.
 
         Raises:
-            MemoryRefused: Redis cannot hold what they make.
+            MemoryRefused: Redis cannot hold an inserted message, id or mark.
         """
         grouped: dict[tuple[tuple[str, ...] | None, tuple[str, ...] | None], list[str]] = {}
         for change in changes:
@@ -665,7 +674,7 @@ class MemoryChanges(ABC):
 
 
 class InlineChanges(MemoryChanges):
-    """Changes that go with the transaction."""
+    """Changes whose payloads are sent inside the transaction."""
 
     def __init__(
         self,
@@ -675,7 +684,11 @@ class InlineChanges(MemoryChanges):
         changes: list[Change],
         before: str,
     ) -> None:
-        """Raise MemoryRefused if Redis cannot hold what they make."""
+        """Group the changes.
+
+        Raises:
+            MemoryRefused: Redis cannot hold an inserted message, id or mark.
+        """
         super().__init__(base, memory, ttl, before)
         self._chunk = self._group(changes)
         self.payloads = InlinePayloads(_payloads(changes))
@@ -694,10 +707,10 @@ class StagedChanges(MemoryChanges, Staging[ChangeChunk]):
         Staging.__init__(self, keys)
 
     def add(self, pipeline: Pipeline, changes: list[Change]) -> None:
-        """Stage some changes; see ``Staging.stage``.
+        """Stage changes; see ``Staging.stage``.
 
         Raises:
-            MemoryRefused: Redis cannot hold what they make.
+            MemoryRefused: Redis cannot hold an inserted message, id or mark.
         """
         self.stage(pipeline, self._group(changes), _payloads(changes))
 
@@ -715,7 +728,7 @@ def _mark_set(names: tuple[str, ...] | None, as_bytes: Callable[[str], bytes]) -
 
 
 def _ids_with(lists: dict[bytes, IdSet], mark: bytes) -> IdSet:
-    """Return the ids with a mark, the same for each of its aliases."""
+    """Return the set of ids with a mark; all aliases of the mark share one set."""
     if mark not in lists:
         lists.update(dict.fromkeys(mark_aliases(mark), IdSet()))
     return lists[mark]
@@ -725,16 +738,16 @@ def _ids_with(lists: dict[bytes, IdSet], mark: bytes) -> IdSet:
 
 
 def remove_ids(chunks: IdChunks, drops: Callable[[bytes], bool]) -> IdChunks:
-    """Yield the ids but for some."""
+    """Yield the ids, except the ids that ``drops`` selects."""
     for chunk in chunks:
         yield [id for id in chunk if not drops(id)]
 
 
 def insert_ids(chunks: IdChunks, insertions: Iterator[Insertion]) -> IdChunks:
-    """Yield the ids with others inserted, those of one position in order.
+    """Yield the ids of ``chunks`` with the inserted ids at their positions.
 
-    ``insertions`` come in the order of the list; from the first on that does not, they go to the
-    end.
+    ``insertions`` must be in the order of the list.  The first insertion out of order and all
+    later insertions go to the end.
     """
     insertion = next(insertions, None)
     beginning = []
@@ -759,7 +772,7 @@ def insert_ids(chunks: IdChunks, insertions: Iterator[Insertion]) -> IdChunks:
 
 
 def first_unplaced(chunks: IdChunks, insertions: Iterator[Insertion]) -> bytes | None:
-    """Return the first id that ``insert_ids`` would put at the end for want of its position."""
+    """Return the first id that ``insert_ids`` would append because its position does not exist."""
     insertion = next(insertions, None)
     while insertion is not None and insertion[0] is None:
         insertion = next(insertions, None)
@@ -773,7 +786,7 @@ def first_unplaced(chunks: IdChunks, insertions: Iterator[Insertion]) -> bytes |
 
 
 def rewrite_commands(old: IdList, new: Callable[[], IdChunks]) -> Iterator[Command]:
-    """Yield commands that turn a list into another; only what differs is written."""
+    """Yield the commands that turn a list into ``new``; a common beginning is not written again."""
     same = _common_length(old, new())
     if same == old.count:
         yield from _push_commands(old.key, new(), same)
@@ -788,7 +801,7 @@ def rewrite_commands(old: IdList, new: Callable[[], IdChunks]) -> Iterator[Comma
 
 
 def removal_commands(old: IdList, drops: Callable[[bytes], bool]) -> Iterator[Command]:
-    """Yield commands that remove some ids from a list."""
+    """Yield the commands that remove ids from a list."""
     found = (id for id in old if drops(id))
     some = list(islice(found, _FEW_REMOVALS + 1))
     if len(some) > _FEW_REMOVALS:
@@ -806,7 +819,7 @@ def _push_commands(key: bytes, chunks: IdChunks, skipped: int) -> Iterator[Comma
 
 
 def _common_length(old: IdList, new: IdChunks) -> int:
-    """Return how many ids at the beginning of both are the same."""
+    """Return the length of the common beginning of two lists."""
     count = 0
     fresh = chain.from_iterable(new)
     for chunk in old.chunks():

@@ -1,8 +1,9 @@
-"""Erasing memories of RedisMemory: every key of a session, also those that no list names any more.
+"""Erasing memories of RedisMemory: all keys of a session, including keys that no list names.
 
-A key is found by its name.  Names escape nothing, so that ``...:b:msg:x:msg:1`` may be the message
-``x:msg:1`` of the session ``b``, or ``1`` of ``b:msg:x``: it is of the memory whose list has the
-id, else of the memory with the longest name; where neither is there, of the shortest.
+A key is found by its name.  Names escape nothing: ``...:b:msg:x:msg:1`` may be the message
+``x:msg:1`` of session ``b``, or the message ``1`` of session ``b:msg:x``.  The key belongs to the
+memory whose list has the id, or else to the memory with the longest name.  If neither memory
+exists, the key belongs to the shortest name.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _SCANNED = b"1000"
 
 
 class OwnedKey(NamedTuple):
-    """A key of a session."""
+    """A Redis key, and the memory to which the key belongs."""
 
     base: bytes
     memory: MemoryKey
@@ -33,7 +34,7 @@ class OwnedKey(NamedTuple):
 
 @dataclass(slots=True)
 class _Session:
-    """The keys of a session but those of its messages, and the number of these."""
+    """The keys of a session without its payloads, and the number of payloads."""
 
     memory: MemoryKey
     keys: set[bytes] = field(default_factory=set)
@@ -43,7 +44,7 @@ class _Session:
 def owned_keys(
     pipeline: Pipeline, names: Keys, catalogue: Catalogue, where: Selection
 ) -> Iterator[list[OwnedKey]]:
-    """Yield the keys of the selected sessions, some at a time; one may come twice.
+    """Yield the keys of the selected sessions, in chunks; a key may come twice.
 
     Raises:
         Unavailable: see ``Pipeline.stream``.
@@ -73,15 +74,16 @@ def erase_keys(
 ) -> list[WriteResult]:
     """Remove all keys of the selected sessions.
 
-    The lists of a session go at one moment, and with them its memory; then the messages, which no
-    agent reads any more.  What is left where a run ends in between is found by its name again.
+    One transaction removes the lists of a session, and thereby its memory.  The payloads follow;
+    no agent reads payloads without a list.  After an interruption, the next run finds remaining
+    keys by name.
 
     Raises:
         Unavailable: see ``Pipeline.stream``.
     """
     sessions: dict[bytes, _Session] = {}
     results: list[WriteResult] = []
-    with closing(ItemSpool[list[bytes]]()) as payloads:  # there may be a million
+    with closing(ItemSpool[list[bytes]]()) as payloads:  # a session may have a million payloads
         for some in owned_keys(pipeline, names, catalogue, where):
             page: list[bytes] = []
             for base, memory, key in some:
@@ -104,7 +106,7 @@ def erase_keys(
 
 
 def _splits(key: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Yield what may be the base of a key, and the id of a message after it."""
+    """Yield the possible bases of a key, each with the message id that follows the base."""
     for end in _ENDS:
         if key.endswith(end):
             yield key.removesuffix(end), b""
@@ -116,7 +118,7 @@ def _splits(key: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _base_of(pipeline: Pipeline, key: bytes, bases: set[bytes]) -> bytes | None:
-    """Return the base of a key, by those of the memories; None where it is another's."""
+    """Return the base of a key, preferring known memories; None if no base fits."""
     splits = sorted(_splits(key), key=lambda split: len(split[0]), reverse=True)
     if len(splits) > 1:
         for base, id in splits:

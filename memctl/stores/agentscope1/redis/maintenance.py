@@ -1,11 +1,11 @@
-"""Checking and repairing the keys of memories in Redis.
+"""Checks and repairs of the keys of memories in Redis.
 
-Checking takes a snapshot of each memory.  Then the payloads are scanned once, and those that no
-list names are looked up again: an agent may have added them meanwhile.
+A check takes a snapshot of each memory.  Then it scans the payloads once, and looks up payloads
+that no list names a second time: an agent may have added the payloads meanwhile.
 
-Repairing watches the lists of a memory while the repair is planned and noted, and changes them in
-MULTI/EXEC: RedisMemory adds and removes no payload without changing its list, so whatever an agent
-does meanwhile makes Redis refuse, and the repair is planned again.
+A repair watches the lists of a memory while the repair is planned and noted, and changes the lists
+in MULTI/EXEC.  RedisMemory changes the list of messages whenever it adds or removes a payload.  So
+Redis refuses the repair if an agent interferes, and the repair is planned again.
 
 Source: ``memory/_working_memory/_redis_memory.py`` of agentscope 1.0.21.
 """
@@ -79,19 +79,19 @@ REPAIRS = frozenset(
 )
 
 _APART = 5000
-"""Keys whose TTLs differ by less, in milliseconds, were given them at once."""
+"""Expiries that differ by less, in milliseconds, count as equal."""
 _EXAMPLES = 3
 _KEYS = 10_000
 _SUSPECTS = 1000
-"""So many payloads of a memory are looked up again: more were not added within a moment."""
+"""The most payloads of a memory to look up again; agents do not add more within a moment."""
 _STRAYS = 20_000
-"""Payloads that are deleted in one transaction."""
+"""The number of payloads deleted in one transaction."""
 _TRIES = 20
 """Attempts to plan the repair of a memory that an agent keeps changing."""
 _NOTED = 1000
-"""Keys that one record names."""
+"""The most keys in one record."""
 _LISTED = 20_000
-"""Ids of a list that one record names."""
+"""The most ids of a list in one record."""
 
 
 class RedisMaintenance(Maintenance):
@@ -127,7 +127,7 @@ class RedisMaintenance(Maintenance):
 
 
 class Checker:
-    """One check of some memories, in a thread."""
+    """A check of memories, run in a thread."""
 
     def __init__(
         self, pipeline: Pipeline, keys: Keys, catalogue: Catalogue, where: Selection
@@ -146,12 +146,12 @@ class Checker:
         self._listed = IdSet()
         """The keys of all payloads that a list names."""
         self.gaps: list[MemoryKey] = []
-        """The memories that list an id without payload, or did a moment ago."""
+        """The memories that list an id without payload, or did so a moment ago."""
         self.wrong: dict[MemoryKey, list[bytes]] = {}
-        """The keys of memories that hold another type of value than RedisMemory's."""
+        """For each memory, the keys with a value of the wrong type."""
 
     def damaged(self) -> list[MemoryKey]:
-        """Return the memories with payloads that are no messages, which only reading shows."""
+        """Return the memories with payloads that are not messages; reads all payloads."""
         reader = Reader(self._pipeline, self.marks, self._where)
         for _ in reader.pages(self._memories):
             pass
@@ -159,7 +159,7 @@ class Checker:
         return [one.key for one in found if one.code == "payload-not-json" and one.key is not None]
 
     def findings(self) -> Iterator[list[Finding]]:
-        """Yield what is found, some at a time."""
+        """Yield the findings, in lists."""
         reader = SnapshotReader(self._pipeline, self.marks)
         for snapshots in reader.snapshots(self._memories):
             for snapshot in snapshots:
@@ -193,7 +193,7 @@ class Checker:
                 yield Finding("orphan-mark", key, count, (), f"{named}: the memory is gone")
 
     def _counted_twice(self, base: bytes, names: Iterable[bytes]) -> int:
-        """Return how many ids of a mark stand on the list of another alias, too."""
+        """Return the number of ids that are also on the list of another alias of their mark."""
         seen: dict[bytes, IdSet] = {}
         count = 0
         for name in names:
@@ -209,7 +209,7 @@ class Checker:
     # Types
 
     def _wrong_types(self) -> Iterator[Finding]:
-        """Yield lists and indexes that are of another type; payloads are seen as they are read."""
+        """Yield lists and indexes of the wrong type; reading finds payloads of the wrong type."""
         found = scan(self._pipeline, self._keys.pattern(self._where, LISTS))
         while some := list(islice(found, _KEYS)):
             some = [key for key in dict.fromkeys(some) if _types_of(key)]
@@ -228,7 +228,7 @@ class Checker:
     # Expiry
 
     def _expiries(self, snapshot: MemorySnapshot) -> Iterator[Finding]:
-        """Yield keys that expire at another time than the list of messages."""
+        """Yield keys that expire earlier than the list of messages, or never."""
         ref = snapshot.ref
         lists = [its.key for its in snapshot.marks.values() if its.count]
         if snapshot.index:
@@ -275,9 +275,9 @@ class Checker:
                 yield Finding("payload-without-id", name, counts[base], ids)
 
     def suspects(self) -> Iterator[tuple[bytes, MemoryKey, bytes]]:
-        """Yield payloads that no list named: base, memory and key; some may come twice.
+        """Yield payloads that no list named: base, memory and key; a payload may come twice.
 
-        Call it after ``findings``, which reads the lists.
+        Call ``findings`` first, which reads the lists.
         """
         bases = {ref.base for ref in self._memories}
         for key in self._scan_payloads():
@@ -288,39 +288,39 @@ class Checker:
                     yield base, memory, key
 
     def _scan_payloads(self) -> Iterator[bytes]:
-        """Yield keys that look like payloads of selected memories; some may come twice."""
+        """Yield keys that look like payloads of selected memories; a key may come twice."""
         pattern = self._keys.pattern(self._where, PAYLOAD + b"*")
-        # The state of a session whose name looks like that is not a payload.
+        # The name of a session state may look like the name of a payload.
         found = scan(self._pipeline, pattern, b"string")
         yield from (key for key in found if not key.endswith(STATE))
 
     def _key(self, base: bytes) -> MemoryKey | None:
-        """Return the memory of that base, if it is selected."""
+        """Return the memory of a base, if the memory is selected."""
         readings = self._keys.parse_base(base)
         return next((key for key in readings if self._where.has_key(key)), None)
 
 
 @dataclass(slots=True)
 class Sample:
-    """A count, and a few of the names that were counted."""
+    """A count, and a few of the counted names."""
 
     count: int = 0
     names: list[str] = field(default_factory=list)
 
     def add(self, name: bytes) -> None:
-        """Count one more."""
+        """Count a name."""
         self.count += 1
         if len(self.names) < _EXAMPLES:
             self.names.append(decode(name))
 
     def finding(self, code: str, key: MemoryKey) -> Iterator[Finding]:
-        """Yield the finding, if there is any."""
+        """Yield a finding, unless the count is 0."""
         if self.count:
             yield Finding(code, key, self.count, tuple(self.names))
 
 
 def unlisted(pipeline: Pipeline, base: bytes, keys: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield those of the payloads that exist and that the memory does not list by now."""
+    """Yield the existing payloads that the memory does not list now."""
     listed = IdSet()
     for ids in list_pages(pipeline, base + MESSAGES):
         listed.add(base + PAYLOAD + id for id in ids)
@@ -332,7 +332,7 @@ def unlisted(pipeline: Pipeline, base: bytes, keys: Iterable[bytes]) -> Iterator
 
 
 def _types_of(key: bytes) -> tuple[bytes, ...]:
-    """Return the types of value that a key of that name has; none where any will do."""
+    """Return the valid types for a key of this name; empty if any type is valid."""
     if PAYLOAD in key or key.endswith(STATE):
         return ()
     if key.endswith(MARKS_INDEX):
@@ -341,14 +341,14 @@ def _types_of(key: bytes) -> tuple[bytes, ...]:
 
 
 def _list_owner(key: bytes) -> bytes:
-    """Return the base of a list or an index, as far as its name tells."""
+    """Return the base of a list or an index, judged by its name alone."""
     if MARK in key:
         return key.partition(MARK)[0]
     return key.removesuffix(MARKS_INDEX).removesuffix(MESSAGES)
 
 
 def _owner(key: bytes, bases: set[bytes]) -> bytes:
-    """Return the base of a payload: the longest of the bases, or what looks like one."""
+    """Return the base of a payload: the longest known base, or the shortest possible base."""
     at = key.rfind(PAYLOAD)
     first = at
     while at >= 0:
@@ -365,7 +365,7 @@ def _repeats(snapshot: MemorySnapshot) -> Iterator[Finding]:
 
 
 def _marks(snapshot: MemorySnapshot) -> Iterator[Finding]:
-    """Yield marks of messages that do not exist, and marks that the index does not name.
+    """Yield marks of missing messages, and marks that the index does not name.
 
     An id on the lists of two aliases of one mark counts once.
     """
@@ -394,7 +394,7 @@ def _marks(snapshot: MemorySnapshot) -> Iterator[Finding]:
 
 
 class Repairer:
-    """Repair of the memories of one database."""
+    """Repairs of the memories of one database."""
 
     def __init__(self, pipeline: Pipeline, keys: Keys, catalogue: Catalogue) -> None:
         self._pipeline = pipeline
@@ -430,7 +430,7 @@ class Repairer:
         raise _busy(key)
 
     async def _take(self, key: MemoryKey, names: list[bytes], note: Note) -> int:
-        """Remove keys that hold another type of value, whatever it is."""
+        """Remove keys with a value of the wrong type."""
         memory = MemoryRepair(self._pipeline, self._keys, key, {})
         for _ in range(_TRIES):
             values = await self._run(partial(memory.dump, names))
@@ -466,7 +466,7 @@ class Repairer:
         raise _busy(memory.key)
 
     async def _repair_expiries(self, memory: MemoryRepair, code: str, note: Note) -> int:
-        """Give keys another expiry.  An agent that does so meanwhile gives them all the same."""
+        """Set the expiry of keys; an agent that interferes sets all keys alike."""
         count = 0
         with ExitStack() as files:
             changes = memory.expiries(code, files)
@@ -526,7 +526,7 @@ class MemoryRepair:
         return {"code": code, "user": self.key.user, "session": self.key.session, **more}
 
     def plan(self, code: str, files: ExitStack) -> RepairPlan:
-        """Watch the lists, and return the plan of their repair; ``files`` closes what it holds."""
+        """Watch the lists, and return the plan of their repair; ``files`` closes the lists."""
         snapshot = self._watch(files)
         messages, marks = snapshot.messages, snapshot.marks
         lists = [messages, *marks.values()]
@@ -567,7 +567,7 @@ class MemoryRepair:
         return snapshot
 
     def _without_payload(self, messages: IdList) -> IdSet:
-        """Return the ids whose payload does not exist."""
+        """Return the ids without a payload."""
         gone = IdSet()
         for ids in messages.chunks():
             found = self._pipeline.execute((b"EXISTS", self.base + PAYLOAD + id) for id in ids)
@@ -575,7 +575,7 @@ class MemoryRepair:
         return gone
 
     def _broken(self, messages: IdList) -> list[bytes]:
-        """Return the ids whose payload is no message, which is watched from now on."""
+        """Return the ids whose payload is not a message, and watch these payloads."""
         broken: dict[bytes, None] = {}
         pacer = Pacer()
         for ids in messages.chunks():
@@ -592,14 +592,14 @@ class MemoryRepair:
     # Payloads
 
     def strays(self, some: list[bytes]) -> list[bytes]:
-        """Return those of the payloads that the list, watched from now on, does not name."""
+        """Watch the list of messages, and return the payloads that the list does not name."""
         self._pipeline.execute([(b"WATCH", self.base + MESSAGES)])
         return list(unlisted(self._pipeline, self.base, some))
 
     def payload_records(self, code: str, keys: Iterable[bytes]) -> Iterator[Record]:
         """Yield records of payloads, about a page each.
 
-        A payload that is no string is there as Redis dumps it.
+        A record holds the DUMP of a payload that is not a string.
         """
         some: list[list[Any]] = []
         size = 0
@@ -609,7 +609,7 @@ class MemoryRepair:
             dumped = isinstance(value, ResponseError)
             if dumped:
                 [value] = self._pipeline.execute([(b"DUMP", key)])
-            if value is None or ttl == ABSENT:  # it has expired meanwhile
+            if value is None or ttl == ABSENT:  # the payload has expired meanwhile
                 continue
             id = decode(key[len(self.base) + len(PAYLOAD) :])
             some.append([id, {"dump": value.hex()} if dumped else decode(value), _deadline(ttl)])
@@ -623,7 +623,7 @@ class MemoryRepair:
     # Keys of another type
 
     def dump(self, keys: Iterable[bytes]) -> list[list[Any]]:
-        """Watch keys; return the name, the DUMP and the end of each of another type."""
+        """Watch keys; return the name, DUMP and expiry of each key of the wrong type."""
         keys = list(keys)
         self._pipeline.execute([(b"WATCH", *keys)])
         kinds = self._pipeline.execute((b"TYPE", key) for key in keys)
@@ -634,7 +634,7 @@ class MemoryRepair:
         ]
         dumps = dict(zip(keys, self._pipeline.execute((b"DUMP", key) for key in keys), strict=True))
         ends = dict(self._ends(keys))
-        keys = [key for key in keys if dumps[key] is not None and key in ends]  # others expired
+        keys = [key for key in keys if dumps[key] is not None and key in ends]  # the rest expired
         return [[decode(key[len(self.base) :]), dumps[key].hex(), ends[key]] for key in keys]
 
     # Expiry
@@ -642,9 +642,9 @@ class MemoryRepair:
     def expiries(
         self, code: str, files: ExitStack
     ) -> Iterator[tuple[bytes, int | None, int | None]]:
-        """Yield the keys that are to expire at another time, and both times, old and new.
+        """Yield the keys to give another expiry, with the old and the new expiry.
 
-        Times are milliseconds since 1970; None is never.
+        Expiries are milliseconds since 1970; None stands for never.
         """
         snapshot = self._watch(files)
         self._pipeline.execute([(b"UNWATCH",)])
@@ -672,7 +672,7 @@ class MemoryRepair:
     def _ends(
         self, keys: Iterable[bytes], *, absent: bool = False
     ) -> Iterator[tuple[bytes, int | None]]:
-        """Yield when each key expires, of those that exist, or of all."""
+        """Yield the expiry of each existing key; with ``absent``, None for missing keys."""
         source = iter(keys)
         while some := list(islice(source, 10 * _NOTED)):
             ttls = self._pipeline.execute((b"PTTL", key) for key in some)
@@ -683,7 +683,7 @@ class MemoryRepair:
     # Undo
 
     def revert(self, record: Record) -> int:
-        """Take marks from the index again, or restore expiries that are still to come."""
+        """Remove repaired marks from the index, or restore expiries that are not over."""
         if "marks" in record:
             names = map(encode, record["marks"])
             [count] = self._pipeline.execute([(b"SREM", self.base + MARKS_INDEX, *names)])
@@ -694,10 +694,10 @@ class MemoryRepair:
 
 
 class RepairPlan:
-    """The repair of the lists of a memory: to be noted, then done."""
+    """The planned repair of the lists of a memory, to be noted and then carried out."""
 
     def __init__(self, memory: MemoryRepair, code: str, end: int | None) -> None:
-        """Take when the memory expires."""
+        """Take the expiry of the memory, in milliseconds since 1970; None for never."""
         self.count = 0
         self._memory = memory
         self._code = code
@@ -711,7 +711,7 @@ class RepairPlan:
         self._payloads = payloads
 
     def remove(self, listed: IdList, drops: Callable[[bytes], bool]) -> None:
-        """Remove some ids from a list."""
+        """Remove the ids that ``drops`` selects from a list."""
         self._removals.append((listed, drops))
 
     def index(self, marks: list[bytes]) -> None:
@@ -720,7 +720,7 @@ class RepairPlan:
         self.count += len(marks)
 
     def records(self) -> Iterator[Record]:
-        """Yield what is to be noted, a part at a time."""
+        """Yield the records to note, in parts."""
         for listed, drops in self._removals:
             name = decode(listed.key[len(self._memory.base) :])
             removed = map(decode, filter(drops, listed))
@@ -747,7 +747,7 @@ def _now() -> int:
 
 
 def _deadline(ttl: int) -> int | None:
-    """Return when a PTTL is over, in milliseconds since 1970; None for never."""
+    """Return the time when a PTTL ends, in milliseconds since 1970; None for never."""
     return _now() + ttl if ttl >= 0 else None
 
 

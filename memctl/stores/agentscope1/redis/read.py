@@ -1,8 +1,8 @@
 """Reading AgentScope's Redis memory: a snapshot of each memory, then the payloads of its messages.
 
-A payload never changes under its id, so it may be read after the moment at which its id was listed.
-One that has gone since belonged to a message that was deleted meanwhile: then another snapshot of
-the memory is taken.
+A payload never changes under its id, so a payload may be read after the snapshot that listed its
+id.  If a payload is missing, an agent may have deleted the message meanwhile: the reader then
+takes another snapshot of the memory.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ _TOGETHER = 128
 _PROBED = 100
 _FILTERED_TOGETHER = 500
 _NAMES = 100
-"""So many marks, or ids, are asked for before a snapshot is taken."""
+"""The most marks or ids to check for before a snapshot; longer selections skip the check."""
 _EXAMPLES = 3
 
 
 class Reader:
-    """One pass over some memories, in a thread."""
+    """A pass over memories, run in a thread."""
 
     def __init__(
         self,
@@ -63,9 +63,9 @@ class Reader:
         *,
         payloads: bool = True,
     ) -> None:
-        """Take ``marks`` as ``SnapshotReader`` does; ``where`` may spare payloads.
+        """Take the names of the mark lists by base, and the selection of messages.
 
-        Without ``payloads`` messages are empty, and exist if any payload does.
+        Without ``payloads``, messages are empty; every existing payload counts as a message.
         """
         self._pipeline = pipeline
         self._snapshots = SnapshotReader(pipeline, marks)
@@ -75,10 +75,10 @@ class Reader:
         self._missing = SkippedMessages("message ids without payload")
         self._broken = SkippedMessages("payloads that are not a JSON object")
         self._wrong: dict[bytes, None] = {}
-        """The bases of memories of which a list or the index is of another type."""
+        """The bases of memories with a list or index of the wrong type, in order."""
 
     def warnings(self) -> list[str]:
-        """Return what was skipped so far, a line each."""
+        """Return a warning for each kind of skipped message or key."""
         found = self._missing.lines() + self._broken.lines()
         if self._wrong:
             first = decode(next(iter(self._wrong)))
@@ -90,11 +90,11 @@ class Reader:
 
     @property
     def broken(self) -> Set[MemoryKey]:
-        """The memories of which a payload was skipped."""
+        """The memories with a skipped payload that is not a JSON object."""
         return self._broken.by_memory.keys()
 
     def damage(self) -> list[Finding]:
-        """Return what was skipped so far, memory by memory."""
+        """Return the skipped messages as findings, memory by memory."""
         return [
             Finding(code, key, count, tuple(ids))
             for code, skipped in (
@@ -105,11 +105,11 @@ class Reader:
         ]
 
     def pages(self, memories: Iterable[MemoryRef]) -> Iterator[Page]:
-        """Yield the memories, but for messages whose id and marks rule them out.
+        """Yield pages of the memories, without messages that the selection excludes by id or mark.
 
         Raises:
-            Lost: the connection broke; or messages of a memory were deleted while it was read, and
-                a part of it has been handed out.
+            Lost: the connection broke, or an agent deleted messages of a memory after a part of
+                the memory was handed out.
             Unavailable: the server refuses a command.
         """
         for some in self._snapshots.snapshots(self._filter.memories(memories)):
@@ -118,7 +118,7 @@ class Reader:
             yield from self._filter.with_anchors(pages)
 
     def headers(self, memories: Iterable[MemoryRef]) -> Iterator[list[Memory]]:
-        """Yield what memories have besides messages, of those that have any payload."""
+        """Yield memories without their messages.  Memories without any payload are left out."""
         source = iter(memories)
         while some := list(islice(source, _TOGETHER)):
             commands = chain.from_iterable(
@@ -146,7 +146,7 @@ class Reader:
         return any(self._pipeline.execute([count_payloads(base, ids)])[0] for ids in pages)
 
     def _small(self, snapshots: Sequence[MemorySnapshot]) -> Iterator[Page]:
-        """Yield memories whose ids are all known: their payloads come in one go."""
+        """Yield memories whose ids are all known; fetch their payloads together."""
         selected = [
             self._filter.messages(snapshot, list(snapshot.messages)) for snapshot in snapshots
         ]
@@ -179,7 +179,7 @@ class Reader:
         yield from self._end(builder)
 
     def _end(self, builder: MemoryBuilder) -> Iterator[Page]:
-        """Yield the last page, when it is sure that no message was deleted meanwhile."""
+        """Yield the last page, after a check that no message was deleted during the read."""
         ref = builder.snapshot.ref
         if builder.missing:
             with closing(self._snapshots.take(ref)) as now:
@@ -191,9 +191,9 @@ class Reader:
         yield from builder.rest()
 
     def _retry(self, builder: MemoryBuilder) -> Iterator[Page]:
-        """Yield a small memory of which a payload was missing, as it is by now.
+        """Read a small memory again because a payload was missing, and yield the memory.
 
-        An id that is still listed after its payload was missing has none: it is skipped.
+        An id that is listed again after its payload was missing has no payload; the id is skipped.
         """
         ref = builder.snapshot.ref
         known: dict[str, StoredMessage | None] = {
@@ -232,7 +232,7 @@ class Reader:
         marks: list[Marks],
         known: dict[str, StoredMessage | None],
     ) -> Iterator[Page]:
-        """Yield a small memory of which each id has a payload in ``known``, or none at all."""
+        """Yield a small memory; ``known`` maps ids to messages, and to None for broken payloads."""
         messages = []
         anchors: list[str | None] = []
         skipped: str | None = None
@@ -253,7 +253,7 @@ class Reader:
     def _fetch(
         self, keys: list[bytes], ids: list[bytes], marks: list[Marks]
     ) -> Iterator[list[Fetched]]:
-        """Yield what is under the keys, some at a time."""
+        """Yield messages for the keys, in chunks; see ``Fetched``."""
         at = 0
         fetched = self._pipeline.values(keys, self._pacer) if self._payloads else self._probe(keys)
         for values in fetched:
@@ -262,7 +262,7 @@ class Reader:
             found = [self._parse(ids[at:end], texts, values, marks[at:end])]
             at = end
             del values
-            yield found.pop()  # not kept here while it is used: it may be large
+            yield found.pop()  # keep no reference: the messages may be large
 
     def _parse(
         self, ids: list[bytes], texts: list[str], values: list[Any], marks: list[Marks]
@@ -284,7 +284,7 @@ class Reader:
         return found
 
     def _probe(self, keys: list[bytes]) -> Iterator[list[bytes | None]]:
-        """Yield an empty message for each key that exists, None for each other."""
+        """Yield an empty message for each existing key, and None for each missing key."""
         for start in range(0, len(keys), PAGE_ENTRIES):
             some = keys[start : start + PAGE_ENTRIES]
             [count] = self._pipeline.execute([(b"EXISTS", *some)])
@@ -296,8 +296,8 @@ class Reader:
 
 
 def as_message(payload: bytes | ResponseError) -> bytes | None:
-    """Return the payload as a message; None where it is not a JSON object."""
-    if isinstance(payload, ResponseError):  # another kind of value than a string
+    """Return the payload as a message; None if the payload is not a JSON object."""
+    if isinstance(payload, ResponseError):  # the key holds no string
         return None
     try:
         message = jsonio.utf8(payload)
@@ -314,7 +314,7 @@ def _overtaken(ref: MemoryRef) -> Lost:
 
 
 class MemoryBuilder:
-    """A memory whose messages are coming in, on their way into pages."""
+    """A builder that cuts the incoming messages of a memory into pages."""
 
     def __init__(self, snapshot: MemorySnapshot) -> None:
         self.snapshot = snapshot
@@ -326,16 +326,17 @@ class MemoryBuilder:
         self.first_gone = ""
         self._skipped: str | None = None
         self._plain = 0
-        """The number of messages to be handed out that follow nothing that was skipped."""
+        """The number of messages to hand out that precede the first skipped id."""
         self._anchors: deque[str | None] = deque()
-        """The id that was skipped last before each message behind those."""
+        """For each later message, the last skipped id before the message."""
 
     def fill(
         self, count: int, blocks: Iterator[list[Fetched]], held: list[Fetched]
     ) -> Iterator[Page]:
-        """Take so many, first what is ``held``, and leave there what is too much of a block.
+        """Take ``count`` messages: first from ``held``, then from ``blocks``.
 
-        Yields a page when there are enough for one and more are to come.
+        Surplus messages of a block stay in ``held``.  Yields a page when a page is full and more
+        messages follow.
         """
         while count:
             if not held:
@@ -353,7 +354,7 @@ class MemoryBuilder:
             yield self._anchored(self.page.page(last=True))
 
     def _anchored(self, page: Page) -> Page:
-        """Return the page; where something was skipped, its messages follow that."""
+        """Return the page, with anchors if an id was skipped before any of its messages."""
         count = len(page.messages)
         plain = min(count, self._plain)
         self._plain -= plain
@@ -363,7 +364,7 @@ class MemoryBuilder:
         return replace(page, anchors=[*repeat(None, plain), *behind])
 
     def _sort(self, found: list[Fetched]) -> list[StoredMessage]:
-        """Return the messages, and empty the list of what was fetched; note the rest."""
+        """Return the messages of ``found``, and empty it; note missing and broken payloads."""
         messages = [one for one in found if isinstance(one, StoredMessage)]
         if len(messages) < len(found):
             self.broken += [one for one in found if isinstance(one, str)]
@@ -385,45 +386,42 @@ class MemoryBuilder:
 
 
 class SkippedMessages:
-    """Messages of one kind that a reader had to skip."""
+    """Counts of skipped messages of one kind."""
 
     def __init__(self, kind: str) -> None:
         self._kind = kind
         self._count = 0
         self._first = ""
         self.by_memory: dict[MemoryKey, tuple[int, list[str]]] = {}
-        """Their number in each memory, and some of their ids."""
+        """For each memory, the number of skipped messages, and some of their ids."""
 
     def add(self, id: str, ref: MemoryRef, count: int = 1) -> None:
-        """Count some; ``id`` is that of the first."""
+        """Count skipped messages; ``id`` is the id of the first message."""
         self._first = self._first or f"{id!r} of {decode(ref.base)!r}"
         self._count += count
         before, ids = self.by_memory.get(ref.key, (0, []))
         self.by_memory[ref.key] = (before + count, [*ids, id][:_EXAMPLES])
 
     def lines(self) -> list[str]:
-        """Return the warning, if there is any."""
+        """Return a list with the warning; empty if no message was skipped."""
         if not self._count:
             return []
         return [f"left out {self._count} {self._kind} (the first: {self._first})"]
 
 
 class SelectionFilter:
-    """The messages that a selection may take, as far as ids and marks show.
-
-    No payload of any other is read.
-    """
+    """A filter of messages by id and mark, applied before payloads are read."""
 
     def __init__(self, pipeline: Pipeline, where: Selection) -> None:
         self._pipeline = pipeline
         self._where = Selection(marks=where.marks, exclude_marks=where.exclude_marks, ids=where.ids)
         self._anchors: dict[tuple[MemoryKey, str], list[str | None]] = {}
-        """The anchors of the selected messages with an id; see ``Page.anchors``."""
+        """The anchors of selected messages by memory and id; see ``Page.anchors``."""
         self._anchor: str | None = None
-        """The last message that is not selected."""
+        """The id of the last message that was not selected."""
 
     def memories(self, memories: Iterable[MemoryRef]) -> Iterator[MemoryRef]:
-        """Yield the memories that may have such a message: that have its mark, or its id."""
+        """Yield the memories that have a selected mark or a selected id."""
         names = self._where.marks or self._where.ids
         suffix = MARK if self._where.marks else PAYLOAD
         if not names or len(names) > _NAMES:
@@ -442,7 +440,11 @@ class SelectionFilter:
     def messages(
         self, snapshot: MemorySnapshot, ids: list[bytes], *, continued: bool = False
     ) -> tuple[list[bytes], list[Marks]]:
-        """Return the ids that may be selected, of consecutive ones, and their marks."""
+        """Return the selected ids, and the marks of each.
+
+        ``ids`` are consecutive ids of the memory; With ``continued``, the previous call passed the
+        preceding ids.
+        """
         if not continued:
             self._anchor = None
         if self._where.whole:
@@ -466,20 +468,20 @@ class SelectionFilter:
         return selected, marks
 
     def _candidates(self, snapshot: MemorySnapshot, ids: list[bytes]) -> Iterable[int]:
-        """Return the indexes of the ids that have a mark that is selected."""
+        """Return the indexes of ids with a selected mark; all indexes if no mark is selected."""
         found = set[int]()
         for mark in self._where.marks:
             found.update([at for at, has in enumerate(map(snapshot.has_mark(mark), ids)) if has])
         return sorted(found) if self._where.marks else range(len(ids))
 
     def forget(self, key: MemoryKey) -> None:
-        """Forget the anchors of a memory, which is looked at again."""
+        """Forget the anchors of a memory that is read again."""
         self._anchors = {name: some for name, some in self._anchors.items() if name[0] != key}
 
     def with_anchors(self, pages: Iterator[Page]) -> Iterator[Page]:
         """Yield the pages with the anchors of their messages.
 
-        The pages have what was skipped: ids that stand in the list, and are no messages.
+        The anchors of incoming pages are ids that were skipped because they are not messages.
         """
         if self._where.whole:
             yield from pages
@@ -490,7 +492,7 @@ class SelectionFilter:
             for message, skipped in zip(page.messages, page.anchors or repeat(None), strict=False):
                 anchor = self._take_anchor(key, message.id)
                 if skipped is not None and anchor in self._anchors[key, skipped]:
-                    anchor = skipped  # both follow the same
+                    anchor = skipped  # the message and the skipped id have the same anchor
                 anchors.append(anchor)
             yield replace(page, anchors=anchors)
         self._anchors.clear()

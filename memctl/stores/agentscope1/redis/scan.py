@@ -1,15 +1,16 @@
-"""The memories of a Redis database, and the marks of each, found by SCAN.
+"""The memories of a Redis database, and the marks of each memory, found by SCAN.
 
-One SCAN finds the lists that hold memories (``:messages``) and those that hold marks (``:mark:``).
-Whether a mark is named in ``marks_index`` does not matter: AgentScope 1.0.15 began the index with
-the first mark that it added itself, so in sessions that are older, the index lacks older marks.
+One SCAN finds the lists of messages (``:messages``) and the lists of marks (``:mark:``).  A mark
+need not be named in ``marks_index``: AgentScope 1.0.15 began the index with the first mark that
+AgentScope 1.0.15 itself added, so indexes of older sessions lack older marks.
 
 Keys are parsed by these rules:
 
 - A user ends at the first ``:session:``, unless the selection names a user, session or key that
-  another split gives, or this store wrote the memory under another name.
-- A list named ``...:mark:...:messages`` is a memory if it owns a payload, else a mark.
-- A mark list that fits several memories belongs to the one with the longest name.
+  results from a later split, or this store wrote the memory under another name.
+- A list named ``...:mark:...:messages`` is a memory if a payload belongs to the list, or else a
+  mark.
+- A mark list that fits several memories belongs to the memory with the longest name.
 """
 
 from __future__ import annotations
@@ -24,22 +25,22 @@ from memctl.model import MemoryKey
 from memctl.selection import Selection
 
 LISTS = b":m[ae]*"
-"""Suffixes of lists, and few others: payloads begin with ``:msg:``."""
+"""A pattern for the suffixes of lists.  Few other keys match: payloads begin with ``:msg:``."""
 KEYS = b":m[aes][rsg]*"
-"""Suffixes of all keys of memories: lists, the index of marks, payloads; and few others."""
+"""A pattern for the suffixes of all keys of memories; few other keys match."""
 _PROBED = 100
 _BATCH = 500
 
 
 class MemoryRef(NamedTuple):
-    """A memory, and the prefix of its keys."""
+    """The key of a memory, and the prefix (base) of the memory's Redis keys."""
 
     base: bytes
     key: MemoryKey
 
 
 class Catalogue:
-    """The memories and marks of one database, as far as they were scanned."""
+    """The memories and marks found by scans of one database."""
 
     def __init__(self, keys: Keys) -> None:
         self._keys = keys
@@ -47,7 +48,8 @@ class Catalogue:
         self._claimed: dict[bytes, MemoryKey] = {}
 
     def memories(self, pipeline: Pipeline, where: Selection) -> list[MemoryRef]:
-        """Return the selected memories, sorted by base; those of ``where.keys`` may not exist.
+        """Return the selected memories, sorted by base.  Memories named by ``where.keys`` may not
+        exist.
 
         Raises:
             Unavailable: see ``Pipeline.stream``.
@@ -65,22 +67,21 @@ class Catalogue:
                 yield MemoryRef(base, key)
 
     def name(self, base: bytes, where: Selection) -> MemoryKey | None:
-        """Return the selected memory that a base names; None where it names none."""
+        """Return the selected memory that a base names; None without such a memory."""
         claimed = self._claimed.get(base)
         if claimed is not None:
             return claimed if where.has_key(claimed) else None
         return next((key for key in self._keys.parse_base(base) if where.has_key(key)), None)
 
     def claim(self, base: bytes, key: MemoryKey) -> bool:
-        """Note the name of a memory to write; return False if its keys belong to another name."""
+        """Note the name of a memory to write; return False if another name uses the same keys."""
         readings = list(islice(self._keys.parse_base(base), 2))
         return len(readings) == 1 or self._claimed.setdefault(base, key) == key
 
     def marks(self, pipeline: Pipeline, where: Selection) -> dict[bytes, tuple[bytes, ...]]:
-        """Return the names of the mark lists by base, of all memories that may be selected.
+        """Return the names of the mark lists, by base, of all memories that may be selected.
 
-        Scanned once for each narrowing of users and sessions: a mark that comes later is in
-        ``marks_index``.
+        Each set of users and sessions is scanned once.  Later marks are in ``marks_index``.
 
         Raises:
             Unavailable: see ``Pipeline.stream``.
@@ -95,7 +96,7 @@ class Catalogue:
         return self._keys.pattern(where, LISTS)
 
     def _scan(self, pipeline: Pipeline, where: Selection) -> set[bytes]:
-        """Return the bases of all memories that match the pattern; keep the marks."""
+        """Return the bases of all selected memories, and keep the names of mark lists."""
         bases: set[bytes] = set()
         marks: dict[bytes, tuple[bytes, ...]] = {}
         unclear: set[bytes] = set()
@@ -130,7 +131,7 @@ class Catalogue:
 
 
 def with_payload(pipeline: Pipeline, bases: list[bytes]) -> set[bytes]:
-    """Return the bases under which there is a payload of their list."""
+    """Return the bases whose list of messages names at least one existing payload."""
     memories: set[bytes] = set()
     for start in range(0, len(bases), _BATCH):
         some = bases[start : start + _BATCH]
@@ -144,7 +145,7 @@ def with_payload(pipeline: Pipeline, bases: list[bytes]) -> set[bytes]:
 
 
 def _longest_base(key: bytes, bases: set[bytes]) -> bytes | None:
-    """Return the longest base to which the key is a mark."""
+    """Return the longest base of which the key is a mark list."""
     at = key.rfind(MARK)
     while at >= 0:
         if key[:at] in bases:

@@ -1,9 +1,9 @@
-"""Memories of Redis, each as it was at one moment: its lists, their order, marks and expiry.
+"""Snapshots of memories in Redis: the lists, their order, the marks and the expiry at one moment.
 
-RedisMemory makes each of its changes in one transaction (its pipelines are MULTI and EXEC), and
-lists a whole memory whenever it adds or reads.  So what one transaction lists is what the agent
-had at that moment, at no more cost to the server than the agent's own.  What is to be changed is
-watched instead, and Redis refuses the change if the lists are no longer what they were.
+RedisMemory makes each change in one transaction (its pipelines are MULTI and EXEC), and lists a
+whole memory whenever it adds or reads messages.  A snapshot in one transaction is therefore a
+state that the agent had, and costs the server no more than a read by the agent.  Before a change,
+the lists are watched instead: Redis refuses the change if the lists changed since.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ IdChunks = Iterator[list[bytes]]
 
 _TRIES = 20
 _SMALL = 1000
-"""Memories whose lists have fewer ids are listed together with others."""
+"""Memories whose lists have fewer ids are listed together."""
 _TOGETHER = 4000
 _MEMORIES = 128
 _CHUNK = 10_000
@@ -47,7 +47,7 @@ _PAGE = 1000
 
 
 class IdList:
-    """A list of ids: the first of them in memory, the rest in a temporary file until ``close``."""
+    """A list of ids: the first chunk in memory, the rest in a temporary file until ``close``."""
 
     def __init__(self, key: bytes, chunks: Iterable[list[bytes]]) -> None:
         self.key = key
@@ -64,7 +64,7 @@ class IdList:
             self.count += len(chunk)
 
     def chunks(self) -> IdChunks:
-        """Yield the ids in order, some at a time.  Several may iterate at once."""
+        """Yield the ids in order, in chunks.  Several iterators may be in use at once."""
         if self._first:
             yield self._first
         if self._rest is not None:
@@ -82,7 +82,7 @@ class IdList:
         return found
 
     def close(self) -> None:
-        """Close the file."""
+        """Remove the temporary file."""
         if self._rest is not None:
             self._rest.close()
 
@@ -93,21 +93,21 @@ class MemorySnapshot:
 
     ref: MemoryRef
     taken: float
-    """The time when it was taken, in seconds of ``time.monotonic``."""
+    """The time of the snapshot, in seconds of ``time.monotonic``."""
     ttl: int
     """PTTL of the list of messages, in milliseconds."""
     index: frozenset[bytes]
     """The names in ``marks_index``."""
     messages: IdList
     marks: dict[bytes, IdList]
-    """The lists of marks, by alias and sorted by mark; some may be empty."""
+    """The lists of marks by alias, sorted by mark; lists may be empty."""
     wrong: ResponseError | None = None
-    """The error reply of a key that holds another kind of value, which counts as empty."""
+    """The error reply for a key with a value of the wrong type; the key counts as empty."""
     _merged: dict[str, IdSet] = field(default_factory=dict, repr=False)
 
     @property
     def exists(self) -> bool:
-        """Return whether there is a memory."""
+        """Return whether the memory exists."""
         return bool(self.messages.count)
 
     @property
@@ -117,12 +117,12 @@ class MemorySnapshot:
 
     @property
     def memory(self) -> Memory:
-        """Return what it has besides messages."""
+        """Return the memory without its messages."""
         return Memory(self.ref.key, ttl=self.ttl / 1000 if self.ttl >= 0 else None)
 
     @cached_property
     def marks_of(self) -> Callable[[bytes], Marks | None]:
-        """Return the sorted marks of an id; None or nothing where it has none."""
+        """Return a function from an id to its sorted marks; None or () without marks."""
         if all(one.count < _SMALL for one in self.marks.values()):
             found: dict[bytes, Marks] = {}
             for mark, lists in self._by_mark.items():
@@ -157,27 +157,27 @@ class MemorySnapshot:
         return found
 
     def close(self) -> None:
-        """Close the files of its lists."""
+        """Close the files of all lists."""
         for one in (self.messages, *self.marks.values()):
             one.close()
 
 
 class SnapshotReader:
-    """A reader of snapshots of memories, to be used in a thread."""
+    """A reader of snapshots of memories, for use in a thread."""
 
     def __init__(self, pipeline: Pipeline, marks: dict[bytes, tuple[bytes, ...]]) -> None:
-        """Take the names of the mark lists that were found, by base; they may be in no index."""
+        """Take the names of the mark lists that were found, by base; indexes may lack names."""
         self._pipeline = pipeline
         self._marks = marks
         self._more: dict[bytes, set[bytes]] = {}
 
     def snapshots(self, memories: Iterable[MemoryRef]) -> Iterator[list[MemorySnapshot]]:
-        """Yield the memories in order: small ones together, large ones alone.
+        """Yield the memories in order: small memories together, large memories alone.
 
-        Those that do not exist are among them.  A snapshot is closed when the next are taken.
+        Includes memories that do not exist.  A snapshot is closed when the next list is requested.
 
         Raises:
-            Lost: the connection broke, or a memory gets new marks all the time.
+            Lost: the connection broke, or a memory keeps getting new marks.
             Unavailable: the server refuses a command.
         """
         source = iter(memories)
@@ -201,7 +201,7 @@ class SnapshotReader:
             most = max(1, min(_MEMORIES, most * 4, _TOGETHER * len(some) // max(ids, 1)))
 
     def take(self, ref: MemoryRef) -> MemorySnapshot:
-        """Return one memory of any size; the caller closes it.
+        """Return a snapshot of one memory of any size; the caller closes the snapshot.
 
         Raises:
             Lost, Unavailable: as ``snapshots``.
@@ -225,9 +225,9 @@ class SnapshotReader:
     def watch(
         self, memories: Sequence[MemoryRef], marks: Sequence[Iterable[bytes]] = ()
     ) -> list[MemorySnapshot]:
-        """Return memories whose lists are watched from now on; the caller closes them.
+        """Watch the lists of memories, and return snapshots; the caller closes the snapshots.
 
-        ``marks`` names for each memory more marks whose lists matter, though they may be empty.
+        ``marks`` names, for each memory, further marks to watch; their lists may be empty.
 
         Raises:
             Lost: the connection broke.
@@ -263,7 +263,7 @@ class SnapshotReader:
         return found
 
     def _take_small(self, some: Sequence[MemoryRef]) -> Iterator[MemorySnapshot | None]:
-        """Yield a snapshot of each memory; None where more of it has to be listed."""
+        """Yield a snapshot of each memory; None if the memory is too large or has unknown marks."""
         names = [self._names(ref.base) for ref in some]
         keys = [list_keys(ref.base, aliases) for ref, aliases in zip(some, names, strict=True)]
         commands = [
@@ -289,7 +289,7 @@ class SnapshotReader:
         return sorted(with_aliases(names), key=canonical_mark)
 
     def _is_complete(self, base: bytes, names: Sequence[bytes], index: Any) -> bool:
-        """Return whether the names include all of the index; list those in it from now on."""
+        """Return whether the names include the whole index; keep new names for later."""
         named = () if isinstance(index, ResponseError) else index
         new = with_aliases(named).difference(names)
         if new:
@@ -298,12 +298,12 @@ class SnapshotReader:
 
 
 def list_keys(base: bytes, names: Iterable[bytes]) -> list[bytes]:
-    """Return the keys of the list of messages, and of those of marks."""
+    """Return the key of the list of messages, then the keys of the mark lists."""
     return [base + MESSAGES, *(base + MARK + name for name in names)]
 
 
 def ranges(key: bytes, length: Any) -> list[Command]:
-    """Return commands that list all of a list of that LLEN, even if it has grown since."""
+    """Return commands that list the whole list, even if the list has grown since LLEN."""
     starts = range(0, max(length_of(length), 1), _CHUNK)
     ends = [*(start - 1 for start in starts[1:]), -1]
     return [
@@ -313,7 +313,7 @@ def ranges(key: bytes, length: Any) -> list[Command]:
 
 
 def watch_list(pipeline: Pipeline, key: bytes) -> IdList:
-    """Return one list, watched from now on; the caller closes it.
+    """Watch one list and return its ids; the caller closes the list.
 
     Raises:
         Lost: the connection broke.
@@ -324,9 +324,9 @@ def watch_list(pipeline: Pipeline, key: bytes) -> IdList:
 
 
 def list_pages(pipeline: Pipeline, key: bytes, start: int = 0) -> IdChunks:
-    """Yield the ids of a list from a position on, a page at a time and not as of one moment.
+    """Yield the ids of a list from a position on, page by page, not as of one moment.
 
-    There are none if the key is not a list.
+    Yields nothing if the key is not a list.
     """
     while True:
         command = (b"LRANGE", key, b"%d" % start, b"%d" % (start + _PAGE - 1))
@@ -340,12 +340,12 @@ def list_pages(pipeline: Pipeline, key: bytes, start: int = 0) -> IdChunks:
 
 
 def ids_of(reply: Any) -> list[bytes]:
-    """Return the ids of a reply to LRANGE; none where the key holds something else."""
+    """Return the ids of a reply to LRANGE; no ids if the key is not a list."""
     return [] if isinstance(reply, ResponseError) else reply
 
 
 def length_of(reply: Any) -> int:
-    """Return the length of a reply to LLEN; 0 where the key holds something else."""
+    """Return the length of a reply to LLEN; 0 if the key is not a list."""
     return 0 if isinstance(reply, ResponseError) else reply
 
 
@@ -377,7 +377,7 @@ def _snapshot(
 
 
 def _closing(snapshots: list[MemorySnapshot]) -> Iterator[list[MemorySnapshot]]:
-    """Yield the snapshots once, and close them."""
+    """Yield the snapshots once, then close the snapshots."""
     try:
         yield snapshots
     finally:

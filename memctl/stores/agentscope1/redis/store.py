@@ -1,7 +1,7 @@
 """AgentScope's Redis memory (``RedisMemory``).
 
-Source: ``memory/_working_memory/_redis_memory.py`` of agentscope 1.0.21.  ``scan`` has the rules
-for keys that are ambiguous.
+Source: ``memory/_working_memory/_redis_memory.py`` of agentscope 1.0.21.  The module ``scan``
+documents the rules for ambiguous keys.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ P = TypeVar("P", BufferedMemory, InlineChanges)
 L = TypeVar("L", StagedMemory, StagedChanges)
 
 _COUNTED = 5000
-"""Memories above this number are not counted: of small ones that would take too long."""
+"""``count`` gives up above this number of memories: counting them takes too long."""
 
 
 class RedisMemoryStore(Store):
     """The memories of AgentScope's ``RedisMemory``.
 
-    Each is a list of ids, a string for each message, and a list of ids for each mark.
+    A memory is a list of message ids, a string for each message, and a list of ids for each mark.
 
-    What is written gets the ``ttl`` of the location in seconds, else ``Memory.ttl``; with neither,
-    an existing memory keeps its own expiry.  Ids without payload are not messages, as for
-    AgentScope; a memory that has only such ids is not listed.  Reading changes no expiry.
+    A written memory gets the ``ttl`` of the location in seconds, or else ``Memory.ttl``.  Without
+    either, an existing memory keeps its expiry.  Ids without a payload are not messages, as in
+    AgentScope; a memory with only such ids is not listed.  Reading changes no expiry.
     """
 
     kind = "redis"
@@ -66,7 +66,7 @@ class RedisMemoryStore(Store):
         self.keys = Keys(self.server.prefix)
         self.catalogue = Catalogue(self.keys)
         self._counted: tuple[Selection, list[MemoryRef]] | None = None
-        """The memories that were found to be counted, for the read that comes next."""
+        """The selection and memories of the last ``count``, reused by the next read."""
 
     async def open(self, mode: OpenMode) -> None:
         self.mode = mode
@@ -86,7 +86,7 @@ class RedisMemoryStore(Store):
         return f"redis:{self.server.identity()}"
 
     def resolve_names(self, keys: Iterable[MemoryKey]) -> None:
-        """Prefer these of the names that a memory may have."""
+        """Prefer these names if a base can be read as several names."""
         for key in keys:
             base = self.keys.base_or_none(key)
             if base is not None and not key.part:
@@ -98,9 +98,9 @@ class RedisMemoryStore(Store):
             found = await in_thread(pipeline, look)
         others = found.layouts - {"memory"}
         if "memory" in found.layouts:
-            others.discard("session")  # states and memories stand next to each other
+            others.discard("session")  # session states and memories share a database
         if self.mode.creates:
-            others &= {"agentscope2"}  # that alone is written to where nothing else is asked for
+            others &= {"agentscope2"}  # a target becomes no other layout unless the user asks
         if others and (len(others) > 1 or "memory" in found.layouts):
             names = sorted(others | (found.layouts & {"memory"}))
             raise UsageError(
@@ -131,7 +131,7 @@ class RedisMemoryStore(Store):
         return RedisMaintenance(self, self.server, self.keys, self.catalogue)
 
     def outline(self, where: Selection) -> AsyncGenerator[Page]:
-        """Yield outlines; they count payloads that ``read`` skips as they are not JSON objects."""
+        """Yield outlines, which also count payloads that are not JSON objects."""
         return self._pages(where, payloads=False)
 
     async def _pages(self, where: Selection, *, payloads: bool = True) -> AsyncGenerator[Page]:
@@ -140,7 +140,7 @@ class RedisMemoryStore(Store):
             reader, memories = await in_thread(pipeline, find)
             pages = partial(grouped, reader.pages(memories), page_size)
             async for page in items_in_thread(pipeline, pages):
-                # A repair may move away what is skipped: nothing is to follow that.
+                # A repair may remove the skipped messages, so no message may be anchored to them.
                 yield replace(page, anchors=None) if self.skips_damage and where.whole else page
         self.left_out.partly.update(reader.broken)
         if self.skips_damage:
@@ -163,7 +163,7 @@ class RedisMemoryStore(Store):
     async def is_empty(self) -> bool:
         if not await super().is_empty():
             return False
-        pattern = self.keys.pattern(Selection(), KEYS)  # some may be left over of a memory
+        pattern = self.keys.pattern(Selection(), KEYS)  # a removed memory may leave keys behind
         async with self.server.pipeline() as pipeline:
             return not await in_thread(pipeline, lambda: any(scan(pipeline, pattern)))
 
@@ -255,7 +255,7 @@ class RedisMemoryStore(Store):
                 yield key
 
     async def erase(self, where: Selection) -> AsyncGenerator[WriteResult]:
-        """Remove the keys of sessions, their states (``:state``) among them."""
+        """Remove all keys of the selected sessions, including session states (``:state``)."""
         async with self.server.pipeline() as pipeline:
             work = partial(erase_keys, pipeline, self.keys, self.catalogue, where)
             for result in await in_thread(pipeline, work):
@@ -270,7 +270,7 @@ class RedisMemoryStore(Store):
         make: Callable[[S], P],
         run: Callable[[Sequence[P]], Iterator[WriteResult]],
     ) -> AsyncGenerator[WriteResult]:
-        """Carry out small memories together; what was done before an error has its result."""
+        """Carry out a batch of small memories.  After an error, still yield the results so far."""
         done: list[WriteResult] = []
         failure: MemctlError | None = None
         try:
@@ -296,7 +296,7 @@ class RedisMemoryStore(Store):
             except MemoryRefused as refusal:
                 done.append(WriteResult(small.memory.key, failure=refusal.failure))
                 continue
-            if one.base in good:  # the second must see what the first makes
+            if one.base in good:  # the second change must see the result of the first
                 done.extend(run([good.pop(one.base)]))
             good[one.base] = one
         if good:
@@ -310,7 +310,7 @@ class RedisMemoryStore(Store):
         parts: AsyncGenerator[Any],
         run: Callable[[Sequence[L]], Iterator[WriteResult]],
     ) -> WriteResult:
-        """Stage a memory part by part, then carry it out."""
+        """Stage a large memory part by part, then write or change the memory."""
         try:
             with closing(make()) as staged:
                 try:
@@ -322,22 +322,22 @@ class RedisMemoryStore(Store):
                 return result
         except MemoryRefused as refusal:
             async for _ in parts:
-                continue  # the memories after it are still to come
+                continue  # the next memories come from the same stream
             return WriteResult(memory.key, failure=refusal.failure)
 
     async def _discard(self, staged: StagedMemory | StagedChanges) -> None:
-        """Remove what is staged of a memory that was not written."""
+        """Remove the staged payloads of a memory that was not written."""
         if staged.published:
             return
-        with suppress(MemctlError):  # what cannot be removed expires by itself
+        with suppress(MemctlError):  # staged payloads expire by themselves
             async with self.server.pipeline() as pipeline:
                 await in_thread(pipeline, partial(staged.discard, pipeline))
 
     def _target(self, memory: Memory) -> tuple[bytes, int | None]:
-        """Return the base of a memory and the TTL to set, in milliseconds.
+        """Return the base of a memory, and the TTL to set in milliseconds.
 
         Raises:
-            MemoryRefused: it cannot have that name.
+            MemoryRefused: Redis cannot hold a memory of this name.
         """
         key = memory.key
         if key.part:

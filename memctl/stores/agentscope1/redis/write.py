@@ -1,9 +1,10 @@
 """Writing AgentScope's Redis memory: every memory in one transaction.
 
-The keys that say what a memory holds are watched, probed, and changed in MULTI/EXEC, which Redis
-refuses if another client changed them since.  A memory that comes in many pages is staged first:
-its payloads go under names that belong to no memory, and the transaction renames them.  (Queued
-commands count against ``client-query-buffer-limit``, 1 GB, so payloads cannot all be queued.)
+The writer watches and probes the lists of a memory, and changes the memory in MULTI/EXEC.  Redis
+refuses the transaction if another client has changed a list.  A memory of many pages is staged
+first: its payloads get names that belong to no memory, and the transaction renames the payloads.
+(Queued commands count against ``client-query-buffer-limit``, 1 GB, so large payloads cannot all be
+queued.)
 """
 
 from __future__ import annotations
@@ -51,13 +52,13 @@ T = TypeVar("T")
 
 _TRIES = 10
 _HEAD = 100
-"""So many ids of a list are read along with others; the rest only if there are more."""
+"""The number of ids that a probe reads from the beginning of a list."""
 _LARGE_BYTES = 64 * 1024
 _KEYS = 500
 
 
 class MemoryRefused(Exception):
-    """A memory that cannot be written as it is; ``failure`` says why."""
+    """Raised for a memory that cannot be written as requested; ``failure`` gives the reason."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -65,7 +66,7 @@ class MemoryRefused(Exception):
 
 
 class Named(Protocol):
-    """Something with the name of a memory."""
+    """An object with the key of a memory."""
 
     key: MemoryKey
 
@@ -76,9 +77,10 @@ N = TypeVar("N", bound=Named)
 def attempt_together(
     attempt: Callable[[Sequence[N]], list[WriteResult] | None], memories: Sequence[N]
 ) -> Iterator[WriteResult]:
-    """Yield what became of the memories, which share a transaction unless a client interferes.
+    """Yield a result for each memory; write all in one transaction unless a client interferes.
 
-    ``attempt`` returns None where that happened: then each is tried on its own, a few times.
+    If a client interfered, ``attempt`` returns None, and each memory is tried alone, several
+    times.
     """
     done = attempt(memories)
     if done is not None:
@@ -91,18 +93,18 @@ def attempt_together(
 
 
 class TargetState(NamedTuple):
-    """The target: what is stored under the name of a memory."""
+    """The current contents of the keys of a memory to write."""
 
     held: int
     ttl: int | None
     ids: list[bytes]
-    """The first ids of those that are held."""
+    """The first ids of the list of messages."""
     known: int
-    """The number of messages to be added that have a payload already."""
+    """The number of messages to add that already have a payload."""
     indexed: frozenset[bytes]
     """The names in ``marks_index``."""
     marks: dict[bytes, list[bytes]]
-    """The first ids of each mark list, those that are to come included."""
+    """The first ids of each mark list, by alias; includes the lists to be created."""
 
 
 _NOTHING = TargetState(0, None, [], 0, frozenset(), {})
@@ -120,7 +122,7 @@ class Writer:
     ) -> None:
         """Take two connections, and the names of the mark lists that were found, by base.
 
-        ``side`` reads while a transaction is under way on ``pipeline``.
+        ``side`` reads while a transaction runs on ``pipeline``.
         """
         self._pipeline = pipeline
         self._side = side
@@ -136,7 +138,7 @@ class Writer:
         return attempt_together(self._attempt, memories)
 
     def _attempt(self, memories: Sequence[PendingMemory]) -> list[WriteResult] | None:
-        """Return what became of the memories; None if another client changed one of them."""
+        """Return a result for each memory; None if another client changed a memory."""
         results = []
         good: list[tuple[PendingMemory, TargetState]] = []
         for one, state in zip(memories, self._probe(memories), strict=True):
@@ -161,12 +163,12 @@ class Writer:
             one.published = True
         return results
 
-    # What is there
+    # The target
 
     def _probe(self, memories: Sequence[PendingMemory]) -> list[TargetState | MemoryRefused]:
-        """Watch the keys of the memories, and return what they hold.
+        """Watch the keys of the memories, and return the current state of each memory.
 
-        No snapshot: most targets are empty, and of the others the first ids do.
+        The first ids of each list suffice: most targets are empty.
         """
         keys = [key for one in memories for key in self._known_keys(one)]
         _, present = self._pipeline.execute([(b"WATCH", *keys), (b"EXISTS", *keys)])
@@ -197,7 +199,7 @@ class Writer:
         return states
 
     def _known_payloads(self, memories: Sequence[PendingMemory]) -> list[int]:
-        """Return how many messages of each memory have a payload already."""
+        """Return the number of messages of each memory that already have a payload."""
         asked: deque[int] = deque()
         found = [0] * len(memories)
 
@@ -212,21 +214,21 @@ class Writer:
         return found
 
     def _known_keys(self, one: PendingMemory) -> Iterator[bytes]:
-        """Yield the keys that may exist, but for payloads and marks that only the index names."""
+        """Yield the keys that may exist, except payloads and marks that only the index names."""
         yield one.base + MESSAGES
         yield one.base + MARKS_INDEX
         for mark in one.marks.union(self._marks.get(one.base, ())):
             yield one.base + MARK + mark
 
     def _mark_lists(self, one: PendingMemory, index: Any) -> list[bytes]:
-        """Return the names of the mark lists that there are, or will be."""
+        """Return the names of the mark lists that exist or will be created."""
         names = one.marks.union(self._marks.get(one.base, ()))
         return sorted(
             with_aliases(names if isinstance(index, ResponseError) else names.union(index))
         )
 
     def _check(self, one: PendingMemory, state: TargetState) -> None:
-        """Raise MemoryRefused if the target is not what the memory is to be added to."""
+        """Raise MemoryRefused if the target does not hold the messages presumed by ``offset``."""
         if self._mode is WriteMode.REPLACE:
             return
         if state.held != one.offset and self._readable(one.base, state.held) != one.offset:
@@ -237,7 +239,7 @@ class Writer:
             self._check_repeats(one)
 
     def _readable(self, base: bytes, held: int) -> int:
-        """Return how many messages a reader sees: ids whose payload expired are not messages."""
+        """Return the number of listed ids with a payload, which are the messages."""
         count = 0
         for ids in list_pages(self._pipeline, base + MESSAGES) if held else ():
             count += sum(self._pipeline.execute([count_payloads(base, ids)]))
@@ -251,13 +253,14 @@ class Writer:
             if id in listed:
                 raise MemoryRefused("repeated-id", f"the message id {decode(id)!r} already exists")
 
-    # What undo could not tell
+    # State for undo
 
     def _before(self, one: PendingMemory, state: TargetState) -> str:
-        """Return what the reverse of the write would not restore; see ``WriteResult.before``.
+        """Return the state that the reverse of the write would not restore; see
+        ``WriteResult.before``.
 
         Raises:
-            MemoryRefused: nothing could restore it, for RedisMemory does not write it.
+            MemoryRefused: the state cannot be restored, because RedisMemory never writes it.
         """
         fresh = self._mode is WriteMode.REPLACE or not one.offset
         if fresh and state.held and self._readable(one.base, state.held) < state.held:
@@ -278,7 +281,7 @@ class Writer:
     def _stale_lists(
         self, one: PendingMemory, state: TargetState
     ) -> dict[bytes, list[bytes] | None]:
-        """Return the lists of marks that have kept a new id from a message of the past."""
+        """Return the mark lists that hold a new id from an earlier message with the same id."""
         found: dict[bytes, list[bytes] | None] = {}
         for name, first in state.marks.items():
             key = one.base + MARK + name
@@ -287,7 +290,7 @@ class Writer:
         return found
 
     def _left_over(self, one: PendingMemory, state: TargetState) -> str:
-        """Return the lists of marks that RedisMemory has left of a memory that was cleared."""
+        """Return the mark lists that RedisMemory left behind when it cleared a memory."""
         keys = {name: one.base + MARK + name for name, ids in state.marks.items() if ids}
         if not (keys or state.indexed):
             return ""
@@ -301,17 +304,17 @@ class Writer:
         return MemoryBefore(lists, state.indexed, sorted(state.marks), expiries=expiries).dump()
 
     def _unindexed(self, one: PendingMemory, state: TargetState) -> set[bytes]:
-        """Return the marks with messages that come into the index with the first new mark.
+        """Return the marks with messages that enter the index together with a new mark.
 
-        A new index names all marks, for RedisMemory knows no others then.
+        A new index names all marks: RedisMemory ignores marks that its index does not name.
         """
         filled = {name for name, ids in state.marks.items() if ids} - state.indexed
         return filled & one.marks if state.indexed or not one.marks else filled
 
     def _replaced(self, base: bytes, state: TargetState) -> str:
-        """Return what writing the replaced messages again would not restore.
+        """Return the state that writing the replaced messages again would not restore.
 
-        Nothing of long lists: they are too much to keep.
+        Long lists are left out, because of their size.
         """
         lists = self._unusual_lists(base, state)
         expiries = self._expiries(base, state)
@@ -322,7 +325,7 @@ class Writer:
         return MemoryBefore(lists, state.indexed, names, expiries=expiries).dump()
 
     def _unusual_lists(self, base: bytes, state: TargetState) -> dict[bytes, list[bytes] | None]:
-        """Return the lists of marks that are not in the order of the messages, or lack some."""
+        """Return the mark lists that are out of message order, or lack ids that an alias has."""
         filled = [name for name, ids in state.marks.items() if ids]
         keys = [base + MESSAGES, *(base + MARK + name for name in filled)]
         if sum(self._side.execute((b"LLEN", key) for key in keys)) > KEPT_IDS:
@@ -342,9 +345,9 @@ class Writer:
         return found
 
     def _expiries(self, base: bytes, state: TargetState) -> dict[bytes, int]:
-        """Return the PTTL of keys that expire at another time than their memory.
+        """Return the PTTL of keys whose expiry differs from their memory's.
 
-        By what follows the base; -1 where they do not expire.
+        Names are the key suffixes after the base; -1 stands for no expiry.
         """
         lists = [MARK + name for name, ids in state.marks.items() if ids]
         payloads = (
@@ -362,10 +365,10 @@ class Writer:
     # Changing
 
     def _commit(self, good: Sequence[tuple[PendingMemory, TargetState]]) -> bool:
-        """Make the changes, all or none; return False if another client was faster.
+        """Run the changes in one transaction; return False if another client changed a watched key.
 
         Raises:
-            Unavailable: the server refuses a command, and so all.
+            Unavailable: the server refuses a command, and with it the transaction.
         """
         changes = chain.from_iterable(self._changes(one, state) for one, state in good)
         return self._pipeline.commit(changes)
@@ -388,7 +391,7 @@ class Writer:
             yield from self._expire(one, state, ttl, fresh=fresh)
 
     def _clear(self, one: PendingMemory, state: TargetState) -> Iterator[Command]:
-        """Delete the memory, or what is left over of one."""
+        """Delete the memory, or the remaining lists of an earlier memory."""
         lists = [one.base + MARK + mark for mark, ids in state.marks.items() if ids]
         if state.held or state.indexed or lists:
             yield (b"UNLINK", one.base + MESSAGES, one.base + MARKS_INDEX, *lists)
@@ -396,7 +399,7 @@ class Writer:
             yield (b"UNLINK", *(one.base + PAYLOAD + id for id in ids))
 
     def _unmark(self, one: PendingMemory, state: TargetState) -> Iterator[Command]:
-        """Remove new ids from mark lists that have kept them from a message of the past."""
+        """Remove new ids from mark lists that hold them from earlier messages with the same ids."""
         for mark, first in state.marks.items():
             key = one.base + MARK + mark
             for ids in self._all_ids(key, first):
@@ -407,9 +410,10 @@ class Writer:
     def _expire(
         self, one: PendingMemory, state: TargetState, ttl: int, *, fresh: bool
     ) -> Iterator[Command]:
-        """Let all keys of the memory expire together, as AgentScope's ``_refresh_session_ttl``.
+        """Let all keys of the memory expire together, as AgentScope's ``_refresh_session_ttl``
+        does.
 
-        With no new expiry, those that exist keep theirs.
+        Without a new expiry, existing keys keep their expiry.
         """
         keeps = not fresh and one.ttl is None
         marks = one.marks if fresh or keeps else state.marks
@@ -426,7 +430,7 @@ class Writer:
                     yield (b"PEXPIRE", one.base + PAYLOAD + id, b"%d" % ttl)
 
     def _all_ids(self, key: bytes, first: list[bytes]) -> Iterator[list[bytes]]:
-        """Yield the ids of a list, of which the first are known."""
+        """Yield the ids of a list; ``first`` are the ids that the probe has read."""
         if first:
             yield first
         if len(first) == _HEAD:
@@ -434,10 +438,10 @@ class Writer:
 
 
 def refuse_strays(pipeline: Pipeline, base: bytes, new: Iterable[list[bytes]]) -> None:
-    """Refuse to overwrite payloads that no list names; ``new`` are ids to be written, in chunks.
+    """Refuse to overwrite payloads that no list names; ``new`` holds the ids to write, in chunks.
 
     Raises:
-        MemoryRefused: there is such a payload.
+        MemoryRefused: a payload exists under a new id.
         Unavailable: see ``Pipeline.stream``.
     """
     counts = pipeline.stream(count_payloads(base, ids) for ids in new if ids)
@@ -483,26 +487,26 @@ def _probe_mark_commands(
             yield (b"LRANGE", key, b"0", b"%d" % (_HEAD - 1))
 
 
-# Payloads on their way
+# Payloads to write
 
 
 class Payloads(ABC):
-    """Messages to store under the names of their payloads, in a transaction to come."""
+    """Payloads to store in a later transaction."""
 
     @abstractmethod
     def prepare(self, ttl: int | None) -> Iterator[Command]:
         """Yield commands that give the payloads a TTL in milliseconds, None for no expiry.
 
-        Each replies with 1, or else a payload is lost.
+        Each command replies with 1, unless the payload is lost.
         """
 
     @abstractmethod
     def put(self, names: Iterable[list[bytes]]) -> Iterator[Command | PackedCommands]:
-        """Yield commands that store each payload under its name; names come some at a time."""
+        """Yield the commands that store the payloads; ``names`` comes in chunks."""
 
 
 class InlinePayloads(Payloads):
-    """Few payloads, which go with the transaction."""
+    """A few payloads, sent inside the transaction."""
 
     def __init__(self, messages: list[bytes]) -> None:
         self._messages = messages
@@ -523,9 +527,9 @@ class InlinePayloads(Payloads):
 
 
 class StagedPayloads(Payloads):
-    """Many payloads, staged on the server under names that belong to this object alone.
+    """Many payloads, staged on the server under unique names.
 
-    The names match no pattern of AgentScope's.
+    The names match no pattern of AgentScope.
     """
 
     def __init__(self, keys: Keys) -> None:
@@ -534,7 +538,7 @@ class StagedPayloads(Payloads):
         self._forever = False
 
     def add(self, pipeline: Pipeline, messages: list[bytes]) -> None:
-        """Stage some messages.
+        """Stage payloads.
 
         Raises:
             Unavailable: see ``Pipeline.stream``.
@@ -561,11 +565,11 @@ class StagedPayloads(Payloads):
         for some in names:
             for name in some:
                 yield (b"RENAME", next(staged), name)
-                if self._forever:  # not before: what a killed run has staged must expire
+                if self._forever:  # only now: staged payloads of a killed run must expire
                     yield (b"PERSIST", name)
 
     def discard(self, pipeline: Pipeline) -> None:
-        """Remove what is staged.
+        """Remove the staged payloads.
 
         Raises:
             Unavailable: see ``Pipeline.stream``.
@@ -576,7 +580,7 @@ class StagedPayloads(Payloads):
 
 
 def _mset_command(names: list[bytes], messages: list[bytes]) -> PackedCommands:
-    """Return one command that sets strings without expiry."""
+    """Return one MSET command, which sets strings without expiry."""
     pairs = [
         b"$%d\r\n%b\r\n$%d\r\n%b\r\n" % (len(name), name, len(text), text)
         for name, text in zip(names, messages, strict=True)
@@ -603,7 +607,7 @@ def _set_commands(
 
 
 class Staging(Generic[T]):
-    """A memory in many pages: payloads staged on the server, the rest in a local file."""
+    """A large memory on its way: payloads are staged on the server, the rest in a local file."""
 
     payloads: Payloads
 
@@ -612,7 +616,7 @@ class Staging(Generic[T]):
         self.staged: ItemSpool[T] = ItemSpool()
 
     def stage(self, pipeline: Pipeline, item: T, payloads: list[bytes]) -> None:
-        """Stage some payloads, and what is to be known of them.
+        """Stage payloads on the server, and their item in the local file.
 
         Raises:
             Unavailable: see ``Pipeline.stream``.
@@ -621,7 +625,7 @@ class Staging(Generic[T]):
         self.staged.add(item)
 
     def discard(self, pipeline: Pipeline) -> None:
-        """Remove the payloads.
+        """Remove the staged payloads.
 
         Raises:
             Unavailable: see ``Pipeline.stream``.
@@ -629,15 +633,15 @@ class Staging(Generic[T]):
         self._payloads.discard(pipeline)
 
     def close(self) -> None:
-        """Remove the file."""
+        """Remove the local file."""
         self.staged.close()
 
 
-# Memories on their way
+# Memories to write
 
 
 class PendingIds(NamedTuple):
-    """The ids of some messages, and those with each mark."""
+    """The ids of some messages, and the ids with each mark."""
 
     ids: list[bytes]
     marked: dict[bytes, list[bytes]]
@@ -645,7 +649,7 @@ class PendingIds(NamedTuple):
 
 
 class PendingMemory(ABC):
-    """A memory to write, or a tail of one."""
+    """A memory to write, or a tail to append to an existing memory."""
 
     ids: IdSet | set[bytes]
     marks: set[bytes]
@@ -654,7 +658,7 @@ class PendingMemory(ABC):
     payloads: Payloads
 
     def __init__(self, base: bytes, memory: Memory, offset: int, ttl: int | None) -> None:
-        """Take ``ttl`` in milliseconds, None to leave the expiry of the memory as it is."""
+        """Take ``ttl`` in milliseconds; None keeps the expiry of the memory."""
         self.published = False
         self.base = base
         self.key = memory.key
@@ -663,20 +667,20 @@ class PendingMemory(ABC):
 
     @abstractmethod
     def id_chunks(self) -> Iterator[PendingIds]:
-        """Yield the messages in order, some at a time.  Use one such iterator at a time."""
+        """Yield the ids in order, in chunks.  Only one iterator may be in use at a time."""
 
     @abstractmethod
     def prepare(self, ttl: int | None) -> Iterator[Command]:
         """Yield commands that give the payloads a TTL in milliseconds, None for no expiry.
 
-        Each replies with 1, or else a payload is lost.
+        Each command replies with 1, unless the payload is lost.
 
         Raises:
             MemoryRefused: an id is repeated.
         """
 
     def payload_commands(self) -> Iterator[Command | PackedCommands]:
-        """Yield commands that store each payload under its name."""
+        """Yield the commands that store the payloads under their names."""
         prefix = self.base + PAYLOAD
         yield from self.payloads.put([prefix + id for id in some.ids] for some in self.id_chunks())
 
@@ -685,7 +689,11 @@ class BufferedMemory(PendingMemory):
     """A memory that came in one page."""
 
     def __init__(self, base: bytes, small: Small, ttl: int | None) -> None:
-        """Raise MemoryRefused if Redis cannot hold it."""
+        """Take the messages of the page.
+
+        Raises:
+            MemoryRefused: Redis cannot hold a message, or an id is repeated.
+        """
         super().__init__(base, small.memory, small.offset, ttl)
         self._chunk = _pending_ids(small.entries)
         self.payloads = InlinePayloads([_payload(one) for one in small.entries])
@@ -716,10 +724,10 @@ class StagedMemory(PendingMemory, Staging[PendingIds]):
         self.count = 0
 
     def add(self, pipeline: Pipeline, messages: list[StoredMessage]) -> None:
-        """Stage some messages; see ``Staging.stage``.
+        """Stage messages; see ``Staging.stage``.
 
         Raises:
-            MemoryRefused: Redis cannot hold one of them.
+            MemoryRefused: Redis cannot hold a message.
         """
         chunk = _pending_ids(messages)
         self._ids.add(chunk.ids)
@@ -744,12 +752,16 @@ def _payload(message: StoredMessage) -> bytes:
 
 
 def payload(message: bytes, shape: str) -> bytes:
-    """Return the payload of a message that is to have a shape."""
+    """Return the payload of a message in the given shape."""
     return jsonio.raw_surrogates(message) if shape == RAW_SURROGATES else message
 
 
 def _pending_ids(messages: list[StoredMessage]) -> PendingIds:
-    """Return the ids; raise MemoryRefused if Redis cannot hold one of the messages."""
+    """Return the ids and marks of messages.
+
+    Raises:
+        MemoryRefused: Redis cannot hold a message.
+    """
     marked: dict[bytes, list[bytes]] = {}
     try:
         ids = [message.id.encode("utf-8", "surrogateescape") for message in messages]
@@ -765,17 +777,17 @@ def _pending_ids(messages: list[StoredMessage]) -> PendingIds:
 
 @lru_cache
 def _aliases_of(marks: tuple[str, ...]) -> tuple[bytes, ...]:
-    """Return the aliases of some marks; raise what ``mark_name`` does."""
+    """Return the aliases of marks; raise the errors of ``mark_name``."""
     return tuple(
         chain.from_iterable(mark_aliases(mark_name(name)) for name in dict.fromkeys(marks))
     )
 
 
 def mark_name(name: str) -> bytes:
-    """Return the bytes of a mark that a message is to have.
+    """Return the name of a mark as bytes, for a message to write.
 
     Raises:
-        MemoryRefused: RedisMemory lists another mark under that name.
+        MemoryRefused: RedisMemory uses this name for the list of another mark.
         UnicodeEncodeError: see ``encode``.
     """
     mark = encode(name)
@@ -788,13 +800,13 @@ def mark_name(name: str) -> bytes:
 
 
 def check_size(id: str, message: bytes) -> None:
-    """Raise MemoryRefused if Redis cannot hold a message of that size."""
+    """Raise MemoryRefused if the message is too large for Redis."""
     if len(message) > LARGEST_MESSAGE:
         raise MemoryRefused("refused", f"the message {id!r} is larger than the 512 MiB of Redis")
 
 
 def lone_surrogate(error: UnicodeEncodeError) -> MemoryRefused:
-    """Return the refusal of a name that no bytes stand for."""
+    """Return the refusal of a name that UTF-8 cannot encode."""
     return MemoryRefused(
         "refused", f"Redis cannot hold {error.object!r}, which has half of a surrogate pair"
     )
