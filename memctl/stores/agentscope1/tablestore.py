@@ -1,9 +1,9 @@
-"""The conversations that TablestoreMemory of AgentScope 1.x keeps in Tablestore.
+"""Conversations of TablestoreMemory (AgentScope 1.x) in Alibaba Cloud Tablestore.
 
 Sources: ``memory/_working_memory/_tablestore_memory.py`` of AgentScope 1.0.21, and
-``knowledge/async_knowledge_store.py`` of tablestore-for-agent-memory 1.1.3.  Each message is a row.
-AgentScope reads a memory through a search index, which lags behind writes, and puts its messages in
-the order of the column ``timestamp``.  memctl reads and writes the rows themselves.
+``knowledge/async_knowledge_store.py`` of tablestore-for-agent-memory 1.1.3.  Each message is a
+row.  AgentScope reads a memory through a search index, which lags behind writes, and sorts the
+messages by the column ``timestamp``. memctl reads and writes the rows themselves.
 """
 
 from __future__ import annotations
@@ -73,31 +73,32 @@ _DOCUMENT, _TEXT, _SESSION, _TIME, _MARKS = (
 )
 _OUTLINE = (_DOCUMENT, _SESSION, _TIME, _MARKS)
 _NO_TENANT = "__default"
-"""The tenant that tablestore-for-agent-memory refuses: it stands for none at all."""
+"""The tenant name that tablestore-for-agent-memory refuses: the library uses it for "no tenant"."""
 _FOLLOWING = re.compile(r"(.*) \+(\d{6})", re.DOTALL)
 _BYTES = "base64"
 _BATCH_CHANGES = 20_000
 _BATCH_BYTES = 16 * 1024 * 1024
-"""So much is written together: each batch takes one reading of the table."""
+"""The most bytes to write together; each batch reads the table once."""
 _MOST_FOUND = 5000
-"""So many rows a search reads at most."""
+"""The most rows that a search reads."""
 _MOST_TERMS = 100
 _FEW = 10
-"""So many sessions the service is told to look for; among more they are picked out here."""
+"""The most sessions to filter in the service; memctl filters longer lists itself."""
 
 
 class TablestoreMemoryStore(Store):
-    """A row a message: ``{message}:::{session}`` of a user, in the table ``agentscope_memory``.
+    """Messages as rows ``{message}:::{session}`` of a user, in the table ``agentscope_memory``.
 
-    The messages of a memory are in the order of the column ``timestamp``, and where it is the same,
-    of the primary key.  A message that would come before its place by its own time is written with
-    that of the message before it and a number: ``2026-01-02 03:04:05.678 +000001``.  AgentScope
-    sorts by the column, and takes the time of a message from its text.
+    The messages of a memory are sorted by the column ``timestamp``, then by primary key.  If a
+    message's own time would sort the message too early, memctl writes the time of the preceding
+    message and a number: ``2026-01-02 03:04:05.678 +000001``.  AgentScope sorts by the column, but
+    reads the time of a message from its text.
 
-    The shape of a message is JSON: the columns that differ from what AgentScope would write of it.
+    The shape of a message is a JSON text: the columns that differ from what AgentScope would
+    write.
 
-    The service has no transactions over rows.  A memory whose rows cannot all be changed gets those
-    back that were; a run that is killed in between leaves some of them changed.
+    The service has no transactions over rows.  If a row of a memory cannot be changed, the changed
+    rows are restored.  A run that is killed in between leaves some rows changed.
     """
 
     kind = "tablestore"
@@ -160,7 +161,7 @@ class TablestoreMemoryStore(Store):
                     yield builder.page(last=True)
 
     def _is_damaged(self, key: MemoryKey, index: RowIndex) -> bool:
-        """Return whether a memory is to be left out; note the damage."""
+        """Return whether a memory must be left out because of damage; note the damage."""
         damage = index.damage(key)
         if not damage:
             return False
@@ -175,7 +176,7 @@ class TablestoreMemoryStore(Store):
         return True
 
     async def _fill(self, index: RowIndex, where: Selection, columns: Sequence[str]) -> None:
-        """Read the rows of the selected memories into an index; all columns without any."""
+        """Read the rows of the selected memories into an index; without ``columns``, read all."""
         async with aclosing(self._rows(where, columns)) as rows:
             async for row in rows:
                 index.add(row)
@@ -183,13 +184,13 @@ class TablestoreMemoryStore(Store):
     async def _rows(
         self, where: Selection, columns: Sequence[str] = (), *, strays: bool = False
     ) -> AsyncGenerator[IndexedRow]:
-        """Yield the rows of the selected memories; ``strays`` those that name no session, too."""
+        """Yield the rows of the selected memories; with ``strays``, also rows without a session."""
         scan = self.instance.scan(self._table, KEY, columns, where=_sought(where))
         async with aclosing(scan) as pages:
             async for page in pages:
                 for row in page:
                     if not strays and not isinstance(row.columns.get(_SESSION), str):
-                        continue  # AgentScope finds no such row
+                        continue  # AgentScope does not find rows without a session
                     found = _indexed(row, outline=bool(columns))
                     if where.has_key(found.key):
                         yield found
@@ -227,7 +228,7 @@ class TablestoreMemoryStore(Store):
     # Searching
 
     async def search(self, query: str, where: Selection, top: int) -> list[ServiceHit]:
-        """See ``Store.search``; the column of the texts holds the JSON of the messages."""
+        """See ``Store.search``; the searched column holds the JSON of the messages."""
         text = searched_text(self, query, where)
         index = await self.instance.text_index(self._table, _TEXT)
         if index is None:
@@ -247,9 +248,9 @@ class TablestoreMemoryStore(Store):
         return hits[:top]
 
     def _hit(self, row: Row, score: float, where: Selection) -> ServiceHit | None:
-        """Return a row as a hit, if it is selected; note the damage."""
+        """Return a row as a hit if the row is selected; note damage."""
         if not isinstance(row.columns.get(_SESSION), str):
-            return None  # AgentScope finds no such row
+            return None  # AgentScope does not find rows without a session
         found = _indexed(row, outline=False)
         if not where.has_key(found.key):
             return None
@@ -265,7 +266,7 @@ class TablestoreMemoryStore(Store):
     async def write(
         self, pages: AsyncGenerator[Page], mode: WriteMode = WriteMode.ADD
     ) -> AsyncGenerator[WriteResult]:
-        """See ``Store.write``; it holds one memory at a time, or many small ones."""
+        """See ``Store.write``; holds one large memory, or many small memories, at a time."""
         async for batch in gather(pages, _BATCH_BYTES, _BATCH_CHANGES):
             if isinstance(batch, list):
                 smalls = batch
@@ -282,7 +283,7 @@ class TablestoreMemoryStore(Store):
     async def _planned(
         self, small: Small, mode: WriteMode, index: RowIndex
     ) -> tuple[WriteResult, MemoryChange]:
-        """Return what writes a memory, and its result if that succeeds."""
+        """Return the changes that write a memory, and the result if all changes succeed."""
         key, change = small.memory.key, MemoryChange()
         there = list(index.rows(key))
         replaces = mode is WriteMode.REPLACE
@@ -317,7 +318,7 @@ class TablestoreMemoryStore(Store):
         return WriteResult(key, len(small.entries), gone), change
 
     async def _read_again(self, rows: Iterable[IndexedRow]) -> dict[str, Columns]:
-        """Return the columns of rows by their names; those that are gone are left out."""
+        """Return the columns of rows by row name, without rows that no longer exist."""
         keys = [list(zip(KEY, (row.name, row.key.user), strict=True)) for row in rows]
         found = await self.instance.get(self._table, keys)
         return {str(row.key[0]): row.columns for row in found if row is not None}
@@ -333,7 +334,7 @@ class TablestoreMemoryStore(Store):
     # Changing
 
     async def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
-        """See ``Store.edit``; it holds the changes of one memory, and what they delete."""
+        """See ``Store.edit``; holds the changes of one memory, and the rows to delete."""
         async for batch in batch_edits(edits, large=_BATCH_CHANGES, most_changes=_BATCH_CHANGES):
             if isinstance(batch, LargeEdit):
                 changes = [change async for piece in batch.pieces for change in piece]
@@ -346,7 +347,7 @@ class TablestoreMemoryStore(Store):
                 yield result
 
     async def _planned_edit(self, edit: Edit, index: RowIndex) -> tuple[WriteResult, MemoryChange]:
-        """Return what carries out an edit, and its result if that succeeds."""
+        """Return the changes that carry out an edit, and the result if all changes succeed."""
         key = edit.memory.key
         there = list(index.rows(key))
         going = {one.id for one in edit.changes if one.new is None}
@@ -398,7 +399,7 @@ class TablestoreMemoryStore(Store):
 
 
 def _sought(where: Selection) -> list[tuple[str, str]]:
-    """Return the sessions that the service is to look for; none where it returns all rows."""
+    """Return the sessions that the service filters by; empty if the service returns all rows."""
     sessions = where.sessions
     if where.keys is not None:
         sessions = frozenset(key.session for key in where.keys)
@@ -406,7 +407,7 @@ def _sought(where: Selection) -> list[tuple[str, str]]:
 
 
 def _sought_terms(where: Selection) -> dict[str, frozenset[str]]:
-    """Return the columns that a search compares, and their values, where these are few."""
+    """Return the columns that a search filters by, with their values, if the values are few."""
     keys = where.keys or frozenset()
     sought = {
         KEY[1]: where.users or frozenset(key.user for key in keys),
@@ -423,7 +424,7 @@ def _sought_terms(where: Selection) -> dict[str, frozenset[str]]:
 
 
 def _indexed(row: Row, *, outline: bool) -> IndexedRow:
-    """Return a row for the index; of an ``outline`` the text was not read."""
+    """Return a row for the index; ``outline`` means that the text was not read."""
     document, user = map(str, row.key)
     columns = row.columns
     session = columns.get(_SESSION)
@@ -458,7 +459,7 @@ def _indexed(row: Row, *, outline: bool) -> IndexedRow:
 
 
 def _marks(raw: Any) -> tuple[str, ...]:
-    """Return the marks in the column of a row; AgentScope takes what it cannot read for none."""
+    """Return the marks in the column of a row; unreadable marks count as none, as in AgentScope."""
     try:
         value = json.loads(raw)
     except (ValueError, TypeError):
@@ -469,7 +470,7 @@ def _marks(raw: Any) -> tuple[str, ...]:
 
 
 def _usual(value: dict[str, Any], marks: Iterable[str]) -> Columns:
-    """Return the columns that AgentScope writes of a message, but for text and session."""
+    """Return the columns that AgentScope writes for a message, except text and session."""
     columns = {
         name: found if isinstance(found := value.get(name), str) else ""
         for name in ("name", "role", _TIME, "invocation_id")
@@ -478,9 +479,9 @@ def _usual(value: dict[str, Any], marks: Iterable[str]) -> Columns:
 
 
 def _shape(columns: Columns, value: dict[str, Any], marks: tuple[str, ...]) -> str:
-    """Return the columns that AgentScope would write otherwise, as JSON; "" where there are none.
+    """Return the columns that AgentScope would write differently, as JSON; "" if there are none.
 
-    One that is missing is null.
+    A missing column is null.
     """
     usual = _usual(value, marks)
     others: dict[str, Any] = {
@@ -493,10 +494,10 @@ def _shape(columns: Columns, value: dict[str, Any], marks: tuple[str, ...]) -> s
 
 
 def _columns(key: MemoryKey, entry: StoredMessage, place: str | None = None) -> Columns:
-    """Return the columns of a message that is put in; ``place`` is its time there.
+    """Return the columns of a message to write; ``place`` replaces the time of the message.
 
     Raises:
-        Rejected: a column is too large, or has a half of a surrogate pair.
+        Rejected: a column is too large, or has half of a surrogate pair.
     """
     columns = {_TEXT: entry.message.decode(), _SESSION: key.session}
     columns |= _usual(jsonio.outline(entry.message), entry.marks)
@@ -517,7 +518,7 @@ def _columns(key: MemoryKey, entry: StoredMessage, place: str | None = None) -> 
 
 
 def _of_shape(shape: str) -> Columns:
-    """Return the columns in a shape; none where it is that of another store."""
+    """Return the columns in a shape; empty if another store made the shape."""
     try:
         found = json.loads(shape) if shape.startswith("{") else None
     except ValueError:
@@ -531,10 +532,10 @@ def _of_shape(shape: str) -> Columns:
 
 
 def _document(key: MemoryKey, id: str) -> str:
-    """Return the document of a message.
+    """Return the document id of a message.
 
     Raises:
-        Rejected: it is too long, or has a half of a surrogate pair.
+        Rejected: the id is too long, or has half of a surrogate pair.
     """
     document = f"{id}{_SEPARATOR}{key.session}"
     try:
@@ -552,7 +553,7 @@ def _check_key(key: MemoryKey) -> None:
     """Refuse a name that TablestoreMemory cannot have.
 
     Raises:
-        Rejected: it cannot be written.
+        Rejected: a memory with this name cannot be written.
     """
     if key.part:
         raise Rejected(
@@ -572,7 +573,7 @@ def _check_key(key: MemoryKey) -> None:
 
 
 def _following(place: str) -> str:
-    """Return the least time of the column that memctl writes for a place after another one."""
+    """Return the smallest time that memctl writes after the given time."""
     found = _FOLLOWING.fullmatch(place)
     if found is None or found[2] == "999999":
         return f"{place} +000001"
@@ -586,10 +587,10 @@ def _last(rows: Sequence[IndexedRow]) -> str | None:
 def _placed(
     key: MemoryKey, entries: Iterable[StoredMessage], last: str | None
 ) -> list[tuple[str, Columns]]:
-    """Return the documents and columns of messages that follow one another, after ``last``.
+    """Return the document ids and columns of consecutive messages that follow the time ``last``.
 
     Raises:
-        Rejected: one of them cannot be written.
+        Rejected: a message cannot be written.
     """
     rows = []
     for entry in entries:
@@ -605,9 +606,9 @@ def _placed(
 def _carried_out(
     key: MemoryKey, steps: Iterable[Step], there: Sequence[IndexedRow], old: dict[str, Columns]
 ) -> MemoryChange:
-    """Return the changes of rows that carry out the steps of an edit.
+    """Return the row changes that carry out the steps of an edit.
 
-    Rows stay where they are, unless a message comes in for which there is no room.
+    Rows keep their times, unless an inserted message needs room.
 
     Raises:
         Rejected: a message cannot be written.

@@ -14,7 +14,7 @@ from memctl.errors import MemctlError
 
 _BUFFER = 1024 * 1024
 SNIFFED = 8
-"""The bytes at the beginning of a file that tell how it is compressed."""
+"""The number of bytes at the beginning of a file that identify its compression."""
 _GZIP = b"\x1f\x8b"
 _ZSTD = b"\x28\xb5\x2f\xfd"
 _GZIP_LEVEL = 6
@@ -23,37 +23,37 @@ _ZSTD_OPTIONS: dict[int, int] = {
     zstd.CompressionParameter.checksum_flag: 1,
 }
 _WINDOW: dict[int, int] = {zstd.DecompressionParameter.window_log_max: 27}
-"""The largest window that is taken: 128 MiB, as zstd itself does unless told otherwise."""
+"""The largest accepted window: 128 MiB, the default of zstd."""
 DAMAGE = (EOFError, gzip.BadGzipFile, zlib.error, zstd.ZstdError)
-"""Errors of reading compressed data that is truncated or damaged."""
+"""Errors raised when compressed data is truncated or damaged."""
 
 
 class Sink(Protocol):
-    """The output of an archive: a file, or a compressor on top of one."""
+    """The output of an archive: a file, or a compressor on top of a file."""
 
     def write(self, data: bytes | memoryview, /) -> object:
-        """Take all of the data."""
+        """Write all of the data."""
 
     def flush(self) -> object:
-        """Hand on what is buffered."""
+        """Pass on buffered data."""
 
 
 class Input(Protocol):
-    """The input of an archive: a file, or a decompressor on top of one."""
+    """The input of an archive: a file, or a decompressor on top of a file."""
 
     def read(self, size: int, /) -> bytes | None:
-        """Return the next bytes, at most ``size``; none at the end."""
+        """Return the next bytes, at most ``size``; empty at the end."""
 
 
 class Output(Sink, Protocol):
-    """A sink that is closed."""
+    """A sink that must be closed."""
 
     def close(self) -> object:
-        """Write what is left, and leave what is below open."""
+        """Write the remaining data; the underlying sink stays open."""
 
 
 def decompressed(raw: io.RawIOBase, start: bytes) -> Input:
-    """Return the content of a stream that begins with ``start``, whatever its name."""
+    """Return the decompressed stream; ``start`` holds the first bytes, which decide."""
     if start.startswith(_GZIP):
         return gzip.GzipFile(fileobj=io.BufferedReader(raw, _BUFFER), mode="rb")
     if start.startswith(_ZSTD):
@@ -62,13 +62,13 @@ def decompressed(raw: io.RawIOBase, start: bytes) -> Input:
 
 
 def extension_of(start: bytes) -> str:
-    """Return the extension of the compression that a file has, which begins with ``start``."""
+    """Return the extension for the compression of a file with the first bytes ``start``."""
     return ".gz" if start.startswith(_GZIP) else ".zst" if start.startswith(_ZSTD) else ""
 
 
 def _output(name: str, sink: Sink) -> Output:
     if name.lower().endswith(".gz"):
-        # With no time and no name in it, the same memories make the same file.
+        # Without a time and a name, equal memories give equal files.
         return gzip.GzipFile(
             filename="",
             mode="wb",
@@ -82,7 +82,7 @@ def _output(name: str, sink: Sink) -> Output:
 
 
 class _Plain:
-    """No compression."""
+    """A sink without compression."""
 
     def __init__(self, sink: Sink) -> None:
         self.write = sink.write
@@ -94,12 +94,12 @@ class _Plain:
 
 @contextmanager
 def compressed(name: str, sink: Sink) -> Iterator[Sink]:
-    """Return the compressor that the extension of a path asks for; the sink stays open."""
+    """Provide the compressor for the extension of a path; the sink stays open."""
     output = _output(name, sink)
     try:
         yield output
     except BaseException:
-        with suppress(MemctlError, OSError, ValueError):  # it will be thrown away
+        with suppress(MemctlError, OSError, ValueError):  # the output is discarded
             output.close()
         raise
     output.close()

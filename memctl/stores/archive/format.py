@@ -1,25 +1,30 @@
-"""The records of memctl's archive: one JSON object a line.
+"""The records of memctl's archive: one JSON object per line.
 
     {"memctl":"archive","version":1,"created":"2025-03-01T12:00:00+01:00","source":"redis://host/0"}
     {"memory":{"user":"u","session":"s","summary":null,"attributes":{}}}
     {"message":{...as it was stored...},"marks":["hint"],"id":"..."}
     {"end":{"memories":1,"messages":1,"digest":"sha256:..."}}
 
-Messages of another dialect than AgentScope 1.x make it version 2, and the first line names it, such
-as ``"dialect":"agentscope2"``.  Facts make it version 3; where they have vectors, the first line
-says of which kind: ``"embedding":{"model":"...","dimensions":384}``.
+An archive has version 2 if its messages are in a dialect other than AgentScope 1.x.  The first
+line names the dialect, such as ``"dialect":"agentscope2"``.  Archives of facts have version 3.  If
+facts have vectors, the first line describes the vectors:
+``"embedding":{"model":"...","dimensions":384}``.
 
-The messages of a memory follow it, in order.  The digest is that of all bytes before the last line.
-Optional fields of a memory: ``part``, if a session has several memories; ``extra``, the text of
-``Memory.extra``; the attributes ``ttl`` (the seconds left), ``place`` and ``owner``, as in
-``Memory``.  Optional fields of a message: ``index``, the position column of the SQL layout;
-``shape``, in archives that memctl keeps for undo alone, the way in which the store held the
-message.  Line breaks in a message become spaces; archives for undo encode line breaks (see
-``jsonio.in_one_line``).  ``id`` lets memctl write and compare a line without a look into the
-message; archives of memctl 0.1 lack ``id`` where the message has the same one.
+The messages of a memory follow the memory's line, in order.  The digest covers all bytes before
+the last line.
 
-The shape of a message in an archive is JSON: the fields of its line besides the message, where
-memctl would write others, such as a mark that stands there twice.
+Optional fields of a memory are ``part``, if a session has several memories; ``extra``, the text of
+``Memory.extra``; and the attributes ``ttl`` (the seconds left), ``place`` and ``owner``, as in
+``Memory``.
+
+Optional fields of a message are ``index``, the position column of the SQL layout; and ``shape``,
+the form in which the store held the message.  Only archives that memctl keeps for undo have
+``shape``.  Line breaks in a message become spaces; archives for undo encode line breaks (see
+``jsonio.in_one_line``).  With ``id``, memctl writes and compares lines without parsing the
+message.  Archives of memctl 0.1 lack ``id`` if the message has the same id.
+
+The shape of a message that is read from an archive is a JSON text.  It holds the fields of the
+message's line, if memctl would write other fields, for example if a mark occurs twice.
 """
 
 from __future__ import annotations
@@ -45,22 +50,22 @@ Line = bytes | bytearray
 
 VERSION = 1
 DIALECT_VERSION = 2
-"""The version of an archive whose messages are not those of AgentScope 1.x."""
+"""The version of an archive whose messages are not in the dialect of AgentScope 1.x."""
 LATEST_VERSION = 3
 """The version of an archive of facts."""
 LARGEST_RECORD = 64 * 1024 * 1024
 """The limit in bytes of a line that is not a message."""
 LARGEST_REST = 1024 * 1024
-"""The limit in bytes of what follows the message in its line, if that is larger than a record."""
+"""The limit in bytes of the fields after the message in a line larger than a record."""
 _LARGE = 1024 * 1024
 MESSAGE = b'{"message":'
 MARKS = b',"marks":'
 _LINE = "line"
-"""The field of a shape that has the fields of a line."""
+"""The field of a shape that holds the fields of a line."""
 
 
 class LineKind(Enum):
-    """The kinds of line after the first."""
+    """The kinds of lines after the first line."""
 
     MEMORY = "memory"
     MESSAGE = "message"
@@ -81,7 +86,7 @@ class EndRecord(NamedTuple):
 class ArchiveWriter:
     """A writer of an archive to a stream, record by record, in constant memory.
 
-    ``memory`` opens a memory; its messages follow by ``entries``, or by ``copy`` as lines of
+    ``memory`` opens a memory.  Its messages follow by ``entries``, or by ``copy`` as lines of
     another archive.  ``finish`` ends the archive; the stream stays open.
     """
 
@@ -96,12 +101,13 @@ class ArchiveWriter:
         embedding: Embedding | None = None,
         keeps_lines: bool = False,
     ) -> None:
-        """``created`` is a time in ISO 8601; ``source`` says where the memories come from.
+        """Write the first line.
 
-        ``dialect`` is that of the messages, ``embedding`` the kind of their vectors.  With
-        ``keeps_lines`` the line breaks in messages come back when they are read.
+        ``created`` is a time in ISO 8601, ``source`` the place of the memories, ``dialect`` the
+        dialect of the messages, and ``embedding`` the kind of their vectors.  With
+        ``keeps_lines``, line breaks in messages are encoded, and reading restores them.
 
-        ``header`` is that of the archive that is replaced, which the new one keeps.
+        ``header`` is the header of a replaced archive.  The new archive keeps the header.
         """
         self.memories = 0
         self.messages = 0
@@ -127,7 +133,7 @@ class ArchiveWriter:
         self.memories += 1
 
     def entries(self, entries: Sequence[StoredMessage]) -> None:
-        """Add messages to the memory opened last.
+        """Add messages to the last opened memory.
 
         Raises:
             BadData: see ``message_lines``.
@@ -140,7 +146,7 @@ class ArchiveWriter:
         return message_lines(entries, keeps_lines=self._keeps_lines)
 
     def copy(self, lines: bytes | memoryview, messages: int) -> None:
-        """Add so many messages that are lines already, or pieces of lines."""
+        """Add messages given as lines or pieces of lines; ``messages`` is their number."""
         self._write(lines)
         self.messages += messages
 
@@ -157,15 +163,15 @@ class ArchiveWriter:
 
 
 def digest_text(hexadecimal: str) -> str:
-    """Return a digest as the last line has it."""
+    """Return a digest as written in the last line."""
     return f"sha256:{hexadecimal}"
 
 
 def memory_line(memory: Memory) -> bytes:
-    """The record that opens a memory.
+    """Return the record that opens a memory.
 
     Raises:
-        BadData: it is too large.
+        BadData: the record is too large.
     """
     user, session, part = memory.key
     record: dict[str, Any] = {"user": user, "session": session}
@@ -180,14 +186,14 @@ def memory_line(memory: Memory) -> bytes:
 
 
 def with_fields(line: Line, **fields: str) -> bytes:
-    """The record that opens a memory, with another summary or ``extra``; the rest of it stays."""
+    """Return the record that opens a memory, with some fields replaced."""
     record = jsonio.loads(bytes(line))
     record["memory"] |= fields
     return _bounded(jsonio.dumps(record), read_memory(line).key)
 
 
 def _bounded(line: bytes, key: MemoryKey) -> bytes:
-    """Return the line of a memory with its end."""
+    """Return the line of a memory with its line end; raise BadData if the line is too large."""
     if len(line) >= LARGEST_RECORD:
         raise BadData(
             f"the memory {key} has a summary that is too large for an archive",
@@ -199,13 +205,12 @@ def _bounded(line: bytes, key: MemoryKey) -> bytes:
 def message_lines(
     entries: Sequence[StoredMessage], *, keeps_lines: bool = False
 ) -> Iterator[tuple[bytes, int]]:
-    """Yield pieces of the records of messages, each with the number of messages that it ends.
+    """Yield pieces of message records, each with the number of messages that end in the piece.
 
-    Stores hand out nothing but JSON objects, so that none is parsed again which looks like one.
+    Messages from stores are JSON objects, so a message that looks like an object is not parsed.
 
     Raises:
-        BadData: a message does not even begin and end like an object, and is none; or it is
-            too large.
+        BadData: a message does not look like a JSON object and is not one, or is too large.
     """
     messages = [entry.message for entry in entries]
     if {text[:1] + text[-1:] for text in messages} - {b"{}"}:
@@ -240,17 +245,17 @@ def _check(entries: Sequence[StoredMessage]) -> None:
 
 
 def _without_line_breaks(message: bytes) -> bytes:
-    # Outside of JSON texts, where they are escaped, both are but white space.
+    # JSON strings escape line breaks, so a raw line break is only white space.
     return message.replace(b"\n", b" ").replace(b"\r", b" ")
 
 
 def _tails(entries: Sequence[StoredMessage]) -> list[bytes]:
-    """Return the rests of the lines, after the messages."""
+    """Return the parts of the lines after the messages."""
     marks = {
         some: jsonio.dumps({"marks": some}).decode() for some in {one.marks for one in entries}
     }
     marks = {some: f',{text[1:-1]},"id":' for some, text in marks.items()}
-    # In pure ASCII, with a new line where there is none in a JSON text, to be cut again there.
+    # The JSON is pure ASCII without raw line breaks, so a line break can separate the ids.
     ids = json.dumps([one.id for one in entries], separators=("\n", ":"))[1:-1].split("\n")
     ends = [_end(one) if one.position is not None or one.shape else "}\n" for one in entries]
     tails = [
@@ -270,7 +275,7 @@ def _end(entry: StoredMessage) -> str:
 
 
 def kind_of(line: Line) -> LineKind:
-    """Return the kind of a line; raise ValueError if it has none."""
+    """Return the kind of a line; raise ValueError if the line has no kind."""
     for kind, prefix in _PREFIXES.items():
         if line.startswith(prefix):
             return kind
@@ -282,7 +287,7 @@ def kind_of(line: Line) -> LineKind:
 
 
 def read_header(line: Line) -> dict[str, Any] | None:
-    """The first line; None if this is no archive."""
+    """Return the first line as a header; None if the line does not begin an archive."""
     try:
         record = jsonio.loads(bytes(line))
     except ValueError:
@@ -293,10 +298,10 @@ def read_header(line: Line) -> dict[str, Any] | None:
 
 
 def read_embedding(header: Mapping[str, Any]) -> Embedding | None:
-    """Return the kind of the vectors of an archive, from its first line; None without vectors.
+    """Return the kind of vectors from the header of an archive; None without vectors.
 
     Raises:
-        ValueError: it is not written so.
+        ValueError: the header field is malformed.
     """
     if header.get("embedding") is None:
         return None
@@ -308,7 +313,7 @@ def read_embedding(header: Mapping[str, Any]) -> Embedding | None:
 
 
 def read_memory(line: Line) -> Memory:
-    """The memory that a line opens; raises ValueError if it is not written so."""
+    """Return the memory that a line opens; raise ValueError if the line is malformed."""
     record = _object(_object(jsonio.loads(bytes(line))).get("memory"))
     user, session, part = record.get("user"), record.get("session"), record.get("part", "")
     attributes = _object(record.get("attributes", {}))
@@ -327,7 +332,7 @@ def read_memory(line: Line) -> Memory:
 
 
 def read_end(line: Line) -> EndRecord:
-    """Return the contents of the last line; raise ValueError if it is malformed."""
+    """Return the contents of the last line; raise ValueError if the line is malformed."""
     record = _object(_object(jsonio.loads(bytes(line))).get("end"))
     return EndRecord(
         record.get("memories", -1), record.get("messages", -1), record.get("digest", "")
@@ -335,16 +340,16 @@ def read_end(line: Line) -> EndRecord:
 
 
 def check_message(line: Line) -> None:
-    """Raise ValueError if a line is not a message; the message itself is not looked into."""
+    """Raise ValueError if a line is not a message record; the message is not parsed."""
     if _tail(line) is None:
         split(line)
 
 
 def split(line: Line) -> tuple[bytes, dict[str, Any]]:
-    """The text of a message, not looked into, and the other fields of its line.
+    """Return the unparsed text of a message, and the other fields of its line.
 
     Raises:
-        ValueError: it is not written so.
+        ValueError: the line is malformed.
     """
     fields = _tail(line)
     if fields is not None:
@@ -354,7 +359,11 @@ def split(line: Line) -> tuple[bytes, dict[str, Any]]:
 
 
 def outline(line: Line) -> StoredMessage:
-    """``entry`` of a line, empty: it is looked into only if it must be; ValueError as ``split``."""
+    """Return ``entry`` of a line with an empty message, which is parsed only if necessary.
+
+    Raises:
+        ValueError: as ``split``.
+    """
     fields = _tail(line)
     if fields is None or not isinstance(fields.get("id"), str):
         return entry(*split(line))._replace(message=b"")
@@ -362,12 +371,12 @@ def outline(line: Line) -> StoredMessage:
 
 
 def _tail(line: Line) -> dict[str, Any] | None:
-    """Return the fields of a line after its message; None if it is not in memctl's own order."""
+    """Return the fields of a line after its message; None if memctl did not write the line."""
     at = line.rfind(MARKS)
     if at < 0 or not line.startswith(MESSAGE):
         return None
     try:
-        # It is JSON only if nothing but the line itself is open before these marks.
+        # The rest is JSON only if the marks belong to the line's own object.
         fields = jsonio.loads(b"{" + bytes(line[at + 1 :]))
     except ValueError:
         return None
@@ -375,12 +384,12 @@ def _tail(line: Line) -> dict[str, Any] | None:
 
 
 def entry(message: bytes, fields: dict[str, Any]) -> StoredMessage:
-    """The message of a split line; raises ValueError if it is not a JSON object with an id."""
+    """Return the message of a split line; raise ValueError if it is not an object with an id."""
     message = jsonio.in_lines(jsonio.utf8(message))
     try:
         value = jsonio.outline(message)
     except ValueError:
-        # Somebody else's line, with more fields between the message and its marks
+        # A line of another program may have more fields between the message and its marks.
         fields = jsonio.loads(MESSAGE + message + b"}") | fields
         value = fields["message"]
         message = jsonio.dumps(value)
@@ -391,7 +400,7 @@ def entry(message: bytes, fields: dict[str, Any]) -> StoredMessage:
 
 
 def with_marks(line: Line, marks: tuple[str, ...], shape: str) -> StoredMessage:
-    """The message of a line with other marks, as its shape has them; the rest of the line stays.
+    """Return the message of a line with other marks, written as ``shape`` has them.
 
     Raises:
         ValueError: as ``entry``.
@@ -409,7 +418,7 @@ def with_marks(line: Line, marks: tuple[str, ...], shape: str) -> StoredMessage:
 
 
 def _about(fields: dict[str, Any]) -> tuple[tuple[str, ...], int | None, str]:
-    """Return what a message is besides its id and its text."""
+    """Return the marks, the index and the shape of a message from the fields of its line."""
     return _marks(fields), fields.get("index"), _shape(fields)
 
 
@@ -428,7 +437,7 @@ def _shape(fields: dict[str, Any]) -> str:
 
 
 def _line_of(shape: str) -> dict[str, Any] | None:
-    """Return the fields of a line that a shape has; None for the shape of another store."""
+    """Return the line fields in a shape; None if another store made the shape."""
     if not shape.startswith(f'{{"{_LINE}"'):
         return None
     try:
@@ -439,7 +448,7 @@ def _line_of(shape: str) -> dict[str, Any] | None:
 
 
 def _rest_of(entry: StoredMessage) -> dict[str, Any] | None:
-    """Return the fields of the line that its shape has; None where they are those of another."""
+    """Return the line fields in the shape of a message; None if the message has changed."""
     fields = _line_of(entry.shape)
     if fields is None or (_marks(fields), fields.get("index")) != (entry.marks, entry.position):
         return None
@@ -468,10 +477,10 @@ _FIELDS = {"marks", "id", "index"}
 
 
 def pieces(lines: list[Line]) -> Iterator[tuple[LineKind, list[Line]]]:
-    """The lines in order: those of messages together, others one by one.
+    """Yield the lines in order: consecutive message lines together, other lines alone.
 
     Raises:
-        ValueError: a line is none of a LineKind; those before it have been handed out.
+        ValueError: a line has no kind.  The lines before it have been yielded.
     """
     start = 0
     others = [number for number, line in enumerate(lines) if not line.startswith(MESSAGE)]
@@ -485,20 +494,20 @@ def pieces(lines: list[Line]) -> Iterator[tuple[LineKind, list[Line]]]:
 
 
 class _LineFields(NamedTuple):
-    """The fields that follow the messages of some lines."""
+    """The fields after the messages of several lines."""
 
     starts: list[int]
-    """The position where it begins."""
+    """The positions in the lines where the fields begin."""
     marks: list[tuple[str, ...]]
     ids: list[str]
     indexes: list[Any]
 
 
 def check_messages(lines: list[Line]) -> Iterator[int]:
-    """Count lines of messages, which are not looked into, some at a time.
+    """Yield counts of valid message lines; the messages are not parsed.
 
     Raises:
-        ValueError: a line is none; those before it have been counted.
+        ValueError: a line is not a message.  The lines before it have been counted.
     """
     if _rests(lines) is not None:
         yield len(lines)
@@ -509,10 +518,10 @@ def check_messages(lines: list[Line]) -> Iterator[int]:
 
 
 def entries(lines: list[Line]) -> list[StoredMessage]:
-    """The messages of some lines, which are taken off the list.
+    """Return the messages of lines, and empty the list of lines.
 
     Raises:
-        ValueError: one is not a JSON object with an id.
+        ValueError: a message is not a JSON object with an id.
     """
     rests = _rests(lines)
     if rests is not None:
@@ -526,7 +535,7 @@ def entries(lines: list[Line]) -> list[StoredMessage]:
             return messages_from_columns(rests.ids, texts, rests.marks, rests.indexes)
     lines.reverse()
     found = []
-    while lines:  # a large line goes before its message is looked into
+    while lines:  # free a large line before its message is parsed
         message, fields = split(lines.pop())
         found.append(entry(message, fields))
         del message
@@ -534,7 +543,7 @@ def entries(lines: list[Line]) -> list[StoredMessage]:
 
 
 def outlines(lines: list[Line]) -> list[StoredMessage]:
-    """``entries`` whose messages are empty; they are not looked into unless they have to be."""
+    """Return ``entries`` with empty messages, which are parsed only if necessary."""
     rests = _rests(lines)
     if rests is not None:
         return messages_from_columns(rests.ids, repeat(b""), rests.marks, rests.indexes)
@@ -542,17 +551,17 @@ def outlines(lines: list[Line]) -> list[StoredMessage]:
 
 
 def _rests(lines: list[Line]) -> _LineFields | None:
-    """None where a line is not as memctl writes it."""
+    """Return the fields after the messages; None if a line is not in memctl's own form."""
     if isinstance(lines[0], bytearray):
-        return None  # a long line: it comes alone
+        return None  # a long line comes alone
     try:
-        # A line is JSON only if nothing but the line itself is open before its marks.
+        # A rest is JSON only if the marks belong to the line's own object.
         starts = [line.rindex(MARKS) for line in lines]
         rests = [line[start + 1 :] for line, start in zip(lines, starts, strict=True)]
         fields = orjson.loads(b"[{%b]" % b",{".join(rests))
     except ValueError:
         return None
-    # With no other fields, and of these types, no rest can hold another: each is one of them.
+    # The checks of fields and types below make sure that each rest is exactly one object.
     if len(fields) != len(lines) or set(map(type, fields)) != {dict}:
         return None
     names = set().union(*fields)
@@ -569,5 +578,5 @@ def _rests(lines: list[Line]) -> _LineFields | None:
         return None
     columns = list(map(tuple, marks))
     if any(len(set(some)) < len(some) for some in set(columns)):
-        return None  # a mark twice: the shape of the message says so
+        return None  # a shape must record a repeated mark
     return _LineFields(starts, columns, ids, indexes)

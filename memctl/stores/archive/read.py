@@ -1,4 +1,4 @@
-"""The lines of a file, however long, decompressed if need be."""
+"""Reading the lines of an archive: lines of any length, plain or compressed."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ from memctl.stores.archive.format import (
 )
 
 _BLOCK = 256 * 1024
-"""Larger ones go back to the system when they are done with, and cost more than they spare."""
+"""Larger blocks are returned to the system after each use, which costs more time than they save."""
 
 
 class SharedFile(io.RawIOBase):
-    """An open file, read from its beginning whoever else reads it, or closes it."""
+    """A file read from its beginning, independent of other readers and of ``close`` elsewhere."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = os.dup(descriptor)
@@ -76,37 +76,40 @@ class SharedFile(io.RawIOBase):
 
 
 class Lines:
-    """The lines of an open file, plain or compressed.  A long one is not held twice.
+    """The lines of an open file, plain or compressed.  A long line is not held twice.
 
     Raises (all methods):
-        DAMAGE: compressed data is cut off or damaged.
+        DAMAGE: compressed data is truncated or damaged.
         ValueError: a line is larger than any record.
     """
 
     def __init__(self, descriptor: int, skim: Callable[[memoryview], object] | None = None) -> None:
-        """With ``skim``, no line is held that is larger than a record: ``skim`` is given its inside
-        in pieces, and of its message the line lacks these."""
+        """Open the stream of lines.
+
+        With ``skim``, no line larger than a record is held.  ``skim`` gets the inner part of such
+        a line in pieces, and the line then lacks this part of its message.
+        """
         start = system.read_at(descriptor, SNIFFED, 0)
         self.skimmed = 0
-        """The number of bytes at the beginning of the last block that ``skim`` was given."""
+        """The number of bytes at the beginning of the last block that ``skim`` has had."""
         self._stream = decompressed(SharedFile(descriptor), start)
         self._skim = skim
         self._block = b""
         self._at = 0
 
     def first(self, most: int) -> bytes | bytearray:
-        """The first line and its end.
+        """Return the first line with its line end.
 
-        Where no line ends within about ``most`` bytes, these.
+        If no line ends within about ``most`` bytes, return the bytes read so far.
         """
         self._read()
         self._block = self._block.removeprefix(BYTE_ORDER_MARK)
         return self._line(b"", most)
 
     def block(self) -> bytes | bytearray:
-        """Return the next lines and their ends, about a block; nothing after the last.
+        """Return about a block of lines with their line ends; empty after the last line.
 
-        A line that is longer than a block comes alone, as a ``bytearray``.
+        A line longer than a block comes alone, as a ``bytearray``.
         """
         self.skimmed = 0
         end = self._block.rfind(b"\n", self._at) + 1
@@ -127,7 +130,7 @@ class Lines:
         self._at = 0
 
     def _line(self, begun: bytes, most: int | None = None) -> bytes | bytearray:
-        """The line that has begun, and goes on in the block that was read."""
+        """Return the line that begins with ``begun`` and continues in the block just read."""
         line = bytearray(begun)
         size = 0
         while True:
@@ -144,7 +147,7 @@ class Lines:
             self._read()
 
     def _bound(self, line: bytearray, size: int) -> None:
-        """Refuse a line that is too large so far; take out what need not be held."""
+        """Refuse a line that is already too large; give its inner part to ``skim``, if any."""
         if not line.startswith(MESSAGE):
             raise ValueError(f"it is larger than {LARGEST_RECORD >> 20} MiB")
         if size > LARGEST_MESSAGE + LARGEST_REST:
@@ -158,7 +161,7 @@ class Lines:
 
 
 def cut(block: bytes | bytearray) -> list[bytes | bytearray]:
-    """The lines of a block, without their ends; a long line keeps its own."""
+    """Return the lines of a block without their line ends; a long line keeps its line end."""
     if isinstance(block, bytearray):
         return [block]
     lines: list[bytes | bytearray] = [*block.split(b"\n")]
@@ -168,7 +171,7 @@ def cut(block: bytes | bytearray) -> list[bytes | bytearray]:
 
 
 def uncut(lines: list[bytes | bytearray]) -> bytes | memoryview:
-    """Return lines of ``cut`` with their line ends; there is one at least."""
+    """Return at least one line of ``cut``, with line ends."""
     if isinstance(lines[0], bytearray):
         return memoryview(lines[0])
     return b"\n".join([*lines, b""])
@@ -179,20 +182,20 @@ _HEADER_BYTES = 64 * 1024
 
 @dataclass(slots=True)
 class ArchiveContents:
-    """The contents of a whole archive: its header, and the number of messages of each memory."""
+    """The contents of an archive: its header, and the number of messages of each memory."""
 
     header: dict[str, Any] = field(default_factory=dict)
-    """The first line; empty where there is no archive, or where it is too large to be kept."""
+    """The first line; empty without an archive, or if the line is too large to keep."""
     memories: dict[MemoryKey, int] = field(default_factory=dict)
     dialect: Dialect = AGENTSCOPE1
     embedding: Embedding | None = None
 
 
 def verify(descriptor: int, label: str) -> ArchiveContents:
-    """Read a whole archive.
+    """Read a whole archive and check it.
 
     Raises:
-        BadData: it is not one, or it is cut off, changed or made by a later memctl.
+        BadData: the file is not an archive, is truncated or changed, or is of a later memctl.
     """
     check = _Check(label)
     try:
@@ -210,7 +213,7 @@ def verify(descriptor: int, label: str) -> ArchiveContents:
 
 
 class _Check:
-    """The proof, line by line."""
+    """A check of an archive, line by line."""
 
     def __init__(self, label: str) -> None:
         self.contents = ArchiveContents()
@@ -244,15 +247,15 @@ class _Check:
             )
         self.contents.dialect = DIALECTS[dialect]
         self.contents.embedding = read_embedding(header)
-        if len(line) <= _HEADER_BYTES // 6:  # in ASCII it may take six times as much
+        if len(line) <= _HEADER_BYTES // 6:  # a header in ASCII may take six times as many bytes
             self.contents.header = header
         self._hash.update(line)
         self._lines = 1
 
     def block(self, block: bytes | bytearray, skimmed: int = 0) -> None:
-        """The next lines.  Light: that messages are JSON follows from the digest.
+        """Check the next lines.  Messages are not parsed: the digest proves that they are JSON.
 
-        So many bytes at the beginning are in the digest already.
+        The digest already includes the first ``skimmed`` bytes.
         """
         if not block:
             raise self.cut_off("its last line is missing")
@@ -311,19 +314,19 @@ class _Check:
         self.ended = True
 
     def nothing_more(self, more: bool) -> None:
-        """Nothing may follow the last line."""
+        """Raise BadData if data follows the last line."""
         if more:
             raise BadData(f"{self._label} has data after its end", "get an unchanged copy of it")
 
     def no_record(self, error: ValueError) -> BadData:
-        """The error of a line that is none of an archive, the next one."""
+        """Return the error for the next line, which is not a record of an archive."""
         return BadData(
             f"{self._label}: line {self._lines + 1} is not a record of an archive ({error})",
             "get a complete and unchanged copy of it",
         )
 
     def cut_off(self, why: str) -> BadData:
-        """The error of an archive that ends too early."""
+        """Return the error of an archive that ends too early."""
         return BadData(
             f"{self._label} is cut off after {self._counts()}: {why}",
             "get a complete copy of it; nothing was read from this one",
@@ -334,7 +337,7 @@ class _Check:
 
 
 class MemorySections:
-    """The memories of a whole archive, one after the other."""
+    """The memories of a checked archive, one after the other."""
 
     def __init__(self, descriptor: int, label: str) -> None:
         self._label = label
@@ -344,10 +347,10 @@ class MemorySections:
         self._kind: LineKind | None = None
         self._piece: list[Line] = []
         self.line = b""
-        """The line of the memory that came last, with its end."""
+        """The line of the last memory, with its line end."""
 
     def __iter__(self) -> Iterator[Memory]:
-        """Each memory; what was not read of its messages is passed over."""
+        """Yield each memory; skip its unread messages before the next memory."""
         self._advance()
         while self._kind is LineKind.MEMORY:
             memory = read_memory(self._piece[0])
@@ -358,29 +361,29 @@ class MemorySections:
                 continue
 
     def runs(self) -> Iterator[list[Line]]:
-        """The lines of the messages of the memory that came last, some at a time.
+        """Yield the message lines of the last memory, in lists.
 
-        A long one comes alone, and is the only one with its end.
+        A long line comes alone; only a long line keeps its line end.
         """
         while self._kind is LineKind.MESSAGE:
             piece, self._piece = [self._piece], []
-            yield piece.pop()  # not kept here while it is used: it may be large
+            yield piece.pop()  # keep no reference: the lines may be large
             self._advance()
 
     def entries(
         self, read: Callable[[list[Line]], list[StoredMessage]]
     ) -> Iterator[list[StoredMessage]]:
-        """The messages of the memory that came last, some at a time.
+        """Yield the messages of the last memory, in lists.
 
         Raises:
-            BadData: one is not a JSON object with an id.
+            BadData: a message is not a JSON object with an id.
         """
         for run in self.runs():
             found = [self._messages(run, read)]
             yield found.pop()
 
     def proved(self) -> Iterator[list[Line]]:
-        """``runs``, each looked into.
+        """Yield ``runs``, with all messages parsed and checked.
 
         Raises:
             BadData: a message is not a JSON object with an id.
@@ -413,7 +416,7 @@ class MemorySections:
 
 
 def headers(descriptor: int, label: str, where: Selection) -> Iterator[list[Memory]]:
-    """The memories whose keys are selected, many at a time, without their messages."""
+    """Yield the selected memories without their messages, in lists."""
     selected = (memory for memory in MemorySections(descriptor, label) if where.has_key(memory.key))
     while some := list(islice(selected, PAGE_ENTRIES)):
         yield some
@@ -425,7 +428,7 @@ def read_pages(
     where: Selection,
     read: Callable[[list[Line]], list[StoredMessage]] = entries,
 ) -> Iterator[Page]:
-    """The memories whose keys are selected, whole; ``read`` makes messages of lines."""
+    """Yield the selected memories, whole; ``read`` makes messages from lines."""
     sections = MemorySections(descriptor, label)
     for memory in sections:
         if where.has_key(memory.key):

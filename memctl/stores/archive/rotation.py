@@ -1,4 +1,4 @@
-"""Rotations: the files that nightly exports make one after the other, and which are kept."""
+"""Rotations: the files of nightly exports, and the rules for the files to keep."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from memctl.location import visible
 from memctl.storekit.files import sync_folder, system_errors
 
 LATEST = "@latest"
-"""Behind the name of a rotation: its newest file."""
+"""The ending of a rotation's name that stands for its newest file."""
 
 _EXTENSIONS = (".ndjson.gz", ".ndjson.zst", ".ndjson")
-"""Extensions with or without a second part; of other names it is the last part."""
+"""Known extensions; otherwise the extension is the last suffix of the name."""
 _TIME = "%Y%m%dT%H%M%S"
 
 Period = Callable[[datetime], object]
@@ -35,15 +35,15 @@ _KEEP = re.compile(r"([a-z]+):([1-9][0-9]{0,5})")
 
 @dataclass(frozen=True, slots=True)
 class Rotation:
-    """The number of files to keep per kind of period: the newest of each period that has one."""
+    """The number of files to keep per kind of period: the newest file of each period."""
 
     keep: tuple[tuple[str, int], ...]
 
     def expired(self, times: list[datetime]) -> set[datetime]:
-        """The times of which no file is kept.
+        """Return the times whose files are not kept.
 
-        As ``restic forget`` does: periods without a file do not count, and while there are fewer
-        periods than asked for, the oldest file is kept too.
+        The rule is that of ``restic forget``.  Periods without a file do not count.  While there
+        are fewer periods than requested, the oldest file is kept too.
         """
         newest_first = sorted(times, reverse=True)
         kept: set[datetime] = set()
@@ -53,7 +53,7 @@ class Rotation:
 
 
 def _of_each(newest_first: list[datetime], period: Period, number: int) -> set[datetime]:
-    """The newest of each of the last periods."""
+    """Return the newest time of each of the last ``number`` periods."""
     kept: set[datetime] = set()
     before: object = None
     for time in newest_first:
@@ -69,7 +69,7 @@ def parse_rotation(text: str) -> Rotation:
     """Parse ``--rotate daily:7,weekly:4``.
 
     Raises:
-        UsageError: it means nothing.
+        UsageError: the text is not valid.
     """
     keep: dict[str, int] = {}
     for part in text.split(","):
@@ -92,10 +92,10 @@ class RotatedFile(NamedTuple):
 
 
 class Series:
-    """The files that one export makes one after the other: NAME-20261121T031500.ndjson."""
+    """The files of one rotation: NAME-20261121T031500.ndjson."""
 
     def __init__(self, path: Path) -> None:
-        """``path`` is the name without the time."""
+        """Take the path without the time."""
         extension = next(filter(path.name.lower().endswith, _EXTENSIONS), path.suffix)
         self.folder = path.parent
         self._stem = path.name[: len(path.name) - len(extension)]
@@ -105,7 +105,7 @@ class Series:
         )
 
     def files(self) -> list[RotatedFile]:
-        """The files that are there, the newest by its name first.
+        """Return the existing files, sorted by the time in the name, newest first.
 
         Raises:
             MemctlError: the folder cannot be read.
@@ -119,9 +119,9 @@ class Series:
         return sorted(found, key=lambda file: file.time, reverse=True)
 
     def new(self, now: datetime) -> Path:
-        """The name for a file of this local time: the first second from there on that is free.
+        """Return the path of a new file for this local time, moved to the next free second.
 
-        So neither two runs in one second nor the hour that comes twice in autumn replace anything.
+        Neither two runs in one second nor the repeated hour in autumn replace a file.
         """
         while True:
             path = self._path(now)
@@ -130,7 +130,7 @@ class Series:
             now += timedelta(seconds=1)
 
     def expired(self, rotation: Rotation, new: Path) -> list[Path]:
-        """The files that are not kept once ``new`` is there, oldest first; never that one.
+        """Return the files to remove once ``new`` exists, oldest first; never ``new`` itself.
 
         Raises:
             MemctlError: the folder cannot be read.
@@ -143,12 +143,12 @@ class Series:
         return [self._path(one) for one in sorted(gone)]
 
     def remove(self, paths: list[Path]) -> Iterator[Path]:
-        """Remove files, and yield each when it is gone.
+        """Remove files, and yield each file after its removal.
 
         Raises:
             MemctlError: the system refuses.
         """
-        # What is kept instead must outlast a power cut before anything goes.
+        # The new file must survive a power cut before old files are removed.
         sync_folder(self.folder)
         for path in paths:
             with system_errors(path, "remove"):
@@ -165,7 +165,7 @@ class Series:
                     yield entry.name
 
     def _time(self, name: str) -> datetime | None:
-        """The time in a name of exactly the form that ``new`` gives; None in any other."""
+        """Return the time in a name of exactly the form of ``new``; None for other names."""
         found = self._form.fullmatch(name)
         if found is None:
             return None
@@ -179,7 +179,7 @@ def latest(text: str) -> Path | None:
     """Return the newest file of a rotation, written ``NAME@latest``; None for any other name.
 
     Raises:
-        NotFound: there is none.
+        NotFound: the rotation has no file.
         MemctlError: the folder cannot be read.
     """
     if not text.endswith(LATEST) or os.path.lexists(text):

@@ -49,10 +49,10 @@ SUFFIXES = (".ndjson", ".ndjson.gz", ".ndjson.zst")
 
 
 class ArchiveStore(Store):
-    """An archive, read only when it is proved to be whole, and replaced only by a whole one.
+    """An archive file.  It is checked as a whole before reading, and replaced as a whole.
 
-    ``write`` adds to what is there: it yields its results when the new archive has taken the place
-    of the old one, which is when the pages are at their end.
+    ``write`` adds memories to the archive.  Results come after all pages, once the new archive has
+    replaced the old archive.
     """
 
     kind = "archive"
@@ -68,7 +68,7 @@ class ArchiveStore(Store):
         cheap_outline=True,
     )
     created: str | None = None
-    """The time of writing, in ISO 8601; None is now."""
+    """The time of writing, in ISO 8601; None means now."""
 
     def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
         super().__init__(location, mode)
@@ -93,12 +93,12 @@ class ArchiveStore(Store):
         await super().lock(owner)
         with system_errors(self.location.path, "read"):
             stale = _stamp(self.location.path) != self._opened
-        if stale:  # the run that held the lock has ended while this one proved the old archive
+        if stale:  # another run replaced the archive before this run got the lock
             self._close_file()
             await self.open(self.mode)
 
     def _open_file(self) -> None:
-        """Open the file, unless it is still to be made."""
+        """Open the file, unless it must still be created."""
         path = self.location.path
         with system_errors(path, "read"):
             self._opened = _stamp(path)
@@ -183,7 +183,7 @@ class ArchiveStore(Store):
                     yield page
 
     async def _next(self, found: Iterator[list[T]]) -> list[T]:
-        """The next of the lists, made in a thread; an empty one at the end."""
+        """Return the next list, made in a thread; an empty list at the end."""
         with system_errors(self.location.path, "read"):
             return await in_thread(partial(next, found, []))
 
@@ -210,7 +210,10 @@ class ArchiveStore(Store):
             yield result
 
     def _form(self) -> str:
-        """The name that tells the compression: of an archive under another name, its content."""
+        """Return the name or extension that determines the compression.
+
+        An archive with another extension keeps the compression of its content.
+        """
         path = self.location.path
         if path.name.lower().endswith(SUFFIXES):
             return path.name
@@ -231,7 +234,7 @@ class ArchiveStore(Store):
         )
 
     def _incoming(self, writer: ArchiveWriter, mode: WriteMode, stack: ExitStack) -> ArchiveUpdate:
-        """Return the update that writes; only one into existing memories needs a spool."""
+        """Return the update to write; only an update of existing memories needs a spool file."""
         if self._descriptor is None or not self._contents.memories:
             return NewArchive(writer, self._contents, mode)
         path = self.location.path
@@ -243,10 +246,10 @@ class ArchiveStore(Store):
         return MergedArchive(writer, self._contents, mode, old, spool, path)
 
     async def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
-        """One pass over the archive, if the edits come in the order of ``read``.
+        """Edit the archive in one pass, if the edits come in the order of ``read``.
 
-        An edit of a memory that has been passed ends that pass and begins another; the results come
-        at the end of each.
+        An edit of an earlier memory ends the pass and begins another pass.  Results come at the
+        end of each pass.
         """
         async with aclosing(grouped_async(edits, edit_size)) as groups:
             some: list[Edit] = await anext(groups, [])
@@ -258,7 +261,7 @@ class ArchiveStore(Store):
     async def _revise(
         self, some: list[Edit], more: AsyncGenerator[list[Edit]]
     ) -> tuple[list[WriteResult], list[Edit]]:
-        """One pass; its results, and the edits that need another."""
+        """Make one pass; return the results, and the edits that need a further pass."""
         path = self.location.path
         left: list[Edit] = []
         with AtomicFile(path) as file:
@@ -280,7 +283,7 @@ class ArchiveStore(Store):
         return revision.results, left
 
     async def erase(self, where: Selection) -> AsyncGenerator[WriteResult]:
-        """Replace the archive by one without the memories, whose other lines are as they were."""
+        """Replace the archive by a copy without the selected memories; keep other lines."""
         gone = {key: n for key, n in self._contents.memories.items() if where.has_key(key)}
         if self._descriptor is None or not gone:
             return
@@ -299,7 +302,7 @@ class ArchiveStore(Store):
             yield WriteResult(key, deleted=messages)
 
     def _publish(self, file: AtomicFile) -> None:
-        """Put the new archive into the place of the one that was opened, and open it."""
+        """Replace the opened archive by the new archive, and open the new archive."""
         if _stamp(self.location.path) != self._opened:
             raise Unavailable(
                 f"another program changed {self.label} meanwhile", "run the same command again"
@@ -310,7 +313,7 @@ class ArchiveStore(Store):
 
 
 def _stamp(path: Path) -> tuple[int, ...] | None:
-    """Return a value that changes with a file; None where there is no file."""
+    """Return a value that changes with a file; None if the file does not exist."""
     try:
         found = path.stat()
     except FileNotFoundError:

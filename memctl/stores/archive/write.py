@@ -1,4 +1,4 @@
-"""Writing an archive: straight into a new one, or by a spool into one that is there."""
+"""Writing an archive: directly into a new archive, or through a spool into an existing archive."""
 
 from __future__ import annotations
 
@@ -41,9 +41,10 @@ from memctl.stores.archive.read import ArchiveContents, MemorySections, uncut
 
 _PIECE = 1024 * 1024
 _MADE = "made"
-"""The ``WriteResult.before`` of a memory that was not there.
+"""The ``WriteResult.before`` of a memory that did not exist.
 
-Of another it is the line that opened it, where that comes back in no other way.
+For an existing memory, ``before`` is the memory's old line, if undo could not restore the line
+otherwise.
 """
 
 
@@ -51,10 +52,10 @@ class ArchiveUpdate(ABC):
     """One ``write``, in a thread: pages are added, then ``finish`` ends the new archive."""
 
     def __init__(self, writer: ArchiveWriter, contents: ArchiveContents, mode: WriteMode) -> None:
-        """``contents`` are those of the archive that is there."""
+        """Take the writer of the new archive, and the contents of the existing archive."""
         self.results: list[WriteResult] = []
         self.after: dict[MemoryKey, int] = {}
-        """The number of messages of each memory of the new archive, once it is finished."""
+        """The number of messages of each memory in the new archive, set by ``finish``."""
         self._writer = writer
         self._before = contents.memories
         self._mode = mode
@@ -63,15 +64,15 @@ class ArchiveUpdate(ABC):
 
     @property
     def changes(self) -> bool:
-        """Return whether anything was written."""
+        """Return whether any memory was written."""
         return any(result.failure is None for result in self.results)
 
     def add(self, pages: list[Page]) -> None:
-        """Take some pages.
+        """Add pages.
 
         Raises:
             BadData: a message is not a JSON object.
-            Unavailable: there is no room for them.
+            Unavailable: the disk is full.
         """
         for page in pages:
             if not self._open:
@@ -101,11 +102,11 @@ class ArchiveUpdate(ABC):
 
     @abstractmethod
     def memory(self, memory: Memory) -> None:
-        """A memory begins."""
+        """Begin a memory."""
 
     @abstractmethod
     def entries(self, entries: list[StoredMessage]) -> None:
-        """Take messages of the memory that began last."""
+        """Add messages to the memory begun last."""
 
     @abstractmethod
     def finish(self) -> None:
@@ -113,7 +114,7 @@ class ArchiveUpdate(ABC):
 
 
 class NewArchive(ArchiveUpdate):
-    """A write where there are no memories yet: what comes is what the archive will hold."""
+    """A write to an archive without memories: pages go directly into the new archive."""
 
     def memory(self, memory: Memory) -> None:
         self._writer.memory(memory)
@@ -128,7 +129,7 @@ class NewArchive(ArchiveUpdate):
 
 @dataclass(slots=True)
 class SpooledMemory:
-    """A memory in the spool."""
+    """A memory in the spool file."""
 
     memory: Memory
     start: int
@@ -137,7 +138,7 @@ class SpooledMemory:
 
 
 class MergedArchive(ArchiveUpdate):
-    """A write into an archive: the memories keep their order, new ones follow."""
+    """A write into an existing archive: memories keep their order, new memories follow."""
 
     def __init__(
         self,
@@ -148,14 +149,14 @@ class MergedArchive(ArchiveUpdate):
         spool: IO[bytes],
         path: Path,
     ) -> None:
-        """``spool`` keeps what comes until all of it is known; ``path`` is for its errors."""
+        """Take the spool file, which keeps all pages until the end; ``path`` is for its errors."""
         super().__init__(writer, contents, mode)
         self._old = old
         self._spool = spool
         self._path = path
         self._spooled: dict[MemoryKey, SpooledMemory] = {}
         self._replaced: dict[MemoryKey, str] = {}
-        """The lines of memories, as far as the reverse of the write would not restore them."""
+        """The old lines of memories that the reverse of the write would not restore."""
         self._size = 0
 
     def memory(self, memory: Memory) -> None:
@@ -197,12 +198,13 @@ class MergedArchive(ArchiveUpdate):
                 self._writer.section(line)
             else:
                 self._writer.memory(merged)
-                # The reverse restores no form of a line, no ttl, and of a summary only its text.
+                # The reverse restores the text of a summary, but neither a ttl nor the form of a
+                # line.
                 adds_summary = summary is not None and old.summary is None
                 if adds_summary or ttl != old.ttl or line != memory_line(old):
                     self._replaced[old.key] = _as_text(line)
         if new is None or self._mode is WriteMode.ADD:
-            # The comparison at the end reads them, too, and would fail when all is written.
+            # Check the messages now: the comparison after the write would fail too late.
             for run in self._old.proved():
                 self._writer.copy(uncut(run), len(run))
         else:
@@ -225,11 +227,11 @@ _DONE = object()
 
 
 class EditedArchive:
-    """One pass, in a thread: edits are added, then ``finish`` ends the new archive.
+    """One editing pass, in a thread: edits are added, then ``finish`` ends the new archive.
 
-    Memories keep their order, those that are made anew come last.  A memory that is not edited is
-    copied line by line, unread.  What an edited one will hold waits in a spool until it is sure
-    that all changes fit, and so does what it held.
+    Memories keep their order; new memories come last.  Unedited memories are copied line by line,
+    without parsing.  The old and the new messages of an edited memory stay in spool files until
+    all changes are known to fit.
     """
 
     def __init__(
@@ -239,13 +241,13 @@ class EditedArchive:
         old: MemorySections | None,
         path: Path,
     ) -> None:
-        """``old`` is the archive that is there, and ``contents`` its own; ``path`` is its place."""
+        """Take the old archive, its contents and its path."""
         self._dialect = contents.dialect
         self.results: list[WriteResult] = []
         self.after: dict[MemoryKey, int] = {}
-        """The number of messages of each memory of the new archive, once it is finished."""
+        """The number of messages of each memory that the new archive has so far."""
         self.changed = False
-        """True where the new archive differs from the old one."""
+        """True if the new archive differs from the old archive."""
         self._writer = writer
         self._before = contents.memories
         self._sections = old
@@ -258,11 +260,11 @@ class EditedArchive:
         self._holds = _LineSpool(path)
 
     def add(self, edits: list[Edit]) -> list[Edit]:
-        """Take edits up to that of a memory which has been passed; give back those from there.
+        """Add edits; return the edits from the first memory that the pass has already copied.
 
         Raises:
             BadData: a message is not a JSON object.
-            Unavailable: there is no room for them.
+            Unavailable: the disk is full.
         """
         with system_errors(self._path, "read"):
             for number, edit in enumerate(edits):
@@ -283,18 +285,18 @@ class EditedArchive:
         return []
 
     def finish(self) -> None:
-        """Copy the other memories and end the new archive."""
+        """Copy the remaining memories and end the new archive."""
         with system_errors(self._path, "read"):
             self._seek(None)
         self._writer.finish()
 
     def close(self) -> None:
-        """Remove what waits."""
+        """Remove the spool files."""
         self._held.close()
         self._holds.close()
 
     def _edited(self, first: Edit) -> Generator[None]:
-        """Edit a memory; stop where the next of its edits is needed."""
+        """Edit a memory; pause when the next edit of the memory is needed."""
         memory = first.memory
         changes = self._changes
         is_empty = first.last and not first.changes
@@ -325,7 +327,7 @@ class EditedArchive:
         self.results.append(WriteResult(memory.key, failure=failure) if failure else result)
 
     def _seek(self, key: MemoryKey | None) -> Memory | None:
-        """Copy the memories before that one, which comes next, or all that are left."""
+        """Copy memories until the named memory comes next; with None, copy all that remain."""
         for memory in self._old:
             if memory.key == key:
                 return memory
@@ -334,15 +336,15 @@ class EditedArchive:
 
     @property
     def _line(self) -> bytes:
-        """The line of the old memory that comes next."""
+        """The line of the current memory of the old archive."""
         return self._sections.line if self._sections else b""
 
     def _runs(self) -> Iterator[list[Line]]:
-        """The messages of that memory, which can be had once; none where none comes next."""
+        """Return the message lines of the current memory, which can be read once."""
         return self._sections.runs() if self._sections else iter(())
 
     def _fitted(self, changes: ChangeMatcher) -> Generator[None]:
-        """Take the messages of the memory into the spools, as they are and changed."""
+        """Spool the messages of the memory, both as they were and as changed."""
         for run in self._runs():
             self._held.add(run)
             found = outlines(run)
@@ -370,10 +372,10 @@ class EditedArchive:
         *,
         is_empty: bool,
     ) -> str:
-        """Write the memory that comes next: as it was, where that failed.
+        """Write the current memory: changed, or unchanged after a failure.
 
-        One that was made by the run that is undone, as ``before`` says, goes if nothing is left of
-        it.  Return the line that the memory had, where it goes or gets back one of before.
+        If ``before`` says that the undone run made the memory, an empty memory is removed.  Return
+        the old line of the memory if the memory was removed, or if an earlier line was restored.
         """
         made = before == _MADE
         had = ""
@@ -388,7 +390,7 @@ class EditedArchive:
                 line = with_fields(line, summary=memory.summary)
             if old.extra != read_memory(line).extra:
                 line = with_fields(line, extra=old.extra)
-            # What nothing else is changed of was restored by a copy, which keeps a summary.
+            # An edit without changes undoes a copy, and a copy keeps the summary.
             line_before = _line_before(before, line, as_it_is=is_empty and memory.summary is None)
             if line_before != line:
                 line, had = line_before, _as_text(self._line)
@@ -409,7 +411,7 @@ class EditedArchive:
         return had
 
     def _section(self, key: MemoryKey, line: bytes, spool: _LineSpool) -> None:
-        """Write a memory: what is in the spool, and what was not yet taken of its messages."""
+        """Write a memory: the spooled messages, then its unread messages."""
         before = self._writer.messages
         self._writer.section(line)
         spool.copy_to(self._writer)
@@ -419,7 +421,7 @@ class EditedArchive:
 
 
 def copy_without(writer: ArchiveWriter, old: MemorySections, gone: Collection[MemoryKey]) -> None:
-    """Copy an archive line by line, but for some of its memories, and end it."""
+    """Copy an archive line by line, except some memories, and end the copy."""
     for memory in old:
         if memory.key not in gone:
             writer.section(old.line)
@@ -429,11 +431,14 @@ def copy_without(writer: ArchiveWriter, old: MemorySections, gone: Collection[Me
 
 
 def _line_before(before: str, line: bytes, *, as_it_is: bool) -> bytes:
-    """Return the line that a memory had, ``as_it_is`` or if it has the summary of the other one."""
+    """Return the earlier line of a memory, if it fits the memory; or else ``line``.
+
+    The earlier line fits if it has the same summary, or in any case with ``as_it_is``.
+    """
     try:
         before_line = before.encode("utf-8", "surrogatepass")
         had, has = read_memory(before_line), read_memory(line)
-    except ValueError:  # there is none, or another store's
+    except ValueError:  # no earlier line, or the text of another store
         return line
     same = as_it_is or (had.summary or "") == (has.summary or "")
     return before_line if same and had.key == has.key else line
@@ -451,7 +456,7 @@ def _has_text(run: list[Line], at: int, text: bytes) -> bool:
 
 
 def _take(steps: list[Step], run: list[Line], spool: _LineSpool) -> None:
-    """Take the messages of a run into a spool as the steps say."""
+    """Write the messages of a run to a spool, as the steps say."""
     changed: list[StoredMessage] = []
     for step in steps:
         match step:
@@ -469,24 +474,24 @@ def _take(steps: list[Step], run: list[Line], spool: _LineSpool) -> None:
 
 
 class _LineSpool:
-    """Lines of messages that wait: in memory while they are few."""
+    """A spool of message lines, in memory while the lines are few."""
 
     def __init__(self, path: Path) -> None:
-        """``path`` is the archive: what is too much for memory waits next to it."""
+        """Take the path of the archive; a large spool is a file in the same folder."""
         self._path = path
         self._messages = 0
         folder = os.path.dirname(same_file(path))
         self._file = tempfile.SpooledTemporaryFile(PAGE_BYTES, dir=folder)  # noqa: SIM115 - see close
 
     def add(self, run: list[Line]) -> None:
-        """Take lines."""
+        """Add lines."""
         self._write(uncut(run), len(run))
 
     def put(self, entries: list[StoredMessage]) -> None:
-        """Take messages.
+        """Add messages.
 
         Raises:
-            BadData: one is not a JSON object.
+            BadData: a message is not a JSON object.
         """
         for lines, messages in message_lines(entries):
             self._write(lines, messages)
@@ -497,7 +502,7 @@ class _LineSpool:
         self._messages += messages
 
     def copy_to(self, writer: ArchiveWriter) -> None:
-        """Copy all of it."""
+        """Copy the whole spool."""
         if not self._messages:
             return
         with system_errors(self._path, "read"):
@@ -508,11 +513,11 @@ class _LineSpool:
 
     @property
     def is_empty(self) -> bool:
-        """Return whether nothing waits."""
+        """Return whether the spool is empty."""
         return not self._messages
 
     def clear(self) -> None:
-        """Empty it."""
+        """Empty the spool."""
         if self._messages:
             with system_errors(self._path, "write"):
                 self._file.seek(0)
@@ -520,5 +525,5 @@ class _LineSpool:
             self._messages = 0
 
     def close(self) -> None:
-        """Remove it."""
+        """Remove the spool."""
         self._file.close()
