@@ -1,4 +1,4 @@
-"""Session files: their names, and whether AgentScope 1.x or 2.x has written them."""
+"""Session files: names, and the version of AgentScope that wrote a file."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ _DEFAULT_USER = "default_user"
 _DEPTH = 5
 LAYOUT = "agentscope2"
 _LOOKED_AT = 200
-"""The files of a folder by which its layout is found."""
+"""The number of files of a folder that determine its layout."""
 _AGENTSCOPE1 = b'"_compressed_summary"'
 
 
 def stem_of(user: str, session: str) -> str:
-    """The name of a session's file, without its extension."""
+    """Return the name of a session's file, without its extension."""
     return f"{user}_{session}" if user else session
 
 
 def split_stem(
     stem: str, users: frozenset[str] = frozenset(), sessions: frozenset[str] = frozenset()
 ) -> tuple[str, str]:
-    """The user and the session that a name stands for.
+    """Return the user and the session of a file name without extension.
 
-    A user who is asked for owns every file whose name begins so; of several the one whose session
-    is asked for too, or the longest.  If not, the user ends at the first ``_``, AgentScope's
-    ``default_user`` excepted.
+    A requested user owns every file whose name begins with the user.  If several users match, a
+    user with a requested session comes first, then the longest user.  If no user matches, the user
+    ends at the first ``_``, except AgentScope's ``default_user``.
     """
     asked = [user for user in users if not user or stem.startswith(f"{user}_")]
     if asked:
@@ -52,14 +52,14 @@ def split_stem(
 
 
 def is_ambiguous(stem: str) -> bool:
-    """Return whether the first ``_`` may well not be the one behind the user."""
+    """Return whether the user may not end at the first ``_``."""
     return stem.count("_") > 1 and not stem.startswith(f"{_DEFAULT_USER}_")
 
 
 def stems(folder: Path) -> Iterator[str]:
-    """The names of all session files in a folder and the folders inside it, sorted.
+    """Yield the names of all session files in a folder and its subfolders, sorted.
 
-    Links to folders are not followed: they might lead in circles.
+    Links to folders are not followed, because links may form cycles.
 
     Raises:
         Unavailable: a folder cannot be read.
@@ -78,7 +78,7 @@ def _stems(folder: Path, prefix: str) -> Iterator[str]:
 
 
 def unfit(folder: Path, stem: str) -> Failure | None:
-    """Return the reason why no file in the folder can have that name."""
+    """Return the reason why no file in the folder can have this name; None if the name is valid."""
     name = stem + SUFFIX
     try:
         parts = os.fsencode(name).split(b"/")
@@ -96,7 +96,7 @@ def unfit(folder: Path, stem: str) -> Failure | None:
 
 
 def obstacle(folder: Path, stem: str) -> Failure | None:
-    """Return what is in the way of a file: a link that leads out, a folder, a file."""
+    """Return what prevents a file: a link out of the folder, a folder, or a file."""
     name = stem + SUFFIX
     path = os.path.join(folder, name)
     inside = os.path.realpath(folder) + os.sep
@@ -115,7 +115,7 @@ def _session(stem: str, user: str) -> str:
 
 
 def is_state(value: Any) -> bool:
-    """Return whether a JSON object is a state of AgentScope 2.x."""
+    """Return whether a JSON value is a state of AgentScope 2.x."""
     return (
         isinstance(value, dict)
         and isinstance(value.get(CONTEXT), list)
@@ -134,12 +134,12 @@ def states_in(value: Any, steps: Steps = ()) -> Iterator[Steps]:
 
 
 def begins_as_state(start: bytes) -> bool:
-    """Return whether a document is a state of AgentScope 2.x, by its first bytes."""
+    """Return whether the first bytes of a document show a state of AgentScope 2.x."""
     return any(states_in(foreign.beginning(start)))
 
 
 def layouts_in(folder: Path) -> set[str]:
-    """Return the layouts of the session files of a folder: ``memory`` is AgentScope 1.x.
+    """Return the layouts of the session files of a folder; ``memory`` means AgentScope 1.x.
 
     Raises:
         Unavailable: a folder cannot be read.

@@ -1,6 +1,6 @@
-"""The layouts that the tables of a database are, by their names and columns.
+"""Recognition of layouts by the names and columns of tables.
 
-What is named here is declared by each layout, too; a test compares both.  So a database is
+Each layout also declares its own tables; a test compares both declarations.  So a database is
 recognized without loading every layout.
 """
 
@@ -21,7 +21,7 @@ from memctl.model import MemoryKey
 
 
 class PresetTable(NamedTuple):
-    """The table that a framework makes."""
+    """The table that a framework creates."""
 
     name: str
     columns: frozenset[str]
@@ -42,7 +42,7 @@ AGENTSCOPE_TABLES = {
         },
     },
 }
-"""The tables of AgentScope that tell its layouts, with columns that they need."""
+"""The tables that identify the layouts of AgentScope, with required columns."""
 ALL_TABLES = {
     "memory": frozenset({"users", "session", "message", "message_mark"}),
     "agentscope2": frozenset(
@@ -73,7 +73,7 @@ PRESET_TABLES = {
         ),
     ),
 }
-"""The tables of messages of other frameworks, by layout."""
+"""The message tables of other frameworks, by layout."""
 AGNO_SESSIONS, AGNO_RUNS = "agno_sessions", "agno_runs"
 BRANCHES = "openai-branches"
 STRUCTURE, USAGE = "message_structure", "turn_usage"
@@ -83,7 +83,7 @@ BRANCH_COLUMNS = (
 )
 """The columns of ``message_structure`` of ``AdvancedSQLiteSession``."""
 BRANCH_TABLES = frozenset({STRUCTURE, USAGE, "branch_reservations", "session_clear_generations"})
-"""The tables of ``AdvancedSQLiteSession`` that have these names in every file."""
+"""The tables of ``AdvancedSQLiteSession`` with fixed names."""
 _CHECKPOINT = frozenset(
     {
         *("thread_id", "checkpoint_ns", "checkpoint_id", "parent_checkpoint_id"),
@@ -92,7 +92,7 @@ _CHECKPOINT = frozenset(
 )
 """The columns of LangGraph's checkpoints."""
 _CHANNEL = frozenset({"thread_id", "checkpoint_ns", "channel", "version", "type", "blob"})
-"""The columns of the values of channels, which PostgreSQL has in a table of their own."""
+"""The columns of channel values, which have a separate table in PostgreSQL."""
 
 
 class BranchTables(NamedTuple):
@@ -103,7 +103,7 @@ class BranchTables(NamedTuple):
 
 
 def find_layouts(connection: Connection) -> set[str]:
-    """Return the layouts of AgentScope that are there, as ``?layout=`` names them."""
+    """Return the layouts of AgentScope in the database, as named by ``?layout=``."""
     inspector = inspect(connection)
     there = set(inspector.get_table_names())
     return {
@@ -117,13 +117,13 @@ def find_layouts(connection: Connection) -> set[str]:
 
 
 def has_agentscope_table(connection: Connection) -> bool:
-    """Return whether a table has a name of AgentScope 1.x, but for ``users``, which many have."""
+    """Return whether a table has a name of AgentScope 1.x other than the common ``users``."""
     names = ALL_TABLES["memory"] - {"users"}
     return not names.isdisjoint(inspect(connection).get_table_names())
 
 
 def preset_of(inspector: Inspector, table: str) -> str | None:
-    """Return the framework whose columns a table has, whatever its name; None without one."""
+    """Return the framework with the same columns as a table of any name; None without a match."""
     there = _columns(inspector, table)
     for layout, preset in PRESET_TABLES.items():
         if there in (preset.columns, preset.columns | preset.more):
@@ -132,14 +132,14 @@ def preset_of(inspector: Inspector, table: str) -> str | None:
 
 
 def own_layouts(connection: Connection) -> set[str]:
-    """Return the layouts that are there, and need no mapping."""
+    """Return the layouts in the database that need no mapping."""
     found = find_layouts(connection)
     found |= {"agno"} if AGNO_SESSIONS in inspect(connection).get_table_names() else set()
     return found | ({"langgraph"} if has_checkpoints(connection) else set())
 
 
 def has_checkpoints(connection: Connection) -> bool:
-    """Return whether the tables of a checkpointer of LangGraph are there."""
+    """Return whether the database has the tables of a LangGraph checkpointer."""
     tables = {
         "sqlite": {"checkpoints": _CHECKPOINT},
         "postgresql": {"checkpoints": _CHECKPOINT, "checkpoint_blobs": _CHANNEL},
@@ -154,7 +154,7 @@ def has_checkpoints(connection: Connection) -> bool:
 
 
 def preset_layouts(connection: Connection) -> set[str]:
-    """Return the layouts of other frameworks that are there, as ``?layout=`` names them."""
+    """Return the layouts of other frameworks in the database, as named by ``?layout=``."""
     inspector = inspect(connection)
     there = set(inspector.get_table_names())
     found = {
@@ -171,7 +171,7 @@ def preset_layouts(connection: Connection) -> set[str]:
 
 
 def branch_tables(connection: Connection) -> BranchTables | None:
-    """Return the tables that have branches in a database; None if there are none."""
+    """Return the tables with branches in a database; None if there are none."""
     if connection.dialect.name != "sqlite":
         return None
     inspector = inspect(connection)
@@ -191,7 +191,7 @@ def branch_tables(connection: Connection) -> BranchTables | None:
 
 
 def foreign_tables(connection: Connection) -> dict[str, ForeignFormat]:
-    """Return the tables of formats that memctl does not read, by their names."""
+    """Return the tables of formats that memctl recognizes but does not read, by table name."""
     inspector = inspect(connection)
     names = [name for name in inspector.get_table_names() if isinstance(name, str)]
     return foreign.of_tables(
@@ -200,7 +200,7 @@ def foreign_tables(connection: Connection) -> dict[str, ForeignFormat]:
 
 
 def unknown_database(label: str, connection: Connection) -> BadData:
-    """Return the error of a database that is of no layout: it names what is there."""
+    """Return the error for a database without a known layout; the error names some tables."""
     for found in foreign_tables(connection).values():
         return found.refusal(label, Uninitialised)
     tables = sorted(map(shown_name, inspect(connection).get_table_names()))
@@ -216,7 +216,7 @@ def unknown_database(label: str, connection: Connection) -> BadData:
 
 
 def of_shape(shape: str) -> dict[str, Any]:
-    """Return what a shape says, nothing where another store made it."""
+    """Return the contents of a shape; empty if another store made the shape."""
     if not shape:
         return {}
     try:
@@ -227,7 +227,7 @@ def of_shape(shape: str) -> dict[str, Any]:
 
 
 def name_failure(key: MemoryKey) -> Failure | None:
-    """Return why there can be no memory of this name."""
+    """Return the reason why no memory can have this name; None if the name is valid."""
     if not key.part:
         return None
     return Failure(

@@ -1,7 +1,7 @@
-"""The tables that AgentScope and agentscope-runtime make in an instance, and what they tell.
+"""Recognition of layouts by the tables of a Tablestore instance.
 
-The names are the defaults of TablestoreMemory and TablestoreSession (AgentScope 1.0.21) and of the
-services of agentscope-runtime 0.2 and 1.0.5.
+The table names are the defaults of TablestoreMemory and TablestoreSession (AgentScope 1.0.21) and
+of the services of agentscope-runtime 0.2 and 1.0.5.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _KEYS: dict[tuple[str, ...], str] = {
     ("document_id", "tenant_id"): "memory",
     ("user_id", "session_id"): "session",
 }
-"""The layouts of tables whose names an application has chosen, by their primary keys."""
+"""The layouts of tables with custom names, by primary key."""
 
 
 def table_of(location: Location, layout: str) -> str:
-    """Return the table of a layout that has one: that of ``?table=``, else the usual one."""
+    """Return the table of a layout with one table: ``?table=``, or the default."""
     return location.options.get("table", TABLES[layout][0])
 
 
@@ -43,14 +43,14 @@ async def open_tables(
     layout: str,
     schemas: Sequence[TableSchema],
 ) -> str | None:
-    """Make the tables of a layout, or see that there are any; return the layout that is there.
+    """Create or check the tables of a layout; return another layout if only that one exists.
 
-    That is None where it is this one.  A URL that names no layout gets the one whose tables are
-    there: memories where states stand next to them.
+    The result is None if the requested layout was found or created.  A URL without a layout gets
+    the layout whose tables exist; memories are preferred to session states.
 
     Raises:
-        NotFound: there is no table of this layout, nor of another one that could be meant.
-        UsageError: there are several layouts, and the URL has to name one.
+        NotFound: neither tables of this layout nor of another layout exist.
+        UsageError: several layouts exist, and the URL must name one.
         BadData: the table of ``?table=`` has another primary key.
         Unavailable: see ``TablestoreInstance.tables``.
     """
@@ -87,7 +87,7 @@ async def open_tables(
 async def _layout_by_key(
     instance: TablestoreInstance, location: Location, layout: str
 ) -> str | None:
-    """Return the layout of the table that a URL names, None where it is the one asked for."""
+    """Return the layout of the table that a URL names; None if it is the requested layout."""
     name = location.options["table"]
     key = await instance.key_of(name)
     found = _KEYS.get(key)

@@ -1,4 +1,4 @@
-"""The lock of a store in Redis: a key that expires unless the run that set it extends it."""
+"""The lock of a store in Redis: a key that expires unless the locking run extends it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from memctl.storekit.locks import ServerLock
 T = TypeVar("T")
 
 LEASE_SECONDS = 30.0
-"""Seconds after which the lock of a run that was killed ends."""
+"""Seconds after which the lock of a killed run expires."""
 
 
 class LockedServer(Protocol):
@@ -31,14 +31,14 @@ class LockedServer(Protocol):
 
 
 class RedisLock(ServerLock):
-    """``{prefix}memctl:lock:{kind}``, a string: a random word, a space, and the owner's text.
+    """The key ``{prefix}memctl:lock:{kind}``: a random word, a space, and the owner's text.
 
-    No pattern of AgentScope's, and none of memctl's, finds a key of this name.  Only commands are
-    used that writing uses too, so that it needs no more of an ACL than writing does.
+    The key's name matches no pattern of AgentScope or memctl.  The lock uses only commands that
+    writing uses too, so the lock needs no further ACL permissions.
     """
 
     def __init__(self, server: LockedServer, kind: str, warnings: list[str]) -> None:
-        """Take ``kind``, which differs between stores that may share a prefix."""
+        """Take a ``kind`` that differs between the kinds of stores that may share a prefix."""
         super().__init__(server.label, warnings)
         self.period = LEASE_SECONDS / 3
         self.hint = (
@@ -62,7 +62,7 @@ class RedisLock(ServerLock):
         return await self._run(partial(self._if_ours, (b"PEXPIRE", self._key, self._lease)))
 
     async def let_go(self) -> None:
-        with suppress(MemctlError):  # what cannot be removed expires by itself
+        with suppress(MemctlError):  # the lock expires by itself
             await self._run(partial(self._if_ours, (b"UNLINK", self._key)))
 
     async def _run(self, call: Callable[[Pipeline], T]) -> T:
@@ -80,7 +80,7 @@ class RedisLock(ServerLock):
         return None if done is not None else ""
 
     def _if_ours(self, command: Command, pipeline: Pipeline) -> bool:
-        """Run the command if the key is ours; return whether it was run."""
+        """Run the command if this run holds the lock; return whether the command ran."""
         _, held = pipeline.execute([(b"WATCH", self._key), (b"GET", self._key)])
         if held != self._value:
             pipeline.execute([(b"UNWATCH",)])

@@ -1,9 +1,9 @@
-"""One connection to Redis: commands sent ahead of their replies.
+"""A connection to Redis that sends commands ahead of their replies.
 
-redis-py makes the connections, for it knows logins and TLS.  Its pipelines are not used: they hold
-all commands and all replies of a batch at once.  Nor is its way of reading replies, which costs ten
-times what parsing them does, for it comes back to Python for each of them.  Sockets are read in
-threads: asyncio takes twice as long.
+redis-py makes the connections, including logins and TLS.  Its pipelines are not used, because they
+hold all commands and all replies of a batch at once.  Its reader is not used, because it returns
+to Python for each reply, which costs ten times the time of parsing.  Threads read the sockets,
+because asyncio takes twice the time.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ T = TypeVar("T")
 Command = tuple[bytes, ...]
 
 AHEAD = 256
-"""Commands that may wait for their replies, unless the caller sets another limit."""
+"""The number of commands that may wait for replies, unless the caller sets another limit."""
 ABSENT = -2
-"""PTTL of a key that does not exist."""
+"""The reply of PTTL for a key that does not exist."""
 WRONG_TYPE = "WRONGTYPE"
-"""The first word of the error reply where a key holds another kind of value."""
+"""The first word of the error reply for a key with a value of another type."""
 
 _SCANNED = b"2000"
 _SEND_BYTES = 256 * 1024
@@ -43,7 +43,7 @@ _MORE = object()
 
 
 class PackedCommands(NamedTuple):
-    """Commands in the bytes of the protocol, and their number."""
+    """Commands encoded for the protocol, and the number of commands."""
 
     data: bytes
     commands: int
@@ -58,33 +58,33 @@ class Connections(Protocol):
         """Return a connection of redis-py."""
 
     def release(self, connection: Any) -> None:
-        """Take a connection back."""
+        """Return a connection to the source."""
 
     def translate(self, error: exceptions.RedisError) -> MemctlError:
         """Return the memctl error for an error of redis-py, or for an error reply."""
 
 
 class Pacer:
-    """The number of rows to request from a server, so that a page stays near PAGE_BYTES.
+    """The number of rows to request at once, so that a page stays near PAGE_BYTES.
 
-    Rows are requested by number, whatever their size; the size of the last rows shows how many of
-    the next ones fit.
+    Rows are requested by number, because their sizes are unknown.  The size of the last rows
+    predicts how many of the next rows fit.
     """
 
     def __init__(self) -> None:
         self.rows = 16
 
     def observe(self, rows: int, size: int) -> None:
-        """Learn from a fetch of ``rows`` rows of ``size`` bytes in all."""
+        """Note that ``rows`` rows had ``size`` bytes in total."""
         if rows:
             fit = PAGE_BYTES * rows // max(size, 1)
             self.rows = max(1, min(PAGE_ENTRIES, fit, self.rows * 4))
 
 
 class Pipeline:
-    """One connection, on which many commands may be under way.
+    """A connection with many commands in flight.
 
-    All methods but ``abort`` may block: call them in a thread (see ``in_thread``).
+    All methods except ``abort`` may block: call them in a thread (see ``in_thread``).
     """
 
     def __init__(self, server: Connections) -> None:
@@ -96,7 +96,7 @@ class Pipeline:
         self._handover = threading.Lock()
 
     def connect(self) -> None:
-        """Take a connection from the pool, which connects where none is idle.
+        """Take a connection from the pool; the pool connects if no connection is idle.
 
         If ``abort`` was called meanwhile, the connection is closed.
 
@@ -108,7 +108,7 @@ class Pipeline:
         except exceptions.RedisError as error:
             raise self._server.translate(error) from error
         except (ValueError, OverflowError) as error:
-            # redis-py leaves names of hosts, time limits and versions of TLS to Python to check.
+            # redis-py leaves the checks of host names, time limits and TLS versions to Python.
             raise UsageError(
                 f"{self._server.label} has a host or an option that is not valid", str(error)
             ) from error
@@ -120,7 +120,7 @@ class Pipeline:
             self.release()
 
     def release(self) -> None:
-        """Return the connection to the pool; close one that broke, or has replies to come."""
+        """Return the connection to the pool, closed if it is broken or replies are pending."""
         with self._handover:
             connection, self._connection, self._socket = self._connection, None, None
         if connection is not None:
@@ -129,10 +129,10 @@ class Pipeline:
             self._server.release(connection)
 
     def abort(self) -> None:
-        """Break the connection, also under a thread that waits for it.
+        """Break the connection, even while a thread waits for a reply.
 
-        redis-py's own ``disconnect`` would let that thread connect again with its next command,
-        and run the rest of a transaction outside of it.
+        After redis-py's own ``disconnect``, the thread would connect again with its next command,
+        and run the rest of a transaction outside of the transaction.
         """
         with self._handover:
             self._broken = True
@@ -158,9 +158,9 @@ class Pipeline:
     ) -> Iterator[Any]:
         """Yield the replies to the commands, in order.
 
-        Commands are taken and sent while replies are: no more than ``ahead()`` wait, so that
-        neither side has much to buffer.  Error replies that begin with the word ``tolerate`` are
-        yielded as ``ResponseError`` of redis-py.  Exhaust a stream before another begins.
+        Commands are sent while replies arrive.  At most ``ahead()`` commands wait for replies, so
+        that neither side buffers much.  Error replies that begin with the word ``tolerate`` are
+        yielded as ``ResponseError`` of redis-py.  Exhaust a stream before the next stream begins.
 
         Raises:
             Lost: the connection broke.
@@ -176,9 +176,9 @@ class Pipeline:
                 yield from self._receive(tolerate)
 
     def atomic(self, commands: Iterable[Command], *, tolerate: str = "") -> Iterator[Any]:
-        """Yield the replies to commands that the server runs at one moment (MULTI and EXEC).
+        """Yield the replies to commands in one transaction (MULTI and EXEC).
 
-        However large they are together, they arrive one by one.
+        Replies arrive one by one, so a large total size does no harm.
 
         Raises:
             Lost: the connection broke.
@@ -189,11 +189,11 @@ class Pipeline:
             yield from self._receive(tolerate)
 
     def commit(self, commands: Iterable[Command | PackedCommands]) -> bool:
-        """Run commands at one moment; return False if a watched key changed and none was run.
+        """Run commands in one transaction; return False if a watched key changed and nothing ran.
 
         Raises:
             Lost: the connection broke.
-            Unavailable: the server refuses a command, and so all.
+            Unavailable: the server refuses a command, and with it the transaction.
         """
         done = self._transact(commands)
         while self._waiting:
@@ -201,7 +201,7 @@ class Pipeline:
         return done
 
     def _transact(self, commands: Iterable[Command | PackedCommands]) -> bool:
-        """Send a transaction; return whether it was run.  Its replies are still to come."""
+        """Send a transaction; return whether the server ran it.  Replies remain to be read."""
         deque(self.stream(chain([(b"MULTI",)], commands)), maxlen=0)
         resp = self._send([b"*1\r\n$4\r\nEXEC\r\n"], 1)
         try:
@@ -214,9 +214,9 @@ class Pipeline:
     def values(self, keys: Sequence[bytes], pacer: Pacer) -> Iterator[list[Any]]:
         """Yield the values of the keys, in order, in lists of about a page.
 
-        None stands for a key that does not exist, a ``ResponseError`` for one that is not a string.
-        ``pacer`` sets how many are requested ahead: about a page, twice.  (MGET would be no faster,
-        and its reply comes all at once, be it of gigabytes.)
+        None stands for a missing key, and ``ResponseError`` for a key that is not a string.
+        ``pacer`` sets the number of keys to request ahead, for about two pages.  (MGET is no
+        faster, and its reply comes as a whole, even if it has gigabytes.)
 
         Raises:
             Lost: the connection broke.
@@ -241,12 +241,12 @@ class Pipeline:
             del found
             if size >= PAGE_BYTES or len(held[0]) >= PAGE_ENTRIES or got == len(keys):
                 pacer.observe(len(held[0]), size)
-                yield held.pop()  # not kept here while it is used: it may be large
+                yield held.pop()  # keep no reference: the values may be large
                 held.append([])
                 size = 0
 
     def _send_some(self, commands: Iterator[Command | PackedCommands], most: int) -> bool:
-        """Send the next commands, up to a number and a size; return whether there may be more."""
+        """Send the next commands up to a number and a size; return whether more may remain."""
         pieces: list[bytes] = []
         size = count = 0
         more = False
@@ -268,7 +268,7 @@ class Pipeline:
         return more
 
     def _send(self, pieces: Iterable[bytes], count: int) -> RespSocket:
-        """Send so many commands; return the socket that reads their replies."""
+        """Send ``count`` encoded commands; return the socket that reads their replies."""
         if self._broken or self._socket is None:
             raise Lost(f"the connection to {self._server.label} was closed")
         try:
@@ -293,7 +293,7 @@ class Pipeline:
         self._check(found, tolerate)
         found.reverse()
         while found:
-            yield found.pop()  # not kept here while it is used: it may be large
+            yield found.pop()  # keep no reference: the reply may be large
 
     def _check(self, replies: Iterable[Any], tolerate: str) -> None:
         """Raise the first error reply that is not tolerated."""
@@ -304,20 +304,20 @@ class Pipeline:
                 raise self._failed(reply)
 
     def _failed(self, error: exceptions.RedisError) -> MemctlError:
-        """Return the memctl error; the connection is not used again."""
+        """Return the memctl error, and mark the connection as broken."""
         self._broken = True
         return self._server.translate(error)
 
 
 async def in_thread(pipeline: Pipeline, call: Callable[[], T]) -> T:
-    """Run a call that uses the pipeline in a thread; cancelling closes the connection."""
+    """Run a call that uses the pipeline in a thread; a cancellation breaks the connection."""
     return await concurrency.in_thread(call, pipeline.abort)
 
 
 async def items_in_thread(
     pipeline: Pipeline, make: Callable[[], Iterator[Iterable[T]]]
 ) -> AsyncGenerator[T]:
-    """Yield the items of the lists that an iterator gives, which is made and moved in a thread."""
+    """Yield the items of an iterator of lists; ``make`` and the iterator run in a thread."""
     lists = await in_thread(pipeline, make)
     while (items := await in_thread(pipeline, partial(next, lists, None))) is not None:
         for item in items:
@@ -325,7 +325,7 @@ async def items_in_thread(
 
 
 def scan(pipeline: Pipeline, pattern: bytes, kind: bytes = b"") -> Iterator[bytes]:
-    """Yield the keys of a type, or of any, whose names match; some may come twice.
+    """Yield the keys that match a pattern, optionally of one type; a key may come twice.
 
     Raises:
         Unavailable: see ``Pipeline.stream``.
@@ -341,13 +341,13 @@ def scan(pipeline: Pipeline, pattern: bytes, kind: bytes = b"") -> Iterator[byte
 
 
 class RespSocket:
-    """Commands sent as bytes, and replies parsed by hiredis.
+    """A socket that sends commands as bytes, and parses replies with hiredis.
 
     Error replies are ``ResponseError`` of redis-py.
     """
 
     def __init__(self, connection: Any) -> None:
-        """Take a connection of redis-py on which no reply is to come."""
+        """Take a connection of redis-py without pending replies."""
         self._connection = connection
         self._buffer = bytearray(_READ_BYTES)
         self._reader: Any = Reader(
@@ -362,30 +362,30 @@ class RespSocket:
         Raises:
             RedisError: the connection broke.
         """
-        # A health check would take the reply to another command for its own.
+        # A health check would read the reply to another command as its own.
         self._connection.send_packed_command(_join_small(pieces), check_health=False)
 
     def replies(self, most: int) -> list[Any]:
-        """Return the replies that have come, at most so many; there may be none."""
+        """Return the replies that have arrived, at most ``most``; the list may be empty."""
         return list(islice(iter(self._reader.gets, _MORE), most))
 
     def read(self) -> int:
         """Wait for bytes from the server, and return their number.
 
         Raises:
-            RedisError: the connection broke, or nothing came in time.
+            RedisError: the connection broke, or the time limit passed.
         """
         size = self._receive()
         self._reader.feed(self._buffer, 0, size)
         return size
 
     def open_array(self) -> int:
-        """Wait for an array, and return its length; its items follow as if they were replies.
+        """Wait for an array and return its length; its items are then read as replies.
 
-        -1 stands for no array.  No other reply may be on its way.
+        -1 stands for a null array.  No other reply may be pending.
 
         Raises:
-            RedisError: as ``read``; or the reply is an error.
+            RedisError: as ``read``, or the reply is an error.
         """
         head = b""
         while b"\r\n" not in head:
@@ -411,24 +411,24 @@ class RespSocket:
         return size
 
     def shut_down(self) -> None:
-        """Break the connection, also under a thread that waits for it."""
+        """Break the connection, even while a thread waits for a reply."""
         link = driver_socket(self._connection)
         if link is not None:
-            with suppress(OSError):  # it is closed already
+            with suppress(OSError):  # the socket is already closed
                 link.shutdown(socket.SHUT_RDWR)
 
 
 def driver_socket(connection: Any) -> socket.socket | None:
-    """Return the socket of a connection of redis-py, None once redis-py gave it up.
+    """Return the socket of a redis-py connection; None after redis-py has closed it.
 
-    redis-py (6 to 8) keeps it in ``_sock`` and has no public name for it: their own parsers take it
-    from there.  This is the only place that does.
+    redis-py (6 to 8) keeps the socket in ``_sock`` without a public name; its own parsers use
+    ``_sock``.  Only this function does so in memctl.
     """
     return cast("socket.socket | None", connection._sock)
 
 
 def error_code(error: exceptions.RedisError) -> str:
-    """Return the word that an error reply began with; redis-py strips some of them."""
+    """Return the first word of an error reply; redis-py strips the word from some replies."""
     match error:
         case exceptions.OutOfMemoryError():
             return "OOM"
@@ -451,7 +451,7 @@ def error_code(error: exceptions.RedisError) -> str:
 
 
 def _pack(command: Command) -> list[bytes]:
-    """Return the bytes of a command; large values stay pieces of their own, and are not copied."""
+    """Return the bytes of a command; large values are separate pieces, and are not copied."""
     if max(map(len, command)) <= _LARGE_BYTES:
         return [pack_command(cast(Any, command))]
     pieces = [b"*%d\r\n" % len(command)]
@@ -461,7 +461,7 @@ def _pack(command: Command) -> list[bytes]:
 
 
 def _join_small(pieces: Iterable[bytes]) -> list[bytes]:
-    """Return fewer pieces: those between large ones are joined."""
+    """Return fewer pieces: small pieces between large pieces are joined."""
     joined: list[bytes] = []
     small: list[bytes] = []
     for piece in pieces:

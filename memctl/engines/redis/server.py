@@ -1,4 +1,4 @@
-"""A Redis server: its URL, its connections, and its errors in memctl's words."""
+"""A Redis server: URL, connections, and the translation of errors."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ _OLDEST = (6, 2)
 
 
 class RedisServer:
-    """A Redis database, as a location names it.
+    """The Redis database of a location.
 
-    ``prefix`` and ``ttl`` are the options of the location, ``ttl`` in milliseconds.
+    ``prefix`` and ``ttl`` are options of the location; ``ttl`` is in milliseconds.
     """
 
     def __init__(self, location: Location, environ: Mapping[str, str] = os.environ) -> None:
-        """Read the location; connect to nothing.
+        """Read the location, without connecting.
 
         Raises:
-            UsageError: the URL or an option is wrong.
+            UsageError: the URL or an option is not valid.
         """
         self.label = location.label
         self.prefix = location.options.get("prefix", "")
@@ -50,10 +50,10 @@ class RedisServer:
         """Connect and log in.
 
         Raises:
-            Unavailable: the server cannot be reached, refuses the login or is too old; or it is a
-                node of a Redis Cluster, or a Sentinel.
+            Unavailable: the server cannot be reached, refuses the login or is too old, or is a
+                Redis Cluster node or a Sentinel.
             NotFound: the server has no database of this number.
-            UsageError: the URL has a host, or the value of an option, that is not valid.
+            UsageError: the host or an option of the URL is not valid.
         """
         async with self.pipeline() as pipeline:
             info = await in_thread(pipeline, lambda: _info(pipeline))
@@ -85,20 +85,20 @@ class RedisServer:
         return int(self._pool.connection_kwargs.get("db") or 0)
 
     def ttl_of(self, seconds: float | None) -> int | None:
-        """Return the TTL to set in milliseconds; None to leave the expiry as it is."""
+        """Return the TTL to set in milliseconds; None to keep the expiry unchanged."""
         if self.ttl is not None or seconds is None:
             return self.ttl
         return max(1, round(seconds * 1000))
 
     def identity(self) -> str:
-        """Return a text that two locations of one database and prefix share."""
+        """Return a text that is equal for all locations of the same database and prefix."""
         options = self._pool.connection_kwargs
         address = options.get("path") or f"{options.get('host')}:{options.get('port', 6379)}"
         return f"{self._run_id or address}/{options.get('db', 0)}/{self.prefix}"
 
     @asynccontextmanager
     async def pipeline(self) -> AsyncGenerator[Pipeline]:
-        """Provide a connection for one operation; after an error it is closed, not used again."""
+        """Provide a connection for one operation; after an error the connection is closed."""
         pipeline = Pipeline(self)
         try:
             await _in_daemon_thread(pipeline.connect)
@@ -110,7 +110,7 @@ class RedisServer:
             pipeline.release()
 
     def acquire(self) -> Any:
-        """Return a connection of redis-py; ``release`` it."""
+        """Return a connection of redis-py; give it back with ``release``."""
         connection: Any = self._pool.get_connection()
         link = driver_socket(connection)
         if link is None:
@@ -119,7 +119,7 @@ class RedisServer:
         return connection
 
     def release(self, connection: Any) -> None:
-        """Take a connection back."""
+        """Return a connection to the pool."""
         self._pool.release(connection)
 
     def translate(self, error: exceptions.RedisError) -> MemctlError:
@@ -128,7 +128,7 @@ class RedisServer:
 
 
 def _info(pipeline: Pipeline) -> dict[str, str]:
-    """Return what INFO reports; the mode and the version alone where the ACL forbids it."""
+    """Return the fields of INFO; only mode and version if the ACL forbids INFO."""
     [reply] = pipeline.execute([(b"INFO", b"server")], tolerate="NOPERM")
     if isinstance(reply, exceptions.ResponseError):
         [hello] = pipeline.execute([(b"HELLO",)], tolerate="ERR")  # no ACL forbids it
@@ -145,7 +145,7 @@ def _info(pipeline: Pipeline) -> dict[str, str]:
 
 _CONNECT_SECONDS = 10.0
 _OWN = "prefix, ttl, state, layout"
-# Those of redis-py that a text can set; what else it takes are Python objects.
+# The options of redis-py that a text can set; the remaining options are Python objects.
 _ANY = frozenset(
     {
         "client_name",
@@ -189,15 +189,15 @@ OPTIONS = {"redis": _ANY | _TCP, "rediss": _ANY | _TCP | _TLS, "unix": _ANY}
 def make_pool(
     location: Location, password: str | None
 ) -> tuple[redis.ConnectionPool, float | None]:
-    """Return the connection pool of a location, and its time limit for replies in seconds.
+    """Return the connection pool of a location, and the time limit for replies in seconds.
 
-    redis-py's limit for connecting ends before the handshake of TLS and the login, and its limit
-    for replies is one for all of them, but a large reply may take its time.  So connections come
-    with the limit of connecting for replies too, and ``RedisServer.acquire`` sets the other.
-    ``password`` is for a URL without one.
+    The connect limit of redis-py ends before the TLS handshake and the login, and its reply limit
+    would apply to both, while a large reply may take longer.  So new connections use the connect
+    limit for replies too, and ``RedisServer.acquire`` sets the reply limit.  ``password`` is used
+    if the URL has no password.
 
     Raises:
-        UsageError: the URL is wrong.
+        UsageError: the URL is not valid.
     """
     scheme, colon, rest = location.url.partition(":")
     names = scheme.lower().split("+")
@@ -219,7 +219,7 @@ def make_pool(
             socket_timeout=None,
         )
     except (ValueError, TypeError):
-        # What they say may hold a piece of a password that was not quoted.
+        # The error text may contain a part of a password that was not quoted.
         raise UsageError(
             f"{location.label} is not a Redis URL",
             "write redis://[USER:PASSWORD@]HOST[:PORT][/NUMBER] or unix:///SOCKET?db=NUMBER",
@@ -229,12 +229,12 @@ def make_pool(
     reply_seconds = options["socket_timeout"]
     options["socket_timeout"] = options["socket_connect_timeout"]
     options["redis_connect_func"] = _log_in
-    options["protocol"] = 2  # no server speaks up by itself there
+    options["protocol"] = 2  # servers push nothing in RESP2
     options["decode_responses"] = False
     if password and not options.get("password"):
         options["password"] = password
     try:
-        pool.make_connection()  # connects to nothing, but looks at some of the options
+        pool.make_connection()  # checks some options without connecting
     except (ValueError, TypeError, exceptions.RedisError) as error:
         raise UsageError(
             f"{location.label} has an option that Redis connections do not accept", str(error)
@@ -243,7 +243,7 @@ def make_pool(
 
 
 def _check_options(location: Location, scheme: str) -> None:
-    """Refuse options that such a URL cannot have.
+    """Refuse options that a URL of this scheme cannot have.
 
     Raises:
         UsageError: an option is unknown, or needs another scheme.
@@ -264,7 +264,7 @@ def parse_ttl(seconds: str | None) -> int | None:
     """Return the option ``ttl`` of a location in milliseconds.
 
     Raises:
-        UsageError: it is not a number of seconds.
+        UsageError: the option is not a positive number of seconds.
     """
     if seconds is None:
         return None
@@ -281,32 +281,32 @@ def parse_ttl(seconds: str | None) -> int | None:
 
 
 def _log_in(connection: Any) -> None:
-    """Log in as redis-py does on a new connection, and PING; its ``redis_connect_func``.
+    """Log in as redis-py does, then PING; used as ``redis_connect_func``.
 
-    The PING is there because redis-py itself waits for a reply only where it has something to set.
+    The PING checks the connection: redis-py waits for a reply only if it sets an option.
 
     Raises:
         RedisError: the server refuses the login, or does not answer in time.
     """
     connection.on_connect()
     connection.send_command("PING", check_health=False)
-    with suppress(exceptions.NoPermissionError):  # an answer, too
+    with suppress(exceptions.NoPermissionError):  # an error reply is an answer too
         connection.read_response()
 
 
 async def _in_daemon_thread(call: Callable[[], T]) -> T:
-    """Return the result of a call, run in a thread that neither cancellation nor exit waits for.
+    """Run a call in a daemon thread and return its result; cancellation and exit do not wait.
 
-    For what cannot be interrupted: looking up a host, connecting, the handshake of TLS.  A
-    cancelled call runs to its end, and must release by itself what it got.
+    Used for uninterruptible steps: host lookup, connecting, TLS handshake.  A cancelled call runs
+    to its end, and must release its own resources.
     """
     done: Future[T] = Future()
-    done.set_running_or_notify_cancel()  # now no cancellation takes it from the thread
+    done.set_running_or_notify_cancel()  # from now on the future cannot be cancelled
 
     def run() -> None:
         try:
             found = call()
-        except BaseException as error:  # noqa: BLE001 - whoever waits gets it, of any kind
+        except BaseException as error:  # noqa: BLE001 - the waiting task raises every kind of error
             done.set_exception(error)
         else:
             done.set_result(found)
@@ -329,9 +329,9 @@ _FOR_NOW = {
     "BUSY": "wait until the running script has ended",
     "TRYAGAIN": "wait until the slots of the cluster have moved",
 }
-"""Error replies that another try may not get: after a failover, after a while."""
+"""Error replies that may stop after a while or a failover, each with a hint."""
 _NO_DATABASE = ("DB index", "value is out of range, value must")
-"""Texts by which Redis refuses a database number: too large as configured, or for an int."""
+"""Parts of the error replies to a database number that is too large."""
 _CLUSTER = ("MOVED", "ASK", "CROSSSLOT", "CLUSTERDOWN")
 _OTHER_MODES = {
     "cluster": (
@@ -344,7 +344,7 @@ _OTHER_MODES = {
         "use the address of the primary: SENTINEL get-master-addr-by-name NAME prints it",
     ),
 }
-"""The names of servers that are refused, and the hint of each, by ``redis_mode``."""
+"""The descriptions of unsupported server modes and their hints, by ``redis_mode``."""
 _LOGIN = ("NOAUTH", "WRONGPASS")
 _LOGIN_ERRORS = (exceptions.AuthenticationError, exceptions.AuthorizationError)
 
@@ -392,7 +392,7 @@ def translate_error(error: exceptions.RedisError, label: str) -> MemctlError:
 
 
 def _is_lasting(error: exceptions.RedisError, text: str) -> bool:
-    """Return whether another try would fail alike: the host does not exist, or TLS fails."""
+    """Return whether a retry would fail too: the host does not exist, or TLS fails."""
     cause = error.__context__
     if isinstance(cause, socket.gaierror):
         return cause.errno != socket.EAI_AGAIN
@@ -400,7 +400,7 @@ def _is_lasting(error: exceptions.RedisError, text: str) -> bool:
 
 
 def _first_line(error: exceptions.RedisError) -> str:
-    """Return the first line of an error's text, without its full stop."""
+    """Return the first line of an error's text, without a final period."""
     lines = str(error).strip().splitlines()
     return lines[0].rstrip(".") if lines else type(error).__name__
 

@@ -1,4 +1,4 @@
-"""Names as Redis has them: bytes, as texts and as glob patterns."""
+"""Names in Redis: conversions between bytes, texts and glob patterns."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ def encode(text: str) -> bytes:
     """Return the bytes of a name; the inverse of ``decode``.
 
     Raises:
-        UnicodeEncodeError: it holds a surrogate that no bytes stand for.
+        UnicodeEncodeError: the name holds a surrogate that stands for no byte.
     """
     return text.encode("utf-8", "surrogateescape")
 
 
 def encode_or_none(text: str) -> bytes | None:
-    """Return the bytes of a name, None where there are none."""
+    """Return the bytes of a name; None if ``encode`` fails."""
     try:
         return encode(text)
     except UnicodeEncodeError:
@@ -23,10 +23,10 @@ def encode_or_none(text: str) -> bytes | None:
 
 
 def decode(name: bytes) -> str:
-    """Return a name as text; bytes that are not UTF-8 become surrogates, to lose nothing."""
+    """Return a name as text; bytes that are not UTF-8 become surrogates, without loss."""
     return name.decode("utf-8", "surrogateescape")
 
 
 def escape(text: bytes) -> bytes:
-    """Return a glob pattern that matches the text alone."""
+    """Return a glob pattern that matches only the text."""
     return b"".join(b"\\" + bytes((byte,)) if byte in _SPECIAL else bytes((byte,)) for byte in text)

@@ -1,8 +1,7 @@
-"""Memories whose messages are rows of a table: an index of them, and changes of many rows.
+"""Memories whose messages are rows of a table: an index of the rows, and changes of many rows.
 
-The primary keys of such tables begin with the message or the session, never with the place of a
-message in its memory.  So a table is read once from end to end, and its rows wait in a temporary
-file until they are in order.
+The primary keys of these tables begin with the message or the session, never with the position of
+a message.  So a table is read once from end to end, and a temporary file puts the rows in order.
 """
 
 from __future__ import annotations
@@ -41,12 +40,12 @@ SELECT {columns} FROM found WHERE user = ? AND session = ? AND part = ? ORDER BY
 
 
 class IndexedRow(NamedTuple):
-    """A row that holds a message.
+    """A row with a message.
 
-    ``place`` is the column that orders the messages of a memory, ``name`` the part of the primary
-    key that orders those of one place.  ``raw`` is the text of its marks as stored, "" where it has
-    none.  ``stamp`` changes when the row is written.  ``damage`` says how it is damaged; then there
-    is no message in it.
+    ``place`` is the column that orders the messages of a memory.  ``name`` is the part of the
+    primary key that orders messages of the same place.  ``raw`` is the stored text of the marks,
+    or "".  ``stamp`` changes when the row is written.  ``damage`` describes damage; a damaged row
+    has no message.
     """
 
     key: MemoryKey
@@ -61,12 +60,12 @@ class IndexedRow(NamedTuple):
     message: bytes = b""
 
     def stored(self) -> StoredMessage:
-        """Return the message in it."""
+        """Return the message of the row."""
         return StoredMessage(self.id, self.message, self.marks, None, self.shape)
 
 
 class RowIndex:
-    """Rows in the order of their memories, in a temporary file that has no name."""
+    """An index of rows in the order of their memories, in an unnamed temporary file."""
 
     def __init__(self) -> None:
         self._database = sqlite3.connect("", isolation_level=None)
@@ -81,7 +80,7 @@ class RowIndex:
         self._database.close()
 
     def add(self, row: IndexedRow) -> None:
-        """Take a row."""
+        """Add a row."""
         marks = orjson.dumps(row.marks) if row.marks else b""
         texts = (*row.key, row.place, row.name, row.id)
         others = (row.raw, row.stamp, row.damage, row.shape)
@@ -100,7 +99,7 @@ class RowIndex:
             self._ordered = True
 
     def memories(self) -> list[MemoryKey]:
-        """Return the names of the memories, in order."""
+        """Return the keys of the memories, in order."""
         self._order()
         rows = self._database.execute(
             "SELECT DISTINCT user, session, part FROM found ORDER BY 1, 2, 3"
@@ -108,7 +107,7 @@ class RowIndex:
         return [MemoryKey(*map(_decoded, row)) for row in rows]
 
     def rows(self, key: MemoryKey) -> Iterator[IndexedRow]:
-        """Yield the rows of a memory, in order; the index may change only when all are out."""
+        """Yield the rows of a memory in order; the index must not change during the iteration."""
         self._order()
         select = _SELECT.format(
             columns="place, name, id, marks, raw, stamp, damage, shape, message"
@@ -120,7 +119,7 @@ class RowIndex:
             yield IndexedRow(key, place, name, id, marks, raw, stamp, damage, shape, row[8])
 
     def damage(self, key: MemoryKey) -> list[tuple[str, str]]:
-        """Return the names of the damaged rows of a memory, and what is wrong with each."""
+        """Return the name of each damaged row of a memory, and the description of the damage."""
         self._order()
         select = (
             "SELECT name, damage FROM found WHERE user = ? AND session = ? AND part = ? "
@@ -152,13 +151,13 @@ def _decoded(text: bytes) -> str:
 
 @dataclass(slots=True)
 class MemoryChange:
-    """The changes of the rows of one memory, and what takes each of them back."""
+    """The row changes of one memory, and the reverse of each change."""
 
     changes: list[RowChange] = field(default_factory=list)
     reverses: list[RowChange] = field(default_factory=list)
 
     def add(self, change: RowChange, reverse: RowChange) -> None:
-        """Take a change."""
+        """Add a change and its reverse."""
         self.changes.append(change)
         self.reverses.append(reverse)
 
@@ -166,15 +165,15 @@ class MemoryChange:
 async def change_memories(
     instance: TablestoreInstance, table: str, key: Sequence[str], memories: Sequence[MemoryChange]
 ) -> list[Failure | None]:
-    """Change the rows of memories together; return why each failed, in their order.
+    """Change the rows of memories together; return a list of failures, None for each success.
 
-    The service has no transactions over rows.  A memory of which a row cannot be changed gets its
-    others back, so that it is as it was unless this program is killed in between.  A cancellation
-    waits until that is so.
+    The service has no transactions over rows.  If a row of a memory cannot be changed, the
+    memory's changed rows are restored, unless the program is killed in between.  A cancellation
+    waits for the restoration.
 
     Raises:
-        NotFound, Unavailable: as ``TablestoreInstance.change``; what was done is taken back as far
-            as the service can be reached.
+        NotFound, Unavailable: as ``TablestoreInstance.change``.  Changed rows are restored if the
+            service can be reached.
     """
     task = asyncio.ensure_future(_change_memories(instance, table, key, memories))
     try:
@@ -195,7 +194,7 @@ async def _change_memories(
     except Unavailable:
         reverses = [reverse for memory in memories for reverse in memory.reverses]
         done = zip(reverses, outcomes, strict=False)
-        with suppress(MemctlError):  # that the service went away is what matters
+        with suppress(MemctlError):  # the first error is the one to report
             back = [reverse for reverse, outcome in done if outcome is None][::-1]
             await instance.change(table, key, back, [])
         raise

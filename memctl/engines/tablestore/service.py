@@ -1,6 +1,6 @@
-"""A Tablestore instance: its URL, its credentials, requests for rows, and its errors.
+"""A Tablestore instance: URL, credentials, row requests, and the translation of errors.
 
-The SDK is ``tablestore``; its asynchronous client is the one that AgentScope uses, too.
+The SDK is ``tablestore``.  AgentScope uses the same asynchronous client.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from math import isnan
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import SplitResult, unquote, urlsplit
 
-# The SDK warns that a part of it is not compiled for this Python: no line for an operator.
+# Hide a warning of the SDK for developers: a part of the SDK is not compiled for this Python.
 logging.getLogger("tablestore").addHandler(logging.NullHandler())
 
 import aiohttp  # noqa: E402
@@ -29,21 +29,21 @@ T = TypeVar("T")
 Key = tuple[str | int, ...]
 """The values of a primary key."""
 Columns = dict[str, Any]
-"""The columns of a row: texts, numbers, truth values, and bytes as ``bytearray``."""
+"""The columns of a row: texts, numbers, booleans, and bytes as ``bytearray``."""
 
 LARGEST_KEY = 1024
-"""The bytes that a text of a primary key may have: a limit of the service."""
+"""The most bytes of a text in a primary key: a limit of the service."""
 LARGEST_COLUMN = 2 * 1024 * 1024
-"""The bytes that a column may have: a limit of the service."""
+"""The most bytes of a column: a limit of the service."""
 _READ_TOGETHER = 100
 _FOUND_TOGETHER = 100
 _WRITTEN_TOGETHER = 200
 _REQUEST_BYTES = 3 * 1024 * 1024
-"""The service takes 4 MB, of which rows need some for their form."""
+"""The most bytes of rows in a request; the service accepts 4 MB including the encoding of rows."""
 _ROW_BYTES = 400
 
 _LOGGER = "memctl.tablestore"
-# Without a level the SDK writes every request out as text, to log it.
+# Without a log level, the SDK formats every request as text.
 logging.getLogger(_LOGGER).setLevel(logging.CRITICAL)
 _VARIABLES = (
     ("TABLESTORE_ACCESS_KEY_ID", "TABLESTORE_ACCESS_KEY_SECRET", "TABLESTORE_SESSION_TOKEN"),
@@ -53,7 +53,7 @@ _VARIABLES = (
         "ALIBABA_CLOUD_SECURITY_TOKEN",
     ),
 )
-"""The variables that the documentation of the SDK names: a key, its secret, a token with it."""
+"""The variables in the documentation of the SDK: key, secret, and the token for both."""
 _BUSY = frozenset(
     {
         "OTSServerBusy",
@@ -68,14 +68,14 @@ _BUSY = frozenset(
         "OTSQuotaExhausted",
     }
 )
-"""Codes of errors that another try may not get."""
+"""Codes of errors that a retry may avoid."""
 CONDITION_FAILED = "OTSConditionCheckFail"
 
 
 class Row(NamedTuple):
-    """A row that was read: its primary key, its columns, and when each was written.
+    """A row as read: primary key, columns, and the write time of each column.
 
-    Times are milliseconds, as the service counts them.
+    Times are in milliseconds, as the service reports them.
     """
 
     key: Key
@@ -84,7 +84,7 @@ class Row(NamedTuple):
 
 
 class SearchIndex(NamedTuple):
-    """A search index: the column whose words it takes, and those that it compares as a whole."""
+    """A search index: its name, the column with searchable words, and its keyword columns."""
 
     name: str
     column: str
@@ -93,7 +93,7 @@ class SearchIndex(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """A row to be written whole; with ``new`` it must not be there."""
+    """A row to write whole; with ``new``, the row must not exist."""
 
     key: Key
     columns: Columns
@@ -102,7 +102,7 @@ class Put:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """Columns of a row to be written; the row must be there, with the columns of ``where``."""
+    """Columns to write to an existing row, whose columns must match ``where``."""
 
     key: Key
     columns: Columns
@@ -111,7 +111,7 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """A row to be removed; with ``where`` it must be there, with these columns."""
+    """A row to remove; with ``where``, the row must exist and have these columns."""
 
     key: Key
     where: Columns | None = None
@@ -121,7 +121,7 @@ RowChange = Put | Update | Delete
 
 
 class RowFailure(NamedTuple):
-    """Why a row was not changed: the code and the text of the service."""
+    """The reason why a row was not changed: the code and the text of the service."""
 
     code: str
     message: str
@@ -129,9 +129,9 @@ class RowFailure(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TableSchema:
-    """A table to make: its primary key and, where it has one, a local secondary index.
+    """A table to create: its primary key and an optional local secondary index.
 
-    Types are those of the SDK, such as ``STRING``.
+    Types are type names of the SDK, such as ``STRING``.
     """
 
     name: str
@@ -141,20 +141,20 @@ class TableSchema:
 
 
 class _Patience(tablestore.DefaultRetryPolicy):  # type: ignore[misc]
-    """The retries of the SDK, for about 15 seconds; then memctl's own begin."""
+    """The retries of the SDK, for about 15 seconds. memctl retries after that."""
 
     max_retry_times = 8
 
 
 class TablestoreInstance:
-    """A Tablestore instance, as a location names it."""
+    """The Tablestore instance of a location."""
 
     def __init__(self, location: Location, environ: Mapping[str, str] = os.environ) -> None:
-        """Read the location; connect to nothing.
+        """Read the location, without connecting.
 
         Raises:
-            UsageError: the URL is wrong.
-            Unavailable: there are no credentials.
+            UsageError: the URL is not valid.
+            Unavailable: the credentials are missing.
         """
         self.label = location.label
         parts = urlsplit(location.url)
@@ -193,7 +193,7 @@ class TablestoreInstance:
         await self._client.close()
 
     def identity(self) -> str:
-        """Return a text that two addresses of one instance share: public, internal, VPC."""
+        """Return a text that is equal for all addresses of an instance (public, internal, VPC)."""
         labels = self._host.split(".")
         if labels[-2:] == ["aliyuncs", "com"] and len(labels) > 3:
             where = labels[1]
@@ -214,7 +214,7 @@ class TablestoreInstance:
         return frozenset(await self._call(self._client.list_table))
 
     async def key_of(self, table: str) -> tuple[str, ...]:
-        """Return the names of the columns of the primary key of a table.
+        """Return the column names of the primary key of a table.
 
         Raises:
             NotFound, Unavailable: see ``scan``.
@@ -223,7 +223,7 @@ class TablestoreInstance:
         return tuple(name for name, *_ in found.table_meta.schema_of_primary_key)
 
     async def create(self, schema: TableSchema) -> None:
-        """Make a table, unless another program was faster.
+        """Create a table, unless another program has created the table.
 
         Raises:
             Unavailable: see ``tables``.
@@ -255,16 +255,17 @@ class TablestoreInstance:
         where: Sequence[tuple[str, str]] = (),
         limit: int | None = None,
     ) -> AsyncGenerator[list[Row]]:
-        """Yield the rows of a table in the order of their primary key, some at a time.
+        """Yield the rows of a table in the order of their primary key, in lists.
 
-        ``key`` names the columns of the primary key.  ``columns`` are those to read, all without
-        any; a row that has none of them comes if one is of the primary key.  ``start`` are the
-        first values that the keys must have.  ``where`` are columns and values, of which a row must
-        have one: the service compares them.
+        ``key`` names the columns of the primary key.  ``columns`` names the columns to read;
+        without ``columns``, all are read.  A row without any of the named columns is yielded only
+        if ``columns`` has a column of the primary key.  ``start`` gives the first values of the
+        keys.  ``where`` gives columns and values: the service returns rows that match at least one
+        pair.
 
         Raises:
-            NotFound: there is no such table.
-            Unavailable: the service cannot be reached, or refuses.
+            NotFound: the table does not exist.
+            Unavailable: the service cannot be reached, or refuses the request.
         """
         fixed = list(zip(key, start, strict=False))
         rest = key[len(fixed) :]
@@ -291,7 +292,7 @@ class TablestoreInstance:
                 return
 
     async def text_index(self, table: str, column: str) -> SearchIndex | None:
-        """Return the search index of a table that takes the words of a column; None without any.
+        """Return the search index of a table for the words of a column; None without an index.
 
         Raises:
             NotFound, Unavailable: see ``scan``.
@@ -309,10 +310,10 @@ class TablestoreInstance:
     async def search(
         self, table: str, index: SearchIndex, text: str, where: Mapping[str, Collection[str]]
     ) -> AsyncGenerator[list[tuple[Row, float]]]:
-        """Yield the rows with any word of a text, some at a time, the best first, and their scores.
+        """Yield the rows with any word of a text and their scores, best first, in lists.
 
-        ``where`` are columns, and the values of which a row must have one: the service compares
-        those that are keywords of the index.
+        ``where`` gives columns and their accepted values.  The service filters by the columns that
+        are keywords of the index.
 
         Raises:
             NotFound, Unavailable: see ``scan``.
@@ -327,7 +328,7 @@ class TablestoreInstance:
         every = tablestore.ColumnsToGet(return_type=tablestore.ColumnReturnType.ALL)
         token = b""
         while True:
-            # A token stands for the place in an order: it is not given again.
+            # A token includes the order, so a request with a token must not repeat the order.
             order = None if token else tablestore.Sort([tablestore.ScoreSort()])
             one = tablestore.SearchQuery(
                 query, sort=order, next_token=token or None, limit=_FOUND_TOGETHER
@@ -343,7 +344,7 @@ class TablestoreInstance:
                 return
 
     async def get(self, table: str, keys: Sequence[Sequence[tuple[str, Any]]]) -> list[Row | None]:
-        """Return rows by their primary keys; None for each that is not there.
+        """Return rows by their primary keys; None for each missing row.
 
         Raises:
             NotFound, Unavailable: see ``scan``.
@@ -367,14 +368,14 @@ class TablestoreInstance:
         changes: Sequence[RowChange],
         outcomes: list[RowFailure | None],
     ) -> None:
-        """Change rows, as many together as the service takes; say in ``outcomes`` what failed.
+        """Change rows in batches as large as the service accepts; append a result per change.
 
-        These are in the order of the changes, and grow as they are carried out.  There are no
-        transactions over rows: each is changed or not, whatever becomes of the others.  One that
-        another try may change is tried again.
+        ``outcomes`` gets the results in the order of the changes: None, or the failure.  The
+        service has no transactions over rows, so each row succeeds or fails alone.  A change is
+        retried if the service was busy.
 
         Raises:
-            NotFound, Unavailable: see ``scan``; some rows may have been changed.
+            NotFound, Unavailable: see ``scan``.  Some rows may have been changed.
         """
         batch: list[RowChange] = []
         size = 0
@@ -424,7 +425,7 @@ class TablestoreInstance:
             raise self._translate(error) from error
 
     def _translate(self, error: BaseException) -> MemctlError:
-        """Return memctl's error for one of the SDK, or of the connection."""
+        """Return the memctl error for an error of the SDK or of the connection."""
         match error:
             case OTSServiceError():
                 return self._refused(error.get_error_code(), error.get_error_message())
@@ -450,7 +451,7 @@ class TablestoreInstance:
                 )
 
     def _refused(self, code: str, message: str) -> MemctlError:
-        """Return the error for an error answer of the service."""
+        """Return the memctl error for an error reply of the service."""
         text = visible(message).rstrip(".") or code
         if code in _BUSY:
             return Lost(
@@ -480,10 +481,10 @@ _FAILURES = (OTSServiceError, OTSClientError, aiohttp.ClientError, TimeoutError,
 def _credentials(
     parts: SplitResult, environ: Mapping[str, str], label: str
 ) -> tuple[str, str, str | None]:
-    """Return the id of the key, its secret, and the token that goes with it.
+    """Return the id of the key, its secret, and the token of both.
 
     Raises:
-        Unavailable: there are none, or only one of the two.
+        Unavailable: the key or its secret is missing.
     """
     key, secret = (unquote(one or "") for one in (parts.username, parts.password))
     if key and secret:
@@ -506,7 +507,7 @@ def _credentials(
 
 
 def _any_of(where: Sequence[tuple[str, str]]) -> Any:
-    """Return the condition that a row has one of these columns with its value; None without any."""
+    """Return a condition that matches a row with at least one of the values; None without any."""
     equal = tablestore.ComparatorType.EQUAL
     singles = [
         tablestore.SingleColumnCondition(name, value, equal, pass_if_missing=False)
@@ -535,7 +536,7 @@ def _condition(existence: str, where: Columns) -> Any:
 
 
 def _item(key: Sequence[str], change: RowChange) -> Any:
-    """Return a change as the SDK takes it."""
+    """Return a change in the form of the SDK."""
     expect = tablestore.RowExistenceExpectation
     name = list(zip(key, change.key, strict=True))
     match change:

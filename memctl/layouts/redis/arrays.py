@@ -1,7 +1,8 @@
-"""Moving the damaged messages of memories that are read whole into quarantine.
+"""Quarantine of damaged messages in memories that are read whole.
 
-A message is an item of a list of Redis, or of an array in a JSON text.  What is watched is planned,
-noted and then changed in one transaction; where an agent was faster, all that begins anew.
+A message is an item of a Redis list, or of an array in a JSON text.  A repair watches the keys,
+plans and notes the change, and makes the change in one transaction.  If an agent interferes, the
+repair begins again.
 """
 
 from __future__ import annotations
@@ -36,19 +37,19 @@ _TRIES = 20
 
 
 class _Noted(NamedTuple):
-    """What was taken out of an array, as records have it: its number is that in the memory."""
+    """Removed items of an array, as written to records; ``array`` is the array's number."""
 
     array: int
     sound: int
     texts: list[str]
-    """The items of a list; or one text that was cut out of another."""
+    """The removed items of a list, or a removed piece of a text."""
     items: int
     expires: int | None
 
 
 @dataclass(slots=True)
 class _Plan:
-    """The commands that change a memory, what is noted of them, and how much they change."""
+    """The commands that change a memory, the record to note, and the number of repairs."""
 
     commands: list[Command]
     record: Record
@@ -56,9 +57,9 @@ class _Plan:
 
 
 class WholeMaintenance(Maintenance):
-    """The repair of memories that are read whole: what is damaged of them is moved into quarantine.
+    """The repair of memories that are read whole: damaged messages are moved into quarantine.
 
-    A value that is no JSON stays: nobody can tell where a message ends there.
+    A value that is not JSON stays unchanged, because its messages cannot be told apart.
     """
 
     store: MemoryPlaces
@@ -87,7 +88,7 @@ class WholeMaintenance(Maintenance):
 def damage_of(
     store: MemoryPlaces, pipeline: Pipeline, place: MemoryPlace, error: BadData
 ) -> list[Finding]:
-    """Return the findings of a memory that is damaged: what can be moved, or else all of it."""
+    """Return the findings of a damaged memory: removable damage, or else the whole memory."""
     found: list[Finding] = []
     names: list[str] = []
     count = 0
@@ -116,10 +117,10 @@ def _is_damaged(store: MemoryPlaces, pipeline: Pipeline, place: MemoryPlace) -> 
 async def _change(
     pipeline: Pipeline, code: str, key: MemoryKey, make: Callable[[], _Plan], note: Note
 ) -> int:
-    """Note and carry out a plan, which is made anew where others were faster; return its count.
+    """Note and carry out a plan; plan again if an agent interferes.  Return the number of repairs.
 
     Raises:
-        Lost: others change the memory all the time.
+        Lost: an agent keeps changing the memory.
         Unavailable: the server refuses a command.
     """
     for _ in range(_TRIES):
@@ -139,7 +140,7 @@ async def _change(
 
 
 def _of_wrong_type(pipeline: Pipeline, types: Mapping[bytes, bytes]) -> list[bytes]:
-    """Return the keys of another type, but for those that may be the record of another session."""
+    """Return the keys of the wrong type, except possible records of other sessions."""
     kinds = pipeline.execute((b"TYPE", key) for key in types)
     pairs = zip(types.items(), kinds, strict=True)
     wrong = [(key, kind) for (key, right), kind in pairs if kind not in (right, b"none")]
@@ -153,12 +154,12 @@ def holds_object(pipeline: Pipeline, key: bytes) -> bool:
 
 
 def _taking_keys(pipeline: Pipeline, types: Mapping[bytes, bytes]) -> _Plan:
-    """Watch keys, and return the plan that takes away those of another type."""
+    """Watch keys, and return the plan that removes keys of the wrong type."""
     pipeline.execute([(b"WATCH", *types)] if types else [])
     keys, values = [], []
     for key in _of_wrong_type(pipeline, types):
         dump, ttl = pipeline.execute([(b"DUMP", key), (b"PTTL", key)])
-        if dump is not None and ttl != ABSENT:  # else it has expired meanwhile
+        if dump is not None and ttl != ABSENT:  # the key has not expired meanwhile
             keys.append(key)
             values.append([quarantine.to_text(key), dump.hex(), _deadline(ttl)])
     return _Plan([(b"UNLINK", *keys)] if keys else [], {"values": values}, len(keys))
@@ -169,7 +170,7 @@ def _now() -> int:
 
 
 def _deadline(ttl: int) -> int | None:
-    """Return when a PTTL is over, in milliseconds since 1970; None for never."""
+    """Return the time when a PTTL ends, in milliseconds since 1970; None for never."""
     return _now() + ttl if ttl >= 0 else None
 
 
@@ -177,7 +178,7 @@ def _deadline(ttl: int) -> int | None:
 
 
 def _changing(pipeline: Pipeline, arrays: Sequence[MessageArray]) -> _Plan:
-    """Watch the values, and return the plan that takes out the damage."""
+    """Watch the arrays, and return the plan that removes the damage."""
     pipeline.execute([(b"WATCH", *{array.key for array in arrays})])
     plan = _Plan([], {"arrays": [_described(one) for one in arrays], "cuts": []})
     for number, array in enumerate(arrays):
@@ -186,7 +187,7 @@ def _changing(pipeline: Pipeline, arrays: Sequence[MessageArray]) -> _Plan:
 
 
 class _Value:
-    """The value of an array, as it is at this moment."""
+    """The current value of an array."""
 
     def __init__(self, pipeline: Pipeline, array: MessageArray) -> None:
         self._array = array
@@ -204,7 +205,7 @@ class _Value:
             self._items.reverse()
 
     def scan(self) -> ItemScan | None:
-        """Return the items; None where there is no such array."""
+        """Return the items; None if the array does not exist or cannot be repaired."""
         if self._items is not None:
             items = ItemScan()
             for at, item in enumerate(self._items):
@@ -214,18 +215,18 @@ class _Value:
             return None
         try:
             scan = quarantine.scan_text(self._text, self._array.path)
-        except ValueError:  # no JSON at all
+        except ValueError:  # the text is not JSON
             return None
         if scan is None:
             return None
         try:
             jsonio.loads(self._spliced((cut.start, cut.end, b"") for cut in scan.cuts))
-        except ValueError:  # not without them, either
+        except ValueError:  # the text is not JSON without the damaged items either
             return None
         return scan
 
     def take_out(self, number: int, plan: _Plan) -> None:
-        """Plan to take out what is damaged."""
+        """Plan the removal of damaged items."""
         scan = self.scan()
         if scan is None or not scan.cuts:
             return
@@ -240,13 +241,13 @@ class _Value:
         plan.count += scan.items
 
     def _of(self, start: int, end: int) -> list[bytes]:
-        """Return the items of a list between two places, or what a text has there."""
+        """Return the items of a list, or the piece of a text, between two positions."""
         if self._items is not None:
             return self._items[start:end]
         return [(self._text or b"")[start:end]]
 
     def _spliced(self, splices: Iterable[tuple[int, int, bytes]]) -> bytes:
-        """Return the text with these changes, which are in order."""
+        """Return the text with the splices, which are in order."""
         text = self._text or b""
         pieces: list[bytes] = []
         at = 0
@@ -256,7 +257,7 @@ class _Value:
         return b"".join([*pieces, text[at:]])
 
     def _setting(self, splices: Iterable[tuple[int, int, bytes]]) -> Command:
-        """Return the command that sets the text with these changes."""
+        """Return the command that sets the text with the splices."""
         text = self._spliced(splices)
         if self._array.field is None:
             return (b"SET", self._array.key, text, b"KEEPTTL")
@@ -271,12 +272,12 @@ class _Value:
         yield (b"LREM", key, b"0", token)
 
     def _index(self, at: int) -> bytes:
-        """Return the index in Redis of a place in the order of time, whatever comes behind it."""
+        """Return the Redis index of a position in time order; later pushes do not shift it."""
         return b"%d" % (-1 - at if self._array.newest_first else at)
 
 
 def _described(array: MessageArray) -> Record:
-    """Return an array as records have it."""
+    """Return an array as written to records."""
     return {
         "key": quarantine.to_text(array.key),
         "field": None if array.field is None else quarantine.to_text(array.field),

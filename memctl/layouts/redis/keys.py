@@ -1,20 +1,20 @@
 """The names of AgentScope's keys in Redis: built, matched and parsed.
 
-A memory is named by its base, prefix + ``user_id:{user}:session:{session}``; its keys are the base
-and a suffix (``memory/_working_memory/_redis_memory.py``, ``session/_redis_session.py``).  The
-library escapes nothing, so users, sessions, ids and marks may hold ``:`` and one key may be parsed
-in several ways.
+The base of a memory is its name in Redis: prefix + ``user_id:{user}:session:{session}``.  Each key
+of the memory is the base and a suffix (``memory/_working_memory/_redis_memory.py``,
+``session/_redis_session.py``).  AgentScope escapes nothing: users, sessions, ids and marks may
+hold ``:``, so a key may have several readings.
 
-The list of a mark has a name for each alias of the mark.  ReActAgent marks by members of
-``class _MemoryMark(str, Enum)`` (``agent/_react_agent.py``), and RedisMemory puts a mark into its
-key by ``str.format`` (``_get_mark_key`` of ``memory/_working_memory/_redis_memory.py``).  From
-Python 3.11 on that gives the name of the member, ``_MemoryMark.HINT``; before, and wherever an
-application passes a plain string, it gives ``hint``.  ``marks_index`` gets ``hint`` from all of
-them, for the client encodes the string that the member is.
+The list of a mark has a name for each alias of the mark.  ReActAgent marks by members of ``class
+_MemoryMark(str, Enum)`` (``agent/_react_agent.py``), and RedisMemory puts a mark into its key by
+``str.format`` (``_get_mark_key`` of ``memory/_working_memory/_redis_memory.py``).  From Python
+3.11 on, the key has the name of the member, ``_MemoryMark.HINT``.  Before Python 3.11, or if an
+application passes a plain string, the key has ``hint``.  ``marks_index`` always gets ``hint``,
+because the client encodes the member's string value.
 
-So an agent sees a mark only under the alias of its own Python, and RedisMemory cleans up only lists
-that the index names: what memctl writes is in the lists of all aliases of a mark, all of them in
-the index.  What it reads may be in any.
+So an agent sees a mark only under the alias of its own Python, and RedisMemory cleans up only
+lists that the index names. memctl therefore writes the lists of all aliases of a mark, with all
+aliases in the index, and reads the list of any alias.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ MARKS_INDEX = b":marks_index"
 STATE = b":state"
 
 LEASE = b"%d" % (6 * 3600 * 1000)
-"""The TTL of what is staged, in milliseconds, in case the run that stages it is killed."""
+"""The TTL of staged data in milliseconds, in case the staging run is killed."""
 
 RAW_SURROGATES = "raw-surrogates"
-"""The shape of a message whose halves of surrogate pairs are stored as bytes, not as escapes."""
+"""The shape of a message whose lone surrogates are stored as bytes instead of escapes."""
 
 _USER = b"user_id:"
 _SESSION = b":session:"
@@ -57,7 +57,7 @@ class Keys:
         self.prefix = encode(prefix)
 
     def base(self, key: MemoryKey) -> bytes:
-        """Return the base of a memory: the prefix of all of its keys.
+        """Return the base of a memory: the common beginning of its keys.
 
         Raises:
             UnicodeEncodeError: see ``encode``.
@@ -65,14 +65,14 @@ class Keys:
         return self.prefix + _USER + encode(key.user) + _SESSION + encode(key.session)
 
     def base_or_none(self, key: MemoryKey) -> bytes | None:
-        """Return the base of a memory, None where no bytes stand for its name."""
+        """Return the base of a memory; None if its name cannot be encoded."""
         try:
             return self.base(key)
         except UnicodeEncodeError:
             return None
 
     def parse_base(self, base: bytes) -> Iterator[MemoryKey]:
-        """Yield every memory that the base may name, the one with the shortest user first."""
+        """Yield every memory that the base may name, shortest user first."""
         name = base.removeprefix(self.prefix + _USER)
         at = name.find(_SESSION)
         while at >= 0:
@@ -80,23 +80,23 @@ class Keys:
             at = name.find(_SESSION, at + 1)
 
     def pattern(self, where: Selection, suffix: bytes) -> bytes:
-        """Return a glob for every selected base followed by the suffix, itself a glob."""
+        """Return a glob for the selected bases, each followed by ``suffix``, itself a glob."""
         user = _pattern(where.users)
         session = _pattern(where.sessions)
         return escape(self.prefix) + _USER + user + _SESSION + session + suffix
 
 
 def _pattern(names: frozenset[str]) -> bytes:
-    """Return the pattern of the one name, or of any where there are several or none."""
+    """Return the pattern of a single name, or ``*`` for no name or several names."""
     if len(names) == 1:
         [name] = names
-        with suppress(UnicodeEncodeError):  # a name that no bytes stand for matches nothing
+        with suppress(UnicodeEncodeError):  # a name that cannot be encoded: ``*``, filtered later
             return escape(encode(name))
     return b"*"
 
 
 def count_payloads(base: bytes, ids: Iterable[bytes]) -> tuple[bytes, ...]:
-    """Return a command that counts the payloads of some messages, at least one."""
+    """Return a command that counts the payloads of messages; ``ids`` must not be empty."""
     return (b"EXISTS", *(base + PAYLOAD + id for id in ids))
 
 
@@ -118,16 +118,16 @@ def mark_aliases(mark: bytes) -> tuple[bytes, ...]:
 
 
 def with_aliases(names: Iterable[bytes]) -> set[bytes]:
-    """Return all aliases of the marks that have some of these aliases."""
+    """Return all aliases of the marks with these aliases."""
     return {alias for name in names for alias in mark_aliases(canonical_mark(name))}
 
 
 def is_indexed(alias: bytes, index: frozenset[bytes] | set[bytes]) -> bool:
-    """Return whether ``marks_index`` names the list of an alias, as far as agents name it."""
+    """Return whether ``marks_index`` names an alias or its canonical mark."""
     return alias in index or canonical_mark(alias) in index
 
 
 def of_other_aliases(alias: bytes, values: Mapping[bytes, T]) -> list[T]:
-    """Return the values of the other aliases of the same mark, from values by alias."""
+    """Return the values of the other aliases of a mark; ``values`` is by alias."""
     names = mark_aliases(canonical_mark(alias))
     return [values[other] for other in names if other != alias and other in values]

@@ -1,4 +1,4 @@
-"""The layouts that the keys of a Redis database tell of."""
+"""Recognition of layouts by the keys of a Redis database."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from memctl.location import Location, visible
 from memctl.store import OpenMode
 
 _ENOUGH = 50_000
-"""Keys after which no more are looked at, where some of them are known."""
+"""The number of keys after which the scan stops, if some keys were recognized."""
 _COUNT = b"2000"
 _EXAMPLES = 3
 _DATABASES = 5
@@ -34,7 +34,7 @@ _PATTERNS = {
     "runtime": re.compile(rb"session:.*?:|user_memory:", re.DOTALL),
     "runtime-state": re.compile(rb"user_state:.*?:", re.DOTALL),
 }
-"""The beginnings of keys, by layout; the first that matches counts."""
+"""The beginnings of keys, by layout; the first match counts."""
 _OWN = b"memctl:"
 _PREFIXED = re.compile(rb"(.+?)user_id:.*:session:", re.DOTALL)
 _KEYSPACE = re.compile(r"^db(\d+):keys=(\d+)", re.MULTILINE)
@@ -43,9 +43,9 @@ _AGENTSCOPE2 = b"agentscope:"
 
 @dataclass(slots=True)
 class Keyspace:
-    """The layouts of the keys under a prefix, and some keys that memctl does not know.
+    """The layouts of the keys under a prefix, and some unknown keys.
 
-    ``foreign`` is the format of a key that memctl recognizes and does not read.
+    ``foreign`` is the format of a key that memctl recognizes but does not read.
     """
 
     layouts: set[str] = field(default_factory=set)
@@ -53,7 +53,7 @@ class Keyspace:
     foreign: ForeignFormat | None = None
 
     def refusal(self, label: str) -> BadData:
-        """Return the error of a database whose keys are of no layout: it names what is there."""
+        """Return the error for a database without a known layout; the error names some keys."""
         if self.foreign is not None:
             return self.foreign.refusal(label)
         names = [visible(decode(key)) for key in self.unknown]
@@ -67,12 +67,12 @@ class Keyspace:
 
 
 async def require_layout(server: RedisServer, location: Location, mode: OpenMode) -> None:
-    """Refuse to read a layout that a URL names, where nothing is of it, and something of another.
+    """Refuse to read a layout that the URL names, if only other layouts exist.
 
-    What is restored, or written to, need not be there.
+    Nothing is checked if the store is opened to restore or to write memories.
 
     Raises:
-        Uninitialised: the URL names a layout that is not there.
+        Uninitialised: the database holds only other layouts.
         Unavailable: see ``Pipeline.stream``.
     """
     wanted = location.options.get("layout")
@@ -91,12 +91,12 @@ async def require_layout(server: RedisServer, location: Location, mode: OpenMode
 
 
 def prefix_of(keys: list[bytes]) -> bytes:
-    """Return what comes before the name of a memory in the first of the keys that has one."""
+    """Return the prefix of the first key with a memory name after a prefix, or b""."""
     return next((found[1] for key in keys if (found := _PREFIXED.match(key))), b"")
 
 
 async def other_keys(server: RedisServer) -> str:
-    """Return a line on keys without the prefix of the server, or in other databases, if any are.
+    """Return a line on keys with other prefixes or in other databases; "" if there are none.
 
     Raises:
         Unavailable: see ``Pipeline.stream``.
@@ -131,8 +131,8 @@ def _other_keys(pipeline: Pipeline, server: RedisServer) -> str:
 def look_at_keys(pipeline: Pipeline, prefix: bytes, wanted: str | None = None) -> Keyspace:
     """Return the layouts of the keys under a prefix.
 
-    The keys are scanned once, and no further than is needed to know some of many, or that there may
-    be some of the layout that is ``wanted``, which then is the only one.
+    The keys are scanned once.  The scan stops early after many keys if some are recognized.  It
+    also stops at the first key of the layout ``wanted``, and then returns only this layout.
 
     Raises:
         Unavailable: see ``Pipeline.stream``.
@@ -174,10 +174,10 @@ def _keys(pipeline: Pipeline, prefix: bytes) -> Iterator[bytes]:
 
 
 def _layout(name: bytes, prefix: bytes) -> str | None:
-    """Return the layout of a key without its prefix; None where none has such keys."""
+    """Return the layout of a key without its prefix; None if no layout has such keys."""
     if of_key(name):
         return None
-    if not prefix:  # that of AgentScope 2.x is its own
+    if not prefix:  # the keys of AgentScope 2.x have a prefix of their own
         if name.startswith(_AGENTSCOPE2):
             return "agentscope2"
         if name.startswith(b"user:"):
@@ -186,7 +186,7 @@ def _layout(name: bytes, prefix: bytes) -> str | None:
 
 
 def _is_runtime(pipeline: Pipeline, key: bytes, is_history: bool) -> bool:
-    """Return whether a key is one of agentscope-runtime: others have such names, too."""
+    """Return whether agentscope-runtime made a key; other programs use such key names too."""
     if not is_history:
         [kind] = pipeline.execute([(b"TYPE", key)])
         return bool(kind == b"hash")

@@ -1,8 +1,8 @@
-"""Messages that other frameworks keep in Redis, in a list for each session.
+"""Messages of other frameworks in Redis, in a list for each session.
 
 Sources: ``chat_message_histories/redis.py`` of langchain-community 0.4.2, which pushes the newest
-message to the front, and ``extensions/memory/redis_session.py`` of openai-agents 0.24, which has a
-hash and a counter besides.
+message to the front, and ``extensions/memory/redis_session.py`` of openai-agents 0.24, which also
+has a hash and a counter.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from memctl.storekit.edits import Snapshot
 from memctl.storekit.simple import Rejected, not_owned
 
 _TOGETHER = 1000
-"""The values that one command pushes."""
+"""The most values that one command pushes."""
 
 
 class ListStore(WholeMemoryStore):
-    """A list of JSON texts for each session; its users are not named.
+    """A store of lists of JSON texts, one list for each session; the keys name no user.
 
-    ``?prefix=`` is the beginning of the keys, as the framework takes it; ``?owner=`` is the user of
-    all.
+    ``?prefix=`` is the beginning of the keys, as in the framework.  ``?owner=`` is the user of all
+    sessions.
     """
 
     features = Features(
@@ -49,12 +49,12 @@ class ListStore(WholeMemoryStore):
     )
     rows: ClassVar[RowDialect]
     start: ClassVar[str]
-    """The beginning of the keys, where the framework is told no other."""
+    """The default beginning of the keys."""
     end: ClassVar[bytes] = b""
-    """The end of the key of a list."""
+    """The ending of the key of a list."""
     newest_first: ClassVar[bool] = False
     spaces: ClassVar[bool] = True
-    """True where the framework writes JSON with spaces."""
+    """True if the framework writes JSON with spaces."""
 
     def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
         super().__init__(location, mode)
@@ -123,7 +123,7 @@ class ListStore(WholeMemoryStore):
         """Return the text of a message as the framework stores it.
 
         Raises:
-            Rejected: the list has no place for some of it.
+            Rejected: the list cannot hold a part of the message.
         """
         value = jsonio.loads(entry.message)
         kept = {NOTES} if self.rows.note_key else set()
@@ -170,7 +170,7 @@ class ListStore(WholeMemoryStore):
         return [place.key]
 
     def _naming(self, place: MemoryPlace) -> list[Command]:  # noqa: ARG002 - of most none
-        """Return the commands that keep what names a session."""
+        """Return the commands that write the record of a session; a plain list has no record."""
         return []
 
     def _unlinking(self, place: MemoryPlace) -> list[Command]:

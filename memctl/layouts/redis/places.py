@@ -1,4 +1,4 @@
-"""Where the memories of a layout in Redis are, for layouts that read and write each as a whole."""
+"""The places of memories in Redis, for layouts that read and write each memory whole."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from memctl.storekit.simple import MADE, Rejected
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlace:
-    """Where a memory is: its first key, and its name."""
+    """The place of a memory: its first key, and its name."""
 
     key: bytes
     memory: MemoryKey
     field: bytes | None = None
-    """The field with the memory if the key is a hash."""
+    """The field of the memory, if the key is a hash."""
     asked: bool = False
     """True if the caller named the memory; False if its name was parsed from the key."""
 
     @property
     def order(self) -> tuple[bytes, bytes]:
-        """Return what puts places into a stable order."""
+        """Return a sort key that gives places a stable order."""
         return self.key, self.field or b""
 
 
 @dataclass(frozen=True, slots=True)
 class Held(Snapshot):
-    """A memory that was read, and what its store keeps to write it again."""
+    """A memory as read, and the data that its store keeps for writing the memory again."""
 
     kept: object = None
 
@@ -52,11 +52,11 @@ class MessageArray:
     path: tuple[str, ...] | None = None
     """None for a list."""
     newest_first: bool = False
-    """New messages come before the others of the list."""
+    """True if new messages are at the front of the list."""
 
 
 class MemoryPlaces(Store):
-    """A store that names the keys of each memory, takes their values apart and puts them together.
+    """A store that knows the keys of each memory, and converts between memories and values.
 
     The methods of a layout are called in a thread.
     """
@@ -70,38 +70,38 @@ class MemoryPlaces(Store):
 
     @abstractmethod
     def places(self, pipeline: Pipeline, where: Selection) -> list[MemoryPlace]:
-        """Return where the memories may be that are selected, sorted; some may turn out not to be.
+        """Return the places of selected memories, sorted; a place may hold no memory.
 
-        Those of ``where.keys`` need not exist.
+        Memories of ``where.keys`` need not exist.
         """
 
     @abstractmethod
     def place_of(self, key: MemoryKey) -> MemoryPlace:
-        """Return where a memory is or will be.
+        """Return the place of a memory, which need not exist.
 
         Raises:
-            Rejected: it cannot have that name.
+            Rejected: the layout cannot hold a memory of this name.
         """
 
     @abstractmethod
     def watched(self, place: MemoryPlace) -> Sequence[bytes]:
-        """Return the keys that make up the memory of a place."""
+        """Return the keys that hold the memory of a place."""
 
     @abstractmethod
     def arrays(self, place: MemoryPlace) -> Sequence[MessageArray]:
-        """Return where the messages of a place are, each an object in an array."""
+        """Return the arrays with the messages of a place; each message is an object."""
 
     def types(self, place: MemoryPlace) -> Mapping[bytes, bytes]:  # noqa: ARG002 - of most alone
-        """Return the types of the keys of a place that nothing else has such names for."""
+        """Return the types of the keys of a place that no other program names alike."""
         return {}
 
     @abstractmethod
     def fetch(self, pipeline: Pipeline, place: MemoryPlace) -> Held | None:
-        """Return the memory of a place, with its ``Memory.version``; None where there is none.
+        """Return the memory of a place, with its ``Memory.version``; None if there is no memory.
 
         Raises:
-            BadData: it is damaged.
-            Rejected: it was asked for, and another memory is there.
+            BadData: the memory is damaged.
+            Rejected: the caller named the memory, but the key belongs to another memory.
         """
 
     @abstractmethod
@@ -113,48 +113,48 @@ class MemoryPlaces(Store):
         new: Snapshot,
         before: str = "",
     ) -> list[Command]:
-        """Return the commands that put a memory in the place of another one.
+        """Return the commands that replace the memory of a place.
 
-        ``before`` is that of the edit.
+        ``before`` is ``Edit.before``.
 
         Raises:
-            Rejected: the layout does not take it.
+            Rejected: the layout cannot hold the new memory.
         """
 
     @abstractmethod
     def removing(
         self, pipeline: Pipeline, place: MemoryPlace, old: Held, before: str
     ) -> list[Command]:
-        """Return the commands that remove a memory that is empty, and what was made with it."""
+        """Return the commands that remove an empty memory, and what was created with the memory."""
 
     @abstractmethod
     def erasing(
         self, pipeline: Pipeline, place: MemoryPlace, owner: MemoryKey, old: Held | None
     ) -> list[Command]:
-        """Return the commands that remove a memory and what names it, also one that is damaged."""
+        """Return the commands that remove a memory, even a damaged one, and its references."""
 
     @abstractmethod
     def users(self, pipeline: Pipeline) -> Iterator[str]:
-        """Yield the users of whom there may be what ``forgetting`` removes."""
+        """Yield the users that may have data for ``forgetting`` to remove."""
 
     @abstractmethod
     def forgetting(self, pipeline: Pipeline, user: str) -> list[Command]:
-        """Return the commands that remove what else there is of a user without memories."""
+        """Return the commands that remove the remaining data of a user without memories."""
 
     def before(self, pipeline: Pipeline, memory: Memory) -> str:  # noqa: ARG002 - most need neither
-        """Return ``WriteResult.before`` of a memory that is about to be made."""
+        """Return the ``WriteResult.before`` of a memory to be created."""
         return MADE
 
     def fitted(self, edit: Edit, there: Snapshot) -> Edit:  # noqa: ARG002 - most fit as they are
-        """Return an edit as it fits a memory that is about to be changed."""
+        """Return an edit, fitted to the memory to be changed."""
         return edit
 
     def lost(self, old: Held, new: Memory) -> str:  # noqa: ARG002 - most lose nothing
-        """Return ``WriteResult.before`` of a memory that is about to be changed."""
+        """Return the ``WriteResult.before`` of a memory to be changed."""
         return ""
 
     def named(self, keys: Iterable[MemoryKey]) -> list[MemoryPlace]:
-        """Return the places of memories that are named, but for names that no memory can have."""
+        """Return the places of named memories; names that the layout cannot hold are left out."""
         found = []
         for key in keys:
             with suppress(Rejected):

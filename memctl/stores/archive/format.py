@@ -371,7 +371,7 @@ def outline(line: Line) -> StoredMessage:
 
 
 def _tail(line: Line) -> dict[str, Any] | None:
-    """Return the fields of a line after its message; None if memctl did not write the line."""
+    """Return the fields of a line after its message; None if the line is not in memctl's form."""
     at = line.rfind(MARKS)
     if at < 0 or not line.startswith(MESSAGE):
         return None
