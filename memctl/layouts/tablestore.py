@@ -43,7 +43,7 @@ async def open_tables(
     layout: str,
     schemas: Sequence[TableSchema],
 ) -> str | None:
-    """Create or check the tables of a layout; return another layout if only that one exists.
+    """Create or check the tables of a layout; return a different layout if only its tables exist.
 
     The result is None if the requested layout was found or created.  A URL without a layout gets
     the layout whose tables exist; memories are preferred to session states.

@@ -140,7 +140,7 @@ class ListStore(WholeMemoryStore):
 
     def replacing(
         self,
-        pipeline: Pipeline,  # noqa: ARG002 - what was read is enough
+        pipeline: Pipeline,  # noqa: ARG002 - ``old`` suffices
         place: MemoryPlace,
         old: Held | None,
         new: Snapshot,
@@ -169,7 +169,7 @@ class ListStore(WholeMemoryStore):
         """Return all keys of a session."""
         return [place.key]
 
-    def _naming(self, place: MemoryPlace) -> list[Command]:  # noqa: ARG002 - of most none
+    def _naming(self, place: MemoryPlace) -> list[Command]:  # noqa: ARG002 - for subclasses
         """Return the commands that write the record of a session; a plain list has no record."""
         return []
 
@@ -194,7 +194,7 @@ class ListStore(WholeMemoryStore):
     ) -> list[Command]:
         return self._unlinking(place)
 
-    def users(self, pipeline: Pipeline) -> Iterator[str]:  # noqa: ARG002 - none are named
+    def users(self, pipeline: Pipeline) -> Iterator[str]:  # noqa: ARG002 - the keys name no users
         return iter(())
 
     def forgetting(self, pipeline: Pipeline, user: str) -> list[Command]:  # noqa: ARG002

@@ -91,7 +91,7 @@ class MemoryPlaces(Store):
     def arrays(self, place: MemoryPlace) -> Sequence[MessageArray]:
         """Return the arrays with the messages of a place; each message is an object."""
 
-    def types(self, place: MemoryPlace) -> Mapping[bytes, bytes]:  # noqa: ARG002 - of most alone
+    def types(self, place: MemoryPlace) -> Mapping[bytes, bytes]:  # noqa: ARG002 - for subclasses
         """Return the types of the keys of a place that no other program names alike."""
         return {}
 
@@ -141,15 +141,15 @@ class MemoryPlaces(Store):
     def forgetting(self, pipeline: Pipeline, user: str) -> list[Command]:
         """Return the commands that remove the remaining data of a user without memories."""
 
-    def before(self, pipeline: Pipeline, memory: Memory) -> str:  # noqa: ARG002 - most need neither
+    def before(self, pipeline: Pipeline, memory: Memory) -> str:  # noqa: ARG002 - for subclasses
         """Return the ``WriteResult.before`` of a memory to be created."""
         return MADE
 
-    def fitted(self, edit: Edit, there: Snapshot) -> Edit:  # noqa: ARG002 - most fit as they are
+    def fitted(self, edit: Edit, there: Snapshot) -> Edit:  # noqa: ARG002 - for subclasses
         """Return an edit, fitted to the memory to be changed."""
         return edit
 
-    def lost(self, old: Held, new: Memory) -> str:  # noqa: ARG002 - most lose nothing
+    def lost(self, old: Held, new: Memory) -> str:  # noqa: ARG002 - for subclasses
         """Return the ``WriteResult.before`` of a memory to be changed."""
         return ""
 

@@ -1,11 +1,11 @@
-"""The states of AgentScope 2.x in JSON files, as QwenPaw 2 keeps them.
+"""States of AgentScope 2.x in JSON files, as QwenPaw 2 keeps them.
 
-A file is a session: ``{"agent": {"state": AgentState.model_dump(mode="json")}}``, named
-``{user}_{session}.json`` in a folder, or in a folder below for each channel.  A state has the
-context that the model sees and its summary; there is no log of messages beside it.  States are
-found by their shape, whatever the names around them, and everything else in a file stays.
+A file is a session: ``{"agent": {"state": AgentState.model_dump(mode="json")}}``.  The file is
+named ``{user}_{session}.json``, in the folder or in a subfolder for each channel.  A state has the
+context that the model sees, and its summary; there is no message log.  States are recognized by
+their form, whatever the keys around them.  The rest of a file stays unchanged.
 
-Source: ``state/_state.py`` of agentscope 2.0.11, which loads a state whole.
+Source: ``state/_state.py`` of agentscope 2.0.11, which loads a whole state.
 """
 
 from __future__ import annotations
@@ -57,13 +57,13 @@ from memctl.stores.agentscope2.session import (
 )
 
 PATH = "agent.state"
-"""The path of the state in a new file, where QwenPaw has it."""
+"""The path of the state in a new file, as in QwenPaw."""
 _UNSAFE = re.compile(r'[\\/:*?"<>|]')
-"""The characters of a session that QwenPaw replaces by ``--`` in the name of its file."""
+"""The characters of a session name that QwenPaw replaces by ``--`` in file names."""
 
 
 class _Spans(NamedTuple):
-    """Where a state stands in the text of its document, and its context and summary in it."""
+    """The spans of a state, its context and its summary in the text of a file."""
 
     state: tuple[int, int]
     context: tuple[int, int]
@@ -72,17 +72,17 @@ class _Spans(NamedTuple):
 
 
 class _Listed(NamedTuple):
-    """The session of a file, by its name and its content."""
+    """The session of a file, by the file's name and content."""
 
     signature: tuple[int, int]
-    """The size and the time of change of the file."""
+    """The size and the modification time of the file."""
     owner: tuple[str, str]
     paths: list[str]
-    """The paths of its states; one, empty, if the file is damaged."""
+    """The paths of the states in the file; a single empty path if the file is damaged."""
 
 
 class _File(NamedTuple):
-    """The contents of a file: text in UTF-8, decoded value, paths of the states, time of change."""
+    """A file: text in UTF-8, parsed value, paths of the states, and modification time."""
 
     text: bytes
     value: Any
@@ -95,11 +95,11 @@ class _File(NamedTuple):
 
 
 class StateFilesStore(SimpleStore):
-    """A folder of session files with states of AgentScope 2.x, or one such file.
+    """A folder of session files with states of AgentScope 2.x, or a single file.
 
-    The name of a file is ``{user}_{session}.json``; the state in the file names the session, and so
-    shows where the user ends.  A channel is a folder.  It precedes the name of a session only if
-    another channel has a session of the same name.
+    A file is named ``{user}_{session}.json``.  The state in the file names the session, which
+    shows where the user ends.  A channel is a subfolder.  The channel precedes the session name
+    only if another channel has a session of the same name.
     """
 
     kind = "agentscope2-files"
@@ -158,7 +158,7 @@ class StateFilesStore(SimpleStore):
                 yield MemoryKey(*owner, "" if len(paths) == 1 else path)
 
     def _list(self) -> None:
-        """Find the files, and whose session each is."""
+        """Find the files, and the session of each file."""
         self._is_listed = True
         found: dict[tuple[str, str], list[str]] = {}
         others = []
@@ -187,10 +187,10 @@ class StateFilesStore(SimpleStore):
             yield ""
 
     def _pass_over(self, others: list[str]) -> None:
-        """Warn of files that hold no state.
+        """Warn of files without a state.
 
         Raises:
-            BadData: they are all that is there.
+            BadData: no file has a state.
         """
         names = [self.label if self._is_file else stem + SUFFIX for stem in others]
         if len(others) == len(self._files):
@@ -209,7 +209,7 @@ class StateFilesStore(SimpleStore):
             self.warnings.append(text)
 
     def _look(self, stem: str) -> _Listed | None:
-        """Return what is to be known of a file; None if it is gone."""
+        """Return the session and the paths of a file; None if the file does not exist."""
         path = self._path_of(stem)
         with system_errors(path, "read"):
             try:
@@ -233,7 +233,7 @@ class StateFilesStore(SimpleStore):
         return known
 
     def _owner(self, path: Path, sessions: list[Any]) -> tuple[str, str]:
-        """Return the user and the session of a file, given the sessions of its states."""
+        """Return the user and the session of a file; ``sessions`` are the names in its states."""
         if self._is_file and len(self._files) == 1:
             return next(iter(self._files))
         name = path.name.removesuffix(SUFFIX)
@@ -248,12 +248,12 @@ class StateFilesStore(SimpleStore):
         return user, session
 
     def _stem(self, key: MemoryKey, session: Any) -> str:
-        """Return the stem of the file of a memory, which may still have to be made.
+        """Return the stem of a memory's file, which need not exist.
 
-        ``session`` is the session that the state names.
+        ``session`` is the session name in the state.
 
         Raises:
-            Rejected: no file here can have that name.
+            Rejected: no file of the store can hold a memory of this name.
         """
         if self._is_file:
             if not self._files:
@@ -277,10 +277,10 @@ class StateFilesStore(SimpleStore):
         return stem
 
     def _new_channel(self) -> str:
-        """Return the folder of new files: that of the files that are there.
+        """Return the subfolder for new files: the subfolder of the existing files.
 
         Raises:
-            Rejected: they are in several.
+            Rejected: the files are in several folders.
         """
         channels = {os.path.dirname(stem) for stem in self._files.values()}
         if len(channels) > 1:
@@ -340,11 +340,11 @@ class StateFilesStore(SimpleStore):
         return Session(record, payload, others, summary=state.get(SUMMARY) or ""), state
 
     def _read(self, path: Path) -> _File | None:
-        """Return a file; None where there is none.
+        """Return a file; None if the file does not exist.
 
         Raises:
-            BadData: it is not JSON.
-            Unavailable: it cannot be read.
+            BadData: the file is not JSON.
+            Unavailable: the file cannot be read.
         """
         with system_errors(path, "read"):
             try:
@@ -409,7 +409,7 @@ class StateFilesStore(SimpleStore):
         self._files[key[:2]] = stem
 
     def _new_session(self, key: MemoryKey, snapshot: Snapshot) -> tuple[Session, list[bytes]]:
-        """Return what a new state of a memory has, and the texts of its context."""
+        """Return the session for a new state of a memory, and the texts of its context."""
         memory = snapshot.memory
         if memory.extra:
             session, texts = _introduced(memory.extra, snapshot.messages)
@@ -420,7 +420,7 @@ class StateFilesStore(SimpleStore):
         return session, texts
 
     def _changed(self, key: MemoryKey, snapshot: Snapshot, found: _File, steps: Steps) -> bytes:
-        """Return the text of a file with another state at a path."""
+        """Return the text of a file with a changed state at a path."""
         memory = snapshot.memory
         session, _ = self._session(key, found, steps)
         spans = _spans(found, steps)
@@ -460,7 +460,7 @@ class StateFilesStore(SimpleStore):
         for folder in path.parents if not self._is_file else ():
             if folder == self._path:
                 break
-            with suppress(OSError):  # it holds something else
+            with suppress(OSError):  # the folder is not empty
                 folder.rmdir()
 
     def maintenance(self) -> Maintenance:
@@ -478,7 +478,7 @@ class StateFilesStore(SimpleStore):
 
 
 class StateFilesMaintenance(Maintenance):
-    """The repair of session files: what follows a whole document is cut off."""
+    """The repair of session files: data after a whole document is cut off."""
 
     store: StateFilesStore
 
@@ -509,10 +509,10 @@ def _digest(text: bytes) -> str:
 
 
 def _replace_text(path: Path, old: bytes, new: bytes) -> None:
-    """Replace a file that is as it was read.
+    """Replace a file, unless its text has changed.
 
     Raises:
-        Lost: another program has changed it.
+        Lost: another program has changed the file.
     """
     with AtomicFile(path) as file:
         file.write(new)
@@ -525,9 +525,9 @@ def _replace_text(path: Path, old: bytes, new: bytes) -> None:
 
 
 def _end_of_document(text: bytes, chosen: str | None) -> int | None:
-    """Return where a document with a state ends that something else than a document follows.
+    """Return the end of a document with a state, if data that is not JSON follows; or else None.
 
-    The state is that at the ``chosen`` path, if there is one.
+    With ``chosen``, the document must have a state at this path.
     """
     try:
         end = _end(text, 0)
@@ -553,7 +553,7 @@ def _file_name(session: str) -> str:
 
 
 def _usual_path(place: str | None) -> str:
-    """Return the path of a new state, given the one that it had elsewhere."""
+    """Return the path for a new state; ``place`` is the path in the source, or None."""
     return place if place and not place.endswith("memory") else PATH
 
 
@@ -575,7 +575,7 @@ def _extra(session: Session) -> str:
 
 
 def _introduced(extra: str, messages: list[StoredMessage]) -> tuple[Session, list[bytes]]:
-    """Return a session that comes from elsewhere, and the texts of its context.
+    """Return the session of an extra, and the texts of its context.
 
     Raises:
         Rejected: the extra is not that of a session.
@@ -585,7 +585,7 @@ def _introduced(extra: str, messages: list[StoredMessage]) -> tuple[Session, lis
     except NotASession as error:
         raise Rejected("refused", str(error)) from error
     texts = list(_texts(messages))
-    if entries is not None:  # what the model sees differs from the log
+    if entries is not None:  # the context differs from the log
         of = {entry.id: text for entry, text in zip(messages, texts, strict=True)}
         found = [of.get(one, b"") if isinstance(one, str) else one.text for one in entries]
         texts = list(filter(None, found))
@@ -593,10 +593,10 @@ def _introduced(extra: str, messages: list[StoredMessage]) -> tuple[Session, lis
 
 
 def _texts(messages: list[StoredMessage]) -> Iterator[bytes]:
-    """Yield the texts of messages as a context has them.
+    """Yield the texts of messages for a context.
 
     Raises:
-        Rejected: a message goes by another id than its own.
+        Rejected: the id in a message's text is not the message's id.
     """
     for entry in messages:
         own = jsonio.field(entry.message, "id") or ""
@@ -618,7 +618,7 @@ def _state_text(session: Session, texts: list[bytes]) -> bytes:
 
 
 def _inserted(found: _File | None, steps: Steps, state: bytes) -> bytes:
-    """Return the text of a file with a new state at a path; everything else keeps its value."""
+    """Return the text of a file with a new state at a path; other values stay."""
     if found is None:
         head = b"".join(b"{" + jsonio.dumps(step) + b":" for step in steps)
         return head + state + b"}" * len(steps)
@@ -639,7 +639,7 @@ def _spliced(text: bytes, splices: list[tuple[tuple[int, int], bytes]]) -> bytes
 
 
 def _spans(found: _File, steps: Steps) -> _Spans:
-    """Return where a state of a file stands in its text."""
+    """Return the spans of a state in the text of its file."""
     at = len(BYTE_ORDER_MARK) if found.text.startswith(BYTE_ORDER_MARK) else 0
     for step in steps:
         at = _members(found.text, at)[step][0]
@@ -653,7 +653,7 @@ def _spans(found: _File, steps: Steps) -> _Spans:
 
 
 def _members(text: bytes, at: int) -> dict[str, tuple[int, int]]:
-    """Return where the values of an object stand; of a key that is given twice, the last one."""
+    """Return the spans of the values of an object; the last value of a repeated key counts."""
     walk = Walk(text)
     walk.at = at
     found = {}

@@ -1,6 +1,6 @@
-"""The sessions that AgentScope 2.x keeps in Redis (``RedisStorage``).
+"""AgentScope 2.x sessions in Redis (``RedisStorage``).
 
-Source: ``app/storage/_redis_storage.py`` of agentscope 2.0.11, whose ``KeyConfig`` has the keys.
+Source: ``app/storage/_redis_storage.py`` of agentscope 2.0.11; its ``KeyConfig`` defines the keys.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ from memctl.stores.agentscope2.session import (
 )
 
 PREFIX = "agentscope:"
-"""The beginning of all keys, unless ``?prefix=`` names another."""
+"""The beginning of all keys, unless ``?prefix=`` gives another."""
 MESSAGES, IDS = b":messages", b":message_ids"
 
 _REPAIRS = REPAIRS | {quarantine.WRONG_KEY}
@@ -72,36 +72,36 @@ _IDENTITY = ("id", "user_id")
 _SOURCE = ("source", "source_schedule_id")
 _PUSHED = 1000
 _NEVER, _MISSING = -1, -2
-"""Replies of PTTL."""
+"""Replies of PTTL for a key without expiry, and for a missing key."""
 _LOG_ALONE = '{"record": false}'
-"""The shape of a message in a log that has no record, which an undo is not to make."""
+"""The shape of a message of a log without a record; undo must not create the record."""
 _MADE_AGENT = f"{MADE} agent "
 
 
 @dataclass(frozen=True, slots=True)
 class StoredSession:
-    """The contents of the keys of a session, besides the texts of its messages."""
+    """The contents of a session's keys, without the texts of its messages."""
 
     record: dict[str, Any] | None
-    """The record; None where only a log is there."""
+    """The record; None if only a log exists."""
     session: Session
     context: list[Entry]
     """The entries of the context, as ``rebuild`` takes them."""
     indexed: bool
-    """The set of ids is there."""
+    """True if the set of ids exists."""
     expiries: tuple[int, int, int]
-    """The TTLs of record, log and ids in milliseconds, as PTTL has them."""
+    """The replies of PTTL for record, log and ids, in milliseconds."""
 
 
 class RedisAgentScope2Store(WholeMemoryStore):
-    """A string, a list and a set a session, under ``{prefix}user:{user}:session:{session}``.
+    """Sessions as a string, a list and a set under ``{prefix}user:{user}:session:{session}``.
 
-    The string is the record with the state; the list ``:messages`` is the log, and the set
-    ``:message_ids`` has its ids.  A log whose record has expired is a memory, too.
+    The string is the record with the state.  The list ``:messages`` is the log, and the set
+    ``:message_ids`` has the ids of the log.  A log whose record has expired is a memory too.
 
-    Users and sessions may hold ``:``: a record says whose it is.  Reading changes no expiry.  A new
-    session gets the agent of its extra, else that of the location (``?agent=``); its record is
-    made where it is missing.
+    Users and sessions may hold ``:``; the record names both.  Reading changes no expiry.  A new
+    session gets the agent of its extra, or else the agent of the location (``?agent=``).  A
+    missing record of the agent is created.
     """
 
     kind = "redis-agentscope2"
@@ -143,7 +143,7 @@ class RedisAgentScope2Store(WholeMemoryStore):
             lists = scan(pipeline, pattern + MESSAGES, b"list")
             bases.update(key.removesuffix(MESSAGES) for key in lists)
             suffixed = {key + suffix for key in bases for suffix in (MESSAGES, IDS)} & bases
-            # They may be sessions of such names, or what should be a log or a set of ids.
+            # A key with such a suffix is a session only if it holds a JSON object.
             bases -= {key for key in suffixed if not holds_object(pipeline, key)}
             found = [MemoryPlace(base, self._split(base)) for base in bases]
         return sorted(found, key=lambda place: place.order)
@@ -157,7 +157,7 @@ class RedisAgentScope2Store(WholeMemoryStore):
         return escape(self._prefix + b"user:") + user + _SESSION + session
 
     def _split(self, base: bytes) -> MemoryKey:
-        """Return the name of a session as far as its key tells."""
+        """Return the name of a session, judged by its key alone."""
         user, _, session = base.removeprefix(self._prefix + b"user:").partition(_SESSION)
         return MemoryKey(decode(user), decode(session))
 
@@ -217,10 +217,10 @@ class RedisAgentScope2Store(WholeMemoryStore):
     def _session(
         self, place: MemoryPlace, text: bytes | None, name: str
     ) -> tuple[MemoryKey | None, dict[str, Any] | None, Session]:
-        """Return whose session it is, None if none, its record and what that holds.
+        """Return the key, the record and the session of a place; the key is None without a session.
 
         Raises:
-            BadData: it is damaged.
+            BadData: the session is damaged.
         """
         if text is None:
             return self._split(place.key), None, Session()
@@ -237,21 +237,21 @@ class RedisAgentScope2Store(WholeMemoryStore):
         return owner, value, session
 
     def _owner(self, place: MemoryPlace, value: dict[str, Any]) -> MemoryKey | None:
-        """Return whose session a record is; None where it is a record of something else."""
+        """Return the key of a record's session; None if the record belongs to another place."""
         user, session = value.get("user_id"), value.get("id")
         if not (isinstance(user, str) and isinstance(session, str)):
             return self._split(place.key)
         told = MemoryKey(user, session)
         try:
             return told if self.place_of(told).key == place.key else None
-        except Rejected:  # a name that no key can have
+        except Rejected:  # no key can have this name
             return None
 
     # Writing
 
     def replacing(
         self,
-        pipeline: Pipeline,  # noqa: ARG002 - all is in hand
+        pipeline: Pipeline,  # noqa: ARG002 - needs no reads
         place: MemoryPlace,
         old: Held | None,
         new: Snapshot,
@@ -295,7 +295,8 @@ class RedisAgentScope2Store(WholeMemoryStore):
         return [*commands, *_expiring(place.key, stored, ttl)]
 
     def _introduced(self, key: MemoryKey, extra: str) -> tuple[Session, list[Entry]]:
-        """Return a session that comes from elsewhere, and the entries of its context.
+        """Return the session of an extra and the entries of its context; a new session without an
+        extra.
 
         Raises:
             Rejected: the extra is not that of a session.
@@ -333,7 +334,7 @@ class RedisAgentScope2Store(WholeMemoryStore):
             agent = str(stored.record.get("agent_id"))
             if before == _MADE_AGENT + agent:
                 sessions = self.key_of(user, "agent", agent, "sessions")
-                # Watched, so that no session comes to the agent meanwhile.
+                # Watch the set, so that the agent gets no session meanwhile.
                 _, count = pipeline.execute([(b"WATCH", sessions), (b"SCARD", sessions)])
                 if count <= 1:
                     commands.append((b"UNLINK", self.key_of(user, "agent", agent)))
@@ -343,7 +344,7 @@ class RedisAgentScope2Store(WholeMemoryStore):
     def erasing(
         self, pipeline: Pipeline, place: MemoryPlace, owner: MemoryKey, old: Held | None
     ) -> list[Command]:
-        """Return also what takes a session out of the sets, lookups and teams that name it."""
+        """Return commands that also remove the session from sets, lookups and teams."""
         session = encode(owner.session)
         agents, lookups = self._lookups(pipeline, owner.user)
         found = pipeline.execute((b"GET", key) for key in lookups)
@@ -359,7 +360,7 @@ class RedisAgentScope2Store(WholeMemoryStore):
         return commands
 
     def _lookups(self, pipeline: Pipeline, user: str) -> tuple[list[str], list[bytes]]:
-        """Return the agents of a user, and the keys that name a session of each."""
+        """Return the agents of a user, and for each agent the key that names a session."""
         [members] = pipeline.execute(
             [(b"SMEMBERS", self.key_of(user, "agents"))], tolerate=WRONG_TYPE
         )
@@ -367,7 +368,7 @@ class RedisAgentScope2Store(WholeMemoryStore):
         return agents, [self.key_of(user, "agent", one, "session") for one in agents]
 
     def _dissolving(self, pipeline: Pipeline, owner: MemoryKey, team: Any) -> list[Command]:
-        """Return what removes a team that the session leads."""
+        """Return the commands that remove a team led by the session."""
         if not isinstance(team, str):
             return []
         key = self.key_of(owner.user, "team", team)
@@ -382,7 +383,7 @@ class RedisAgentScope2Store(WholeMemoryStore):
             yield decode(key.removeprefix(start).removesuffix(b":agents"))
 
     def forgetting(self, pipeline: Pipeline, user: str) -> list[Command]:
-        """Return what removes the agents and the teams of a user; other records are no memory."""
+        """Return the commands that remove the agents and teams of a user; other records stay."""
         agents, lookups = self._lookups(pipeline, user)
         [teams] = pipeline.execute([(b"SMEMBERS", self.key_of(user, "teams"))])
         keys = [self.key_of(user, "agents"), self.key_of(user, "teams"), *lookups]
@@ -392,7 +393,7 @@ class RedisAgentScope2Store(WholeMemoryStore):
         return [(b"UNLINK", *keys)]
 
     def _indexing(self, key: MemoryKey, record: dict[str, Any], command: bytes) -> list[Command]:
-        """Return what adds a session to the sets that name it, or takes it out of them."""
+        """Return the commands that add a session to its index sets, or remove the session."""
         agent, session = str(record.get("agent_id")), encode(key.session)
         commands: list[Command] = [
             (command, self.key_of(key.user, "agent", agent, "sessions"), session)
@@ -415,7 +416,7 @@ class RedisAgentScope2Store(WholeMemoryStore):
 
 
 def _common(value: dict[str, Any]) -> dict[str, Any]:
-    """Return what a record has in common with a row of SQL, whose times have the zone of UTC."""
+    """Return the fields that a record shares with a row of SQL, with times in UTC."""
     origin = value.get("origin")
     found: dict[str, Any] = {"agent_id": value.get("agent_id"), "source": value.get("source")}
     found["source_schedule_id"] = value.get("source_schedule_id")
@@ -432,7 +433,7 @@ def _payload(value: dict[str, Any]) -> dict[str, Any]:
 
 
 def _record_of(key: MemoryKey, session: Session) -> dict[str, Any]:
-    """Return the record of a session that is made."""
+    """Return the record of a new session."""
     common = session.record
     kept = ("agent_id", "team_id", *(() if "origin" in session.payload else _SOURCE))
     times = {name: _moved(common[name], None) for name in _TIMES if name in common}
@@ -441,7 +442,7 @@ def _record_of(key: MemoryKey, session: Session) -> dict[str, Any]:
 
 
 def _text(record: dict[str, Any], session: Session, context: Iterable[bytes]) -> bytes:
-    """Return the text of a record with the state of the session, in the order that it has."""
+    """Return the text of a record with the session's state; fields keep their order."""
     there = record.get("state") or {}
     token = secrets.token_hex(16)
     found = session.state | {"summary": session.summary, "context": token}
@@ -451,12 +452,12 @@ def _text(record: dict[str, Any], session: Session, context: Iterable[bytes]) ->
 
 
 def _local(record: dict[str, Any]) -> dict[str, Any]:
-    """Return a record whose times are those of AgentScope in Redis: local, without a zone."""
+    """Return a record with times as AgentScope writes them to Redis: local, without a zone."""
     return record | {name: _moved(record[name], None) for name in _TIMES if name in record}
 
 
 def _moved(time: Any, zone: Any) -> Any:
-    """Return a time in UTC, or as local time without a zone; what is no time as it is."""
+    """Return a time in a zone, or as local time without a zone; other values stay unchanged."""
     try:
         moment = datetime.fromisoformat(time)
     except (TypeError, ValueError):
@@ -467,7 +468,7 @@ def _moved(time: Any, zone: Any) -> Any:
 
 
 def _needs_record(new: Snapshot, *, is_log: bool) -> bool:
-    """Return whether a log alone cannot hold the memory, or was not what did."""
+    """Return whether the memory needs a record in addition to a log."""
     in_context = any(COMPRESSED not in message.marks for message in new.messages)
     is_log |= bool(new.messages) and all(one.shape == _LOG_ALONE for one in new.messages)
     return not is_log or bool(new.memory.summary or new.memory.extra) or in_context
@@ -484,7 +485,7 @@ def _id_of(text: bytes, name: str) -> str:
 
 
 def _messages(comparison: Comparison, ids: list[str], log: list[bytes]) -> Iterator[StoredMessage]:
-    """Yield the messages of a session, with shapes where its context is not what marks say."""
+    """Yield the messages of a session, with shapes if marks do not describe the context."""
     unlogged = comparison.unlogged
     differs = comparison.differing() is not None
     for last, id, text in zip([None, *ids], [*ids, None], [*log, b""], strict=True):
@@ -504,7 +505,7 @@ def _logged(messages: list[StoredMessage]) -> list[StoredMessage]:
 def _context(
     entries: list[Entry], before: list[StoredMessage], messages: list[StoredMessage]
 ) -> Iterator[bytes]:
-    """Yield the messages of a context, as texts."""
+    """Yield the messages of a context as texts."""
     texts = {one.id: one.message for one in messages}
     log = [(message.id, COMPRESSED not in message.marks) for message in messages]
     gone = ((message.id, False) for message in before if message.id not in texts)
@@ -522,7 +523,7 @@ def _logging(
     before: list[StoredMessage],
     messages: list[StoredMessage],
 ) -> Iterator[Command]:
-    """Yield the commands that make a log of another one, of which the beginning may stay."""
+    """Yield the commands that change the log; a common beginning stays."""
     for message in messages:
         if not MARKS.issuperset(message.marks):
             mark = next(mark for mark in message.marks if mark not in MARKS)
@@ -538,11 +539,11 @@ def _logging(
         yield (b"LTRIM", key, b"0", b"%d" % (same - 1))
     for start in range(0, len(more), _PUSHED):
         yield (b"RPUSH", key, *(one.message for one in more[start : start + _PUSHED]))
-    if same == 0 and before:  # trimmed last, so that the list keeps its expiry
+    if same == 0 and before:  # trim last, so that the list keeps its expiry
         yield (b"LTRIM", key, b"%d" % len(before), b"-1")
     if stored is None or stored.indexed or not before:
         there, here = {one.id for one in before}, {one.id for one in messages}
-        # Added first, so that the set keeps its expiry.
+        # Add before removing, so that the set keeps its expiry.
         for command, some in ((b"SADD", here - there), (b"SREM", there - here)):
             names = [_encoded(id) for id in sorted(some)]
             for start in range(0, len(names), _PUSHED):
@@ -557,15 +558,15 @@ def _encoded(id: str) -> bytes:
 
 
 def _left(expiries: Sequence[int]) -> float | None:
-    """Return the seconds until the record expires, or the log where there is no record."""
+    """Return the seconds until the record expires; without a record, until the log expires."""
     ttl = next((one for one in expiries if one != _MISSING), _NEVER)
     return ttl / 1000 if ttl >= 0 else None
 
 
 def _expiring(base: bytes, stored: StoredSession | None, ttl: int | None) -> Iterator[Command]:
-    """Yield the commands that give the keys of a session the TTL, or new ones that of the others.
+    """Yield the commands that set the TTL of all keys; without a TTL, new keys get the longest one.
 
-    They do nothing to a key that is not there.
+    The commands do nothing to missing keys.
     """
     keys = base, base + MESSAGES, base + IDS
     if ttl is not None:
@@ -580,7 +581,7 @@ def _expiring(base: bytes, stored: StoredSession | None, ttl: int | None) -> Ite
 # Findings
 
 _APART = 60_000
-"""Milliseconds by which the TTLs of a session may differ."""
+"""The tolerated difference between the TTLs of a session, in milliseconds."""
 
 
 class SessionMaintenance(WholeMaintenance):
@@ -604,12 +605,12 @@ class SessionMaintenance(WholeMaintenance):
             try:
                 held = self.store.fetch(pipeline, place)
             except (BadData, Rejected):
-                continue  # reading has named it
+                continue  # ``super().check`` reports the damage
             if held is not None and where.has_key(held.memory.key):
                 yield list(_findings_of(held))
 
     def _stale(self, pipeline: Pipeline, where: Selection) -> list[Finding]:
-        """Return the sets of which members are gone, a finding for each kind."""
+        """Return a finding for each kind of set with missing members."""
         found = []
         start = self.store.server.prefix
         for name, ending in (("agent", b":agents"), ("session", b":sessions")):

@@ -1,20 +1,21 @@
-"""An AgentScope 2.x session as a memory: taken apart, and put together again.  No I/O.
+"""Conversion between an AgentScope 2.x session and a memory.  No I/O.
 
-A session is a record, whose state has the context that the model sees, and a message log, which is
-what people see.  As a memory it is the messages of the log in order; those that are not in the
-context have the mark ``compressed``, and the state's summary is the summary.  Messages that are in
-the context alone (``Unlogged``) are there, too: the model sees them, so that whoever exports or
-deletes messages means them.  All else that a session has is the extra, a JSON object::
+A session has a record and a message log.  The state in the record has the context: the messages
+that the model sees.  People see the log.  The memory of a session has the messages of the log in
+order.  Messages outside the context have the mark ``compressed``, and the state's summary is the
+summary of the memory.  The memory also has messages that are only in the context (``Unlogged``):
+the model sees these messages, so exports and deletions must include them.  The rest of a session
+is the extra, a JSON object::
 
     {"record": {"agent_id": "default", ...}, "payload": {"origin": ..., "config": ...},
      "state": {"session_id": ..., "reply_context": ...}, "context": [...], "unlogged": [...],
      "summary": [...]}
 
-``context`` is there where the context is not just the unmarked messages in order: a list of ids,
-each of a message as the memory has it, and of messages that the log has with another value, that
-have no id, or that repeat one.  ``unlogged`` has the ids of the messages that the log lacks, where
-there are any.  ``summary`` is there where the stored one is not a text.  The times in ``record``
-have the zone of UTC.
+``context`` exists unless the context is exactly the unmarked messages in order.  It is a list of
+ids and messages: an id stands for a message of the memory; a message is listed in full if the log
+has it with another value, if it has no id, or if it repeats an id.  ``unlogged`` has the ids of
+messages that are not in the log, if there are any.  ``summary`` exists if the stored summary is
+not a text.  Times in ``record`` are in UTC.
 
 Source: ``app/storage/_model/_session.py``, ``app/storage/_model/_agent.py`` and
 ``state/_state.py`` of agentscope 2.0.11.
@@ -44,14 +45,14 @@ from memctl.model import Change, Finding, MemoryKey, StoredMessage
 from memctl.storekit.edits import is_same_text
 
 MARKS = frozenset({COMPRESSED})
-"""The only marks that the messages of a session can have."""
+"""The only valid marks for messages of a session."""
 COLUMNS = ("agent_id", "source", "source_schedule_id", "team_id", "created_at", "updated_at")
 """The fields of ``record`` in an extra."""
 
 UNLOGGED = '{"unlogged": true}'
-"""The shape of a message that the log is to lack."""
+"""The shape of a message that is not to be in the log."""
 LOGGED_AFTER = "logged_after"
-"""The key of a shape that has the message before it in the log, None for none."""
+"""The key of a shape for the id of the preceding message in the log; None for no message."""
 
 Object = dict[str, Any]
 
@@ -60,29 +61,29 @@ class InContext(NamedTuple):
     """A message of a context."""
 
     id: str | None
-    """Its id; None where it has none."""
+    """The id of the message; None without an id."""
     text: bytes
-    """Its JSON, in UTF-8: the value may take several times the room."""
+    """The JSON of the message in UTF-8; a parsed value would take several times the memory."""
 
     @classmethod
     def of(cls, message: Object) -> InContext:
-        """Return the message of a value."""
+        """Return the message for a JSON value."""
         id = message.get("id")
         return cls(id if isinstance(id, str) else None, jsonio.dumps(message))
 
     @property
     def value(self) -> Object:
-        """The message as a value."""
+        """The message as a JSON value."""
         found: Object = jsonio.loads(self.text)
         return found
 
 
 Entry = str | InContext
-"""An entry of a context: the id of a message of the log, or a message."""
+"""An entry of a context: the id of a message of the memory, or a whole message."""
 
 
 def agent_of(location: Location) -> str:
-    """Return the agent that new sessions get (``?agent=``).
+    """Return the agent for new sessions (``?agent=``).
 
     Raises:
         UsageError: the option is empty.
@@ -94,21 +95,22 @@ def agent_of(location: Location) -> str:
 
 
 class NotASession(ValueError):
-    """A record is not that of a session: its payload, its state or its context is something else.
+    """A record or an extra is not that of a session.
 
-    Also an extra that is not a JSON object of the form above.
+    The payload, the state or the context of the record is malformed, or the extra does not have
+    the form that the module describes.
     """
 
 
 @dataclass(slots=True)
 class Session:
-    """The record of a session, apart from its log.
+    """The record of a session, without its log.
 
-    ``payload`` is without the state, ``state`` without the context and the summary.
+    ``payload`` excludes the state.  ``state`` excludes the context and the summary.
     """
 
     record: Object = field(default_factory=dict)
-    """The columns of ``COLUMNS``, as far as they are stored."""
+    """The stored columns of ``COLUMNS``."""
     payload: Object = field(default_factory=dict)
     state: Object = field(default_factory=dict)
     context: list[InContext] = field(default_factory=list)
@@ -116,14 +118,14 @@ class Session:
     summary: Any = ""
     """A text, or a list of blocks."""
     unlogged: frozenset[str] = frozenset()
-    """The ids of messages that the log is to lack, in a session from an extra."""
+    """The ids of messages that are not to be in the log, if the session comes from an extra."""
 
     @classmethod
     def of(cls, record: Object, payload: Any, context: list[InContext]) -> Session:
-        """Return a session from its record and its payload, see ``without_context``.
+        """Return the session with this record, payload and context; see ``without_context``.
 
         Raises:
-            NotASession: the payload is that of something else.
+            NotASession: the payload is not that of a session.
         """
         if not isinstance(payload, dict):
             raise NotASession("its payload is not a JSON object")
@@ -138,7 +140,7 @@ class Session:
 
     @property
     def summary_text(self) -> str:
-        """The summary as a text: that of its blocks, where it is a list."""
+        """The summary as a text; for a list of blocks, the texts of the blocks."""
         return _text_of(self.summary)
 
     def ids(self) -> set[str]:
@@ -158,7 +160,7 @@ class Session:
         return json.dumps(value, separators=(",", ":"))
 
     def text(self, context: Iterable[bytes]) -> bytes:
-        """Return the payload as JSON, with the state, whose context are messages as texts."""
+        """Return the payload with the state as JSON; ``context`` gives the messages as texts."""
         mark = "[]"
         before, _, after = jsonio.dumps(self._state(mark)).rpartition(b'"[]"')
         inside = jsonio.dumps(self.payload).removesuffix(b"}")
@@ -166,21 +168,21 @@ class Session:
         return with_context(inside + start + b'"state":' + before, context, after + b"}")
 
     def _state(self, context: Any) -> Object:
-        # The context comes last, where ``text`` looks for it.
+        # The context must be last: ``text`` searches its placeholder from the end.
         return {**self.state, "summary": self.summary, "context": context}
 
 
 class Unlogged:
-    """The messages of a context that its log lacks, and where they are in the memory.
+    """The messages of a context that are not in the log, with their positions in the memory.
 
-    Each comes before the next message of the context that the log has; the last ones come at the
-    end.
+    In the memory, each such message precedes the next message of the context that is in the log.
+    Without a next message, it is at the end.
     """
 
     def __init__(self, context: Sequence[InContext], logged: Set[str]) -> None:
-        """``logged`` has the ids of the log, at least those that are in the context."""
+        """Take the context, and the ids of the log (at least the ids that are in the context)."""
         self.messages: dict[str, bytes] = {}
-        """Their JSON by their ids; where an id is there more than once, the first one."""
+        """The JSON of the messages by id; for a repeated id, the first message."""
         self._before: dict[str | None, list[str]] = {}
         waiting: list[str] = []
         for id, text in context:
@@ -195,12 +197,12 @@ class Unlogged:
         self._before[None] = waiting
 
     def before(self, id: str | None) -> list[str]:
-        """Return the ids of those before a message of the log, None being the end of it."""
+        """Return the ids of unlogged messages before a message of the log; None means the end."""
         return self._before.get(id, [])
 
 
 class Comparison:
-    """A comparison of a context with the log, whose messages pass in order.
+    """A comparison of a context with the log; the messages of the log are added in order.
 
     ::
 
@@ -224,16 +226,16 @@ class Comparison:
                 last = id
         self._entries: list[Entry] = list(context)
         self._passed: list[str] = []
-        """The ids of the log that are in the context."""
+        """The added ids that are in the context."""
         self._variants: dict[str, InContext] = {}
-        """The messages that differ from those of the log, as the context has them."""
+        """The context's versions of messages that differ from the log."""
 
     def marks(self, id: str) -> tuple[str, ...]:
         """Return the marks of a message of the log."""
         return () if id in self._places else (COMPRESSED,)
 
     def add(self, id: str, text: bytes) -> None:
-        """Take the next message of the log."""
+        """Add the next message of the log."""
         for place in self._places.get(id, ()):
             message = self._context[place]
             if is_same_text(message.text, text):
@@ -243,31 +245,32 @@ class Comparison:
         if id in self._places:
             self._passed.append(id)
 
-    # After all messages have passed
+    # After all messages were added
 
     @cached_property
     def unlogged(self) -> Unlogged:
-        """The messages that the log lacks."""
+        """The messages of the context that are not in the log."""
         return Unlogged(self._context, set(self._passed))
 
     def entries(self) -> list[Entry]:
-        """Return the context."""
+        """Return the entries of the context."""
         for id in self.unlogged.messages:
             self._entries[self._places[id][0]] = id
         return self._entries
 
     def differing(self) -> list[Entry] | None:
-        """Return the context, None where it is the unmarked messages of the memory in order."""
+        """Return the entries of the context; None if they are the unmarked messages in order."""
         before, entries = self.unlogged.before, self.entries()
         order = [one for id in self._passed for one in (*before(id), id)]
         return None if entries == order + before(None) else entries
 
     def shape(self, id: str, logged_after: str | None = None, **more: Any) -> str:
-        """Return the shape of a message: how it is in the context, and what else there is to it.
+        """Return the shape of a message: its position and its value in the context, as JSON.
 
-        ``after`` is the message before it there, ``context`` what it is there where the log has
-        another value, and ``unlogged`` is there where the log lacks it.  Where the log lacks any,
-        ``logged_after`` is the message before it in the log: others may stand between the two.
+        ``after`` is the preceding message in the context.  ``context`` is the value in the
+        context, if the log has another value.  ``unlogged`` marks a message that is not in the
+        log.  If any message is not in the log, ``logged_after`` is the preceding message in the
+        log, because the preceding message in the memory may be unlogged.
         """
         if self.unlogged.messages and id not in self.unlogged.messages:
             more[LOGGED_AFTER] = logged_after
@@ -281,7 +284,7 @@ class Comparison:
 
 
 def parse_shape(shape: str) -> Object:
-    """Return what a shape says; nothing where it is that of another store."""
+    """Return the contents of a shape; empty if another store made the shape."""
     try:
         found = jsonio.loads(shape.encode("utf-8", "surrogatepass")) if shape else {}
     except ValueError:
@@ -290,23 +293,24 @@ def parse_shape(shape: str) -> Object:
 
 
 def is_unlogged(message: StoredMessage) -> bool:
-    """Return whether a message is in the context alone, as its shape says."""
+    """Return whether a message is only in the context, according to its shape."""
     if message.marks or "unlogged" not in message.shape:
         return False
     return parse_shape(message.shape).get("unlogged") is True
 
 
 def in_log_order(changes: list[Change], ids: Sequence[str]) -> list[Change]:
-    """Return the changes of an edit, so that what they put into the log comes to its place there.
+    """Return the changes of an edit, with inserted messages at their positions in the log.
 
-    ``ids`` are those of the memory.  The place of a message that is in the context alone is that of
-    its neighbours: where these go, it may stand behind others than before.
+    ``ids`` are the ids of the memory.  A message that is only in the context takes its position
+    from its neighbours.  If a neighbour was deleted, the message may now follow another message,
+    so ``Change.after`` may not give the position in the log.
     """
     if not any(change.old is None and LOGGED_AFTER in change.shape for change in changes):
         return changes
     at = {id: place for place, id in enumerate(ids)}
     anchors: dict[str, str | None] = {}
-    """The anchors of the messages that are put into the log."""
+    """The preceding messages of the messages inserted into the log."""
 
     def placed(change: Change) -> Change:
         if change.old is not None:
@@ -330,9 +334,9 @@ def in_log_order(changes: list[Change], ids: Sequence[str]) -> list[Change]:
 def rebuild(
     entries: Iterable[Entry], log: Iterable[tuple[str, bool]], shapes: Mapping[str, Object]
 ) -> list[Entry]:
-    """Return the entries of a context, see ``merge``.
+    """Return the entries of a context after an edit; see ``merge``.
 
-    Messages that come back have ``shapes``, by their ids, and with these their places and values.
+    ``shapes`` has the shapes of restored messages by id, with their positions and values.
     """
     back: dict[str | None, list[Entry]] = {}
     entries = list(entries)
@@ -358,12 +362,12 @@ def rebuild(
 
 
 def merge(entries: Sequence[Entry], log: Iterable[tuple[str, bool]]) -> list[Entry]:
-    """Return the entries of a context, once the log has these messages in this order.
+    """Return the entries of a context, adapted to the messages of the log.
 
-    ``entries`` are messages, or ids of them; ``log`` says of each message of the log whether it is
-    to be in the context.  An entry whose message is not to be there goes; a message that comes into
-    the context takes its place after the one before it in the log.  Entries that the log lacks
-    stay.
+    ``entries`` are messages or ids.  ``log`` gives the messages of the log in order, each with
+    whether the message is to be in the context.  Other messages of the log are removed from the
+    entries.  A message that enters the context follows its predecessor in the log.  Entries that
+    are not in the log stay.
     """
     there = {_id(entry) for entry in entries} - {None}
     gone: set[str] = set()
@@ -387,10 +391,10 @@ def merge(entries: Sequence[Entry], log: Iterable[tuple[str, bool]]) -> list[Ent
 
 
 def parse_extra(extra: str) -> tuple[Session, list[Entry] | None]:
-    """Return what an extra says: a session without its context, and the entries of that.
+    """Return the session of an extra without its context, and the entries of the context.
 
     Raises:
-        NotASession: it is not the extra of a session.
+        NotASession: the text is not the extra of a session.
     """
     try:
         found = jsonio.loads(extra.encode("utf-8", "surrogatepass"))
@@ -417,9 +421,9 @@ def parse_extra(extra: str) -> tuple[Session, list[Entry] | None]:
 
 
 def new_session(name: str, agent: str, now: datetime) -> Session:
-    """Return the session that AgentScope would make of this name; ``now`` has a zone.
+    """Return a new session as AgentScope would create it; ``now`` has a time zone.
 
-    Its state has no more than AgentScope cannot make up: it completes the rest when it loads it.
+    The state has only the fields that AgentScope cannot complete when it loads the state.
     """
     moment = now.astimezone(UTC).isoformat()
     record = dict.fromkeys(COLUMNS) | {
@@ -432,9 +436,9 @@ def new_session(name: str, agent: str, now: datetime) -> Session:
 
 
 def agent_record(user: str, agent: str, now: datetime) -> Object:
-    """Return the record of an agent as AgentScope would make it: all its fields, times with zone.
+    """Return the record of an agent as AgentScope would create it, with times in UTC.
 
-    Its configuration is left to AgentScope, which completes it when it loads it.
+    AgentScope completes the configuration when it loads the record.
     """
     moment = now.astimezone(UTC).isoformat()
     return {
@@ -450,7 +454,7 @@ def agent_record(user: str, agent: str, now: datetime) -> Object:
 def context_findings(
     key: MemoryKey, context: Sequence[InContext], log: Set[str]
 ) -> Iterator[Finding]:
-    """Yield what is wrong with the context of a session, whose log has messages of these ids."""
+    """Yield the findings of a session's context; ``log`` has the ids of the log."""
     unlogged = [one.id for one in context if one.id not in log]
     if unlogged:
         names = tuple(id or "" for id in unlogged[:3])
@@ -470,9 +474,9 @@ def context_findings(
 
 
 def with_summary(session: Session, summary: str | None, before: str = "") -> None:
-    """Give a session the summary of its memory; one in blocks stays where its text is the same.
+    """Give a session the summary of its memory; keep a summary in blocks if its text is equal.
 
-    ``before`` is that of an edit, which may have the blocks.
+    ``before`` is ``Edit.before``, which may hold the blocks to restore.
     """
     if summary is not None and summary != session.summary_text:
         blocks = parse_shape(before).get("summary")
@@ -480,7 +484,7 @@ def with_summary(session: Session, summary: str | None, before: str = "") -> Non
 
 
 def lost_summary(session: Session, summary: str | None) -> Object:
-    """Return what of its summary is lost when a session gets another: that in blocks."""
+    """Return the summary in blocks that a session loses when its summary is replaced."""
     if summary in (None, session.summary_text) or isinstance(session.summary, str):
         return {}
     return {"summary": session.summary}
@@ -500,7 +504,7 @@ def _id(entry: Entry) -> str | None:
 
 
 def with_context(before: bytes, context: Iterable[bytes], after: bytes) -> bytes:
-    """Return a JSON text with a context, in what comes before and after it."""
+    """Return a JSON text: ``before``, the context as an array, and ``after``."""
     texts = list(context) or [b""]
     texts[0] = before + b"[" + texts[0]
     texts[-1] += b"]" + after
@@ -508,9 +512,9 @@ def with_context(before: bytes, context: Iterable[bytes], after: bytes) -> bytes
 
 
 def without_context(text: bytes) -> tuple[Any, list[InContext]]:
-    """Return the value of a payload, with an empty list for its context, and the context.
+    """Return a payload with an empty list as its context, and the messages of the context.
 
-    A context that is not a list of objects stays in the value.
+    A context that is not a list of objects stays in the payload.
 
     Raises:
         ValueError: the text is not JSON.
@@ -520,7 +524,7 @@ def without_context(text: bytes) -> tuple[Any, list[InContext]]:
         found = _cut_out(text)
         messages = [InContext(jsonio.field(one, "id"), one) for one in found[1:-1]]
         return jsonio.loads(found[0] + b"[]" + found[-1]), messages
-    except ValueError:  # not JSON, or not a session, or one that has a key twice
+    except ValueError:  # not JSON, not a session, or a repeated key
         value = jsonio.loads(text)
     match value:
         case {"state": {"context": [*listed]}} if all(isinstance(one, dict) for one in listed):
@@ -530,10 +534,10 @@ def without_context(text: bytes) -> tuple[Any, list[InContext]]:
 
 
 def _cut_out(text: bytes) -> list[bytes]:
-    """Return what comes before the context of a payload, its messages, and what comes after.
+    """Return the text before the context of a payload, the messages, and the text after.
 
     Raises:
-        ValueError: the text is not that of a session, or it has a key twice.
+        ValueError: the text is not that of a session, or repeats a key.
     """
     walk = Walk(text)
     parts: list[bytes] = []

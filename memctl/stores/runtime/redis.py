@@ -1,8 +1,8 @@
-"""The session histories and memories that the services of agentscope-runtime keep in Redis.
+"""Session histories and memories of the services of agentscope-runtime in Redis.
 
 Sources: ``engine/services/session_history/redis_session_history_service.py`` and
-``engine/services/memory/redis_memory_service.py`` of agentscope-runtime 1.0.5; 0.2.0 keeps a set
-``session_index:{user}`` besides, and no expiry.
+``engine/services/memory/redis_memory_service.py`` of agentscope-runtime 1.0.5.  Version 0.2.0 also
+keeps a set ``session_index:{user}``, and sets no expiry.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from memctl.storekit.edits import Snapshot
 from memctl.storekit.simple import Rejected
 
 HISTORY, MEMORY = "history", "memory"
-"""The paths of the two services; without one the part of a memory of the second is its path."""
+"""The values of ``?path=``; without ``?path=``, ``MEMORY`` is the part of the memory service."""
 
 _SESSION = b"session:"
 _MEMORY = b"user_memory:"
@@ -38,12 +38,12 @@ _INDEX = b"session_index:"
 class RuntimeStore(WholeMemoryStore):
     """The strings ``session:{user}:{session}`` and the hashes ``user_memory:{user}``.
 
-    A string holds the history of a session, a field of a hash what the memory service keeps of one:
-    the part ``memory`` of its session.  All sessions in a hash expire together.  With ``?path=``
-    only ``history`` or only ``memory`` is there, and has no part.
+    A string holds the history of a session.  A field of a hash holds a session's messages of the
+    memory service: the part ``memory`` of the session.  All sessions in a hash expire together.
+    With ``?path=``, only ``history`` or only ``memory`` is available, without a part.
 
-    A user or session may hold ``:``, and the ``user_id`` and ``id`` within a history say whose it
-    is; without them a user ends at the first ``:``.  Reading changes no expiry.
+    Users and sessions may hold ``:``.  The ``user_id`` and ``id`` in a history name both.  Without
+    them, the user ends at the first ``:``.  Reading changes no expiry.
     """
 
     kind = "redis-runtime"
@@ -77,7 +77,7 @@ class RuntimeStore(WholeMemoryStore):
 
     @property
     def _part(self) -> str:
-        """The part of what the memory service keeps."""
+        """The part of the memory service's memories."""
         return "" if self._path == MEMORY else MEMORY
 
     def place_of(self, key: MemoryKey) -> MemoryPlace:
@@ -109,7 +109,7 @@ class RuntimeStore(WholeMemoryStore):
         return [MemoryPlace(key, self._split(key)) for key in keys]
 
     def _split(self, key: bytes) -> MemoryKey:
-        """Return the name of a history as far as its key tells."""
+        """Return the name of a history, judged by its key alone."""
         user, _, session = key.removeprefix(self._prefix + _SESSION).partition(b":")
         return MemoryKey(decode(user), decode(session))
 
@@ -159,21 +159,21 @@ class RuntimeStore(WholeMemoryStore):
         return Held(memory, [_message(one) for one in messages])
 
     def _owner(self, place: MemoryPlace, value: Any) -> MemoryKey:
-        """Return whose history it is: as it says itself, where its key agrees."""
+        """Return the name of a history: as in its value if the key agrees, or else by the key."""
         if isinstance(value, dict):
             told = MemoryKey(str(value.get("user_id", "")), str(value.get("id", "")))
             try:
                 if self.place_of(told).key == place.key:
                     return told
             except Rejected:
-                pass  # a name that no key can have
+                pass  # no key can have this name
         return self._split(place.key)
 
     def replacing(
         self,
         pipeline: Pipeline,
         place: MemoryPlace,
-        old: Held | None,  # noqa: ARG002 - it is written whole
+        old: Held | None,  # noqa: ARG002 - the value is written whole
         new: Snapshot,
         before: str = "",  # noqa: ARG002 - nothing is lost
     ) -> list[Command]:
@@ -184,7 +184,7 @@ class RuntimeStore(WholeMemoryStore):
         if place.field is not None:
             [exists] = pipeline.execute([(b"EXISTS", place.key)])
             commands: list[Command] = [(b"HSET", place.key, place.field, messages)]
-            # A session that is added to those of its user expires with them.
+            # A session added to an existing hash expires with the hash.
             if ttl is not None and (self.server.ttl is not None or not exists):
                 commands.append((b"PEXPIRE", place.key, b"%d" % ttl))
             return commands
@@ -212,7 +212,7 @@ class RuntimeStore(WholeMemoryStore):
         pipeline: Pipeline,
         place: MemoryPlace,
         owner: MemoryKey,
-        old: Held | None,  # noqa: ARG002 - its key is enough
+        old: Held | None,  # noqa: ARG002 - the key suffices
     ) -> list[Command]:
         if place.field is not None:
             return [(b"HDEL", place.key, place.field)]
@@ -227,7 +227,7 @@ class RuntimeStore(WholeMemoryStore):
         return [(b"UNLINK", self._prefix + _INDEX + encode(user))]
 
     def _indexing(self, pipeline: Pipeline, key: MemoryKey, command: bytes) -> list[Command]:
-        """Return what keeps the set of a user's sessions right, where runtime 0.2 made one."""
+        """Return the command that updates the session index of the user, if it exists."""
         index = self._prefix + _INDEX + encode(key.user)
         [exists] = pipeline.execute([(b"EXISTS", index)])
         return [(command, index, encode(key.session))] if exists else []
@@ -235,7 +235,7 @@ class RuntimeStore(WholeMemoryStore):
     # Findings
 
     def findings(self, pipeline: Pipeline, where: Selection) -> list[Finding]:
-        """Return what is wrong with names, indexes and expiry of the selected memories."""
+        """Return the findings about names, indexes and expiry of the selected memories."""
         found: list[Finding] = []
         histories: dict[str, set[str]] = {}
         left: list[float] = []
@@ -243,7 +243,7 @@ class RuntimeStore(WholeMemoryStore):
             try:
                 held = self.fetch(pipeline, place)
             except (BadData, Rejected):
-                continue  # reading has named it
+                continue  # the general check reports the damage
             if held is None or not where.has_key(held.memory.key):
                 continue
             key, ttl = held.memory.key, held.memory.ttl
@@ -289,7 +289,7 @@ def _message(value: dict[str, Any]) -> StoredMessage:
 
 
 def _rest(value: dict[str, Any], owner: MemoryKey) -> str:
-    """Return what a history has besides its messages and its name, as JSON; empty if nothing."""
+    """Return the fields of a history except its messages and name, as JSON; "" without any."""
     usual = {"id": owner.session, "user_id": owner.user, "messages": value["messages"]}
     rest = {
         name: found
@@ -300,7 +300,7 @@ def _rest(value: dict[str, Any], owner: MemoryKey) -> str:
 
 
 def _fields(pipeline: Pipeline, key: bytes) -> Iterator[bytes]:
-    """Yield the fields of a hash; not its values, which may be large."""
+    """Yield the fields of a hash, without its values, which may be large."""
     [fields] = pipeline.execute([(b"HKEYS", key)], tolerate=WRONG_TYPE)
     if isinstance(fields, list):
         yield from fields

@@ -1,9 +1,9 @@
-"""The session histories and memories that agentscope-runtime keeps in Tablestore.
+"""Session histories and memories of agentscope-runtime in Tablestore.
 
 Sources: ``engine/services/session_history/tablestore_session_history_service.py``,
 ``engine/services/memory/tablestore_memory_service.py`` and
-``engine/services/utils/tablestore_service_utils.py`` of agentscope-runtime 1.0.5, whose tables
-0.2.0 has, too; ``memory/async_memory_store.py`` of tablestore-for-agent-memory 1.1.3.
+``engine/services/utils/tablestore_service_utils.py`` of agentscope-runtime 1.0.5, with the same
+tables as 0.2.0; ``memory/async_memory_store.py`` of tablestore-for-agent-memory 1.1.3.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from memctl.storekit.edits import Snapshot
 from memctl.storekit.simple import Rejected, SimpleStore, VersionChanged
 
 HISTORY, MEMORY = "history", "memory"
-"""The paths of the two services; without one the part of a memory of the second is its path."""
+"""The values of ``?path=``; without ``?path=``, ``MEMORY`` is the part of the memory service."""
 _SESSIONS, _MESSAGES, _DOCUMENTS = TABLES["runtime"]
 _SESSION_KEY = ("user_id", "session_id")
 _MESSAGE_KEY = ("session_id", "create_time", "message_id")
 _DOCUMENT_KEY = ("document_id", "tenant_id")
 _NO_TENANT = "__default"
-"""The tenant of all documents: the service keeps the user in a column."""
+"""The tenant of all documents; a column names the user."""
 _LIST = "content_list"
 _FIRST = (
     *("sequence_number", "object", "status", "error", "id", "type", "role", "content", "code"),
@@ -76,14 +76,14 @@ _SCHEMAS = (
 
 
 class _Service(NamedTuple):
-    """The table of one of the two services, and what its rows have besides messages."""
+    """The table of a service, and its columns."""
 
     table: str
     key: tuple[str, ...]
     text: str
-    """The column of the first text of a message."""
+    """The column with the first text of a message."""
     others: frozenset[str]
-    """The columns that are not of the message."""
+    """The columns that do not belong to the message."""
 
 
 _HISTORY = _Service(_MESSAGES, _MESSAGE_KEY, "content", frozenset())
@@ -95,13 +95,14 @@ _MEMORY = _Service(
 class TablestoreRuntimeStore(SimpleStore):
     """Rows of the tables ``agentscope_runtime_session``, ``_message`` and ``_memory``.
 
-    A session is a row, and so is each message of its history, in the order of the time at which it
-    came; that of a session of the same name of another user would be among them.  What the memory
-    service keeps of a session is its part ``memory``, in the order of the primary key.  With
-    ``?path=`` only ``history`` or only ``memory`` is there, and has no part.
+    A session is a row, and each message of its history is a row.  Messages are in the order of
+    their arrival times.  The rows of messages do not name the user, so two users cannot have
+    sessions of the same name.  The messages of the memory service are the part ``memory`` of a
+    session, in the order of the primary key.  With ``?path=``, only ``history`` or only ``memory``
+    is available, without a part.
 
-    The shape of a message is JSON: its place in the history, and columns that the service would
-    write otherwise, such as the vector.
+    The shape of a message is a JSON text: its position in the history, and the columns that the
+    service would write differently, such as the vector.
     """
 
     kind = "tablestore-runtime"
@@ -144,7 +145,7 @@ class TablestoreRuntimeStore(SimpleStore):
 
     @property
     def _part(self) -> str:
-        """The part of what the memory service keeps."""
+        """The part of the memory service's memories."""
         return "" if self._path == MEMORY else MEMORY
 
     def _service_of(self, key: MemoryKey) -> _Service:
@@ -156,7 +157,7 @@ class TablestoreRuntimeStore(SimpleStore):
                 yield key
 
     async def _keys(self, where: Selection) -> AsyncGenerator[MemoryKey]:
-        """Yield the names of the selected memories."""
+        """Yield the keys of the selected memories."""
         if self._path != MEMORY and _SESSIONS in self._tables:
             for user in sorted(where.users) or [""]:
                 start = (user,) if where.users else ()
@@ -250,7 +251,7 @@ class TablestoreRuntimeStore(SimpleStore):
         there = service is _HISTORY and await self._has_session(key)
         if service is _HISTORY and not there:
             await self._refuse_other_owner(key)
-            rows = []  # messages of no session, which the service never finds
+            rows = []  # the service never finds messages without a session
         if (_version(rows) if rows or there else None) != expect:
             raise VersionChanged
         old = {row.key: row.columns for row in rows}
@@ -294,7 +295,7 @@ class TablestoreRuntimeStore(SimpleStore):
         """Return the service of a memory.
 
         Raises:
-            Rejected: it cannot have such a name, or such messages.
+            Rejected: the service cannot hold this name or these messages.
         """
         if key.part not in ("", self._part):
             text = f"a session has a history and the part {MEMORY!r}, not {key.part!r}"
@@ -334,14 +335,14 @@ def _message(service: _Service, row: Row) -> StoredMessage:
     """Return the message of a row, as ``_generate_init_json_from_tablestore_message`` makes it.
 
     Raises:
-        BadData: the runtime could not make a message of it.
+        BadData: the runtime could not make a message from the row.
     """
     id = str(row.key[2] if service is _HISTORY else row.key[0])
     columns = {name: one for name, one in row.columns.items() if name not in service.others}
     text = columns.pop(service.text, None)
     value = {name: _restored(one) for name, one in columns.items()}
     content = value.pop(_LIST, None)
-    if isinstance(content, str) and content == columns[_LIST]:  # it is not JSON
+    if isinstance(content, str) and content == columns[_LIST]:  # the column is not JSON
         raise BadData(f"the message {visible(id)!r} has no list in its column {_LIST}")
     if text is not None:
         for part in content if isinstance(content, list) else ():
@@ -356,7 +357,7 @@ def _message(service: _Service, row: Row) -> StoredMessage:
 
 
 def _restored(value: Any) -> Any:
-    """Return the value of a column: that of its JSON, where it is some."""
+    """Return the value of a column, parsed if the column is JSON."""
     if isinstance(value, str):
         try:
             return jsonio.loads(value.encode("utf-8", "surrogatepass"))
@@ -368,7 +369,8 @@ def _restored(value: Any) -> Any:
 def _columns(service: _Service, value: dict[str, Any]) -> Columns:
     """Return the columns of a message, as ``convert_message_to_tablestore_message`` makes them.
 
-    That loses an empty text, and cannot store half of a surrogate pair: here they stay in the list.
+    The runtime's function loses an empty text, and cannot store lone surrogates.  Here both stay
+    in the list column.
     """
     columns: Columns = {}
     content = value.get("content")
@@ -407,7 +409,7 @@ def _is_utf8(text: str) -> bool:
 
 
 def _shape(service: _Service, row: Row, value: dict[str, Any]) -> str:
-    """Return the place of a message, and the columns that would be written otherwise, as JSON."""
+    """Return the position of a message and its unusual columns, as JSON."""
     usual = _columns(service, value)
     others = {
         name: one
@@ -424,7 +426,7 @@ def _shape(service: _Service, row: Row, value: dict[str, Any]) -> str:
 
 
 def _of_shape(shape: str) -> dict[str, Any]:
-    """Return what a shape says; nothing where it is that of another store."""
+    """Return the contents of a shape; empty if another store made the shape."""
     try:
         found = json.loads(shape) if shape.startswith("{") else {}
     except ValueError:
@@ -435,10 +437,10 @@ def _of_shape(shape: str) -> dict[str, Any]:
 def _placed(
     service: _Service, key: MemoryKey, messages: Sequence[StoredMessage]
 ) -> Iterator[tuple[Key, Columns]]:
-    """Yield the primary keys and columns of messages, which stay in their places if they can.
+    """Yield the primary keys and columns of messages; messages keep their positions if possible.
 
     Raises:
-        Rejected: one of them cannot be written.
+        Rejected: a message cannot be written.
     """
     now = time.time_ns() // 1000
     last: tuple[int, str] | None = None
@@ -466,10 +468,10 @@ def _placed(
 
 
 def _check_columns(service: _Service, id: str, value: dict[str, Any], columns: Columns) -> None:
-    """Refuse a message that the columns do not give back, a field without a value aside.
+    """Refuse a message that its columns would not restore, apart from fields without a value.
 
     Raises:
-        Rejected: it is such a message.
+        Rejected: the columns would give another message.
     """
     key = ("", 0, id) if service is _HISTORY else (id, "")
     found = jsonio.loads(_message(service, Row(key, columns, {})).message)

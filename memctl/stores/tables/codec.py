@@ -1,4 +1,4 @@
-"""Rows of a mapped table as messages, and back."""
+"""Conversion between rows of a mapped table and messages."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from memctl.storekit.edits import (
 from memctl.stores.tables.mapping import CALL_COLUMNS, Mapping
 
 SMALL_BYTES = 32 * 1024
-"""Larger contents are fetched one by one: so the rows that are fetched together hold 8 MiB."""
+"""The largest content to fetch together with other rows; a fetch then holds at most 8 MiB."""
 _OPTIONAL = {
     **{"id": ID, "role": ROLE, "name": NAME, "metadata": METADATA},
     **{"calls": CALLS, "call_id": CALL_ID, "call_name": CALL_NAME},
@@ -39,30 +39,32 @@ _OPTIONAL = {
 _JSON_FIELDS = (METADATA, CALLS)
 ROWID = "rowid"
 FILLED = "filled"
-"""The note, and the field of a shape, that names columns whose values are not of the message: the
-database fills them, or a row has to have one."""
+"""The key, in notes and shapes, for the columns whose values do not belong to the message.
+
+The database fills such a column, or memctl must write a value.
+"""
 NOT_JSON = object()
 
 
 class Refusal(Exception):
-    """A message that the table has no place for, and why."""
+    """Raised for a message that the table cannot hold; the text gives the reason."""
 
 
 class DamagedRow(Exception):
-    """A row that is no message, and why."""
+    """Raised for a row that is not a message; the text gives the reason."""
 
 
 class _JsonStyle(NamedTuple):
-    """The way in which a program writes JSON, as far as programs differ in it."""
+    """The style of JSON texts, as far as programs differ."""
 
     compact: bool
-    """True without spaces."""
+    """True if the JSON has no spaces."""
     unicode: bool | None
-    """True if a text beyond ASCII stands there as it is; None if there is none."""
+    """True if non-ASCII characters are unescaped, False if escaped; None if there are none."""
 
     @classmethod
     def of(cls, text: str) -> _JsonStyle:
-        """Return the style of a JSON text, as its first key and its characters show it."""
+        """Return the style of a JSON text, judged by its first key and its characters."""
         at = text.find('":')
         escaped = None if "\\u" not in text else False
         return cls(at >= 0 and text[at + 2 : at + 3] != " ", escaped if text.isascii() else True)
@@ -78,32 +80,32 @@ class _JsonStyle(NamedTuple):
 
 
 class TableColumns(NamedTuple):
-    """The table as it is."""
+    """The columns of the actual table."""
 
     all: dict[str, Column]
     key: tuple[str, ...]
     order: tuple[str, ...]
     has_index: bool
-    """True where the rows of a session are found without reading the others."""
+    """True if an index finds the rows of a session."""
     is_serial: bool
-    """True where the database makes the key."""
+    """True if the database generates the key."""
 
 
 class Ordering(Enum):
-    """The ways in which new messages come to stand behind those that are there."""
+    """The ways to put new messages after the existing messages."""
 
     SERIAL = "serial"
-    """By the key, which the database makes, or the message has."""
+    """By the key, which the database generates or the message has."""
     NUMBER = "number"
-    """By a number that memctl gives them."""
+    """By a number that memctl assigns."""
     TIME = "time"
-    """By their times, of which several may be the same."""
+    """By times, which may repeat."""
     INSTANT = "instant"
-    """By times of which no two are the same."""
+    """By times, which must be unique."""
 
 
 class RowCodec:
-    """The rows of a table as messages, and the reverse."""
+    """A codec between the rows of a table and messages."""
 
     def __init__(self, mapping: Mapping, columns: TableColumns, database: Database) -> None:
         self.mapping = mapping
@@ -127,7 +129,7 @@ class RowCodec:
         self._once_null = [name for name in self.filled_columns if columns.all[name].nullable]
         owner = named.get("user")
         self._owner = owner if owner and not columns.all[owner].filled else None
-        """The column of the user where it may be NULL, which is one with an empty text."""
+        """The column of the user if the column may be NULL; NULL is then the empty user."""
         self._named = [(named[name], field) for name, field in _OPTIONAL.items() if name in named]
         self._time = named.get("time")
         self._content = named["content"]
@@ -139,20 +141,20 @@ class RowCodec:
         )
         self._start = 2 if self.user else 1
         self._loose = not database.syntax.typed
-        """True where a column of texts may hold something else."""
+        """True if text columns may hold values of other types."""
         self._at = {name: self._start + number for number, name in enumerate(selected)}
         self._selected = selected
         self._others = others
         self._key = columns.key
         self._placed = tuple(key_and_order)
-        """The columns that an undo needs to put a row back where it was."""
+        """The columns that undo needs to restore the position of a row."""
         only = columns.all.get(columns.order[0]) if len(columns.order) == 1 else None
         numbered = columns.order == (ROWID,) or (only is not None and only.is_integer)
         self._position = self._at[columns.order[0]] if numbered else None
         self.ordering = self._ordering()
         self.is_json = columns.all[self._content].is_json or mapping.encoding == "json"
         self._mixed = not (self.is_json or mapping.dialect.documents)
-        """True where a content may be a text as it is, or as JSON."""
+        """True if a content may be a plain text or JSON."""
         fields = {field for _, field in self._named}
         self._known = frozenset(
             {CONTENT, EXTRA, METADATA, *fields}
@@ -166,24 +168,24 @@ class RowCodec:
         self._last_names: tuple[Any, Any] | None = None
         self._last_key = MemoryKey("", "")
         self._packed = None if METADATA in fields else packed
-        """The metadata that the content takes; None where these have a column."""
+        """The metadata that the content can hold; None if a column holds the metadata."""
         self.holds_notes = METADATA in fields or bool(mapping.dialect.note_key)
 
     @property
     def _needs_time(self) -> bool:
-        """True if every row needs a time: the column is NOT NULL, or puts the rows in order."""
+        """True if every row needs a time: the column is NOT NULL, or orders the rows."""
         if self._time is None:
             return False
         return not self.columns.all[self._time].nullable or self.ordering is Ordering.TIME
 
     @property
     def _fills_time(self) -> bool:
-        """True where the database gives a time to a message that a note says has none."""
+        """True if the database may fill the time of a message, and a note records this."""
         default = self._time is not None and self.columns.all[self._time].default
         return default and self.holds_notes and self.ordering is not Ordering.TIME
 
     def _filled(self, value: dict[str, Any], extra: dict[str, Any]) -> list[str]:
-        """Return the columns that get a value which the message lacks, for its note."""
+        """Return the columns that get a value although the message has none, for its notes."""
         if not self.holds_notes:
             return []
         filled = sorted(self.filled_columns - extra.keys())
@@ -202,7 +204,7 @@ class RowCodec:
         return Ordering.SERIAL
 
     def value(self, name: str) -> str:
-        """Return SQL for the value of a column; JSON as a text, whatever the driver makes of it."""
+        """Return SQL for the value of a column; JSON is read as text, whatever the driver."""
         column = self.columns.all.get(name)
         if column is None or not column.is_json:
             return self.quoted(name)
@@ -217,14 +219,14 @@ class RowCodec:
         return self._sql.exact(name)
 
     def has_user(self, key: MemoryKey) -> bool:
-        """Return whether the table can have rows of the user of a memory."""
+        """Return whether the table can have rows of the memory's user."""
         return bool(self.user) or key.user == self.mapping.user
 
     def select(self, condition: str, *, lock: bool = False) -> str:
         """Return the statement that reads rows, memory after memory, in order."""
         keys = [self.session, *([self.user] if self.user else [])]
         columns = [*keys, *map(self.value, self._selected)]
-        # A large content is fetched by itself: drivers fetch rows by number, whatever their size.
+        # Fetch a large content alone: drivers fetch a fixed number of rows, whatever their size.
         content = self.quoted(self._content)
         size = self._sql.json_size(content)
         columns[self._at[self._content]] = (
@@ -239,7 +241,7 @@ class RowCodec:
         )
 
     def condition(self, where: Selection) -> tuple[str, dict[str, Any]]:
-        """Return a condition on the rows that may be selected, and its values."""
+        """Return a condition for rows that may be selected, and its values."""
         parts, values = ["1 = 1"], dict[str, Any]()
         sessions, users = where.sessions, where.users
         if not sessions and where.keys is not None:
@@ -251,7 +253,7 @@ class RowCodec:
         return self._in_app(" AND ".join(parts), values)
 
     def condition_of_app(self) -> tuple[str, dict[str, Any]]:
-        """Return the condition of all rows of the store, and its values."""
+        """Return the condition for all rows of the store, and its values."""
         return self._in_app("1 = 1", {})
 
     def _in_app(self, condition: str, values: dict[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -261,7 +263,7 @@ class RowCodec:
         return f"{condition} AND {app} = :app", values | {"app": self.mapping.app_name}
 
     def of(self, key: MemoryKey) -> tuple[str, dict[str, Any]]:
-        """Return the condition of the rows of one memory, and its values."""
+        """Return the condition for the rows of a memory, and its values."""
         condition, values = f"{self.session} = :session", {"session": key.session}
         if isinstance(self.session_column.type, Uuid) and not self.session_column.refusal(
             key.session
@@ -277,7 +279,7 @@ class RowCodec:
         if names == self._last_names:
             return self._last_key
         key = self._key_of(row)
-        if type(names[0]) is str and type(names[1]) is str:  # 1 equals 1.0
+        if type(names[0]) is str and type(names[1]) is str:  # do not cache numbers: 1 equals 1.0
             self._last_names, self._last_key = names, key
         return key
 
@@ -288,7 +290,7 @@ class RowCodec:
         return MemoryKey(decoded(row[1]), session)
 
     def by_key(self, row: Sequence[Any]) -> tuple[str, dict[str, Any]]:
-        """Return the condition of one row, by its key, and its values."""
+        """Return the condition for a row by its key, and the values of the condition."""
         key = self._key or tuple(self.columns.order)
         tests = [f"{self.quoted(name)} = :k{at}" for at, name in enumerate(key)]
         return " AND ".join(tests), {f"k{at}": row[self._at[name]] for at, name in enumerate(key)}
@@ -308,7 +310,7 @@ class RowCodec:
         """Return the message of a row.
 
         Raises:
-            DamagedRow: it is none.
+            DamagedRow: the row is not a message.
         """
         at = self._at
         if row[0] is None:
@@ -327,7 +329,7 @@ class RowCodec:
                 value[field] = self._field(row, field, found)
                 if field in _JSON_FIELDS and not self._writes(column, value[field], found):
                     shape[column] = shown(found)
-                if type(found) is bytes:  # in SQLite, which takes them for no text
+                if type(found) is bytes:  # a BLOB in SQLite, which differs from the same text
                     shape[column] = shown(found)
         if self._time is not None:
             raw = row[at[self._time]]
@@ -379,9 +381,9 @@ class RowCodec:
         return StoredMessage(id, message, (), position, text)
 
     def _style_of(self, found: Any) -> _JsonStyle | None:
-        """Return the style of a JSON content; None for the style of memctl, and for other contents.
+        """Return the style of a JSON content; None for memctl's style and for plain texts.
 
-        A database that checks JSON keeps its own style.
+        A database that parses JSON returns texts in the database's own style.
         """
         if not (self.mapping.dialect.documents or self.is_json) or not isinstance(found, str):
             return None
@@ -390,11 +392,11 @@ class RowCodec:
 
     @property
     def no_time(self) -> Any:
-        """The value of a column that must have a time, for a message without one."""
+        """The time for a message without a time, if the column requires a time."""
         return self.times.write(UNKNOWN_TIME)
 
     def _keeps_time(self, time: str, raw: Any) -> bool:
-        """Return whether a time would be written as it was, also later and elsewhere."""
+        """Return whether a time would be written unchanged, also later and in another zone."""
         if not (self.times.is_fixed or self.mapping.unit):
             return False
         try:
@@ -403,11 +405,11 @@ class RowCodec:
             return False
 
     def _writes(self, column: str, value: Any, found: Any) -> bool:
-        """Return whether a value of JSON is written as it was found."""
+        """Return whether a JSON value would be written as found."""
         return self.columns.all[column].is_json or self._encoded(column, value) == found
 
     def _encoded(self, column: str, value: Any) -> Any:
-        """Return the JSON text of a value; a text that is not JSON stays the same."""
+        """Return the JSON text of a value; a text that is not JSON stays unchanged."""
         plain = isinstance(value, str) and not self.columns.all[column].is_json
         return value if plain else json.dumps(value)
 
@@ -452,7 +454,7 @@ class RowCodec:
         return f"the row {key} of {visible(self.mapping.table)!r}"
 
     def has_text(self, entries: list[StoredMessage], at: int, text: bytes) -> bool:
-        """Return whether a message has a text, but for columns that the database filled."""
+        """Return whether a message has a text, apart from columns that the database filled."""
         found = entries[at].message
         if is_same_text(found, text):
             return True
@@ -469,26 +471,26 @@ class RowCodec:
     # To a row
 
     def row_order(self, row: Sequence[Any]) -> tuple[Any, ...]:
-        """Return the values that put a row in order."""
+        """Return the values that order a row."""
         return tuple(row[self._at[name]] for name in self.columns.order)
 
     def order_of(self, row: dict[str, Any]) -> tuple[Any, ...]:
-        """Return the same of a row that is to be inserted."""
+        """Return the values that order a row to insert."""
         return tuple(row.get(name, inf if name == ROWID else None) for name in self.columns.order)
 
     @property
     def orders_by_rowid(self) -> bool:
-        """True where the number of a row, which is not its key, puts rows of one time in order."""
+        """True if rows are ordered by rowid, and the rowid is not the key."""
         return ROWID in self.columns.order and ROWID not in self.columns.key
 
     def shape_rowid(self, entry: StoredMessage) -> int | None:
-        """Return the number of the row that a message had, where it puts rows in order."""
+        """Return the former rowid of a message, if rowids order the rows."""
         row = of_shape(entry.shape).get("row") if self.orders_by_rowid and entry.shape else None
         found = row.get(ROWID) if isinstance(row, dict) else None
         return found if isinstance(found, int) else None
 
     def shape_key(self, entry: StoredMessage) -> tuple[Any, ...] | None:
-        """Return the key of the row that a message had; None where it had none."""
+        """Return the key of a message's former row; None if the shape has no key."""
         row = of_shape(entry.shape).get("row")
         if not isinstance(row, dict) or not all(name in row for name in self._key):
             return None
@@ -498,7 +500,7 @@ class RowCodec:
         )
 
     def _lost(self, value: dict[str, Any], extra: dict[str, Any]) -> list[str]:
-        """Return what of a message the table has no place for."""
+        """Return the fields of a message that the table cannot hold."""
         lost = [name for name in value if name not in self._known]
         if self._packed is not None:
             lost += [name for name in value.get(METADATA) or () if name not in self._packed]
@@ -508,7 +510,7 @@ class RowCodec:
         """Return the values of a message by column.
 
         Raises:
-            Refusal: the table has no place for some of it.
+            Refusal: the table cannot hold a part of the message.
         """
         value = jsonio.loads(entry.message)
         if not isinstance(value, dict):
@@ -539,22 +541,22 @@ class RowCodec:
             if field in value:
                 stored = value[field]
                 found[column] = self._encoded(column, stored) if field in _JSON_FIELDS else stored
-        # One that was there is as it was, whatever the others are now.
+        # A restored message keeps its encoding, whatever the encoding of the other rows.
         is_json = "quoted" in shape if self._mixed and shape else self.is_json
-        if content == [] and not is_json:  # it would come back as a text
+        if content == [] and not is_json:  # an empty list would be read back as a text
             raise Refusal(f"the message {entry.id!r} has an empty list as its content")
         text = mapping.dialect.documents or is_json or not isinstance(content, str | None)
         text = text and not (content is None and self.columns.all[self._content].nullable)
         encode = _JsonStyle(*shape["style"]).encode if "style" in shape else mapping.encode
         found[named["content"]] = encode(content) if text else content
-        if shape:  # NULL where the database would fill it now
+        if shape:  # write NULL, or else the database would fill the columns now
             found |= dict.fromkeys(self._once_null)
         found |= extra
         row = shape.get("row")
         raw = row if isinstance(row, dict) else {}
-        if self.orders_by_rowid:  # of which another row may have got it
+        if self.orders_by_rowid:  # another row may have this rowid now
             raw = {name: one for name, one in raw.items() if name != ROWID}
-        for name, one in found.items():  # a blob that is no text comes back as it was
+        for name, one in found.items():  # a restored blob in ``raw`` need not be a text
             if isinstance(one, str) and name not in raw and not is_text(one):
                 raise Refusal(f"the message {entry.id!r} holds a text that is not valid Unicode")
         try:
@@ -575,7 +577,7 @@ class RowCodec:
 
 
 def _take_filled(value: dict[str, Any]) -> list[str]:
-    """Take the names of columns that the message lacks out of its notes."""
+    """Remove the names of filled columns from the notes of a message, and return the names."""
     metadata: dict[str, Any] = value.get(METADATA) or {}
     notes = metadata.get(NOTES)
     filled = notes.get(FILLED) if isinstance(notes, dict) else None
@@ -590,7 +592,7 @@ def _take_filled(value: dict[str, Any]) -> list[str]:
 
 
 def _with_filled(value: dict[str, Any], filled: Sequence[str]) -> dict[str, Any]:
-    """Return a message with the names of columns that it lacks in its notes."""
+    """Return a message whose notes name the filled columns."""
     if not filled:
         return value
     metadata = value.get(METADATA) or {}
@@ -600,7 +602,7 @@ def _with_filled(value: dict[str, Any], filled: Sequence[str]) -> dict[str, Any]
 
 
 def parse_json(text: Any) -> Any:
-    """Return the value of a JSON text; ``NOT_JSON`` where it is none."""
+    """Return the value of a JSON text; ``NOT_JSON`` if the text is not JSON."""
     if not isinstance(text, str | bytes):
         return text
     try:
@@ -610,7 +612,7 @@ def parse_json(text: Any) -> Any:
 
 
 def _is_odd(value: Any) -> bool:
-    """Return whether a value is a number that JSON lacks, such as NaN, or may be JSON with one."""
+    """Return whether a value is a number outside JSON, such as NaN, or may be JSON with one."""
     if isinstance(value, float):
         return not isfinite(value)
     if isinstance(value, str):

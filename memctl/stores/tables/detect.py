@@ -1,4 +1,4 @@
-"""A look at an unknown database: which of its tables hold messages, and how to map them."""
+"""Detection of tables with messages in an unknown database, and proposals to map them."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ from memctl.stores.tables.mapping import CALL_COLUMNS
 from memctl.stores.tables.presets import PRESETS
 
 _HIDDEN = ":***@"
-"""A password in a URL as people see it."""
+"""The replacement of a password in displayed URLs."""
 SAMPLE = 200
-"""The rows of a table that are looked at."""
+"""The number of rows of a table to examine."""
 _NAMES: dict[str, tuple[str, ...]] = {
     "session": (
         *("session_id", "session", "conversation_id", "conversation", "chat_id", "thread_id"),
@@ -59,7 +59,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "metadata": ("metadata", "meta", "extra"),
     **CALL_COLUMNS,
 }
-"""The usual names of a column, the likeliest first."""
+"""The usual names of columns by role, the likeliest first."""
 _ORDER = ("position", "index", "idx", "seq", "sequence", "turn", "order", "nr", "number")
 _ITEMS = frozenset(
     {"message", "function_call", "function_call_output", "reasoning", "item_reference"}
@@ -71,7 +71,7 @@ _SIGNS: dict[str, Callable[[dict[str, Any]], bool]] = {
     "adk": lambda one: "author" in one and "actions" in one,
     "openai-agents": lambda one: one.get("type") in _ITEMS,
 }
-"""Tests that tell the documents of each dialect from all others."""
+"""Tests that recognize the documents of each dialect."""
 ROLES = frozenset({"user", "assistant", "system", "tool", "human", "ai", "bot", "model", "agent"})
 
 
@@ -88,13 +88,15 @@ class Proposal:
     columns: dict[str, str | list[str]] = field(default_factory=dict)
     reasons: list[str] = field(default_factory=list)
     dialect: str = ""
-    """The dialect of the contents; empty for plain texts, and for the layout of a framework."""
+    """The dialect of the contents; empty for plain texts and for presets."""
     encoding: str | None = ""
-    """The encoding of texts, one of ENCODINGS; None if no row shows it, and empty if the type of
-    the column says it, or the dialect."""
+    """The encoding of texts, one of ENCODINGS; None if no row shows the encoding.
+
+    Empty if the column type or the dialect decides.
+    """
 
     def toml(self, name: str, url: str) -> str:
-        """Return the lines of the configuration that name it; a password goes elsewhere."""
+        """Return the configuration lines for the table; the password is left out."""
         shown = url.replace(_HIDDEN, "@")
         lines = [f"[stores.{name}]", f"url = {json.dumps(shown)}", f"layout = {_text(self.layout)}"]
         if shown != url:
@@ -119,9 +121,9 @@ def _text(value: Any) -> str:
 
 
 def detect(connection: Connection) -> list[Proposal]:
-    """Return the tables that seem to hold messages, those of frameworks first.
+    """Return the tables that seem to hold messages, tables of frameworks first.
 
-    AgentScope's own and Agno's need no mapping, and foreign formats get none: they are left out.
+    Tables of AgentScope and Agno need no mapping and are left out, as are foreign formats.
     """
     inspector = inspect(connection)
     own = {AGNO_SESSIONS, AGNO_RUNS, *BRANCH_TABLES}
@@ -150,7 +152,7 @@ def detect(connection: Connection) -> list[Proposal]:
             content = str(columns["content"])
             contents = [row[content] for row in sample if row[content] is not None]
             dialect = _dialect_of(contents)
-            if dialect:  # which has the calls in its contents
+            if dialect:  # the contents hold the tool calls
                 columns = {role: one for role, one in columns.items() if role not in CALL_COLUMNS}
                 reasons.append(f"dialect = {dialect}: by the contents")
             typed = isinstance(table.columns[content].type, JSON)
@@ -162,7 +164,7 @@ def detect(connection: Connection) -> list[Proposal]:
 
 
 def _encoding_of(contents: Sequence[Any]) -> str | None:
-    """Return how texts are stored, one of ENCODINGS; None where there is no content."""
+    """Return the encoding of texts, one of ENCODINGS; None without contents."""
     if not contents:
         return None
     return "json" if all(map(_is_json, contents)) else "text"
@@ -173,14 +175,14 @@ def _sample(connection: Connection, table: Table) -> Sequence[Mapping[str, Any]]
 
 
 def _is_langchain(connection: Connection, table: Table) -> bool:
-    """Return whether a table with LangChain's columns, whose names anybody may use, is one."""
+    """Return whether a table with LangChain's common column names holds LangChain messages."""
     preset = PRESETS["langchain"]
     rows = [_document(row[preset.columns["content"]]) for row in _sample(connection, table)]
     return not rows or any(one is not None and _SIGNS["langchain"](one) for one in rows)
 
 
 def _dialect_of(contents: Iterable[Any]) -> str:
-    """Return the dialect of which all contents are documents; empty where there is none."""
+    """Return the dialect that fits all contents; empty without such a dialect."""
     documents = list(map(_document, contents))
     for name, fits in _SIGNS.items():
         if documents and all(one is not None and fits(one) for one in documents):
@@ -189,7 +191,7 @@ def _dialect_of(contents: Iterable[Any]) -> str:
 
 
 def _document(value: Any) -> dict[str, Any] | None:
-    """Return the JSON object that a content is; None where it is none."""
+    """Return a content as a JSON object; None if the content is not a JSON object."""
     if isinstance(value, str) and value.startswith("{"):
         try:
             value = json.loads(value)
@@ -205,7 +207,7 @@ def _count(connection: Connection, table: Table) -> int:
 def _guess(
     sample: Sequence[Mapping[str, Any]], table: Table, inspector: Inspector
 ) -> tuple[dict[str, str | list[str]], list[str]]:
-    """Return what the columns of a table may be, and why."""
+    """Return the probable columns of a table by role, and the reasons."""
     columns: dict[str, str | list[str]] = {}
     reasons: list[str] = []
     free = [column.name for column in table.columns]
@@ -230,7 +232,7 @@ def _guess(
 
 
 def _reason(role: str, table: Table, column: str, values: Sequence[Any]) -> str:
-    """Return why a column may be what its name says; empty where its values speak against it."""
+    """Return why a column may have a role; empty if its values contradict its name."""
     type_ = table.columns[column].type
     match role:
         case "role":
@@ -295,7 +297,7 @@ def _order(
     columns: dict[str, str | list[str]],
     free: Iterable[str],
 ) -> tuple[list[str], str]:
-    """Return the columns that put the rows in order, and why."""
+    """Return the columns that order the rows, and the reason."""
     for column in free:
         if column.lower() in _ORDER and isinstance(table.columns[column].type, Integer):
             return [column], "a number, by its name"

@@ -1,6 +1,6 @@
-"""Tables of messages that are not AgentScope's: which column is what.
+"""Mappings of message tables of other programs: the meaning of each column.
 
-A ``Mapping`` is what a user says in ``[stores.NAME]``, or a preset of a framework.
+A ``Mapping`` comes from ``[stores.NAME]`` in the configuration, or from a preset of a framework.
 """
 
 from __future__ import annotations
@@ -34,84 +34,84 @@ CALL_COLUMNS = {
     "call_id": ("tool_call_id", "toolcallid", "tool_use_id", "call_id"),
     "call_name": ("tool_name", "toolname", "function_name"),
 }
-"""The usual names of the columns of calls, the likeliest first."""
+"""The usual names of the columns for tool calls, the likeliest first."""
 
 
 NOW = object()
-"""The value of a column that gets the moment of writing."""
+"""The value of a column that gets the time of writing."""
 
 
 @dataclass(frozen=True, slots=True)
 class SessionTable:
-    """A table with a row for each session, or for each user or application.
+    """A table with a row for each session, user or application.
 
-    ``names`` are its columns by what they name: ``session``, ``user``, ``app``.  ``values`` are
-    those of the other columns of a new row.
+    ``names`` maps ``session``, ``user`` and ``app`` to columns.  ``values`` gives the values of
+    the other columns in a new row.
     """
 
     table: str
     names: Map[str, str]
     values: Map[str, Any] = field(default_factory=dict)
     state: str = ""
-    """The column whose JSON travels with a memory, as a part of ``Memory.extra``."""
+    """The column with the JSON that a memory keeps in ``Memory.extra``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mapping:
-    """A table of messages, a row a message.
+    """A table with a row for each message.
 
     ::
 
-        Mapping("messages", {"session": "session_id", "content": "content"}, ("id",), RoleContent())
+        Mapping("messages", {"session": "session_id", "content": "content"}, ("id",),
+            RoleContent())
     """
 
     table: str
     columns: Map[str, str]
-    """The column of each of COLUMN_ROLES that there is, but for ``order``."""
+    """The column of each role of COLUMN_ROLES, except ``order``."""
     order: tuple[str, ...]
-    """The columns that put the rows of a session in order; empty for the primary key."""
+    """The columns that order the rows of a session; empty for the primary key."""
     dialect: RowDialect
     user: str = ""
-    """The user of all rows, where no column says whose they are."""
+    """The user of all rows, if no column names the user."""
     more: Map[str, str] = field(default_factory=dict)
-    """Columns as in ``columns`` that only some tables of the framework have."""
+    """Further columns, as in ``columns``, that only some tables of the framework have."""
     sessions: tuple[SessionTable, ...] = ()
-    """The tables with a row for each session, user or application; those of users come later."""
+    """The tables with a row for each session, user or application; session tables come first."""
     app: str = ""
-    """The column of the application, whose name is ``?app=``; empty without one."""
+    """The column of the application, whose name is ``?app=``; empty without such a column."""
     app_name: str = ""
     unique_ids: bool = False
-    """True if the ids of messages are a part of the key, so that none occurs twice in a session."""
+    """True if the key includes the message id, so that no id repeats in a session."""
     stamp: tuple[str, tuple[str, ...]] | None = None
-    """A row that new tables begin with: the table, and its values."""
+    """The first row of a new table: the table, and the values of the row."""
     rising: str = ""
-    """The column of times that puts messages in order, where no two may have the same."""
+    """The time column that orders messages, if no two messages may have the same time."""
     given: Callable[[Any], dict[str, Any]] = lambda content: {}  # noqa: ARG005
-    """The columns that the framework fills from a content, or always alike.
+    """Returns the values of columns that the framework derives from a content or fixes.
 
-    A moment is a ``datetime`` in UTC without a zone, for whatever type the column has.
+    A time is a ``datetime`` in UTC without a zone, whatever the type of the column.
     """
     encode: Callable[[Any], str] = json.dumps
-    """Makes the JSON text of a content as the framework does."""
+    """Returns the JSON text of a content, as the framework writes it."""
     encoding: str = ""
-    """One of ENCODINGS: whether a text is stored as it is, or as JSON; empty where the type of the
-    column or the rows say so."""
+    """The encoding of texts, one of ENCODINGS; empty if the column type or the rows decide."""
     unit: int = 0
-    """The number of units of a time in a second, where the framework says so."""
+    """The units of a time per second, if the framework defines the unit."""
     utc: bool = False
-    """True if times without a zone are in UTC, not local."""
+    """True if times without a zone are in UTC; False if they are local."""
     make: Callable[[Mapping, MetaData], None] | None = None
-    """Declares the tables as the framework creates them; None where a user has to."""
+    """Declares the tables as the framework creates them; None if users create the tables."""
     name: str = "table"
-    """The ``?layout=`` of it."""
+    """The ``?layout=`` of the mapping."""
 
     @property
     def keeps_state(self) -> bool:
-        """True if sessions have a state, so that one without messages is something."""
+        """True if sessions have a state, so that sessions without messages are memories."""
         return any(one.state for one in self.sessions)
 
     def of(self, columns: Container[str]) -> Mapping:
-        """Return the mapping of a table with these columns: those of ``more`` that it has count."""
+        """Return the mapping for a table with these columns, including the columns of ``more``."""
         more = {role: name for role, name in self.more.items() if name in columns}
         fields = self.dialect.fields | {OPTIONAL_FIELDS[role] for role in more}
         dialect = type(self.dialect)(fields) if more else self.dialect

@@ -1,4 +1,4 @@
-"""The mapping that the options of a URL name."""
+"""The mapping described by the options of a URL."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ MAPPED: dict[str, Callable[[frozenset[str]], RowDialect]] = {
     **{type(one.dialect).name: type(one.dialect) for one in PRESETS.values()},
     LangChainJs.name: LangChainJs,
 }
-"""The dialects that the content of a mapped table can have."""
+"""The valid dialects for the contents of a mapped table."""
 
 
 def mapping_of(options: Map[str, str]) -> Mapping:
-    """Return the mapping that the options of a URL say.
+    """Return the mapping that the options of a URL describe.
 
     Raises:
-        UsageError: they do not say enough, or something that is not known.
+        UsageError: an option is missing, unknown or not valid.
     """
     layout = options.get("layout", "table")
     user = options.get("owner", "")
@@ -77,12 +77,13 @@ def mapping_of(options: Map[str, str]) -> Mapping:
 
 
 def _columns(text: str) -> dict[str, str]:
-    """Return the columns by what they are, from ``session:session_id,content:text``.
+    """Return the columns by role, from a text such as ``session:session_id,content:text``.
 
-    In a name, ``,`` ``;`` and ``%`` are quoted as in a URL; ``;`` separates columns of the order.
+    In a column name, ``,`` ``;`` and ``%`` are quoted as in a URL; ``;`` separates columns of
+    ``order``.
 
     Raises:
-        UsageError: it is not written so, or something is none of COLUMN_ROLES.
+        UsageError: the text is malformed, or a role is not in COLUMN_ROLES.
     """
     found: dict[str, str] = {}
     for pair in filter(None, text.split(",")):

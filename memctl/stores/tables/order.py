@@ -1,4 +1,4 @@
-"""The order of the rows of a mapped table: where new rows go."""
+"""The order of rows in a mapped table: the positions of new rows."""
 
 from __future__ import annotations
 
@@ -27,26 +27,27 @@ _LARGEST_NUMBER = 2**63 - 1
 
 
 class _Item(NamedTuple):
-    """A message in the part of a memory from the first one on that is put in."""
+    """A message at or after the first inserted message of a memory."""
 
     entry: StoredMessage
     key: tuple[Any, ...] | None
-    """The key of its row; None for one that is put in."""
+    """The key of the message's row; None for an inserted message."""
     order: tuple[Any, ...]
 
 
 class Placing:
-    """The places of messages that are put into a memory.
+    """The positions of messages inserted into a memory.
 
-    A message whose key says its place gets its row back.  Any other goes behind the last row, as
-    the framework would put it there, and so do then all that come after it.
+    An inserted message returns to its old row if its shape has the key of the row.  Any further
+    inserted message goes after the last row, as in the framework.  All later messages of the
+    memory then also move to the end.
     """
 
     def __init__(self, codec: RowCodec, key: MemoryKey) -> None:
         self.dropped: list[tuple[Any, ...]] = []
-        """The keys of the rows that go."""
+        """The keys of the rows to delete."""
         self.put: list[StoredMessage] = []
-        """The messages to insert; those without a shape get a new row at the end."""
+        """The messages to insert; a message without a shape gets a new row at the end."""
         self._codec = codec
         self._key = key
         self._items: list[_Item] = []
@@ -55,7 +56,7 @@ class Placing:
     def take(
         self, steps: Iterable[Step], entries: Sequence[StoredMessage], rows: Sequence[Any]
     ) -> None:
-        """Take the next steps of the edit, and the rows that they are about."""
+        """Add the next steps of the edit, with the messages and rows that they refer to."""
         for step in steps:
             match step:
                 case Drop(at):
@@ -79,22 +80,22 @@ class Placing:
                 self._last = order
 
     def keys(self) -> set[tuple[Any, ...]]:
-        """Return the keys that messages to put in once had."""
+        """Return the former keys of inserted messages."""
         found = (self._codec.shape_key(item.entry) for item in self._items if item.key is None)
         return {key for key in found if key is not None}
 
     def rowids(self) -> set[int]:
-        """Return the numbers of rows that messages to put in once had."""
+        """Return the former rowids of inserted messages."""
         found = (self._codec.shape_rowid(item.entry) for item in self._items if item.key is None)
         return {number for number in found if number is not None}
 
     def settle(self, taken: set[tuple[Any, ...]], free: frozenset[int]) -> None:
-        """Decide where each message goes.
+        """Decide the position of each message.
 
-        ``taken`` are the keys that other rows have, ``free`` the numbers that no other row has.
+        ``taken`` has the keys of other rows.  ``free`` has the rowids that no other row has.
 
         Raises:
-            Refusal: the table has no place for one.
+            Refusal: the table cannot hold a message.
         """
         moving = False
         for entry, key, order in self._items:
@@ -121,26 +122,26 @@ class Placing:
         if not self._last:
             return True
         last, now = [*map(_ranked, self._last)], [*map(_ranked, order)]
-        # SQLiteSession of the OpenAI Agents SDK reads by the id, SQLAlchemySession by the time.
+        # In the OpenAI Agents SDK, SQLiteSession sorts by id, SQLAlchemySession by time.
         by_id = self._codec.mapping.name == "openai-agents"
         return last < now and (not by_id or last[-1] < now[-1])
 
     @property
     def latest(self) -> dict[MemoryKey, Any]:
-        """Return what orders the last message that stays."""
+        """Return the order value of the last message that stays, by memory."""
         return {self._key: self._last[0]} if self._last else {}
 
 
 class RowOrder:
-    """Rows that are to be inserted, in order."""
+    """Rows to insert, in order."""
 
     def __init__(self, codec: RowCodec, latest: dict[MemoryKey, Any] | None = None) -> None:
         self._codec = codec
         self._rows: list[dict[str, Any]] = []
         self.latest = latest or {}
-        """The times or numbers of the last messages of memories, where these put them in order."""
+        """The time or number of the last message of each memory, if it orders the messages."""
         self.numbered = False
-        """True when a row had a key that the database makes."""
+        """True after a row with a key of a serial column was added."""
         self.shifted = 0
         self.untimed = 0
 
@@ -150,10 +151,10 @@ class RowOrder:
         entries: Sequence[StoredMessage],
         free: frozenset[int] = frozenset(),
     ) -> None:
-        """Take messages of a memory, all or none; ``free`` are the numbers that rows can have.
+        """Add messages of a memory, all or none; ``free`` has the rowids that rows may take.
 
         Raises:
-            Refusal: the table has no place for one.
+            Refusal: the table cannot hold a message.
         """
         codec = self._codec
         rows = [codec.row(key, entry) for entry in entries]
@@ -169,7 +170,7 @@ class RowOrder:
     def _put_in_order(
         self, key: MemoryKey, rows: list[dict[str, Any]], entries: Sequence[StoredMessage]
     ) -> None:
-        """Keep messages in order: by numbers, or by times where these do not rise."""
+        """Keep messages in order: set numbers, or replace times that do not rise."""
         codec = self._codec
         column, ordering = codec.columns.order[0], codec.ordering
         last = self.latest.get(key)
@@ -192,7 +193,7 @@ class RowOrder:
             self.latest[key] = last
 
     def take(self) -> list[tuple[list[str], list[tuple[Any, ...]]]]:
-        """Return the rows with their columns, and hold them no more."""
+        """Return the rows grouped by their columns, and forget the rows."""
         rows, self._rows = self._rows, []
         names: Callable[[dict[str, Any]], list[str]] = list
         return [
@@ -202,7 +203,7 @@ class RowOrder:
 
 
 def _ranked(value: Any) -> tuple[int, Any]:
-    """Return a value that compares as SQLite orders values of several types in one column."""
+    """Return a value that compares as SQLite orders mixed types in a column."""
     match value:
         case None:
             return 0, None
@@ -223,7 +224,7 @@ def _after(moment: Any) -> Any:
 
 
 def _next(number: Any) -> Any:
-    """Return the number of a message behind one that has this number, or behind none."""
+    """Return the number after ``number``; 0 for the first message."""
     if number is None:
         return 0
     if not isinstance(number, int | float | Decimal) or number >= _LARGEST_NUMBER:

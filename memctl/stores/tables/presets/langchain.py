@@ -1,7 +1,7 @@
 """LangChain: the table of ``SQLChatMessageHistory``.
 
-Source: ``chat_message_histories/sql.py`` of langchain-community 0.4.2; the table of
-``chat_message_histories.py`` of langchain-postgres 0.0.19 has a time, too.
+Source: ``chat_message_histories/sql.py`` of langchain-community 0.4.2.  The table in
+``chat_message_histories.py`` of langchain-postgres 0.0.19 also has a time.
 """
 
 from __future__ import annotations
