@@ -49,7 +49,7 @@ async def open_tables(
     the layout whose tables exist; memories are preferred to session states.
 
     Raises:
-        NotFound: neither tables of this layout nor of another layout exist.
+        NotFound: no tables of any layout exist, or no table of the requested layout.
         UsageError: several layouts exist, and the URL must name one.
         BadData: the table of ``?table=`` has another primary key.
         Unavailable: see ``TablestoreInstance.tables``.

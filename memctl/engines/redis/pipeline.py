@@ -176,9 +176,9 @@ class Pipeline:
                 yield from self._receive(tolerate)
 
     def atomic(self, commands: Iterable[Command], *, tolerate: str = "") -> Iterator[Any]:
-        """Yield the replies to commands in one transaction (MULTI and EXEC).
+        """Yield the replies to commands in a transaction (MULTI and EXEC).
 
-        Replies arrive one by one, so a large total size does no harm.
+        Replies arrive one by one; their total size is not limited.
 
         Raises:
             Lost: the connection broke.

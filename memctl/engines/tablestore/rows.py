@@ -165,7 +165,7 @@ class MemoryChange:
 async def change_memories(
     instance: TablestoreInstance, table: str, key: Sequence[str], memories: Sequence[MemoryChange]
 ) -> list[Failure | None]:
-    """Change the rows of memories together; return a list of failures, None for each success.
+    """Change the rows of memories together; return a failure or None per memory, in order.
 
     The service has no transactions over rows.  If a row of a memory cannot be changed, the
     memory's changed rows are restored, unless the program is killed in between.  A cancellation

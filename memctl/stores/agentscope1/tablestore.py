@@ -94,11 +94,10 @@ class TablestoreMemoryStore(Store):
     message and a number: ``2026-01-02 03:04:05.678 +000001``.  AgentScope sorts by the column, but
     reads the time of a message from its text.
 
-    The shape of a message is a JSON text: the columns that differ from what AgentScope would
-    write.
+    The shape of a message is a JSON text with all columns that AgentScope would write differently.
 
     The service has no transactions over rows.  If a row of a memory cannot be changed, the changed
-    rows are restored.  A run that is killed in between leaves some rows changed.
+    rows are restored.  After a kill in between, some rows stay changed.
     """
 
     kind = "tablestore"

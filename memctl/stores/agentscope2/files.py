@@ -97,8 +97,8 @@ class _File(NamedTuple):
 class StateFilesStore(SimpleStore):
     """A folder of session files with states of AgentScope 2.x, or a single file.
 
-    A file is named ``{user}_{session}.json``.  The state in the file names the session, which
-    shows where the user ends.  A channel is a subfolder.  The channel precedes the session name
+    A file is named ``{user}_{session}.json``.  The state in the file names the session, so the
+    user is the rest of the name.  A channel is a subfolder.  The channel precedes the session name
     only if another channel has a session of the same name.
     """
 

@@ -259,13 +259,13 @@ class Comparison:
         return self._entries
 
     def differing(self) -> list[Entry] | None:
-        """Return the entries of the context; None if they are the unmarked messages in order."""
+        """Return the entries of the context; None for exactly the unmarked messages in order."""
         before, entries = self.unlogged.before, self.entries()
         order = [one for id in self._passed for one in (*before(id), id)]
         return None if entries == order + before(None) else entries
 
     def shape(self, id: str, logged_after: str | None = None, **more: Any) -> str:
-        """Return the shape of a message: its position and its value in the context, as JSON.
+        """Return the shape of a message as JSON: the position and the value in the context.
 
         ``after`` is the preceding message in the context.  ``context`` is the value in the
         context, if the log has another value.  ``unlogged`` marks a message that is not in the
@@ -302,9 +302,9 @@ def is_unlogged(message: StoredMessage) -> bool:
 def in_log_order(changes: list[Change], ids: Sequence[str]) -> list[Change]:
     """Return the changes of an edit, with inserted messages at their positions in the log.
 
-    ``ids`` are the ids of the memory.  A message that is only in the context takes its position
-    from its neighbours.  If a neighbour was deleted, the message may now follow another message,
-    so ``Change.after`` may not give the position in the log.
+    ``ids`` are the ids of the memory.  The position of a message outside the log depends on the
+    messages around it.  If a neighbour was deleted, the message may now follow another message, so
+    ``Change.after`` may not give the position in the log.
     """
     if not any(change.old is None and LOGGED_AFTER in change.shape for change in changes):
         return changes

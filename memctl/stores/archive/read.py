@@ -46,7 +46,7 @@ from memctl.stores.archive.format import (
 )
 
 _BLOCK = 256 * 1024
-"""Larger blocks are returned to the system after each use, which costs more time than they save."""
+"""Blocks above this size would be returned to the system after each use, which takes time."""
 
 
 class SharedFile(io.RawIOBase):
@@ -147,7 +147,7 @@ class Lines:
             self._read()
 
     def _bound(self, line: bytearray, size: int) -> None:
-        """Refuse a line that is already too large; give its inner part to ``skim``, if any."""
+        """Refuse a line that is already too large, or give its inner part to ``skim``."""
         if not line.startswith(MESSAGE):
             raise ValueError(f"it is larger than {LARGEST_RECORD >> 20} MiB")
         if size > LARGEST_MESSAGE + LARGEST_REST:
@@ -182,7 +182,7 @@ _HEADER_BYTES = 64 * 1024
 
 @dataclass(slots=True)
 class ArchiveContents:
-    """The contents of an archive: its header, and the number of messages of each memory."""
+    """The contents of an archive: the header, and the number of messages by memory."""
 
     header: dict[str, Any] = field(default_factory=dict)
     """The first line; empty without an archive, or if the line is too large to keep."""
@@ -337,7 +337,7 @@ class _Check:
 
 
 class MemorySections:
-    """The memories of a checked archive, one after the other."""
+    """An iterator over the memories of a checked archive."""
 
     def __init__(self, descriptor: int, label: str) -> None:
         self._label = label

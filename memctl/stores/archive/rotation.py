@@ -143,7 +143,7 @@ class Series:
         return [self._path(one) for one in sorted(gone)]
 
     def remove(self, paths: list[Path]) -> Iterator[Path]:
-        """Remove files, and yield each file after its removal.
+        """Remove files, and yield each path after the removal.
 
         Raises:
             MemctlError: the system refuses.

@@ -248,8 +248,8 @@ class ArchiveStore(Store):
     async def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
         """Edit the archive in one pass, if the edits come in the order of ``read``.
 
-        An edit of an earlier memory ends the pass and begins another pass.  Results come at the
-        end of each pass.
+        An edit of a memory that the pass has already copied begins another pass.  Results come at
+        the end of each pass.
         """
         async with aclosing(grouped_async(edits, edit_size)) as groups:
             some: list[Edit] = await anext(groups, [])

@@ -241,11 +241,11 @@ class EditedArchive:
         old: MemorySections | None,
         path: Path,
     ) -> None:
-        """Take the old archive, its contents and its path."""
+        """Take the old archive with its contents, and the path."""
         self._dialect = contents.dialect
         self.results: list[WriteResult] = []
         self.after: dict[MemoryKey, int] = {}
-        """The number of messages of each memory that the new archive has so far."""
+        """The number of messages by memory in the new archive, so far."""
         self.changed = False
         """True if the new archive differs from the old archive."""
         self._writer = writer
@@ -431,9 +431,9 @@ def copy_without(writer: ArchiveWriter, old: MemorySections, gone: Collection[Me
 
 
 def _line_before(before: str, line: bytes, *, as_it_is: bool) -> bytes:
-    """Return the earlier line of a memory, if it fits the memory; or else ``line``.
+    """Return the earlier line of a memory if the summary is unchanged; or else ``line``.
 
-    The earlier line fits if it has the same summary, or in any case with ``as_it_is``.
+    With ``as_it_is``, the summary may differ.  ``before`` may also be no line at all.
     """
     try:
         before_line = before.encode("utf-8", "surrogatepass")

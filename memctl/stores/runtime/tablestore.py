@@ -295,7 +295,7 @@ class TablestoreRuntimeStore(SimpleStore):
         """Return the service of a memory.
 
         Raises:
-            Rejected: the service cannot hold this name or these messages.
+            Rejected: the service cannot hold the name or the messages.
         """
         if key.part not in ("", self._part):
             text = f"a session has a history and the part {MEMORY!r}, not {key.part!r}"

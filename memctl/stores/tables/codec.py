@@ -55,7 +55,7 @@ class DamagedRow(Exception):
 
 
 class _JsonStyle(NamedTuple):
-    """The style of JSON texts, as far as programs differ."""
+    """The style of a JSON text: the details in which programs differ."""
 
     compact: bool
     """True if the JSON has no spaces."""
@@ -70,7 +70,7 @@ class _JsonStyle(NamedTuple):
         return cls(at >= 0 and text[at + 2 : at + 3] != " ", escaped if text.isascii() else True)
 
     def writes(self, other: _JsonStyle) -> bool:
-        """Return whether another style gives the same text."""
+        """Return whether both styles give the same text."""
         return self.compact == other.compact and self.unicode in (None, other.unicode)
 
     def encode(self, value: Any) -> str:
@@ -185,7 +185,7 @@ class RowCodec:
         return default and self.holds_notes and self.ordering is not Ordering.TIME
 
     def _filled(self, value: dict[str, Any], extra: dict[str, Any]) -> list[str]:
-        """Return the columns that get a value although the message has none, for its notes."""
+        """Return the columns without a value in the message that get a value; a note lists them."""
         if not self.holds_notes:
             return []
         filled = sorted(self.filled_columns - extra.keys())
@@ -471,11 +471,11 @@ class RowCodec:
     # To a row
 
     def row_order(self, row: Sequence[Any]) -> tuple[Any, ...]:
-        """Return the values that order a row."""
+        """Return the values of the order columns of a row."""
         return tuple(row[self._at[name]] for name in self.columns.order)
 
     def order_of(self, row: dict[str, Any]) -> tuple[Any, ...]:
-        """Return the values that order a row to insert."""
+        """Return the values of the order columns for a row to insert."""
         return tuple(row.get(name, inf if name == ROWID else None) for name in self.columns.order)
 
     @property

@@ -71,7 +71,7 @@ _SIGNS: dict[str, Callable[[dict[str, Any]], bool]] = {
     "adk": lambda one: "author" in one and "actions" in one,
     "openai-agents": lambda one: one.get("type") in _ITEMS,
 }
-"""Tests that recognize the documents of each dialect."""
+"""Tests that recognize documents, by dialect."""
 ROLES = frozenset({"user", "assistant", "system", "tool", "human", "ai", "bot", "model", "agent"})
 
 

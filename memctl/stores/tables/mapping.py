@@ -38,7 +38,7 @@ CALL_COLUMNS = {
 
 
 NOW = object()
-"""The value of a column that gets the time of writing."""
+"""A placeholder for the time of writing as the value of a column."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +88,10 @@ class Mapping:
     rising: str = ""
     """The time column that orders messages, if no two messages may have the same time."""
     given: Callable[[Any], dict[str, Any]] = lambda content: {}  # noqa: ARG005
-    """Returns the values of columns that the framework derives from a content or fixes.
+    """Returns the columns that the framework sets besides the content.
 
-    A time is a ``datetime`` in UTC without a zone, whatever the type of the column.
+    The values are constant or derived from the content.  A time is a ``datetime`` in UTC without a
+    zone, whatever the type of the column.
     """
     encode: Callable[[Any], str] = json.dumps
     """Returns the JSON text of a content, as the framework writes it."""

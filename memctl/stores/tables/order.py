@@ -92,7 +92,7 @@ class Placing:
     def settle(self, taken: set[tuple[Any, ...]], free: frozenset[int]) -> None:
         """Decide the position of each message.
 
-        ``taken`` has the keys of other rows.  ``free`` has the rowids that no other row has.
+        ``taken`` has the keys of other rows.  ``free`` has the unused rowids.
 
         Raises:
             Refusal: the table cannot hold a message.

@@ -72,11 +72,11 @@ Insertion = tuple[bytes | None, bytes]
 _TOGETHER = 50_000
 """The most ids of several memories that are listed together."""
 _FEW_REMOVALS = 8
-"""The most ids to remove one by one; Redis searches the whole list for each id."""
+"""The most ids to remove by single commands; Redis searches the whole list for each command."""
 
 
 class Editor:
-    """One ``edit``, in a thread."""
+    """A run of ``edit``, in a thread."""
 
     def __init__(
         self,
@@ -85,10 +85,10 @@ class Editor:
         *,
         tolerant: bool = False,
     ) -> None:
-        """Take the names of the mark lists that were found, by base; indexes may lack names.
+        """Take the mark lists that were found: names by base, which ``marks_index`` may lack.
 
-        A ``tolerant`` editor deletes messages even if the list has ids without a payload: an undo
-        or a repair needs this.
+        A ``tolerant`` editor deletes messages even if the list has ids without a payload, as an
+        undo or a repair must.
         """
         self._pipeline = pipeline
         self._tolerant = tolerant
@@ -480,7 +480,7 @@ class ChangeApplier:
     def _index_marks(self) -> Iterator[Command]:
         """Add new marks to the index, and remove marks without messages.
 
-        A new index names all marks: RedisMemory ignores marks that its index does not name.
+        A new index names all marks: if an index exists, RedisMemory ignores unnamed marks.
         """
         key = self._base + MARKS_INDEX
         lists = self.changes.before
@@ -546,7 +546,7 @@ class ChangeApplier:
 
 
 def _refuse(ids: Iterator[bytes], reason: str) -> None:
-    """Raise MemoryRefused for the first id, if there is any."""
+    """Raise MemoryRefused for the first id; do nothing without ids."""
     for id in ids:
         raise MemoryRefused("changed", f"the message {decode(id)!r} {reason}")
 
@@ -586,7 +586,9 @@ class MemoryChanges(ABC):
         """The numbers of messages changed or inserted, deleted, inserted, and presumed to exist."""
         self.put = IdSet()
         self.texts = IdSet()
-        """The inserted ids, each joined with the hash of its message."""
+        """The inserted ids, each with the hash of the message, to detect different messages of one
+        id.
+        """
         self.gone = IdSet()
         self.marked: dict[bytes, IdSet] = {}
         """The ids that get a mark, by alias of the mark."""

@@ -74,9 +74,9 @@ def erase_keys(
 ) -> list[WriteResult]:
     """Remove all keys of the selected sessions.
 
-    One transaction removes the lists of a session, and thereby its memory.  The payloads follow;
-    no agent reads payloads without a list.  After an interruption, the next run finds remaining
-    keys by name.
+    A single transaction removes all lists of a session, and with them the memory.  The payloads
+    follow; no agent reads payloads without a list.  After an interruption, the next run finds the
+    remaining keys by name.
 
     Raises:
         Unavailable: see ``Pipeline.stream``.

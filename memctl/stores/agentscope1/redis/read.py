@@ -1,6 +1,6 @@
-"""Reading AgentScope's Redis memory: a snapshot of each memory, then the payloads of its messages.
+"""Reading AgentScope's Redis memory: first snapshots of memories, then payloads.
 
-A payload never changes under its id, so a payload may be read after the snapshot that listed its
+A payload never changes under its id, so a payload may be read after the snapshot that listed the
 id.  If a payload is missing, an agent may have deleted the message meanwhile: the reader then
 takes another snapshot of the memory.
 """
@@ -41,7 +41,7 @@ from memctl.stores.agentscope1.redis.snapshot import (
 )
 
 Fetched = StoredMessage | bytes | str
-"""A message; the id of one without payload; or the id of one whose payload is not a message."""
+"""A message; an id as bytes for a missing payload; an id as text for an invalid payload."""
 
 _TRIES = 10
 _TOGETHER = 128
@@ -284,7 +284,7 @@ class Reader:
         return found
 
     def _probe(self, keys: list[bytes]) -> Iterator[list[bytes | None]]:
-        """Yield an empty message for each existing key, and None for each missing key."""
+        """Yield an empty message for an existing key, and None for a missing key."""
         for start in range(0, len(keys), PAGE_ENTRIES):
             some = keys[start : start + PAGE_ENTRIES]
             [count] = self._pipeline.execute([(b"EXISTS", *some)])
@@ -393,7 +393,7 @@ class SkippedMessages:
         self._count = 0
         self._first = ""
         self.by_memory: dict[MemoryKey, tuple[int, list[str]]] = {}
-        """For each memory, the number of skipped messages, and some of their ids."""
+        """For each memory, the number of skipped messages, and a few of the ids."""
 
     def add(self, id: str, ref: MemoryRef, count: int = 1) -> None:
         """Count skipped messages; ``id`` is the id of the first message."""

@@ -1,8 +1,8 @@
-"""The memories of a Redis database, and the marks of each memory, found by SCAN.
+"""The memories of a Redis database and their marks, found by SCAN.
 
-One SCAN finds the lists of messages (``:messages``) and the lists of marks (``:mark:``).  A mark
-need not be named in ``marks_index``: AgentScope 1.0.15 began the index with the first mark that
-AgentScope 1.0.15 itself added, so indexes of older sessions lack older marks.
+A single SCAN finds the lists of messages (``:messages``) and the lists of marks (``:mark:``).  A
+mark need not be named in ``marks_index``: since version 1.0.15, AgentScope indexes the marks that
+it adds, so the indexes of older sessions lack older marks.
 
 Keys are parsed by these rules:
 
@@ -74,7 +74,7 @@ class Catalogue:
         return next((key for key in self._keys.parse_base(base) if where.has_key(key)), None)
 
     def claim(self, base: bytes, key: MemoryKey) -> bool:
-        """Note the name of a memory to write; return False if another name uses the same keys."""
+        """Note the name of a memory to write; return False if its keys have another name."""
         readings = list(islice(self._keys.parse_base(base), 2))
         return len(readings) == 1 or self._claimed.setdefault(base, key) == key
 

@@ -166,7 +166,7 @@ class SnapshotReader:
     """A reader of snapshots of memories, for use in a thread."""
 
     def __init__(self, pipeline: Pipeline, marks: dict[bytes, tuple[bytes, ...]]) -> None:
-        """Take the names of the mark lists that were found, by base; indexes may lack names."""
+        """Take the mark lists that were found: names by base, which ``marks_index`` may lack."""
         self._pipeline = pipeline
         self._marks = marks
         self._more: dict[bytes, set[bytes]] = {}
@@ -201,7 +201,7 @@ class SnapshotReader:
             most = max(1, min(_MEMORIES, most * 4, _TOGETHER * len(some) // max(ids, 1)))
 
     def take(self, ref: MemoryRef) -> MemorySnapshot:
-        """Return a snapshot of one memory of any size; the caller closes the snapshot.
+        """Return a snapshot of a memory of any size; the caller closes the snapshot.
 
         Raises:
             Lost, Unavailable: as ``snapshots``.

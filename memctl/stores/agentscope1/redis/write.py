@@ -111,7 +111,7 @@ _NOTHING = TargetState(0, None, [], 0, frozenset(), {})
 
 
 class Writer:
-    """One ``write``, in a thread."""
+    """A run of ``write``, in a thread."""
 
     def __init__(
         self,
@@ -306,7 +306,7 @@ class Writer:
     def _unindexed(self, one: PendingMemory, state: TargetState) -> set[bytes]:
         """Return the marks with messages that enter the index together with a new mark.
 
-        A new index names all marks: RedisMemory ignores marks that its index does not name.
+        A new index names all marks: if an index exists, RedisMemory ignores unnamed marks.
         """
         filled = {name for name, ids in state.marks.items() if ids} - state.indexed
         return filled & one.marks if state.indexed or not one.marks else filled
@@ -399,7 +399,7 @@ class Writer:
             yield (b"UNLINK", *(one.base + PAYLOAD + id for id in ids))
 
     def _unmark(self, one: PendingMemory, state: TargetState) -> Iterator[Command]:
-        """Remove new ids from mark lists that hold them from earlier messages with the same ids."""
+        """Remove new ids from mark lists that hold the ids of earlier messages."""
         for mark, first in state.marks.items():
             key = one.base + MARK + mark
             for ids in self._all_ids(key, first):
@@ -580,7 +580,7 @@ class StagedPayloads(Payloads):
 
 
 def _mset_command(names: list[bytes], messages: list[bytes]) -> PackedCommands:
-    """Return one MSET command, which sets strings without expiry."""
+    """Return an MSET command, which sets strings without expiry."""
     pairs = [
         b"$%d\r\n%b\r\n$%d\r\n%b\r\n" % (len(name), name, len(text), text)
         for name, text in zip(names, messages, strict=True)
@@ -641,7 +641,7 @@ class Staging(Generic[T]):
 
 
 class PendingIds(NamedTuple):
-    """The ids of some messages, and the ids with each mark."""
+    """The ids of messages, and the ids by mark."""
 
     ids: list[bytes]
     marked: dict[bytes, list[bytes]]
@@ -787,7 +787,7 @@ def mark_name(name: str) -> bytes:
     """Return the name of a mark as bytes, for a message to write.
 
     Raises:
-        MemoryRefused: RedisMemory uses this name for the list of another mark.
+        MemoryRefused: RedisMemory uses the name for a different mark.
         UnicodeEncodeError: see ``encode``.
     """
     mark = encode(name)
