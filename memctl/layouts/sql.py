@@ -171,7 +171,7 @@ def preset_layouts(connection: Connection) -> set[str]:
 
 
 def branch_tables(connection: Connection) -> BranchTables | None:
-    """Return the tables with branches in a database; None if there are none."""
+    """Return the tables that ``message_structure`` refers to; None without branches."""
     if connection.dialect.name != "sqlite":
         return None
     inspector = inspect(connection)

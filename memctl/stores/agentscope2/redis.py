@@ -295,8 +295,7 @@ class RedisAgentScope2Store(WholeMemoryStore):
         return [*commands, *_expiring(place.key, stored, ttl)]
 
     def _introduced(self, key: MemoryKey, extra: str) -> tuple[Session, list[Entry]]:
-        """Return the session of an extra and the entries of its context; a new session without an
-        extra.
+        """Return the session and the context entries of an extra; a new session without an extra.
 
         Raises:
             Rejected: the extra is not that of a session.

@@ -175,8 +175,8 @@ class Session:
 class Unlogged:
     """The messages of a context that are not in the log, with their positions in the memory.
 
-    In the memory, each such message precedes the next message of the context that is in the log.
-    Without a next message, it is at the end.
+    In the memory, an unlogged message precedes the next logged message of the context.  If there
+    is no next logged message, the unlogged message is at the end.
     """
 
     def __init__(self, context: Sequence[InContext], logged: Set[str]) -> None:

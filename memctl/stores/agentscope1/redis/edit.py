@@ -191,9 +191,9 @@ class Editor:
         return applier
 
     def _expiries(self, one: MemoryChanges, snapshot: MemorySnapshot) -> dict[bytes, int]:
-        """Return the PTTL of keys that may be deleted and whose expiry differs from their memory's.
+        """Return the PTTL of keys to delete that expire at another time than their memory.
 
-        Names are the key suffixes after the base; -1 stands for no expiry.
+        The PTTL is by key suffix, which follows the base; -1 stands for no expiry.
         """
         if snapshot.exists and not (one.deleted or one.unmarked):
             return {}
@@ -586,9 +586,7 @@ class MemoryChanges(ABC):
         """The numbers of messages changed or inserted, deleted, inserted, and presumed to exist."""
         self.put = IdSet()
         self.texts = IdSet()
-        """The inserted ids, each with the hash of the message, to detect different messages of one
-        id.
-        """
+        """The inserted ids, each with the hash of its message, to detect conflicting messages."""
         self.gone = IdSet()
         self.marked: dict[bytes, IdSet] = {}
         """The ids that get a mark, by alias of the mark."""

@@ -326,7 +326,7 @@ class MemoryBuilder:
         self.first_gone = ""
         self._skipped: str | None = None
         self._plain = 0
-        """The number of messages to hand out that precede the first skipped id."""
+        """The number of pending messages before the first skipped id."""
         self._anchors: deque[str | None] = deque()
         """For each later message, the last skipped id before the message."""
 

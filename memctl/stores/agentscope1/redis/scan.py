@@ -48,8 +48,9 @@ class Catalogue:
         self._claimed: dict[bytes, MemoryKey] = {}
 
     def memories(self, pipeline: Pipeline, where: Selection) -> list[MemoryRef]:
-        """Return the selected memories, sorted by base.  Memories named by ``where.keys`` may not
-        exist.
+        """Return the selected memories, sorted by base.
+
+        Memories named by ``where.keys`` may not exist.
 
         Raises:
             Unavailable: see ``Pipeline.stream``.
@@ -145,7 +146,7 @@ def with_payload(pipeline: Pipeline, bases: list[bytes]) -> set[bytes]:
 
 
 def _longest_base(key: bytes, bases: set[bytes]) -> bytes | None:
-    """Return the longest base of which the key is a mark list."""
+    """Return the longest base that fits the key of a mark list."""
     at = key.rfind(MARK)
     while at >= 0:
         if key[:at] in bases:

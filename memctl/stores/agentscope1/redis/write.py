@@ -256,8 +256,7 @@ class Writer:
     # State for undo
 
     def _before(self, one: PendingMemory, state: TargetState) -> str:
-        """Return the state that the reverse of the write would not restore; see
-        ``WriteResult.before``.
+        """Return the state that reversing the write would not restore, for ``WriteResult.before``.
 
         Raises:
             MemoryRefused: the state cannot be restored, because RedisMemory never writes it.
@@ -345,9 +344,9 @@ class Writer:
         return found
 
     def _expiries(self, base: bytes, state: TargetState) -> dict[bytes, int]:
-        """Return the PTTL of keys whose expiry differs from their memory's.
+        """Return the PTTL of keys that expire at another time than their memory.
 
-        Names are the key suffixes after the base; -1 stands for no expiry.
+        The PTTL is by key suffix, which follows the base; -1 stands for no expiry.
         """
         lists = [MARK + name for name, ids in state.marks.items() if ids]
         payloads = (
@@ -410,8 +409,7 @@ class Writer:
     def _expire(
         self, one: PendingMemory, state: TargetState, ttl: int, *, fresh: bool
     ) -> Iterator[Command]:
-        """Let all keys of the memory expire together, as AgentScope's ``_refresh_session_ttl``
-        does.
+        """Let all keys of the memory expire together, like AgentScope's ``_refresh_session_ttl``.
 
         Without a new expiry, existing keys keep their expiry.
         """
