@@ -91,7 +91,7 @@ async def require_layout(server: RedisServer, location: Location, mode: OpenMode
 
 
 def prefix_of(keys: list[bytes]) -> bytes:
-    """Return the prefix of the first key with a memory name after a prefix, or b""."""
+    """Return the text before ``user_id:`` in the first key that names a session, or b""."""
     return next((found[1] for key in keys if (found := _PREFIXED.match(key))), b"")
 
 

@@ -92,7 +92,7 @@ class MemoryPlaces(Store):
         """Return the arrays with the messages of a place; each message is an object."""
 
     def types(self, place: MemoryPlace) -> Mapping[bytes, bytes]:  # noqa: ARG002 - for subclasses
-        """Return the types of the keys of a place that no other program names alike."""
+        """Return the type of each key of a place, for keys whose names nothing else uses."""
         return {}
 
     @abstractmethod

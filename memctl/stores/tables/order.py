@@ -141,7 +141,7 @@ class RowOrder:
         self.latest = latest or {}
         """The time or number of the last message of each memory, if it orders the messages."""
         self.numbered = False
-        """True if an added row has a key of its own although the database generates keys."""
+        """True if an added row has its own key although the database generates keys."""
         self.shifted = 0
         self.untimed = 0
 

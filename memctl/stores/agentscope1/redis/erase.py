@@ -1,9 +1,9 @@
 """Erasing memories of RedisMemory: all keys of a session, including keys that no list names.
 
-A key is found by its name.  Names escape nothing: ``...:b:msg:x:msg:1`` may be the message
-``x:msg:1`` of session ``b``, or the message ``1`` of session ``b:msg:x``.  The key belongs to the
-memory whose list has the id, or else to the memory with the longest name.  If neither memory
-exists, the key belongs to the shortest name.
+A key is found by its name.  AgentScope escapes nothing in names: ``...:b:msg:x:msg:1`` may be the
+message ``x:msg:1`` of session ``b``, or the message ``1`` of session ``b:msg:x``.  The key belongs
+to the memory whose list has the id, or else to the existing memory with the longest name.  If no
+such memory exists, the key belongs to the shortest name.
 """
 
 from __future__ import annotations
