@@ -169,6 +169,16 @@ def _are_texts(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(one, str) for one in value)
 
 
+def _settled(dialect: Dialect, parts: list[Message]) -> list[Message]:
+    """Return the messages without the fields that a store may change (``Dialect.unsettled``)."""
+    if not dialect.unsettled:
+        return parts
+    return [
+        {name: value for name, value in part.items() if name not in dialect.unsettled}
+        for part in parts
+    ]
+
+
 def _check(values: list[Message]) -> str:
     """Return a digest of messages, by value."""
     try:
@@ -400,9 +410,11 @@ class Joiner(Converter):
 
     def _restored(self, parts: list[Message], note: _Note) -> Message | None:
         """Return the message that these were made of; None where they have changed since."""
-        if len(parts) != note.count or _check(parts) != note.check:
+        settled = _settled(self.source, parts)
+        if len(parts) != note.count or _check(settled) != note.check:
             return None
         id = self.source.message_id(parts[0]) or ""
+        parts = parts if note.delta is None else settled
         base = self._joint.join(parts, self._joint.id(parts, id))
         found = note.applied_to(base)
         return found if isinstance(found, dict) else None
@@ -459,19 +471,21 @@ class Splitter(Converter):
                 for value, name in zip(parts, _names(parts, whole), strict=True)
             ]
             new = _Note(count=len(parts), extra=self._take_extra())
-            back = self._joint.join(parts, self._joint.id(parts, ids[0]))
+            one = self._joint.id(parts, ids[0])
+            back = self._joint.join(parts, one)
             marked = bool(entry.marks) and not self.target.holds_marks
             if not self._notes:
                 self._lost += back != whole or marked or bool(self._passing)
             else:
-                new.delta = None if back == whole else delta(back, whole)
+                if back != whole:
+                    new.delta = delta(self._joint.join(_settled(self.target, parts), one), whole)
                 new.ids = ids if len(ids) > 1 else None
                 if entry.id != whole.get("id"):
                     new.id = entry.id
                 if marked:
                     new.marks = [list(entry.marks)]
         if self._notes and new.says_something:
-            new.check = _check(parts) if restored is None else _MADE_OF_NONE
+            new.check = _check(_settled(self.target, parts)) if restored is None else _MADE_OF_NONE
             new.count = len(parts)
             if len(parts) > 1:
                 new.ids = ids

@@ -186,6 +186,7 @@ class RowDialect(Dialect):
     def __init__(self, fields: frozenset[str] = frozenset()) -> None:
         """``fields`` are those of FIELDS that the place can hold beside the content."""
         self.fields = fields
+        self.unsettled = fields & {TIME}
 
     # What a subclass says
 

@@ -260,6 +260,9 @@ class Dialect(ABC):
     """True if its messages may have marks."""
     holds_notes: bool = True
     """True if a message can carry what its dialect cannot express, in its ``metadata``."""
+    unsettled: frozenset[str] = frozenset()
+    """Fields of a message that a store may change when it writes the message, such as the time by
+    which a table orders messages.  A note does not depend on these fields."""
     makes_ids: ClassVar[bool] = False
     """True if a message need not have an id: memctl makes one of what it says."""
     encrypts: ClassVar[bool] = False

@@ -9,12 +9,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from memctl.dialects.registry import DIALECTS
 from memctl.location import Location
 from memctl.model import MemoryKey
 from memctl.registry import make_store, parse
 from memctl.store import OpenMode, Store
 from memctl.testing import samples
 from memctl.testing.samples import Style
+from memctl.wrappers.converted import shown_as
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,8 @@ class Backend:
     make_searchable: Callable[[str], None] | None = None
     """A function that has the service search the texts of a place that was filled, where that is
     for the application to do."""
+    shown_as: str = ""
+    """The dialect to show messages in, if its own messages have ids that it makes of their text."""
     lock_holder: str = "memctl.testing.lock_holder"
     """The module that holds a lock in another process."""
 
@@ -85,9 +89,12 @@ class Place:
         """Return the location that memctl reads from the text."""
         return parse(self.text)
 
-    def store(self, *, create: bool = True) -> Store:
-        """Return a store of the place, not yet opened; it creates the place unless told not to."""
-        return make_store(self.location, OpenMode.CREATE if create else OpenMode.READ)
+    def store(self, *, create: bool = True, change: bool = False) -> Store:
+        """Return a store of the place, not yet opened: to create, to read, or to change."""
+        mode = OpenMode.CHANGE if change else OpenMode.CREATE if create else OpenMode.READ
+        store = make_store(self.location, mode)
+        dialect = self.backend.shown_as
+        return shown_as(store, DIALECTS[dialect]) if dialect else store
 
     def alias(self) -> Location:
         """Return the same place, spelled differently."""

@@ -24,9 +24,8 @@ from memctl.model import (
     WriteMode,
     WriteResult,
 )
-from memctl.registry import make_store
 from memctl.selection import Selection
-from memctl.store import OpenMode, Store
+from memctl.store import Store
 from memctl.testing import samples
 from memctl.testing.backend import Place
 from memctl.testing.samples import Sample, sample
@@ -166,7 +165,7 @@ def with_marks(entry: StoredMessage, *marks: str) -> StoredMessage:
 
 def changing(place: Place, keys: Iterable[MemoryKey] = ()) -> Store:
     """A store of the place whose memories are changed, not yet opened."""
-    store = make_store(place.location, OpenMode.CHANGE)
+    store = place.store(change=True)
     store.resolve_names(keys)
     return store
 

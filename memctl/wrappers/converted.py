@@ -61,7 +61,9 @@ def in_one_dialect(source: Store, target: Store) -> tuple[Store, Store]:
 def comparable(left: Store, right: Store) -> tuple[Store, Store]:
     """Return the stores in one dialect: the finer one, in which no message needs a note.
 
-    One that holds none is compared as it is.
+    A store whose dialect holds no notes keeps its dialect.  If the finer dialect has fields that
+    a store may change (``Dialect.unsettled``), both stores are shown in the coarser dialect: the
+    notes restore there what the source had.
 
     Raises:
         UsageError: as ``shown_as``.
@@ -70,7 +72,9 @@ def comparable(left: Store, right: Store) -> tuple[Store, Store]:
         return shown_as(left, right.dialect), right
     if not left.dialect.holds_notes:
         return left, shown_as(right, left.dialect)
-    if conversion(left.dialect, right.dialect).refines:
+    right_is_finer = conversion(left.dialect, right.dialect).refines
+    finer = right if right_is_finer else left
+    if right_is_finer != bool(finer.dialect.unsettled):
         return shown_as(left, right.dialect), right
     return left, shown_as(right, left.dialect)
 
@@ -295,6 +299,8 @@ class ConvertedStore(StoreWrapper):
     async def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
         async with aclosing(whole_edits(edits)) as wholes:
             async for edit in wholes:
+                if not self.features.summaries:
+                    edit = replace(edit, memory=replace(edit.memory, summary=None), summary=None)
                 yield await self._edit(edit)
 
     async def _edit(self, edit: Edit) -> WriteResult:

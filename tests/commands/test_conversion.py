@@ -51,6 +51,39 @@ def result(id: str, call: str) -> StoredMessage:
     return message(id, "system", [block])
 
 
+TABLE = (
+    "CREATE TABLE chats (at TEXT, chat TEXT, body TEXT, about TEXT)",
+    "&table=chats&columns=session:chat,content:body,time:at,metadata:about&content_encoding=text",
+)
+
+
+@pytest.mark.parametrize("layout", ["llamaindex", "table", "langchain", "agno", "adk"])
+def test_messages_out_of_the_order_of_their_times_come_back(
+    run: Run, archive: Place, tmp_path: Path, layout: str
+) -> None:
+    """A table that orders messages by their times gives some another time."""
+    key = KEY if layout in ("agno", "adk") else MemoryKey("", "trip")
+    put(archive, [sample(key, [samples.entry(f"m{at}", at) for at in (0, 5, 2, 1, 9)])])
+    option = ""
+    if layout == "table":
+        with closing(sqlite3.connect(tmp_path / "x.db")) as database:
+            database.execute(TABLE[0])
+        option = TABLE[1]
+    elif layout == "adk":
+        option = "&app=a"
+    place, back = f"sqlite:///{tmp_path}/x.db?layout={layout}{option}", f"{tmp_path}/back.db"
+    for command in (
+        ("migrate", archive.text, place),
+        ("verify", archive.text, place),
+        ("migrate", place, back),
+        ("verify", archive.text, back),
+    ):
+        done = run(*command)
+        assert done.exit_code == 0, (command, done.stderr)
+    again = report(run("migrate", archive.text, place, "--json"))
+    assert again["messages"]["written"] == 0
+
+
 @pytest.mark.parametrize("name", params(OF_AGENTSCOPE2))
 def test_hostile_memories_come_back_as_they_were(
     run: Run, archive: Place, one: Callable[[str], Place], tmp_path: Path, name: str

@@ -32,6 +32,7 @@ HOSTILE = ["ada*", "ada%_", "a:da", "ada/x", "😀", "ada-x"]
 NO_USERS = (
     *("state", "langchain-files", "redis-langchain", "redis-openai-agents"),
     *("postgresql-openai-agents", "mysql-langchain", "sqlite-openai-branches"),
+    "sqlite-llamaindex",
 )
 STORES = [name for name in BACKENDS if name not in NO_USERS]
 ADA, BOB = MemoryKey("quokka", "kyoto"), MemoryKey("bob", "parcel")

@@ -26,6 +26,7 @@ TITLES = {
     "sqlite-table": "messages in a table of your own in SQLite",
     "sqlite-table-json": "messages in a table of your own in SQLite",
     "sqlite-openai-branches": "OpenAI Agents SDK sessions with branches in SQLite",
+    "sqlite-llamaindex": "LlamaIndex messages in SQLite",
     "sqlite-adk": "Google ADK sessions in SQLite",
     "sqlite-agno": "Agno sessions in SQLite",
     "postgresql-agno": "Agno sessions in PostgreSQL",

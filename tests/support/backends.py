@@ -75,6 +75,7 @@ MAPPED = {
     "openai-branches": "",
     "adk": "&app=weather",
     "agno": "",
+    "llamaindex": "",
     "table": "&table=chat%20log&columns=session:chat,user:who,role:role,name:name,content:body,"
     "time:at,id:uid,metadata:about,order:nr",
 }
@@ -188,6 +189,11 @@ BACKENDS: dict[str, Callable[[Servers], Backend]] = {
     "sqlite-adk": _mapped("sqlite", "adk"),
     "sqlite-agno": _mapped("sqlite", "agno"),
     "sqlite-openai-branches": _mapped("sqlite", "openai-branches"),
+    "sqlite-llamaindex": lambda servers: replace(
+        _mapped("sqlite", "llamaindex")(servers),
+        style=Style(in_order=False),
+        shown_as="agentscope1",
+    ),
     # JSONB cannot hold these texts, and makes 1e300 an integer; MariaDB checks the JSON, as above.
     "postgresql-agno": _mapped(
         "postgresql",
@@ -449,6 +455,7 @@ FURTHER = {
     "sqlite-table",
     "sqlite-table-json",
     "sqlite-openai-branches",
+    "sqlite-llamaindex",
     "sqlite-agno",
     "sqlite-adk",
     "postgresql-agno",

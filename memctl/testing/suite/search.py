@@ -17,7 +17,6 @@ from memctl.errors import UsageError
 from memctl.model import MemoryKey, ServiceHit, StoredMessage
 from memctl.ops.index import Target
 from memctl.ops.search import By, Hit, SearchOptions, search
-from memctl.registry import make_store
 from memctl.selection import Selection
 from memctl.testing import samples
 from memctl.testing.backend import Place
@@ -29,7 +28,7 @@ async def find(
     place: Place, query: str, where: Selection | None = None, **options: Any
 ) -> list[Hit]:
     """Search a place."""
-    target = Target(place.location, partial(make_store, place.location))
+    target = Target(place.location, partial(place.store, create=False))
     return (await search([target], query, where or Selection(), SearchOptions(**options))).hits
 
 
