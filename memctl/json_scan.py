@@ -1,62 +1,48 @@
-"""A search for the end of JSON values, which are not checked."""
+"""The search for values in the bytes of a JSON text, which are not checked."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Iterator
+from typing import Any
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-"""The byte order mark of UTF-8, with which some programs begin a text."""
+"""The byte order mark of UTF-8. Some programs begin a text with it."""
 SPACE = re.compile(rb"[ \t\n\r]*+")
-_SCALAR = re.compile(rb"[-+.0-9A-Za-z]++")
+_SCALAR = re.compile(rb"[-+.0-9A-Za-z]*+")
 STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
 _BRACKET = re.compile(rb'(?:[^"\[\]{}]++|"(?:[^"\\]++|\\.)*+")*+([\[\]{}"]?)', re.DOTALL)
-"""Up to the next bracket, strings passed over; stops before a string that is not closed."""
+"""The bytes up to the next bracket outside strings. Stops before a string without an end."""
 TEXT = re.compile(rb'[^"\\\x00-\x1f]*+(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[^"\\\x00-\x1f]*+)*+')
-"""The inside of a string, as far as it is right."""
+"""The inside of a string, up to the first invalid byte."""
 
 
-class Scan:
-    """A search for the end of one value in a buffer that may hold only the beginning.
+def value_end(text: bytes, start: int, limit: int | None = None) -> int | None:
+    """Return the end of the value at ``start``, or ``start`` if no value begins there.
 
-    It goes on where it stopped, once the buffer has grown.
+    Return None if a string, object or array does not end before ``limit`` (by default the end of
+    the text).
     """
-
-    def __init__(self, start: int) -> None:
-        self.at = start
-        self.kind = ""
-        self._depth = 0
-
-    def end(self, buffer: bytes, limit: int) -> int | None:
-        """Return where the value ends; None where that is not before ``limit``."""
-        if not self.kind:
-            first = buffer[self.at : self.at + 1]
-            self.kind = {b'"': "text", b"{": "container", b"[": "container"}.get(first, "scalar")
-        if self.kind == "container":
-            return self._end_of_container(buffer, limit)
-        if self.kind == "text":
-            found = STRING.match(buffer, self.at, limit)
-            return found.end() if found else None
-        found = _SCALAR.match(buffer, self.at, limit)
-        end = found.end() if found else self.at
-        return end if end < limit else None
-
-    def _end_of_container(self, buffer: bytes, limit: int) -> int | None:
-        depth = self._depth
-        for found in _BRACKET.finditer(buffer, self.at, limit):
-            bracket = found[1]
-            if bracket in (b"{", b"["):
-                depth += 1
-            elif bracket in (b"}", b"]"):
-                depth -= 1
-                if not depth:
-                    return found.end()
-            else:
-                self.at = found.start(1)
-                break
-        self._depth = depth
-        return None
+    limit = len(text) if limit is None else limit
+    first = text[start : start + 1]
+    if first == b'"':
+        found = STRING.match(text, start, limit)
+        return found.end() if found else None
+    if first not in (b"{", b"["):
+        return match_end(_SCALAR, text, start)
+    depth = 0
+    for found in _BRACKET.finditer(text, start, limit):
+        bracket = found[1]
+        if bracket in (b"{", b"["):
+            depth += 1
+        elif bracket in (b"}", b"]"):
+            depth -= 1
+            if not depth:
+                return found.end()
+        else:
+            break
+    return None
 
 
 class Walk:
@@ -66,57 +52,74 @@ class Walk:
         ValueError: the text is not JSON.
     """
 
-    def __init__(self, text: bytes) -> None:
-        self.at = 0
-        self._text = text
+    def __init__(self, text: bytes, at: int = 0) -> None:
+        self.text = text
+        self.at = at
 
     def start(self) -> int:
-        """Return where the next value, or delimiter, begins."""
-        self.at = match_end(SPACE, self._text, self.at)
+        """Skip white space. Return the start of the next value or delimiter."""
+        self.at = match_end(SPACE, self.text, self.at)
         return self.at
 
     def begins(self, bracket: bytes) -> bool:
-        """Return whether the next value begins so."""
-        return self._text.startswith(bracket, self.start())
+        """Return whether the next value begins with a bracket."""
+        return self.text.startswith(bracket, self.start())
 
     def skip(self) -> bytes:
-        """Pass over the next value; return its text."""
-        start = self.start()
-        end = Scan(start).end(self._text, len(self._text) + 1)
-        if end is None or end == start:
-            raise ValueError(f"no value at {start}")
-        self.at = end
-        return self._text[start:end]
+        """Pass over the next value, and return the text of the value."""
+        return self.skip_to(value_end(self.text, self.start()))
+
+    def skip_to(self, end: int | None) -> bytes:
+        """Pass over the next value, which ends at ``end``; None says that the text is cut off."""
+        start = self.at
+        self.at = len(self.text) if end is None else end
+        if self.at == start or end is None:
+            raise self.fault("a value was expected")
+        return self.text[start:end]
 
     def members(self) -> Iterator[str]:
-        """Yield the keys of the object that comes next; at each, its value must be passed."""
-        if self._next(b"{") and self._ends(b"}"):
+        """Yield the keys of the next object. The caller must pass over the value of each key."""
+        self.next(b"{")
+        if self._ends(b"}"):
             return
         while True:
-            key = json.loads(self.skip().decode("utf-8", "surrogatepass"))
-            self._next(b":")
+            if not self.begins(b'"'):
+                raise self.fault("a key was expected")
+            key: str = self.value()
+            self.next(b":")
             yield key
-            if self._next(b",}") == b"}":
+            if self.next(b",}") == b"}":
                 return
 
     def items(self) -> Iterator[int]:
-        """Count the items of the array that comes next; each must be passed."""
-        if self._next(b"[") and self._ends(b"]"):
+        """Yield the indexes of the next array. The caller must pass over each item."""
+        self.next(b"[")
+        if self._ends(b"]"):
             return
-        number = 0
+        index = 0
         while True:
-            yield number
-            number += 1
-            if self._next(b",]") == b"]":
+            yield index
+            index += 1
+            if self.next(b",]") == b"]":
                 return
 
-    def _next(self, allowed: bytes) -> bytes:
+    def value(self) -> Any:
+        """Pass over the next value, and return the value as Python objects."""
+        return json.loads(self.skip().decode("utf-8", "surrogatepass"))
+
+    def next(self, allowed: bytes) -> bytes:
+        """Pass over the next byte after white space, which must be one of ``allowed``."""
         start = self.start()
-        byte = self._text[start : start + 1]
+        byte = self.text[start : start + 1]
         if not byte or byte not in allowed:
-            raise ValueError(f"{byte!r} at {start}")
+            wanted = " or ".join(repr(chr(each)) for each in allowed)
+            raise self.fault(f"{wanted} was expected")
         self.at += 1
         return byte
+
+    def fault(self, why: str) -> Exception:
+        """Return the error that the text is not JSON at the current position."""
+        return ValueError(f"{why} (byte {self.at})")
 
     def _ends(self, bracket: bytes) -> bool:
         ended = self.begins(bracket)
@@ -124,18 +127,18 @@ class Walk:
         return ended
 
 
-def match_end(pattern: re.Pattern[bytes], buffer: bytes, at: int) -> int:
-    """Return where a match that begins at ``at`` ends; ``at`` where there is none."""
-    found = pattern.match(buffer, at)
-    return found.end() if found else at
+def match_end(pattern: re.Pattern[bytes], text: bytes, start: int) -> int:
+    """Return the end of a match that begins at ``start``, or ``start`` without a match."""
+    found = pattern.match(text, start)
+    return found.end() if found else start
 
 
-def before_last_character(buffer: bytes, start: int) -> int:
-    """The end of the buffer, less a character of several bytes that may not be whole."""
-    end = len(buffer)
+def before_last_character(text: bytes, start: int) -> int:
+    """Return the end of the text, without a last character of which bytes may be missing."""
+    end = len(text)
     for at in range(end - 1, max(start, end - 4) - 1, -1):
-        if buffer[at] < 0x80:
+        if text[at] < 0x80:
             return end
-        if buffer[at] >= 0xC0:
+        if text[at] >= 0xC0:
             return at
     return end

@@ -18,7 +18,7 @@ from typing import Any
 
 import orjson
 
-from memctl.json_scan import STRING, TEXT, Scan, Walk
+from memctl.json_scan import STRING, TEXT, Walk, value_end
 
 _AS_ZEROS = bytes.maketrans(b"0123456789", b"0000000000")
 _LONG_NUMBER = b"0" * 19
@@ -201,7 +201,7 @@ class _Pruner:
                 if not text.startswith(b":", walk.start()):
                     break
                 walk.at += 1
-            behind = Scan(walk.start()).end(text, min(walk.at + _LEAP, len(text)))
+            behind = value_end(text, walk.start(), min(walk.at + _LEAP, len(text)))
             if behind is None or behind == walk.at:
                 break
             walk.at = behind

@@ -107,11 +107,6 @@ class ChangeMatcher:
         self._waiting.extend(changes)
         self._complete = last
 
-    def next_to_go(self, id: str) -> bytes:
-        """Return the text of the next message with this id that is to go, if it is in hand."""
-        gone = (one.message for one in self._waiting if one.id == id and one.new is None)
-        return next(gone, b"")
-
     def apply(
         self,
         ids: Sequence[str],

@@ -1,4 +1,4 @@
-"""States in Redis: read in windows, replaced in one step, expiry kept."""
+"""States in Redis: read whole, replaced in one step, expiry kept."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from memctl.model import Memory, MemoryKey, Page, StoredMessage, WriteMode, Writ
 from memctl.registry import parse
 from memctl.selection import Selection
 from memctl.store import OpenMode
+from memctl.stores.states import redis as states
 from memctl.stores.states.redis import RedisSessionStore
 
 ALL = Selection()
@@ -154,14 +155,31 @@ async def test_who_saves_meanwhile_wins(
     assert client.keys() == [NAME.encode()]
 
 
-async def test_a_change_while_reading_is_noticed(client: redis.Redis, redis_url: str) -> None:
+async def test_a_change_after_reading_changes_no_page(client: redis.Redis, redis_url: str) -> None:
     client.set(NAME, state(5000, LARGE))
     async with store_of(redis_url) as store:
         pages = store.read(ALL)
-        await anext(pages)
-        client.set(NAME, state(5000, LARGE))  # the same, but who knows
+        found = (await anext(pages)).messages
+        client.set(NAME, state(1))
+        async for page in pages:
+            found += page.messages
+    assert found == [entry(number, LARGE) for number in range(5000)]
+
+
+async def test_a_change_while_reading_is_noticed(
+    client: redis.Redis, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.set(NAME, state(5000, LARGE))
+    read_value = states._value
+
+    def late(*about: Any) -> bytes:
+        client.set(NAME, state(5000, LARGE))  # the same value
+        return read_value(*about)
+
+    monkeypatch.setattr(states, "_value", late)
+    async with store_of(redis_url) as store:
         with pytest.raises(Unavailable, match="changed while it was read"):
-            async for _ in pages:
+            async for _ in store.read(ALL):
                 pass
 
 

@@ -13,7 +13,7 @@ import redis
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from memctl import json_stream
+from memctl import json_document
 from memctl.model import PAGE_ENTRIES, Change, Edit, Memory, MemoryKey, WriteResult
 from memctl.storekit.files import AtomicFile
 from tests.stores.states import (
@@ -81,7 +81,7 @@ def planned(pairs: list[Any], fates: list[str], *, first: bool) -> tuple[list[Ch
     st.lists(FATES, min_size=8, max_size=8),
     st.booleans(),
     st.sampled_from([None, 1]),
-    st.integers(1, 50) | st.just(1 << 20),
+    st.integers(1, 5) | st.just(1000),
     st.integers(300, 400) | st.just(1 << 22),
     st.integers(1, 4),
 )
@@ -91,11 +91,11 @@ def test_state_edit_any_messages_are_edited(
     fates: list[str],
     first: bool,
     indent: int | None,
-    window: int,
+    batch: int,
     large: int,
     page: int,
 ) -> None:
-    """Through windows of any size, in pages of any size; then it is all undone."""
+    """In batches and pages of any size; then it is all undone."""
     path = tmp_path / "u_s.json"
     document = {"a": [{"id": "x"}], "memory": {"content": pairs, "_compressed_summary": "s"}}
     document["z"] = {"content": "\ud800"}
@@ -103,10 +103,9 @@ def test_state_edit_any_messages_are_edited(
     changes, after = planned(pairs, fates, first=first)
     back = inverse(changes, pairs)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(json_stream, "WINDOW", window)
-        patch.setattr(json_stream, "LARGE", large)
-        patch.setattr("memctl.stores.states.rewrite.WINDOW", window)
-        patch.setattr("memctl.stores.states.content.LARGE", large)
+        patch.setattr(json_document, "LARGE", large)
+        patch.setattr("memctl.stores.states.rewrite._BATCH", batch)
+        patch.setattr("memctl.stores.states.messages.LARGE", large)
         [result] = asyncio.run(edit_file(path, *paged(edit_of(changes), page)))
         assert result.failure is None
         found = load(path)

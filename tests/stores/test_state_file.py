@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from memctl import json_stream
+from memctl import json_document
 from memctl.errors import BadData, NotFound, Unavailable
 from memctl.model import PAGE_ENTRIES, Memory, MemoryKey, Page, WriteMode, WriteResult
 from memctl.selection import Selection
@@ -36,21 +36,19 @@ from tests.stores.states import (
 @given(
     st.lists(PAIRS, max_size=6),
     st.sampled_from([None, 1]),
-    st.integers(1, 50) | st.just(1 << 20),
     st.integers(300, 400) | st.just(1 << 22),
     st.sampled_from([0, 1 << 21]),
 )
 def test_state_any_messages_are_read(
-    tmp_path: Path, pairs: list[Any], indent: int | None, window: int, large: int, page: int
+    tmp_path: Path, pairs: list[Any], indent: int | None, large: int, page: int
 ) -> None:
-    """At once or streamed, through windows of any size, with nearly everything too large or not."""
+    """In pages of any size, with nearly everything large or not."""
     path = tmp_path / "state.json"
     path.write_bytes(dump({"_compressed_summary": "s", "content": pairs}, indent))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(json_stream, "WINDOW", window)
-        patch.setattr(json_stream, "LARGE", large)
-        patch.setattr("memctl.stores.states.content.LARGE", large)
-        patch.setattr("memctl.stores.states.store.PAGE_BYTES", page)
+        patch.setattr(json_document, "LARGE", large)
+        patch.setattr("memctl.stores.states.messages.LARGE", large)
+        patch.setattr("memctl.stores.states.messages.PAGE_BYTES", page)
         summary, entries = asyncio.run(only(path))
     assert summary == "s"
     found = [[json.loads(entry.message.decode()), list(entry.marks)] for entry in entries]
@@ -181,16 +179,35 @@ async def test_state_pipe_is_no_file(tmp_path: Path) -> None:
         await read(path)
 
 
-async def test_state_change_while_reading_is_noticed(tmp_path: Path) -> None:
+async def test_state_change_after_reading_changes_no_page(tmp_path: Path) -> None:
     path = tmp_path / "state.json"
     pairs = [[message(str(n), content="c" * 1000), []] for n in range(4000)]
     path.write_bytes(dump({"content": pairs}))
     async with store_of(path) as store:
         pages = store.read(ALL)
-        await anext(pages)
+        found = (await anext(pages)).messages
         path.write_bytes(dump({"content": pairs[:2000]}))
+        async for page in pages:
+            found += page.messages
+    assert [json.loads(one.message) for one in found] == [text for text, _ in pairs]
+
+
+async def test_state_change_while_reading_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "state.json"
+    path.write_bytes(dump({"content": [[message("a"), []]]}))
+    fstat = os.fstat
+
+    def late(handle: int) -> os.stat_result:
+        found = fstat(handle)
+        path.write_bytes(b'{"content": []}')
+        return found
+
+    monkeypatch.setattr("memctl.stores.states.files.os.fstat", late)
+    async with store_of(path) as store:
         with pytest.raises(Unavailable, match="changed while it was read"):
-            async for _ in pages:
+            async for _ in store.read(ALL):
                 pass
 
 

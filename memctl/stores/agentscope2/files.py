@@ -25,8 +25,8 @@ from memctl import foreign, jsonio, system
 from memctl.concurrency import in_thread
 from memctl.dialects.agentscope2 import AGENTSCOPE2, default_payload, default_state
 from memctl.errors import BadData, Lost, UsageError
+from memctl.json_document import TAIL, TrailingData
 from memctl.json_scan import BYTE_ORDER_MARK, Walk
-from memctl.json_stream import TAIL, TrailingData
 from memctl.layouts.files import (
     CONTEXT,
     SESSION,

@@ -24,7 +24,7 @@ from typing import Any
 
 from memctl import jsonio, system
 from memctl.errors import BadData, Busy, Lost
-from memctl.json_stream import Cursor
+from memctl.json_document import Cursor
 from memctl.location import same_file, visible
 from memctl.store import OpenMode
 from memctl.storekit.facts import decoded, encoded
@@ -212,7 +212,7 @@ class _Collection:
                     "restore both files from a backup, or move this one away",
                 )
             try:
-                await self._read()
+                self._read()
             except BadData:
                 if before == self._stamps() and attempt >= 2:
                     raise
@@ -246,7 +246,7 @@ class _Collection:
                 "restore it from a backup",
             )
 
-    async def _read(self) -> None:
+    def _read(self) -> None:
         self._missing = 0
         self._spool.execute("DELETE FROM fact")
         if self._handle is not None:
@@ -257,11 +257,8 @@ class _Collection:
             length = os.fstat(self._handle).st_size
         vectors = self._read_header(header, length)
         with system_errors(self.store, "read"):
-            handle = os.open(self.store, system.READ_FLAGS)
-        try:
-            await self._read_store(Cursor(_File(handle, self.store)))
-        finally:
-            os.close(handle)
+            text = system.read_file(self.store)
+        self._read_store(Cursor(text, visible(str(self.store))))
         self._spool.execute("UPDATE fact SET place = NULL WHERE place >= ?", (vectors,))
         [placed] = self._spool.execute("SELECT count(place) FROM fact").fetchone()
         self.stray = vectors - placed
@@ -292,17 +289,17 @@ class _Collection:
             "restore it from a backup",
         )
 
-    async def _read_store(self, cursor: Cursor) -> None:
+    def _read_store(self, cursor: Cursor) -> None:
         rows: list[tuple[Any, ...]] = []
         put = "INSERT OR REPLACE INTO fact (id, payload) VALUES (?, ?)"
         places = "UPDATE fact SET place = ? WHERE id = ?"
-        async for section in cursor.members():
+        for section in cursor.members():
             if section not in ("docstore", "index_to_id"):
-                await _value(cursor)
+                cursor.skip()
                 continue
             statement = put if section == "docstore" else places
-            async for name in cursor.members(1):
-                value = await _value(cursor)
+            for name in cursor.members():
+                value = cursor.skip()
                 if section == "docstore":
                     rows.append((encoded(name), value))
                 else:
@@ -498,34 +495,15 @@ class _Collection:
 _HAS_VECTOR = "(place IS NOT NULL OR vector IS NOT NULL)"
 
 
-class _File:
-    """A file for a ``Cursor``."""
-
-    def __init__(self, handle: int, path: Path) -> None:
-        self._handle = handle
-        self.name = visible(str(path))
-        self.size = os.fstat(handle).st_size
-
-    async def read_at(self, start: int, size: int) -> bytes:
-        return system.read_at(self._handle, size, start)
-
-
 def _placed(cursor: Cursor, name: str, value: bytes) -> tuple[int, bytes]:
     """Return a place in the index, and the id of the fact that is there."""
     try:
         place, id = int(name), jsonio.loads(value)
     except ValueError as error:
-        raise cursor.bad("a place is not a number with an id") from error
+        raise cursor.bad("a place is not a number with an id", cursor.at) from error
     if not isinstance(id, str) or not 0 <= place < _MOST_PLACES:
-        raise cursor.bad("a place is not a number with an id")
+        raise cursor.bad("a place is not a number with an id", cursor.at)
     return place, encoded(id)
-
-
-async def _value(cursor: Cursor) -> bytes:
-    text = await cursor.take()
-    if text is None:
-        raise cursor.bad("a value is larger than memctl takes here")
-    return text
 
 
 def _record(

@@ -17,14 +17,14 @@ from memctl.model import MemoryKey
 from memctl.selection import Selection
 from memctl.store import OpenMode
 from memctl.storekit.files import missing, system_errors
-from memctl.stores.states.document import Document, DocumentIndex
-from memctl.stores.states.files import FileDocument, FileDraft, publish_files, remove_file
+from memctl.stores.states.document import Document
+from memctl.stores.states.files import FileDocument, FileDraft, StateFiles, remove_file
+from memctl.stores.states.memories import DocumentIndex
 from memctl.stores.states.place import OwnedDocument
 from memctl.stores.states.rewrite import Draft
-from memctl.stores.states.store import StateStore
 
 
-class StateFileStore(StateStore):
+class StateFileStore(StateFiles):
     """A file that holds one session: its memory itself, or a state with memories inside.
 
     The file does not say whose session it is.  In this order it belongs to: who was last written
@@ -37,7 +37,7 @@ class StateFileStore(StateStore):
     """
 
     kind = "state"
-    features = replace(StateStore.features, single_session=True, ambiguous_names=True)
+    features = replace(StateFiles.features, single_session=True, ambiguous_names=True)
     default_path = ""
 
     def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
@@ -62,10 +62,6 @@ class StateFileStore(StateStore):
     async def other_layout(self) -> str | None:
         start = await in_thread(partial(foreign.start_of, self._file))
         return LAYOUT if begins_as_state(start) else None
-
-    async def close(self) -> None:
-        """Nothing but a lock stays open between calls."""
-        self.unlock()
 
     def resolve_names(self, keys: Iterable[MemoryKey]) -> None:
         owners = {key[:2] for key in keys if self._may_belong_to(key)}
@@ -141,11 +137,3 @@ class StateFileStore(StateStore):
 
     async def remove(self, name: str, document: Document) -> None:
         remove_file(Path(name), document)
-
-    async def publish(
-        self,
-        drafts: list[tuple[Draft, float | None]],
-        *,
-        keep: bool = False,  # noqa: ARG002 - files do not expire
-    ) -> list[Failure | None]:
-        return await publish_files(drafts)

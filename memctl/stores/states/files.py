@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
@@ -24,97 +24,82 @@ from memctl.storekit.files import (
 )
 from memctl.stores.states.document import Document, DocumentChanged
 from memctl.stores.states.rewrite import Draft
+from memctl.stores.states.store import StateStore
 
 _SYNCS = 8
-"""The number of files synced at once: the file system makes one journal entry of many."""
+"""The number of files synced at once: the file system writes one journal entry for several."""
 
 Signature = tuple[int, int, int, int]
+"""The device, inode, size and modification time of a file."""
 
 
 class FileDocument(Document):
-    """An open file.  That it changes under the reader is noticed, not repaired."""
-
-    ttl = None
+    """A file, read whole. The file stays open, so that a change under any name is seen."""
 
     def __init__(self, path: Path, name: str | None = None) -> None:
-        """Open the file; ``name`` is what to call it.
+        """Open and read the file; ``name`` is used in messages.
 
         Raises:
-            NotFound: it does not exist.
-            Unavailable: it cannot be read.
-            BadData: it is no regular file.
+            NotFound: the file does not exist.
+            Unavailable: the file cannot be read.
+            BadData: it is not a regular file.
+            DocumentChanged: another program wrote to the file while it was read.
         """
-        self.name = name or visible(str(path))
+        name = name or visible(str(path))
         self._path = path
         with system_errors(path, "read"):
             self._handle = os.open(path, system.READ_FLAGS)
-        try:
-            found = os.fstat(self._handle)
-            if not stat.S_ISREG(found.st_mode):
-                raise BadData(f"{self.name} is not a file", "name a file")
-        except BaseException:
-            os.close(self._handle)
-            raise
-        self.size = found.st_size
-        self.version = _signature(found)
-
-    async def read_at(self, start: int, size: int) -> bytes:
-        """See ``Source``.
-
-        Raises:
-            Unavailable: the file was changed since it was opened, or cannot be read.
-        """
-        size = min(size, self.size - start)
-        if size <= 0:
-            return b""
-        with system_errors(self._path, "read"):
-            await self.verify()
-            data = system.read_at(self._handle, size, start)
-            while data and len(data) < size:  # a call reads no more than 2 GiB
-                data += system.read_at(self._handle, size - len(data), start + len(data))
-        return data
-
-    async def verify(self) -> None:
-        if self.is_touched():
-            raise DocumentChanged(self.name)
+            try:
+                found = os.fstat(self._handle)
+                if not stat.S_ISREG(found.st_mode):
+                    raise BadData(f"{name} is not a file", "name a file")
+                self.signature = _signature(found)
+                with open(self._handle, "rb", buffering=0, closefd=False) as file:
+                    super().__init__(name, file.readall())
+                if self.is_touched():
+                    raise DocumentChanged(name)
+            except BaseException:
+                os.close(self._handle)
+                raise
 
     def is_touched(self) -> bool:
-        """Return whether the file was written to since it was opened, under whatever name."""
+        """Return whether a program wrote to the file since it was opened, under any name."""
         with system_errors(self._path, "read"):
-            return _signature(os.fstat(self._handle)) != self.version
+            return _signature(os.fstat(self._handle)) != self.signature
 
     async def close(self) -> None:
+        await super().close()
         if self._handle >= 0:
             os.close(self._handle)
             self._handle = -1
 
 
 class FileDraft(Draft):
-    """A file in the making.  ``old`` is what it replaces, None for a new file."""
+    """A new file that will replace ``old``, if there is an old one."""
 
     def __init__(self, path: Path, old: Document | None) -> None:
         self.path = path
         self.file = AtomicFile(path)
         self._old = old if isinstance(old, FileDocument) else None
 
-    async def write(self, data: bytes) -> None:
+    async def write(self, data: bytes | memoryview) -> None:
         self.file.write(data)
 
     async def discard(self) -> None:
         self.file.discard()
 
     def take_place(self) -> Failure | None:
-        """Take the file's name, unless somebody else has written the file meanwhile.
+        """Take the name of the file, unless another program has written to it meanwhile.
 
-        JSONSession opens the file that is there and empties it, so whoever was about to write at
-        that moment has touched the old file by now: then that one gets its name back.
+        JSONSession opens the existing file and empties it.  So an agent that writes at this moment
+        has touched the old file by now: then the old file gets its name back.
         """
         try:
             present = _signature(os.stat(self.path))
         except FileNotFoundError:
             present = None
         changed = Failure("changed", f"{visible(str(self.path))} was changed meanwhile")
-        if present != (self._old and self._old.version):
+        if present != (self._old and self._old.signature):
             return changed
         if self._old is None:
             self.file.replace()
@@ -128,18 +113,31 @@ class FileDraft(Draft):
         return changed
 
 
+class StateFiles(StateStore):
+    """A store whose documents are files."""
+
+    async def close(self) -> None:
+        """Release the lock; nothing else stays open between calls."""
+        self.unlock()
+
+    async def publish(
+        self,
+        drafts: list[tuple[Draft, float | None]],
+        *,
+        keep: bool = False,  # noqa: ARG002 - files do not expire
+    ) -> list[Failure | None]:
+        """Give each new file its name, when all are on the disk."""
+        files = [draft for draft, _ in drafts if isinstance(draft, FileDraft)]
+        return await in_thread(partial(_publish, files))
+
+
 def remove_file(path: Path, document: Document) -> None:
-    """Remove a file, unless somebody has changed it since it was opened."""
+    """Remove a file, unless another program changed it since it was opened."""
+    assert isinstance(document, FileDocument)
     with system_errors(path, "write"):
-        if _signature(os.stat(path)) == document.version:
+        if _signature(os.stat(path)) == document.signature:
             path.unlink()
             sync_folder(path.parent)
-
-
-async def publish_files(published: Sequence[tuple[Draft, object]]) -> list[Failure | None]:
-    """Give each file its name when all are on the disk; a failure for those overtaken."""
-    drafts = [draft for draft, _ in published if isinstance(draft, FileDraft)]
-    return await in_thread(partial(_publish, drafts))
 
 
 def _publish(drafts: list[FileDraft]) -> list[Failure | None]:
@@ -154,7 +152,7 @@ def _publish(drafts: list[FileDraft]) -> list[Failure | None]:
 
 @contextmanager
 def _second_name(path: Path) -> Iterator[str | None]:
-    """Another name for a file, for the time being; None where the file system has none to give."""
+    """Provide a second name of a file, removed on exit; None if the file system refuses links."""
     target = os.path.realpath(path)
     unique = f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}{TEMPORARY_SUFFIX}"
     name = os.path.join(os.path.dirname(target), unique)

@@ -31,10 +31,9 @@ from memctl.selection import Selection
 from memctl.store import OpenMode
 from memctl.storekit.files import missing, recognise, system_errors
 from memctl.stores.states.document import Document
-from memctl.stores.states.files import FileDocument, FileDraft, publish_files, remove_file
+from memctl.stores.states.files import FileDocument, FileDraft, StateFiles, remove_file
 from memctl.stores.states.place import OwnedDocument
 from memctl.stores.states.rewrite import Draft
-from memctl.stores.states.store import StateStore
 
 _LOOKED_AT = 1000
 _NAMED = 5
@@ -49,7 +48,7 @@ class _Name(NamedTuple):
     session: str
 
 
-class SessionFolderStore(StateStore):
+class SessionFolderStore(StateFiles):
     """One file a session; files without a memory in them are passed over.
 
     Whose session a file is follows from its name (``split_stem``); what is expected, or was written
@@ -57,7 +56,7 @@ class SessionFolderStore(StateStore):
     """
 
     kind = "sessions"
-    features = replace(StateStore.features, ambiguous_names=True)
+    features = replace(StateFiles.features, ambiguous_names=True)
 
     def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
         super().__init__(location, mode)
@@ -81,10 +80,6 @@ class SessionFolderStore(StateStore):
                 raise missing(folder)
         if self.mode.creates:
             _make(folder)
-
-    async def close(self) -> None:
-        """Nothing but a lock stays open between calls."""
-        self.unlock()
 
     def resolve_names(self, keys: Iterable[MemoryKey]) -> None:
         for key in keys if self._folder.is_dir() else ():  # a dry run does not make it
@@ -226,14 +221,6 @@ class SessionFolderStore(StateStore):
                 return
             with suppress(OSError):  # it holds something else
                 folder.rmdir()
-
-    async def publish(
-        self,
-        drafts: list[tuple[Draft, float | None]],
-        *,
-        keep: bool = False,  # noqa: ARG002 - files do not expire
-    ) -> list[Failure | None]:
-        return await publish_files(drafts)
 
     def _path(self, stem: str) -> Path:
         return self._folder / (stem + SUFFIX)

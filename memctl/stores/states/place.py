@@ -9,23 +9,23 @@ from typing import ClassVar
 
 from memctl.errors import Failure
 from memctl.location import Location
-from memctl.model import PAGE_BYTES, MemoryKey
+from memctl.model import Memory, MemoryKey
 from memctl.selection import Selection
 from memctl.store import OpenMode, Store
-from memctl.stores.states.document import Document, DocumentIndex, find
-from memctl.stores.states.rewrite import Draft
+from memctl.stores.states.document import Document
+from memctl.stores.states.rewrite import Draft, Rewrite
+from memctl.stores.states.splices import RewritePlan, Splice
 
 DEFAULT_PATH = "memory"
 """The default path of the memory in a session: the name that
 ``load_session_state(..., memory=InMemoryMemory())`` gives it."""
-_KNOWN_INDEXES = 100
 
 
 @dataclass(frozen=True, slots=True)
 class OwnedDocument:
-    """A document, and the user and session that it belongs to.
+    """A document, and the user and session of the document.
 
-    ``bare`` is to whom instead, where the document itself is a memory.
+    ``bare`` is the user and session if the document is itself a memory.
     """
 
     document: Document
@@ -34,25 +34,24 @@ class OwnedDocument:
 
 
 class DocumentPlace(Store):
-    """A store whose sessions are JSON documents, as its writer and its maintenance see it."""
+    """The documents of a store, for ``StateWriter`` and ``StateMaintenance``."""
 
     default_path = DEFAULT_PATH
     """The path of the memory in a new document."""
     keys_tell: ClassVar[bool] = False
-    """True where the name of a document tells that it is a session's, whatever it holds."""
+    """True if the name of a document shows that it is a session, whatever it holds."""
     batch_documents = 64
-    """The number of documents made durable at once."""
+    """The number of documents published at once."""
 
     def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
         super().__init__(location, mode)
         self.path = location.options.get("path")
-        self._indexes: dict[tuple[str, object], DocumentIndex] = {}
         self._warned_of_path = False
         self.is_overlay = False
-        """True for a place of summaries (``?state=``), where a document need not hold a memory."""
+        """True for a place of summaries (``?state=``): a document may hold no memory."""
 
     def warn_of_default_path(self) -> None:
-        """Warn, once, that a new session has its memory at a path that nothing names."""
+        """Warn, once, that new sessions have their memory at a path that nothing names."""
         if not self._warned_of_path:
             self._warned_of_path = True
             self.warnings.append(
@@ -61,50 +60,59 @@ class DocumentPlace(Store):
                 "choose it as in --path agent.memory"
             )
 
-    # What a kind of document has to tell
+    # What each kind of place defines
 
     @abstractmethod
     def documents(self, where: Selection) -> AsyncGenerator[OwnedDocument, None]:
-        """The documents of the sessions that may be selected; each closed before the next opens."""
+        """Yield the documents of the sessions that may be selected.
+
+        Each document is closed before the next is opened.
+        """
 
     @abstractmethod
     def name_of(self, key: MemoryKey) -> str | Failure:
-        """Return the name of the document to write the memory to, or why there is none."""
+        """Return the name of the document for a memory, or why the memory cannot have one."""
 
     @abstractmethod
     async def document(self, name: str) -> Document | None:
-        """The document of that name, or its place; None where there is neither."""
+        """Open the document of a name.
+
+        If the document does not exist, return None, or a document to draft it from.
+
+        Raises:
+            DocumentChanged: another program wrote to the document while it was read.
+        """
 
     @abstractmethod
     async def draft(self, name: str, old: Document | None) -> Draft:
-        """A new document of that name, to take the place of the old one."""
+        """Begin a new document that will replace the old one."""
 
     @abstractmethod
     async def remove(self, name: str, document: Document) -> None:
-        """Remove a document, unless somebody has changed it since it was opened."""
+        """Remove a document, unless another program changed it since it was opened."""
 
     @abstractmethod
     async def publish(
         self, drafts: list[tuple[Draft, float | None]], *, keep: bool = False
     ) -> list[Failure | None]:
-        """Make drafts durable, each with its expiry in seconds (None: as it was).
+        """Make drafts durable, each with its TTL in seconds (None: the TTL does not change).
 
-        With ``keep``, a document that takes another's place has that one's expiry in any case.  A
-        failure for each whose document was changed by somebody else meanwhile.
+        With ``keep``, the TTL of an existing document does not change.  Return a failure for each
+        draft whose old document another program changed since it was opened.
         """
 
-    def key_of(self, owned: OwnedDocument) -> MemoryKey:
-        """Return the key by which ``name_of`` finds a document again."""
-        return MemoryKey(*owned.owner)
+    async def splice(self, name: str, document: Document, splices: list[Splice]) -> Failure | None:
+        """Replace spans of a document, and make the new document durable."""
+        draft = await self.draft(name, document)
+        try:
+            memory = Memory(MemoryKey("", ""))
+            failure = await Rewrite(memory, draft, document, RewritePlan(splices)).finish()
+            if failure is None:
+                [failure] = await self.publish([(draft, None)], keep=True)
+            return failure
+        finally:
+            await draft.discard()
 
-    async def index(self, document: Document, *, keep: bool) -> DocumentIndex:
-        """Return the index of a document; of a large one it is cached until that changes."""
-        if document.size <= PAGE_BYTES:
-            return await find(document, keep=keep)
-        known = self._indexes.get((document.name, document.version))
-        if known is None or document.version is None:
-            known = await find(document)
-            if len(self._indexes) >= _KNOWN_INDEXES:
-                self._indexes.clear()
-            self._indexes[document.name, document.version] = known
-        return known
+    def key_of(self, owned: OwnedDocument) -> MemoryKey:
+        """Return the key from which ``name_of`` makes the name of the document."""
+        return MemoryKey(*owned.owner)

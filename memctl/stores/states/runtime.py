@@ -9,7 +9,6 @@ from collections.abc import AsyncGenerator, Iterable, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Self
 
 from redis.exceptions import ResponseError
 
@@ -17,7 +16,6 @@ from memctl.engines.redis.pipeline import WRONG_TYPE, Command, Pipeline, in_thre
 from memctl.engines.redis.server import RedisServer
 from memctl.engines.redis.text import decode, encode, encode_or_none, escape
 from memctl.errors import Failure
-from memctl.layouts.redis.keyspace import other_keys, require_layout
 from memctl.layouts.redis.whole import expiring_unread
 from memctl.location import Location, visible
 from memctl.model import (
@@ -32,11 +30,19 @@ from memctl.model import (
 )
 from memctl.selection import Selection
 from memctl.store import Maintenance, OpenMode
-from memctl.stores.states.document import Document, DocumentIndex, DocumentTooLarge, MemoryPart
+from memctl.stores.states.document import Document
 from memctl.stores.states.maintenance import StateMaintenance
+from memctl.stores.states.memories import DocumentIndex, MemoryPart
 from memctl.stores.states.place import OwnedDocument
-from memctl.stores.states.rewrite import Draft
-from memctl.stores.states.store import StateStore
+from memctl.stores.states.rewrite import Draft, HeldDraft
+from memctl.stores.states.watched import (
+    TOO_LARGE,
+    RedisStates,
+    WatchedDocument,
+    WatchedDraft,
+    key_name,
+    seconds,
+)
 
 _STATE = b"user_state:"
 _FIRST = "1"
@@ -46,115 +52,39 @@ _UNCHOSEN = "\0"
 """Names no round, where there are several."""
 
 
-class FieldDocument(Document):
-    """A field of a hash, in hand."""
-
-    version = None
-
-    def __init__(self, key: bytes, field: bytes, data: bytes | None, ttl: int) -> None:
-        """``ttl`` as PTTL tells it."""
-        self.name = f"the key {visible(decode(key))}, field {visible(decode(field))}"
-        self.key, self.field = key, field
-        self.exists = data is not None
-        self.ttl = ttl / 1000 if ttl >= 0 else None
-        self._set(data or b"")
-
-    def _set(self, data: bytes) -> None:
-        self._data = data
-        self.size = len(data)
-
-    async def read_at(self, start: int, size: int) -> bytes:
-        return self._data[start : start + size]
-
-    async def verify(self) -> None:
-        """Nothing changes what is in hand."""
-
-    async def close(self) -> None:
-        self._data = b""
-
-
-class WatchedField(FieldDocument):
-    """A field that is about to be replaced: its hash is watched by a connection of its own."""
+class WatchedField(WatchedDocument):
+    """A field of a hash that a draft may replace."""
 
     def __init__(self, server: RedisServer, key: bytes, field: bytes) -> None:
-        super().__init__(key, field, None, -1)
-        self._context = server.pipeline()
-        self._pipeline: Pipeline | None = None
+        super().__init__(server, key, _field_name(key, field))
+        self.field = field
         self.is_first = False
+        """True if the hash does not exist yet."""
 
-    async def open(self) -> Self:
-        """Watch the hash from now on, and read the field.
-
-        Raises:
-            Unavailable: see ``Pipeline.stream``.
-        """
-        self._pipeline = await self._context.__aenter__()
-        try:
-            commands = [
-                (b"WATCH", self.key),
-                (b"HGET", self.key, self.field),
-                (b"EXISTS", self.key),
-            ]
-            _, data, exists = await self._execute(commands)
-        except BaseException:
-            await self.close()
-            raise
-        self.exists = data is not None
+    def load(self, pipeline: Pipeline) -> bytes | None:
+        commands = [(b"WATCH", self.key), (b"HGET", self.key, self.field), (b"EXISTS", self.key)]
+        _, data, exists = pipeline.execute(commands)
         self.is_first = not exists
-        self._set(data or b"")
-        return self
-
-    async def replace(self, commands: Iterable[Command]) -> bool:
-        """Run commands that take effect only if nobody has touched the hash; whether they did.
-
-        Raises:
-            Unavailable: see ``Pipeline.stream``; or one of them failed.
-        """
-        assert self._pipeline is not None
-        return await in_thread(self._pipeline, partial(self._pipeline.commit, list(commands)))
-
-    async def _execute(self, commands: Iterable[Command]) -> list[Any]:
-        assert self._pipeline is not None
-        return await in_thread(self._pipeline, partial(self._pipeline.execute, commands))
-
-    async def close(self) -> None:
-        await super().close()
-        if self._pipeline is not None:
-            self._pipeline.abort()  # so that no other use of the connection watches the hash
-            self._pipeline = None
-            await self._context.__aexit__(None, None, None)
+        found: bytes | None = data
+        return found
 
 
-class FieldDraft(Draft):
-    """The new value of a field, in hand."""
+class FieldDraft(HeldDraft, WatchedDraft):
+    """The new value of a field. A new hash gets the TTL; the TTL of an existing hash stays."""
+
+    largest = LARGEST_MESSAGE
+    too_large = TOO_LARGE
 
     def __init__(self, watched: WatchedField) -> None:
-        self._watched = watched
-        self._pieces: list[bytes] = []
-        self._size = 0
+        super().__init__(watched)
+        self._field, self._is_first = watched.field, watched.is_first
 
-    async def write(self, data: bytes) -> None:
-        self._size += len(data)
-        if self._size > LARGEST_MESSAGE:
-            raise DocumentTooLarge("Redis holds no value of more than 512 MiB")
-        self._pieces.append(data)
-
-    async def publish(self, ttl: int | None) -> Failure | None:
-        """Take the place of the field; a new hash lives for ``ttl`` milliseconds.
-
-        Raises:
-            Unavailable: see ``Pipeline.stream``.
-        """
-        key, field = self._watched.key, self._watched.field
-        commands: list[Command] = [(b"HSET", key, field, b"".join(self._pieces))]
-        if ttl is not None and self._watched.is_first:
+    async def replace(self, ttl: int | None) -> bool:
+        key = self.watched.key
+        commands: list[Command] = [(b"HSET", key, self._field, self.data())]
+        if ttl is not None and self._is_first:
             commands.append((b"PEXPIRE", key, b"%d" % ttl))
-        if not await self._watched.replace(commands):
-            return Failure("changed", f"{self._watched.name} was changed meanwhile")
-        return None
-
-    async def discard(self) -> None:
-        self._pieces.clear()
+        return await self.watched.replace(commands)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,48 +95,28 @@ class Round(OwnedDocument):
     several: bool = False
 
 
-class RuntimeStateStore(StateStore):
-    """A hash a session, ``user_state:{user}:{session}``, with a field for each round.
+class RuntimeStateStore(RedisStates):
+    """One hash for each session, ``user_state:{user}:{session}``, with a field for each round.
 
-    Each round is a memory: the part of its key is the round where a session has several, such as
-    ``2`` or ``2:agent.memory``.  The option ``path`` chooses one by such a text, or the ``latest``.
-    A user ends at the first ``:`` of a key, unless the selection names another.  All rounds of a
-    session expire together.  Reading changes no expiry.
+    Each round is a memory.  If a session has several rounds, the part of the key begins with the
+    round, such as ``2`` or ``2:agent.memory``.  The option ``path`` chooses a round by such a text,
+    or the ``latest``.  The user ends at the first ``:`` of a key, unless the selection names
+    another user.  All rounds of a session expire together.  Reading changes no TTL.
     """
 
     kind = "redis-runtime-state"
-    features = replace(StateStore.features, ttl=True, retired=True)
-    keys_tell = True
-    batch_documents = 1
-    """Each takes a connection, which watches the hash."""
+    lock_name = "runtime-state"
+    features = replace(RedisStates.features, retired=True)
 
     def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
         super().__init__(location, mode)
-        self._server = RedisServer(location)
-        self._start = encode(self._server.prefix) + _STATE
+        self._start = encode(self.server.prefix) + _STATE
         head, _, path = (self.path or "").partition(":")
         self._chosen = head if head.isdigit() or head == LATEST else None
         if self._chosen is not None:
             self.path = path or None
         self._claimed: dict[bytes, MemoryKey] = {}
-        """The names of keys that were written, or are expected, and could be read in other ways."""
-
-    async def open(self, mode: OpenMode) -> None:
-        self.mode = mode
-        await self._server.open()
-        await require_layout(self._server, self.location, mode)
-
-    async def other_contents(self) -> str:
-        return await other_keys(self._server)
-
-    async def lock(self, owner: str) -> None:
-        await self._server.lock("runtime-state", owner, self.warnings)
-
-    async def close(self) -> None:
-        await self._server.close()
-
-    async def identity(self) -> str:
-        return f"{self.kind}:{self._server.identity()}"
+        """The written or expected names of keys that have several readings."""
 
     # Names
 
@@ -235,7 +145,7 @@ class RuntimeStateStore(StateStore):
     # Reading
 
     async def documents(self, where: Selection) -> AsyncGenerator[OwnedDocument, None]:
-        async with self._server.pipeline() as pipeline:
+        async with self.server.pipeline() as pipeline:
             for key, owner in await in_thread(pipeline, partial(self._hashes, pipeline, where)):
                 rounds = self._selected(await in_thread(pipeline, partial(_rounds, pipeline, key)))
                 for name in rounds:
@@ -320,7 +230,7 @@ class RuntimeStateStore(StateStore):
         rounds: list[str] = []
         place = self._key(key.user, key.session)
         if place is not None:
-            async with self._server.pipeline() as pipeline:
+            async with self.server.pipeline() as pipeline:
                 rounds = await in_thread(pipeline, partial(_rounds, pipeline, place))
         if self._chosen is not None:
             newest = rounds[-1] if rounds else _FIRST
@@ -333,7 +243,7 @@ class RuntimeStateStore(StateStore):
         return rounds[0] if rounds else _FIRST, key.part
 
     async def names(self, where: Selection) -> AsyncGenerator[MemoryKey]:
-        async with self._server.pipeline() as pipeline:
+        async with self.server.pipeline() as pipeline:
             for _, owner in await in_thread(pipeline, partial(self._hashes, pipeline, where)):
                 yield owner
 
@@ -361,7 +271,7 @@ class RuntimeStateStore(StateStore):
 
     async def document(self, name: str) -> Document | None:
         key, _, field = name.rpartition("\0")
-        return await WatchedField(self._server, encode(key), encode(field)).open()
+        return await WatchedField(self.server, encode(key), encode(field)).open()
 
     async def draft(self, name: str, old: Document | None) -> Draft:
         assert isinstance(old, WatchedField), name
@@ -370,15 +280,6 @@ class RuntimeStateStore(StateStore):
     async def remove(self, name: str, document: Document) -> None:
         assert isinstance(document, WatchedField), name
         await document.replace([(b"HDEL", document.key, document.field)])
-
-    async def publish(
-        self,
-        drafts: list[tuple[Draft, float | None]],
-        *,
-        keep: bool = False,  # noqa: ARG002 - a hash that is there keeps its expiry in any case
-    ) -> list[Failure | None]:
-        published = [(draft, ttl) for draft, ttl in drafts if isinstance(draft, FieldDraft)]
-        return [await draft.publish(self._server.ttl_of(ttl)) for draft, ttl in published]
 
 
 def _rounds(pipeline: Pipeline, key: bytes) -> list[str]:
@@ -389,9 +290,13 @@ def _rounds(pipeline: Pipeline, key: bytes) -> list[str]:
     return sorted(map(decode, fields), key=lambda name: (len(name), name))
 
 
-def _field(pipeline: Pipeline, key: bytes, field: bytes) -> FieldDocument:
+def _field(pipeline: Pipeline, key: bytes, field: bytes) -> Document:
     data, ttl = pipeline.execute([(b"HGET", key, field), (b"PTTL", key)])
-    return FieldDocument(key, field, data, ttl)
+    return Document(_field_name(key, field), data, seconds(ttl))
+
+
+def _field_name(key: bytes, field: bytes) -> str:
+    return f"{key_name(key)}, field {visible(decode(field))}"
 
 
 class _StateMaintenance(StateMaintenance):

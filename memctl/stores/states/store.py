@@ -1,4 +1,4 @@
-"""The stores of JSON documents: each session is a document, its memories are inside."""
+"""Stores of JSON documents: each session is a document, which holds the memories."""
 
 from __future__ import annotations
 
@@ -10,54 +10,40 @@ from dataclasses import dataclass, replace
 from memctl import foreign
 from memctl.errors import BadData, Failure
 from memctl.foreign import ForeignFormat
-from memctl.json_stream import Cursor
-from memctl.model import (
-    PAGE_BYTES,
-    PAGE_ENTRIES,
-    Edit,
-    Memory,
-    MemoryInfo,
-    MemoryKey,
-    Page,
-    StoredMessage,
-    WriteMode,
-    WriteResult,
-)
+from memctl.model import Edit, Memory, MemoryInfo, MemoryKey, Page, WriteMode, WriteResult
 from memctl.selection import Selection
 from memctl.store import EDIT_ATTEMPTS, Features, Maintenance
-from memctl.stores.states.content import Content
-from memctl.stores.states.document import (
-    Document,
-    DocumentChanged,
-    DocumentIndex,
-    MemoryPart,
-    damaged,
-    find,
-)
+from memctl.stores.states.damage import finding_of
+from memctl.stores.states.document import Document
 from memctl.stores.states.maintenance import REPAIRS, StateMaintenance
+from memctl.stores.states.memories import DocumentIndex, MemoryPart, find
 from memctl.stores.states.place import DocumentPlace, OwnedDocument
 from memctl.stores.states.write import StateWriter
 
 _SMALLEST = len("{ }")
-"""The bytes of an empty object, which is passed over in silence."""
-_STEP = 50
-"""The number of messages put into a page at once."""
+"""The size of an empty object, which is not reported."""
 
 
 @dataclass(frozen=True, slots=True)
 class FoundMemory:
-    """A selected memory in an open document."""
+    """A selected memory of a document."""
 
     memory: Memory
     part: MemoryPart
-    document: Document
+
+    def pages(self) -> Iterator[Page]:
+        """Yield the messages in pages."""
+        messages = self.part.messages
+        for indexes in messages.pages():
+            last = indexes.stop == len(messages)
+            yield Page(self.memory, messages.entries(indexes), indexes.start, last)
 
 
 class StateStore(DocumentPlace):
-    """A store whose sessions are JSON documents, each holding one memory or several.
+    """A store whose sessions are JSON documents, each with one memory or more.
 
-    The option ``path`` names the memory in every document; without it, the one memory of a
-    document has no part in its key, and several have their paths.
+    The option ``path`` names the memory in every document.  Without the option, the only memory of
+    a document has no part in its key; several memories have their paths.
     """
 
     features = Features(
@@ -75,7 +61,7 @@ class StateStore(DocumentPlace):
         return self._infos(where) if where.whole else super().list_memories(where)
 
     async def _infos(self, where: Selection) -> AsyncGenerator[MemoryInfo]:
-        async with aclosing(self._found(where, keep=False)) as memories:
+        async with aclosing(self._found(where)) as memories:
             async for found in memories:
                 yield replace(found.part.info, key=found.memory.key, ttl=found.memory.ttl)
 
@@ -83,13 +69,13 @@ class StateStore(DocumentPlace):
         return self._headers(where) if where.whole else super().headers(where)
 
     async def _headers(self, where: Selection) -> AsyncGenerator[Memory]:
-        async with aclosing(self._found(where, keep=False)) as memories:
+        async with aclosing(self._found(where)) as memories:
             async for found in memories:
                 yield found.memory
 
     async def check_integrity(self, where: Selection) -> None:
         if self.features.single_session and not (self.mode.creates or self.skips_damage):
-            async with aclosing(self._found(where, keep=False)) as found:
+            async with aclosing(self._found(where)) as found:
                 async for _ in found:
                     pass
 
@@ -100,67 +86,64 @@ class StateStore(DocumentPlace):
                 await asyncio.sleep(0)
 
     async def _pages(self, where: Selection) -> AsyncGenerator[Page, None]:
-        async with aclosing(self._found(where, keep=True)) as memories:
+        async with aclosing(self._found(where)) as memories:
             async for found in memories:
-                if found.part.entries is not None:
-                    for page in _kept(found.memory, found.part.entries):
-                        yield page
-                else:
-                    async for page in _streamed(found):
-                        yield page
+                for page in found.pages():
+                    yield page
 
-    async def _found(self, where: Selection, *, keep: bool) -> AsyncGenerator[FoundMemory, None]:
-        """The selected memories; with ``keep``, those of small documents have their messages.
+    async def _found(self, where: Selection) -> AsyncGenerator[FoundMemory, None]:
+        """Yield the selected memories.
 
-        A document is checked to its end before anything of it is handed out.  One that is damaged
-        is left out where there may be others.
+        A document is checked to its end before its first memory.  A damaged document is left out
+        if the store may hold others.
         """
         any_found = False
         async with aclosing(self.documents(where)) as documents:
             async for owned in documents:
                 document = owned.document
                 try:
-                    index = await self.index(document, keep=keep)
+                    index = find(document)
                 except BadData as error:
-                    start = await document.read_at(0, foreign.BEGINNING)
+                    start = document.data[: foreign.BEGINNING]
                     encoding = foreign.encoding_of(start)
                     if encoding is None and (found := foreign.of_text(start)):
                         self.pass_over(document, found)
                         continue
                     fault = encoding.refusal(document.name) if encoding else error
-                    any_found = True  # what is damaged is something, too
+                    any_found = True  # a damaged document counts, too
                     if self.skips_damage:
-                        self.damage.append(await damaged(owned.owner, document, fault, self.path))
+                        self.damage.append(finding_of(owned.owner, document, fault, self.path))
                     elif self.features.single_session:
                         raise fault from error
                     else:
                         failure = Failure("damaged", fault.message)
                         self.left_out.failures[MemoryKey(*owned.owner)] = failure
                     continue
-                if not index.parts and document.size > _SMALLEST:
-                    self.pass_over(document, await format_of(document))
+                if not index.parts and len(document.data) > _SMALLEST:
+                    self.pass_over(document, foreign.of_text(document.data[: foreign.BEGINNING]))
                 self.check(document, index)
                 any_found |= bool(index.parts)
                 for key, part in self._named(owned, index, where):
                     memory = Memory(key, part.text, document.ttl, place=part.path or None)
                     self.left_out.others = True
-                    yield FoundMemory(memory, part, document)
+                    yield FoundMemory(memory, part)
                 await asyncio.sleep(0)
         self.end_of(where, found=any_found)
 
     def check(self, document: Document, index: DocumentIndex) -> None:
-        """Object to a document that should hold something else."""
+        """Raise an error if the document should hold something else."""
 
     def pass_over(self, document: Document, found: ForeignFormat | None) -> None:
-        """Take note of a document without a memory; ``found`` is its format, if recognized."""
+        """Note a document without a memory; ``found`` is its format, if recognized."""
 
     def end_of(self, where: Selection, *, found: bool) -> None:
-        """Take note of the end of the documents; ``found`` says whether one held a memory."""
+        """Note the end of the documents; ``found`` says whether a document held a memory."""
 
     def _named(
         self, owned: OwnedDocument, index: DocumentIndex, where: Selection
     ) -> list[tuple[MemoryKey, MemoryPart]]:
-        # A document that is itself a memory has no paths to choose from.
+        """Return the selected memories of a document, with their keys."""
+        # A document that is itself a memory belongs to every path.
         parts = [part for part in index.parts.values() if self._is_chosen(part.path, where)] or [
             part for part in index.parts.values() if part.path == ""
         ]
@@ -169,7 +152,7 @@ class StateStore(DocumentPlace):
         for part in parts:
             by_path = MemoryKey(user, session, part.path)
             key = by_path._replace(part="") if len(parts) == 1 else by_path
-            # Who asks for it by its path gets it by its path, although it may be the only one.
+            # A selection by path gets the path, even of the only memory.
             if not where.has_key(key) and where.keys is not None:
                 key = by_path
             if where.has_key(key):
@@ -193,7 +176,7 @@ class StateStore(DocumentPlace):
         return StateMaintenance(self)
 
     async def erase(self, where: Selection) -> AsyncGenerator[WriteResult]:
-        """Remove the documents of the sessions, with all that they hold besides memories."""
+        """Remove the documents of the sessions, with everything else in them."""
         async with aclosing(self.documents(where)) as documents:
             found = [
                 self.key_of(owned)
@@ -213,7 +196,7 @@ class StateStore(DocumentPlace):
             try:
                 if document is None or not document.exists:
                     return WriteResult(key, deleted=messages)
-                index = await find(document)
+                index = find(document)
                 if not (index.parts or self.keys_tell):
                     raise BadData(
                         f"{document.name} holds no memory: remove it if it belongs to the erased "
@@ -229,42 +212,3 @@ class StateStore(DocumentPlace):
                 if document is not None:
                     await document.close()
         return WriteResult(key, failure=Failure("changed", "another program is writing to it"))
-
-
-async def format_of(document: Document) -> ForeignFormat | None:
-    """Return the format of a document that memctl recognizes and does not read."""
-    return foreign.of_text(await document.read_at(0, foreign.BEGINNING))
-
-
-async def _streamed(found: FoundMemory) -> AsyncGenerator[Page]:
-    """The messages of a memory, read once more from its document, in pages."""
-    part = found.part
-    if part.content is None:
-        yield Page(found.memory, [])
-        return
-    content = Content(Cursor(found.document, part.content.start))
-    held: list[StoredMessage] = []
-    size = offset = total = 0
-    async for entries in content.entries(plain=part.plain):
-        while entries:
-            step = entries[:_STEP]
-            del entries[:_STEP]
-            more = sum([len(entry.message) for entry in step])
-            if held and (size + more > PAGE_BYTES or len(held) + len(step) > PAGE_ENTRIES):
-                yield Page(found.memory, held, offset, last=False)
-                offset += len(held)
-                held, size = [], 0
-            held += step
-            step.clear()
-            size += more
-            total += more
-    if offset + len(held) != part.info.messages or (part.plain and total != part.info.bytes):
-        raise DocumentChanged(found.document.name)
-    await found.document.verify()
-    yield Page(found.memory, held, offset)
-
-
-def _kept(memory: Memory, entries: list[StoredMessage]) -> Iterator[Page]:
-    for start in range(0, len(entries), PAGE_ENTRIES) or [0]:
-        stop = start + PAGE_ENTRIES
-        yield Page(memory, entries[start:stop], start, stop >= len(entries))

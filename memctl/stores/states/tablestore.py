@@ -31,9 +31,9 @@ from memctl.location import Location, visible
 from memctl.model import MemoryKey
 from memctl.selection import Selection
 from memctl.store import OpenMode
-from memctl.stores.states.document import Document, DocumentTooLarge
+from memctl.stores.states.document import Document
 from memctl.stores.states.place import OwnedDocument
-from memctl.stores.states.rewrite import Draft
+from memctl.stores.states.rewrite import Draft, HeldDraft
 from memctl.stores.states.store import StateStore
 
 KEY = ("user_id", "session_id")
@@ -41,76 +41,58 @@ _STATE, _TIME = "__state__", "update_time"
 _COLUMNS = ("user_id", _STATE, _TIME)
 _INDEX = "agentscope_session_secondary_index"
 _BETWEEN = "\0"
-"""Stands between user and session in the name of a document."""
+"""Separates user and session in the name of a document."""
 
 
 class RowDocument(Document):
-    """The state in a row, in hand; or the place of one that is not there."""
-
-    ttl = None
+    """The state in a row, or the place of a row that does not exist."""
 
     def __init__(self, key: Key, row: Row | None) -> None:
         self.key = key
-        self.name = f"the row {', '.join(visible(str(one)) for one in key)}"
         self.columns: Columns | None = None if row is None else row.columns
         state = (self.columns or {}).get(_STATE)
-        self.exists = state is not None
-        self._data = state.encode() if isinstance(state, str) else bytes(state or b"")
-        self.size = len(self._data)
-        self.version = None if row is None else repr(sorted(row.times.items()))
+        data = state.encode() if isinstance(state, str) else state
+        super().__init__(
+            f"the row {', '.join(visible(str(each)) for each in key)}",
+            None if data is None else bytes(data),
+        )
 
     @property
     def where(self) -> Columns:
-        """Return the columns that tell whether the row was written since it was read."""
+        """Return the columns that show whether another program wrote to the row."""
         columns = self.columns or {}
         name = _TIME if _TIME in columns else _STATE
         return {name: columns[name]} if name in columns else {}
 
-    async def read_at(self, start: int, size: int) -> bytes:
-        return self._data[start : start + size]
 
-    async def verify(self) -> None:
-        """Nothing changes what is in hand."""
+class RowDraft(HeldDraft):
+    """The new state of a row."""
 
-    async def close(self) -> None:
-        self._data = b""
-
-
-class RowDraft(Draft):
-    """The new state of a row, in hand."""
+    largest = LARGEST_COLUMN
+    too_large = "Tablestore holds no state of more than 2 MB"
 
     def __init__(self, old: RowDocument) -> None:
+        super().__init__()
         self.old = old
-        self._pieces: list[bytes] = []
-        self._size = 0
-
-    async def write(self, data: bytes) -> None:
-        self._size += len(data)
-        if self._size > LARGEST_COLUMN:
-            raise DocumentTooLarge("Tablestore holds no state of more than 2 MB")
-        self._pieces.append(data)
 
     def change(self) -> RowChange:
-        """Return the change of the row, which fails if another program has written to it."""
+        """Return the change of the row; it fails if another program has written to the row."""
         before = (self.old.columns or {}).get(_TIME)
         now = time.time_ns() // 1000
         columns = {
-            _STATE: b"".join(self._pieces).decode(),
+            _STATE: self.data().decode(),
             _TIME: max(now, before + 1) if isinstance(before, int) else now,
         }
         if self.old.columns is None:
             return Put(self.old.key, columns)
         return Update(self.old.key, columns, self.old.where)
 
-    async def discard(self) -> None:
-        self._pieces.clear()
-
 
 class TablestoreSessionStore(StateStore):
-    """A row a session, in the table ``agentscope_session``: the state is the column ``__state__``.
+    """One row for each session in the table ``agentscope_session``, with the column ``__state__``.
 
-    The class keeps a session of no user under ``default``; such a name is refused here.  A row that
-    another program writes to is told by the column ``update_time``.
+    TablestoreSession keeps a session without a user under ``default``; this store refuses such a
+    session.  The column ``update_time`` shows that another program has written to a row.
     """
 
     kind = "tablestore-session"
@@ -216,7 +198,7 @@ def _failure(name: str, outcome: RowFailure) -> Failure:
 
 
 def _unfit(key: MemoryKey) -> str | None:
-    """Return why a session cannot have this name; None where it can."""
+    """Return why a session cannot have this name, or None."""
     if not key.user:
         return f"TablestoreSession keeps no session without a user: {key} would be of 'default'"
     try:

@@ -1,9 +1,9 @@
-"""Writing memories into the documents of a store, each whole or not at all."""
+"""Memories written into the documents of a store, each completely or not at all."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -15,41 +15,32 @@ from memctl.model import Change, Edit, Memory, Page, WriteMode, WriteResult
 from memctl.storekit.batching import Large, Small, gather
 from memctl.storekit.edits import LargeEdit, batch_edits
 from memctl.storekit.paths import split
-from memctl.stores.states.document import (
+from memctl.stores.states.document import Document, DocumentChanged
+from memctl.stores.states.memories import (
     CONTENT,
     SUMMARY,
-    Document,
-    DocumentChanged,
     DocumentIndex,
     MemoryPart,
     find,
-    span_with_comma,
+    member_span,
 )
 from memctl.stores.states.place import DEFAULT_PATH, DocumentPlace
-from memctl.stores.states.rewrite import (
-    Draft,
-    EditRewrite,
-    Rewrite,
-    RewritePlan,
-    Splice,
-    plan,
-    revision,
-    summary_splices,
-)
+from memctl.stores.states.rewrite import Draft, EditRewrite, Rewrite
+from memctl.stores.states.splices import RewritePlan, Splice, plan, revision, summary_splices
 
 T = TypeVar("T", Small, Edit)
 
 Begin = Callable[[Draft], Rewrite]
 
 _EMPTY_BYTES = 64 * 1024
-"""A document that holds an empty memory alone is not larger."""
+"""A document with nothing but an empty memory is not larger."""
 
 
 class StateWriter:
     """A writer of the states of a store.
 
-    A new document is made of the opened one that it will replace, and takes its place only if
-    nobody has written to that since: what an agent writes meanwhile is never lost.
+    The writer makes a new document from the old one, and publishes it only if no other program
+    changed the old one since it was opened: what an agent writes meanwhile is never lost.
     """
 
     def __init__(self, store: DocumentPlace) -> None:
@@ -96,7 +87,7 @@ class StateWriter:
                 for result in await self._edit([batch.edit], batch.pieces):
                     yield result
                 async for _ in batch.pieces:
-                    continue  # the memories after it are still to come
+                    continue  # the edits of other memories follow
                 continue
             for group in _groups(batch, self._store.batch_documents):
                 for result in await self._edit(group):
@@ -106,7 +97,7 @@ class StateWriter:
     async def _edit(
         self, edits: list[Edit], pieces: AsyncGenerator[list[Change]] | None = None
     ) -> list[WriteResult]:
-        """Edit memories of different documents, and make them durable together."""
+        """Edit memories of different documents, and make all durable together."""
         async with AsyncExitStack() as stack:
             rewrites = [
                 await stack.enter_async_context(
@@ -127,14 +118,19 @@ class StateWriter:
         return results
 
     async def _tidy(self, memory: Memory, before: str) -> bool:
-        """Remove what was not there before the changes that were undone, if nothing is in it.
+        """Remove what the undone changes created, if it is empty.
 
-        A state that somebody writes to meanwhile keeps it.  Returns whether an empty summary went,
-        which an undo of this one puts back.
+        Do nothing if another program writes to the document meanwhile.  Return whether an empty
+        summary was removed: an undo of this undo puts it back.
         """
         name = self._store.name_of(memory.key)
-        document = None if isinstance(name, Failure) else await self._store.document(name)
-        if isinstance(name, Failure) or document is None:
+        if isinstance(name, Failure):
+            return False
+        try:
+            document = await self._store.document(name)
+        except DocumentChanged:
+            return False
+        if document is None:
             return False
         try:
             return document.exists and await self._restore(name, document, memory, before)
@@ -142,7 +138,7 @@ class StateWriter:
             await document.close()
 
     async def _restore(self, name: str, document: Document, memory: Memory, before: str) -> bool:
-        found = await self._locate(document, memory, editing=True)
+        found = self._locate(document, memory)
         index, path = (None, "") if isinstance(found, Failure) else found
         part = index.parts.get(path) if index is not None else None
         if part is None:
@@ -150,7 +146,7 @@ class StateWriter:
         then = jsonio.loads(before.encode())
         made, empty = then.get("made"), not (part.text or part.info.messages)
         if made == "document":
-            if empty and await self._is_alone(document, path):
+            if empty and _is_alone(document, path):
                 await self._store.remove(name, document)
             return False
         steps = split(path)
@@ -169,51 +165,37 @@ class StateWriter:
             if then.get("summary") == "empty" and part.summary is None:
                 splices += summary_splices(part, replace(memory, summary=""))
         for member in gone:
-            span = await span_with_comma(document, member)
+            span = member_span(document, member)
             if span is not None:
                 splices.append(Splice(span.start, span.end, b""))
         if not splices:
             return False
-        draft = await self._store.draft(name, document)
-        try:
-            rewrite = Rewrite(memory, draft, document, RewritePlan(splices))
-            done = await rewrite.finish() is None
-            if done:
-                await self._store.publish([(draft, None)], keep=True)
-        finally:
-            await draft.discard()
+        done = await self._store.splice(name, document, splices) is None
         return done and then.get("summary") == "missing" and (*steps, SUMMARY) in gone
-
-    async def _is_alone(self, document: Document, path: str) -> bool:
-        """Return whether the document holds nothing but the memory, which is empty."""
-        if document.size > _EMPTY_BYTES:
-            return False
-        value = jsonio.loads(await document.read_at(0, document.size))
-        for step in split(path):
-            if not isinstance(value, dict) or value.keys() != {step}:
-                return False
-            value = value[step]
-        return isinstance(value, dict) and value.keys() <= {SUMMARY, CONTENT}
 
     @asynccontextmanager
     async def _begun(
         self,
         memory: Memory,
-        prepare: Callable[[Document | None], Awaitable[Begin | Failure | None]],
+        prepare: Callable[[Document | None], Begin | Failure | None],
     ) -> AsyncGenerator[Rewrite | WriteResult]:
-        """Provide the memory on its way into its document, or why nothing is to be done.
+        """Provide the rewrite of the document for a memory, or the result without a rewrite.
 
-        ``prepare`` gets the document that is there.  On leaving, a draft that was not published is
-        removed.
+        ``prepare`` gets the document, None if it does not exist.  On exit, a draft that was not
+        published is removed.
         """
         name = self._store.name_of(memory.key)
         if isinstance(name, Failure):
             yield WriteResult(memory.key, failure=name)
             return
-        document = await self._store.document(name)
+        try:
+            document = await self._store.document(name)
+        except DocumentChanged as error:
+            yield WriteResult(memory.key, failure=Failure("changed", error.message))
+            return
         draft: Draft | None = None
         try:
-            begin = await prepare(document if document is not None and document.exists else None)
+            begin = prepare(document if document is not None and document.exists else None)
             if begin is None or isinstance(begin, Failure):
                 yield WriteResult(memory.key, failure=begin)
             else:
@@ -225,11 +207,11 @@ class StateWriter:
             if document is not None:
                 await document.close()
 
-    async def _prepare_write(
+    def _prepare_write(
         self, mode: WriteMode, tail: Small | Large, document: Document | None, *, messages: bool
     ) -> Begin | Failure | None:
         memory = tail.memory
-        found = await self._locate(document, memory, editing=False)
+        found = self._locate(document, memory)
         if isinstance(found, Failure):
             return found
         planned = plan(*found, memory, mode, tail.offset, messages=messages)
@@ -240,11 +222,11 @@ class StateWriter:
             return None
         return partial(Rewrite, memory, old=document, plan=planned)
 
-    async def _prepare_edit(
+    def _prepare_edit(
         self, edit: Edit, pieces: AsyncGenerator[list[Change]] | None, document: Document | None
     ) -> Begin | Failure | None:
         memory, messages = edit.memory, bool(edit.changes) or not edit.last
-        found = await self._locate(document, memory, editing=True)
+        found = self._locate(document, memory)
         if isinstance(found, Failure):
             return found
         index, path = found
@@ -264,10 +246,10 @@ class StateWriter:
             return None
         return partial(EditRewrite, edit, pieces, old=document, plan=planned, part=part)
 
-    async def _locate(
-        self, document: Document | None, memory: Memory, *, editing: bool
+    def _locate(
+        self, document: Document | None, memory: Memory
     ) -> tuple[DocumentIndex | None, str] | Failure:
-        """Return the index of the document, if there is one, and the memory's path in it."""
+        """Return the index of the document, None without a document, and the path of the memory."""
         store = self._store
         path = memory.key.part or store.path
         bare = document is None and not store.default_path
@@ -278,30 +260,26 @@ class StateWriter:
                 store.warn_of_default_path()
             return None, wanted
         try:
-            if editing:  # mostly of memories that were read before
-                index = await store.index(document, keep=False)
-            else:
-                index = await find(document, wanted=wanted)
-            if path is None and len(index.parts) > 1:
-                paths = ", ".join(sorted(index.parts))
-                text = f"the session holds several memories ({paths}): choose one with --path"
-                return Failure("bad-name", text)
-            if path is None and index.parts:
-                [wanted] = index.parts
-            elif not memory.key.part and wanted not in index.parts and "" in index.parts:
-                wanted = ""  # a document that is itself a memory has no paths to choose from
-            if editing and wanted not in index.parts:
-                index = await find(document, wanted=wanted)
-        except DocumentChanged as error:
-            return Failure("changed", error.message)
+            index = find(document, wanted=wanted)
         except BadData as error:
             return Failure("refused", error.message)
+        if path is None and len(index.parts) > 1:
+            paths = ", ".join(sorted(index.parts))
+            text = f"the session holds several memories ({paths}): choose one with --path"
+            return Failure("bad-name", text)
+        if path is None and index.parts:
+            [wanted] = index.parts
+        elif not memory.key.part and wanted not in index.parts and "" in index.parts:
+            wanted = ""  # a document that is itself a memory belongs to every path
         return index, wanted
 
     async def _publish(
         self, rewrites: Sequence[Rewrite | WriteResult], *, keep: bool = False
     ) -> list[WriteResult]:
-        """Complete the rewrites and make them durable; results pass.  ``keep``: see the store's."""
+        """Complete the rewrites, and make them durable; ``keep`` is as in the store's ``publish``.
+
+        Results of memories without a rewrite are returned as they are.
+        """
         results: list[WriteResult] = []
         complete: list[Rewrite] = []
         for rewrite in rewrites:
@@ -323,8 +301,20 @@ class StateWriter:
         return results
 
 
+def _is_alone(document: Document, path: str) -> bool:
+    """Return whether a document holds nothing but an empty memory."""
+    if len(document.data) > _EMPTY_BYTES:
+        return False
+    value = jsonio.loads(document.data)
+    for step in split(path):
+        if not isinstance(value, dict) or value.keys() != {step}:
+            return False
+        value = value[step]
+    return isinstance(value, dict) and value.keys() <= {SUMMARY, CONTENT}
+
+
 def _may_become_unknown(edit: Edit, part: MemoryPart) -> bool:
-    """Return whether a memory might be none any more: its first message tells that it is one."""
+    """Return whether the edit may remove every message that shows that this is a memory."""
     if part.summary is not None:
         return False
     gone = sum([change.new is None for change in edit.changes])
@@ -334,7 +324,7 @@ def _may_become_unknown(edit: Edit, part: MemoryPart) -> bool:
 
 
 def _groups(batch: list[T], size: int) -> Iterator[list[T]]:
-    """Yield the batch in groups in which no session occurs twice, for each is one document."""
+    """Yield the batch in groups; a session is one document, and occurs in a group once."""
     group: list[T] = []
     sessions: set[tuple[str, str]] = set()
     for one in batch:

@@ -1,20 +1,19 @@
-"""The cursor finds, checks and skips the values that ``json.loads`` takes, however they are cut."""
+"""The cursor finds and checks the values that ``json.loads`` takes, large or small."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memctl import json_stream
+from memctl import json_document
 from memctl.errors import BadData
-from memctl.json_stream import Cursor, Source
+from memctl.json_document import Cursor
 
 TEXTS = st.text(st.characters(exclude_categories=()), max_size=12)
 NASTY = ['}, ["x"]], [{', "]]", '"', "\\", "\\u0000", "\0", "\ud800", "😀\n", "x" * 40]
@@ -29,25 +28,10 @@ VALUES = st.recursive(
     lambda inner: st.lists(inner, max_size=5) | st.dictionaries(TEXTS, inner, max_size=5),
     max_leaves=20,
 )
-PIECES = st.integers(1, 9) | st.just(1 << 20)
-LARGE = st.integers(90, 120) | st.just(json_stream.LARGE)
+PIECES = st.integers(8, 12) | st.just(1 << 20)
+"""The pieces in which a large string is checked: at least as long as an escape."""
+LARGE = st.integers(90, 120) | st.just(json_document.LARGE)
 """Above the longest numbers and keys here, which must not be large."""
-
-
-class Bytes(Source):
-    """A document in memory that is handed out in small pieces."""
-
-    def __init__(self, data: bytes, piece: int = 1 << 20) -> None:
-        self.name = "state.json"
-        self.size = len(data)
-        self.read = 0
-        self._data = data
-        self._piece = piece
-
-    async def read_at(self, start: int, size: int) -> bytes:
-        found = self._data[start : start + min(size, self._piece)]
-        self.read += len(found)
-        return found
 
 
 def dump(value: Any, *, indent: int | None = None) -> bytes:
@@ -62,43 +46,44 @@ def load(data: bytes) -> Any:
 
 def run(
     data: bytes,
-    use: Callable[[Cursor], Coroutine[Any, Any, Any]],
+    use: Callable[[Cursor], Any],
     *,
     piece: int = 1 << 20,
-    large: int = json_stream.LARGE,
+    large: int = json_document.LARGE,
 ) -> Any:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(json_stream, "LARGE", large)
-        patch.setattr(json_stream, "WINDOW", min(piece, json_stream.WINDOW))
-        return asyncio.run(use(Cursor(Bytes(data, piece))))
+        patch.setattr(json_document, "LARGE", large)
+        patch.setattr(json_document, "_PIECE", piece)
+        patch.setattr(json_document, "_LEAP", 16 * piece)
+        return use(Cursor(data, "state.json"))
 
 
-async def skip_all(cursor: Cursor) -> int:
-    await cursor.skip()
-    if await cursor.peek():
-        raise cursor.bad("something follows")
-    return cursor.position
+def check_all(cursor: Cursor) -> int:
+    cursor.check()
+    if cursor.start() < len(cursor.text):
+        raise cursor.bad("something follows", cursor.at)
+    return cursor.at
 
 
-@given(st.lists(VALUES, max_size=6), st.sampled_from([None, 1]), PIECES)
-def test_json_stream_values_are_cut_out_as_they_are(
-    values: list[Any], indent: int | None, piece: int
+@given(st.lists(VALUES, max_size=6), st.sampled_from([None, 1]))
+def test_json_document_values_are_cut_out_as_they_are(
+    values: list[Any], indent: int | None
 ) -> None:
-    async def take(cursor: Cursor) -> list[bytes | None]:
-        return [await cursor.take() async for _ in cursor.items()]
+    def take(cursor: Cursor) -> list[bytes]:
+        return [cursor.skip() for _ in cursor.items()]
 
-    taken = run(dump(values, indent=indent), take, piece=piece)
+    taken = run(dump(values, indent=indent), take)
     assert json.dumps([load(text) for text in taken]) == json.dumps(values)
     if indent is None:
         assert taken == [dump(value) for value in values]
 
 
 @given(st.dictionaries(TEXTS, VALUES, max_size=6), PIECES, LARGE)
-def test_json_stream_members_are_found(members: dict[str, Any], piece: int, large: int) -> None:
-    async def take(cursor: Cursor) -> list[str]:
+def test_json_document_members_are_found(members: dict[str, Any], piece: int, large: int) -> None:
+    def take(cursor: Cursor) -> list[str]:
         found = []
-        async for key in cursor.members():
-            await cursor.skip()
+        for key in cursor.members():
+            cursor.check()
             found.append(key)
         return found
 
@@ -106,13 +91,13 @@ def test_json_stream_members_are_found(members: dict[str, Any], piece: int, larg
 
 
 @given(VALUES, PIECES, LARGE)
-def test_json_stream_every_value_is_right(value: Any, piece: int, large: int) -> None:
+def test_json_document_every_value_is_right(value: Any, piece: int, large: int) -> None:
     data = dump(value)
-    assert run(data, skip_all, piece=piece, large=large) == len(data)
+    assert run(data, check_all, piece=piece, large=large) == len(data)
 
 
 @given(VALUES, st.data(), PIECES, LARGE)
-def test_json_stream_what_json_refuses_is_refused(
+def test_json_document_what_json_refuses_is_refused(
     value: Any, data: st.DataObject, piece: int, large: int
 ) -> None:
     """A text with a few wrong bytes is taken exactly when ``json.loads`` takes it."""
@@ -128,7 +113,7 @@ def test_json_stream_what_json_refuses_is_refused(
 
 def _takes(text: bytes, piece: int, large: int) -> bool:
     try:
-        run(text, skip_all, piece=piece, large=large)
+        run(text, check_all, piece=piece, large=large)
     except BadData as error:
         # The wrong bytes may have made one long number or key of two, which is no fault here.
         return "too long" in error.message and _json_takes(text)
@@ -144,18 +129,18 @@ def _json_takes(text: bytes) -> bool:
 
 
 @given(st.dictionaries(TEXTS, VALUES, min_size=1, max_size=4), st.data(), PIECES, LARGE)
-def test_json_stream_cut_is_called_a_cut(
+def test_json_document_cut_is_called_a_cut(
     members: dict[str, Any], data: st.DataObject, piece: int, large: int
 ) -> None:
     text = dump(members)
     end = data.draw(st.integers(1, len(text) - 1))
     with pytest.raises(BadData, match=f"is cut off at byte {end}"):
-        run(text[:end], skip_all, piece=piece, large=large)
+        run(text[:end], check_all, piece=piece, large=large)
 
 
-def test_json_stream_empty_document_says_so() -> None:
+def test_json_document_empty_document_says_so() -> None:
     with pytest.raises(BadData, match="is empty"):
-        run(b"", skip_all)
+        run(b"", check_all)
 
 
 @pytest.mark.parametrize(
@@ -169,20 +154,18 @@ def test_json_stream_empty_document_says_so() -> None:
         ("{} {}", 3),
     ],
 )
-def test_json_stream_errors_name_the_byte(text: str, byte: int) -> None:
+def test_json_document_errors_name_the_byte(text: str, byte: int) -> None:
     with pytest.raises(BadData, match=rf"\(byte {byte}\)"):
-        run(text.encode(), skip_all)
+        run(text.encode(), check_all)
 
 
-def test_json_stream_nesting_beyond_reason_is_an_error() -> None:
-    for large in (json_stream.LARGE, 50):
+def test_json_document_nesting_beyond_reason_is_an_error() -> None:
+    for large in (json_document.LARGE, 50):
         with pytest.raises(BadData, match="too deep"):
-            run(b"[" * 100_000 + b"]" * 100_000, skip_all, large=large)
+            run(b"[" * 100_000 + b"]" * 100_000, check_all, large=large)
 
 
 @pytest.mark.parametrize("inside", [b"a", b"\\n", b"\\\\", "é".encode(), b'\\"]}'])
-def test_json_stream_large_text_is_read_once(inside: bytes) -> None:
+def test_json_document_large_text_is_checked(inside: bytes) -> None:
     text = b'{"a": ["' + inside * (20_000_000 // len(inside)) + b'"]}'
-    source = Bytes(text)
-    assert asyncio.run(skip_all(Cursor(source))) == len(text)
-    assert source.read == len(text)
+    assert run(text, check_all) == len(text)

@@ -1,0 +1,402 @@
+"""The messages of a memory: their spans in a document, and their texts as slices of its bytes.
+
+The array ``content`` holds ``[message, [mark, ...]]`` pairs.  AgentScope up to 1.0.11 wrote bare
+messages (``memory/_working_memory/_in_memory_memory.py`` reads both, also mixed).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from array import array
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import chain, pairwise
+from typing import Any, NamedTuple
+
+import orjson
+
+from memctl import jsonio
+from memctl.dialects.agentscope import ID, NAME, ROLE
+from memctl.dialects.agentscope1 import TIMESTAMP
+from memctl.errors import BadData
+from memctl.json_document import LARGE, Cursor
+from memctl.json_scan import SPACE, match_end
+from memctl.model import PAGE_BYTES, PAGE_ENTRIES, MemoryInfo, MemoryKey, StoredMessage
+from memctl.storekit.edits import is_same_text
+from memctl.storekit.quarantine import ItemScan
+from memctl.stores.states.document import Span
+
+AUTHOR = frozenset({ROLE, NAME})
+"""The keys by which the first message shows that a list is a list of messages."""
+BARE = "bare"
+"""The shape of a message without a list of marks."""
+
+_FIELDS = frozenset({ID, NAME, ROLE, TIMESTAMP})
+_SPACE = rb"[ \t\n\r]*+"
+_TEXT = rb'"(?:[^"\\]++|\\.)*+"' + _SPACE
+_PAIR_BEGIN = re.compile(rb"\[%b(?=\{)" % _SPACE)
+_PAIR_END = re.compile(
+    rb"\}(%b,%b\[%b(?:%b(?:,%b)?+)*+\]%b\])%b([,\]])%b"
+    % (_SPACE, _SPACE, _SPACE, _TEXT, _SPACE, _SPACE, _SPACE, _SPACE),
+    re.DOTALL,
+)
+"""The last byte of a message, the rest of its pair, and the delimiter after the pair."""
+_BATCH = 1000
+_KNOWN_TAILS = 1000
+
+
+class _Tail(NamedTuple):
+    """The meaning of the bytes between a message and the end of its pair."""
+
+    marks: tuple[str, ...]
+    shape: str = ""
+
+
+class Messages:
+    """The messages of one memory, in order.
+
+    An item of the array starts at ``starts[i]`` and ends at ``ends[i]``; its message ends at
+    ``message_ends[i]``.  These are positions in ``text``, the bytes of the document.
+    """
+
+    def __init__(self, text: bytes) -> None:
+        self.starts = array("q")
+        self.message_ends = array("q")
+        self.ends = array("q")
+        self._text = text
+        self._tails = {b"": _Tail((), BARE)}
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def add(self, start: int, message_end: int, end: int) -> tuple[str, ...]:
+        """Add the next item, and return the marks of the message.
+
+        Raises:
+            ValueError: the marks are not a list of strings.
+        """
+        marks = self._tail(self._text[message_end:end]).marks
+        self.starts.append(start)
+        self.message_ends.append(message_end)
+        self.ends.append(end)
+        return marks
+
+    def pages(self) -> Iterator[range]:
+        """Yield the indexes of the messages of each page; one empty range without messages."""
+        start, count = 0, len(self)
+        while True:
+            most = min(start + PAGE_ENTRIES, count)
+            stop = start
+            if start < count:
+                limit = self.starts[start] + PAGE_BYTES
+                stop = bisect_right(self.ends, limit, min(start + 1, most), most)
+            yield range(start, stop)
+            if stop == count:
+                return
+            start = stop
+
+    def entries(self, indexes: range) -> list[StoredMessage]:
+        """Return messages with their texts."""
+        found = []
+        for at in indexes:
+            text = self._text[self.message_start(at) : self.message_ends[at]]
+            id, is_utf8 = _id_of(text)
+            marks, shape = self._tail_of(at)
+            message = text if is_utf8 else jsonio.utf8(text)
+            found.append(StoredMessage(id, message, marks, shape=shape))
+        return found
+
+    def ids(self, indexes: range) -> list[str]:
+        """Return the ids of messages, empty for a message without an id."""
+        text = self._text
+        return [_id_of(text[self.message_start(at) : self.message_ends[at]])[0] for at in indexes]
+
+    def marks(self, indexes: range) -> list[tuple[str, ...]]:
+        """Return the marks of messages."""
+        return [self._tail_of(at).marks for at in indexes]
+
+    def message_start(self, at: int) -> int:
+        """Return the start of the message in its item."""
+        start = self.starts[at]
+        if self._text.startswith(b"[", start):
+            return match_end(SPACE, self._text, start + 1)
+        return start
+
+    def marks_span(self, at: int) -> Span | None:
+        """Return the span of the list of marks; None for a bare message."""
+        if self.message_ends[at] == self.ends[at]:
+            return None
+        start = match_end(SPACE, self._text, self.message_ends[at]) + len(b",")
+        end = self.ends[at] - len(b"]")
+        return Span(match_end(SPACE, self._text, start), self._text.rindex(b"]", start, end) + 1)
+
+    def has_text(self, at: int, text: bytes) -> bool:
+        """Return whether a message has this text, or a text of the same value."""
+        start, end = self.message_start(at), self.message_ends[at]
+        if end - start == len(text) and self._text.startswith(text, start):
+            return True
+        return is_same_text(jsonio.utf8(self._text[start:end]), text)
+
+    def _tail_of(self, at: int) -> _Tail:
+        return self._tail(self._text[self.message_ends[at] : self.ends[at]])
+
+    def _tail(self, text: bytes) -> _Tail:
+        """Parse the rest of a pair; most pairs of a memory have one of a few."""
+        found = self._tails.get(text)
+        if found is None:
+            value = jsonio.loads(text[:-1].strip(b" \t\n\r,"))
+            marks = _marks(value)
+            found = _Tail(marks, json.dumps(value) if len(marks) < len(value) else "")
+            if len(self._tails) < _KNOWN_TAILS:
+                self._tails[text] = found
+        return found
+
+
+class MessageScan:
+    """A scan of an array ``content``.
+
+    ``messages`` and ``counts`` hold the messages found so far.  ``authored`` is True if every
+    message has the keys of ``AUTHOR``.
+    """
+
+    def __init__(self, cursor: Cursor) -> None:
+        """``cursor`` stands before the array."""
+        self.messages = Messages(cursor.text)
+        self.counts = MessageCounts()
+        self.authored = True
+        self._cursor = cursor
+        self._start = cursor.at
+        self._is_memory = True
+        self._is_closed = False
+        self._columns = _Columns()
+
+    def run(self, *, is_memory: bool) -> None:
+        """Pass over the array, and check it.
+
+        ``is_memory`` is False if the first message must show that the array is one of messages.
+
+        Raises:
+            BadData: an item is not a message, or the document is damaged.
+        """
+        self._is_memory = is_memory
+        cursor = self._cursor
+        cursor.next(b"[")
+        if cursor.begins(b"]"):
+            cursor.next(b"]")
+            return
+        try:
+            while not self._is_closed:
+                self._usual_items()
+                if not self._is_closed:
+                    self._item()
+                    self._delimiter()
+        finally:
+            self._count()
+
+    def damage(self) -> ItemScan:
+        """Pass over the array, and return the spans of the items that are not messages.
+
+        Raises:
+            BadData: an item has no end.
+        """
+        cursor = self._cursor
+        scan = ItemScan()
+        for _ in cursor.items():
+            start = cursor.start()
+            try:
+                self._item()
+                is_sound = True
+            except BadData:
+                cursor.at = start
+                cursor.skip()
+                is_sound = False
+            scan.take(start, cursor.at, is_sound=is_sound)
+        return scan.finish()
+
+    def _usual_items(self) -> None:
+        """Pass over pairs as AgentScope writes them, up to an item in another form.
+
+        The bytes after a message are searched for; what is before is parsed.  A JSON object is
+        never the beginning of another: so a text that parses is the whole message.
+        """
+        cursor = self._cursor
+        text, at = cursor.text, cursor.at
+        while begin := _PAIR_BEGIN.match(text, at):
+            start = begin.end()
+            found = _PAIR_END.search(text, start, start + LARGE)
+            if found is None:
+                return
+            end = found.start() + 1
+            try:
+                self._add(orjson.loads(text[start:end]), end - start, at, end, found.end(1))
+            except ValueError:
+                return
+            if found[2] == b"]":
+                cursor.at = found.end(2)
+                self._is_closed = True
+                return
+            cursor.at = at = found.end()
+
+    def _item(self) -> None:
+        """Pass over one item in any form, of any size."""
+        cursor = self._cursor
+        start = message_start = cursor.start()
+        if cursor.begins(b"["):
+            cursor.next(b"[")
+            message_start = cursor.start()
+            if not cursor.begins(b"{"):
+                raise cursor.fault("a message was expected")
+            message = _fields(cursor)
+            message_end = cursor.at
+            cursor.next(b",")
+            self._check_marks()
+            cursor.next(b"]")
+        elif cursor.begins(b"{"):
+            message = _fields(cursor)
+            message_end = cursor.at
+        else:
+            raise cursor.fault("a message, or a pair of a message and its marks, was expected")
+        self._add(message, message_end - message_start, start, message_end, cursor.at)
+
+    def _check_marks(self) -> None:
+        start = self._cursor.start()
+        try:
+            _marks(self._cursor.value())
+        except ValueError as error:
+            raise self._cursor.bad("a list of marks was expected", start) from error
+
+    def _delimiter(self) -> None:
+        """Pass over the comma after an item, or the end of the array."""
+        cursor = self._cursor
+        self._is_closed = cursor.next(b",]") == b"]"
+        if not self._is_closed and cursor.begins(b"]"):
+            raise cursor.fault("a message was expected")
+
+    def _add(
+        self, message: dict[str, Any], size: int, start: int, message_end: int, end: int
+    ) -> None:
+        """Add a message; ``Messages.add`` has the positions.
+
+        Raises:
+            ValueError: the marks are not a list of strings.
+        """
+        if not message.keys() >= AUTHOR:
+            if not (self._is_memory or self.messages):
+                raise self._cursor.bad("a list of messages was expected", self._start)
+            self.authored = False
+        columns = self._columns
+        columns.marks.append(self.messages.add(start, message_end, end))
+        columns.ids.append(_text(message.get(ID)))
+        columns.roles.append(message.get(ROLE))
+        columns.times.append(message.get(TIMESTAMP))
+        columns.sizes.append(size)
+        if len(columns.ids) == _BATCH:
+            self._count()
+
+    def _count(self) -> None:
+        self.counts.add(self._columns)
+        self._columns = _Columns()
+
+
+def _fields(cursor: Cursor) -> dict[str, Any]:
+    """Pass over a message, and check it. Return its members: of a large one only ``_FIELDS``."""
+    text = cursor.small()
+    if text is not None:
+        value: dict[str, Any] = cursor.parsed(text)
+        return value
+    found = {}
+    for key in cursor.members():
+        text = cursor.small() if key in _FIELDS else None
+        if text is None:
+            cursor.check()
+        else:
+            found[key] = cursor.parsed(text)
+    return found
+
+
+def _id_of(text: bytes) -> tuple[str, bool]:
+    """Return the id of a message, and whether the text is known to be UTF-8."""
+    if len(text) <= LARGE:
+        try:
+            return _text(orjson.loads(text).get(ID)), True
+        except ValueError:
+            pass  # NaN, or a lone surrogate
+    return _text(_fields(Cursor(text, "the message")).get(ID)), False
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _marks(value: Any) -> tuple[str, ...]:
+    """Return the marks in their order, without repeats.
+
+    Raises:
+        ValueError: the value is not a list of strings.
+    """
+    if isinstance(value, list) and all(isinstance(mark, str) for mark in value):
+        return tuple(dict.fromkeys(value))
+    raise ValueError("not a list of strings")
+
+
+def marks_of_shape(shape: str, marks: tuple[str, ...]) -> bytes | None:
+    """Return the list of marks that a shape keeps, with repeats; None if it keeps no such list."""
+    try:
+        found = jsonio.loads(shape.encode()) if shape.startswith("[") else None
+        return shape.encode() if found is not None and _marks(found) == marks else None
+    except ValueError:  # the shape is of another store
+        return None
+
+
+@dataclass(slots=True)
+class _Columns:
+    """Fields of some messages, in columns. ``sizes`` are the lengths of the messages in bytes."""
+
+    ids: list[str] = field(default_factory=list)
+    marks: list[tuple[str, ...]] = field(default_factory=list)
+    roles: list[Any] = field(default_factory=list)
+    times: list[Any] = field(default_factory=list)
+    sizes: list[int] = field(default_factory=list)
+
+
+class MessageCounts:
+    """A counter of messages for the catalogue."""
+
+    def __init__(self) -> None:
+        self._messages = 0
+        self._bytes = 0
+        self._marks: Counter[str] = Counter()
+        self._roles: Counter[str] = Counter()
+        self._first: str | None = None
+        self._last: str | None = None
+        self._ids = array("q")
+
+    def add(self, columns: _Columns) -> None:
+        """Count some messages."""
+        self._messages += len(columns.ids)
+        self._bytes += sum(columns.sizes)
+        self._marks.update(chain.from_iterable(columns.marks))
+        self._roles.update([role for role in columns.roles if isinstance(role, str)])
+        # The hashes of a million ids take 8 MB, the ids themselves 70.
+        self._ids.extend(map(hash, columns.ids))
+        times = [time for time in columns.times if isinstance(time, str) and time]
+        if times:
+            self._first = min(self._first or times[0], *times)
+            self._last = max(self._last or times[0], *times)
+
+    def info(self) -> MemoryInfo:
+        """Return the counts. The caller sets the key, the summary and the expiry."""
+        repeated = sum(one == other for one, other in pairwise(sorted(self._ids)))
+        return MemoryInfo(
+            MemoryKey("", ""),
+            messages=self._messages,
+            bytes=self._bytes,
+            marks=dict(self._marks),
+            roles=dict(self._roles),
+            first=self._first,
+            last=self._last,
+            repeated=repeated,
+        )

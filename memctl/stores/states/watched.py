@@ -1,0 +1,150 @@
+"""Documents in Redis: replaced in one step, while a connection watches their key."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, ClassVar, Self
+
+from memctl.engines.redis.pipeline import Command, Pipeline, in_thread
+from memctl.engines.redis.server import RedisServer
+from memctl.engines.redis.text import decode
+from memctl.errors import Failure
+from memctl.layouts.redis.keyspace import other_keys, require_layout
+from memctl.location import Location, visible
+from memctl.store import OpenMode
+from memctl.stores.states.document import Document
+from memctl.stores.states.rewrite import Draft
+from memctl.stores.states.store import StateStore
+
+TOO_LARGE = "Redis holds no value of more than 512 MiB"
+
+
+class WatchedDocument(Document, ABC):
+    """A document that a draft may replace. A connection of its own watches the key."""
+
+    def __init__(self, server: RedisServer, key: bytes, name: str) -> None:
+        super().__init__(name, None)
+        self.key = key
+        self._context = server.pipeline()
+        self._pipeline: Pipeline | None = None
+        self._is_watching = True
+
+    async def open(self) -> Self:
+        """Watch the key from now on, and read the document.
+
+        Raises:
+            Unavailable: see ``Pipeline.stream``.
+        """
+        self._pipeline = await self._context.__aenter__()
+        try:
+            data = await in_thread(self._pipeline, partial(self.load, self._pipeline))
+        except BaseException:
+            await self.close()
+            raise
+        self.exists, self.data = data is not None, data or b""
+        return self
+
+    @abstractmethod
+    def load(self, pipeline: Pipeline) -> bytes | None:
+        """Watch the key, and return the bytes of the document; None if it does not exist."""
+
+    async def execute(self, commands: Iterable[Command]) -> list[Any]:
+        """Return the replies to the commands; see ``Pipeline.execute``."""
+        assert self._pipeline is not None
+        return await in_thread(self._pipeline, partial(self._pipeline.execute, commands))
+
+    async def replace(self, commands: Sequence[Command]) -> bool:
+        """Run commands, unless another program has touched the key; return whether they ran.
+
+        Raises:
+            Unavailable: see ``Pipeline.commit``.
+        """
+        assert self._pipeline is not None
+        done = await in_thread(self._pipeline, partial(self._pipeline.commit, commands))
+        self._is_watching = False
+        return done
+
+    async def close(self) -> None:
+        await super().close()
+        if self._pipeline is None:
+            return
+        if self._is_watching:
+            self._pipeline.abort()  # the next user of the connection must not watch the key
+        self._pipeline = None
+        await self._context.__aexit__(None, None, None)
+
+
+class WatchedDraft(Draft):
+    """The new bytes of a watched document."""
+
+    def __init__(self, watched: WatchedDocument) -> None:
+        super().__init__()
+        self.watched = watched
+
+    async def publish(self, ttl: int | None) -> Failure | None:
+        """Replace the document. ``ttl`` is in milliseconds, None for the TTL as it is.
+
+        Raises:
+            Unavailable: see ``Pipeline.stream``.
+        """
+        if await self.replace(ttl):
+            return None
+        return Failure("changed", f"{self.watched.name} was changed meanwhile")
+
+    @abstractmethod
+    async def replace(self, ttl: int | None) -> bool:
+        """Replace the document, unless another program has changed it; return whether it was."""
+
+
+class RedisStates(StateStore):
+    """A store whose documents are in Redis."""
+
+    features = replace(StateStore.features, ttl=True)
+    keys_tell = True
+    batch_documents = 1
+    """Each document takes a connection, which watches the key."""
+    lock_name: ClassVar[str]
+
+    def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
+        super().__init__(location, mode)
+        self.server = RedisServer(location)
+
+    async def open(self, mode: OpenMode) -> None:
+        self.mode = mode
+        await self.server.open()
+        await require_layout(self.server, self.location, mode)
+
+    async def other_contents(self) -> str:
+        return await other_keys(self.server)
+
+    async def lock(self, owner: str) -> None:
+        await self.server.lock(self.lock_name, owner, self.warnings)
+
+    async def close(self) -> None:
+        await self.server.close()
+
+    async def identity(self) -> str:
+        # The messages of RedisMemory have the same names in other keys.
+        return f"{self.kind}:{self.server.identity()}"
+
+    async def publish(
+        self, drafts: list[tuple[Draft, float | None]], *, keep: bool = False
+    ) -> list[Failure | None]:
+        published = [(draft, ttl) for draft, ttl in drafts if isinstance(draft, WatchedDraft)]
+        return [
+            await draft.publish(None if keep and draft.watched.exists else self.server.ttl_of(ttl))
+            for draft, ttl in published
+        ]
+
+
+def key_name(key: bytes) -> str:
+    """Return the name of a key for messages."""
+    return f"the key {visible(decode(key))}"
+
+
+def seconds(ttl: int) -> float | None:
+    """Return the seconds of a reply of PTTL; None if the key does not expire."""
+    return ttl / 1000 if ttl >= 0 else None
