@@ -184,6 +184,11 @@ class Large:
     offset: int
     pages: AsyncGenerator[Page]
 
+    async def whole(self) -> Small:
+        """Return the memory with all of its messages."""
+        messages = [message async for page in self.pages for message in page.messages]
+        return Small(self.memory, messages, self.offset)
+
     async def drain(self) -> None:
         """Consume the pages that are left."""
         async for _ in self.pages:

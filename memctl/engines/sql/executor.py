@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, aclosing
-from typing import ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -36,6 +36,9 @@ class Task(Protocol):
 class LargeTask(Task, Protocol):
     """A task that comes in pieces.  The executor must consume all pieces."""
 
+    async def whole(self) -> Any:
+        """Return the task as a small task, with all pieces."""
+
     async def drain(self) -> None:
         """Consume the pieces that are left."""
 
@@ -55,7 +58,7 @@ class Refused(Exception):
 class Executor(ABC, Generic[SmallT, LargeT]):
     """One write or one edit of a store.
 
-    A subclass defines ``commit`` and ``commit_large``.
+    A subclass defines ``commit``, and ``commit_large`` if it does not hold large memories whole.
     """
 
     memory_errors: ClassVar[tuple[type[RejectedValue] | type[Contended], ...]] = (
@@ -110,17 +113,18 @@ class Executor(ABC, Generic[SmallT, LargeT]):
         """Commit a batch of a single memory; override to try again before the memory fails.
 
         Raises:
-            MemctlError: as ``commit``.
+            Refused, MemctlError: as ``commit``.
         """
         return await self.commit(connection, batch)
 
-    @abstractmethod
     async def commit_large(self, connection: AsyncConnection, large: LargeT) -> WriteResult:
-        """Change a large memory in one transaction.
+        """Change a large memory in one transaction; the default holds it whole.
 
         Raises:
-            MemctlError: as ``commit``.
+            Refused, MemctlError: as ``commit``.
         """
+        [result] = await self._execute_small(connection, [await large.whole()])
+        return result
 
     # The procedure
 

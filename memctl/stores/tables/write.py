@@ -281,10 +281,6 @@ class TableEditor(Executor[Edit, LargeEdit]):
             return Failure("changed", "there is no such memory")
         return None
 
-    async def commit_large(self, connection: AsyncConnection, large: LargeEdit) -> WriteResult:
-        [result] = await self.commit(connection, [await large.whole()])
-        return result
-
     async def commit(self, connection: AsyncConnection, batch: list[Edit]) -> list[WriteResult]:
         [edit] = batch
         return [await self._edit(connection, edit)]

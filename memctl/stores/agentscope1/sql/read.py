@@ -450,9 +450,7 @@ async def find_messages(
 
 def _utf8(texts: list[str | bytes]) -> list[bytes]:
     """Return texts in UTF-8; texts that are not JSON objects in UTF-8 become empty."""
-    found = [
-        text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text for text in texts
-    ]
+    found = list(map(jsonio.encoded, texts))
     return found if all(map(bytes.isascii, found)) else [_object(text) or b"" for text in found]
 
 
