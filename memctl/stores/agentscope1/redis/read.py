@@ -421,7 +421,7 @@ class SelectionFilter:
         """The id of the last message that was not selected."""
 
     def memories(self, memories: Iterable[MemoryRef]) -> Iterator[MemoryRef]:
-        """Yield the memories that have a selected mark or a selected id."""
+        """Yield the memories with a selected mark or id; with too many marks or ids, yield all."""
         names = self._where.marks or self._where.ids
         suffix = MARK if self._where.marks else PAYLOAD
         if not names or len(names) > _NAMES:

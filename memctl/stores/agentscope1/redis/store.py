@@ -100,7 +100,7 @@ class RedisMemoryStore(Store):
         if "memory" in found.layouts:
             others.discard("session")  # session states and memories share a database
         if self.mode.creates:
-            others &= {"agentscope2"}  # a target becomes no other layout unless the user asks
+            others &= {"agentscope2"}  # a target adopts only this layout without ?layout=
         if others and (len(others) > 1 or "memory" in found.layouts):
             names = sorted(others | (found.layouts & {"memory"}))
             raise UsageError(
