@@ -76,6 +76,8 @@ if TYPE_CHECKING:
     from memctl.storekit.facts import FactEntry as FactEntry
     from memctl.storekit.facts import FactStore as FactStore
     from memctl.storekit.facts import LoadedFact as LoadedFact
+    from memctl.storekit.files import AtomicFile as AtomicFile
+    from memctl.storekit.files import system_errors as system_errors
     from memctl.storekit.simple import Rejected as Rejected
     from memctl.storekit.simple import SimpleStore as SimpleStore
     from memctl.storekit.simple import VersionChanged as VersionChanged
@@ -108,6 +110,7 @@ _HOMES = {
     "store": "Features Maintenance OpenMode Store",
     "storekit.edits": "Snapshot",
     "storekit.facts": "FactEntry FactStore LoadedFact",
+    "storekit.files": "AtomicFile system_errors",
     "storekit.simple": "Rejected SimpleStore VersionChanged",
     "summarizer": "Summarizer",
     "summarizers.registry": "make_summarizer",

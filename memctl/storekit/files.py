@@ -321,7 +321,14 @@ def sync_folder(folder: Path) -> None:
 
 @contextmanager
 def system_errors(path: Path, verb: str) -> Iterator[None]:
-    """Turn an ``OSError`` of the body into memctl's; ``verb`` is ``read`` or ``write``."""
+    """Turn an ``OSError`` of the body into an error of memctl.
+
+    ``path`` is the file that the error names; ``verb`` is ``read`` or ``write``.
+
+    Raises:
+        NotFound: the file, or its folder, does not exist.
+        Unavailable: the system refuses the access, or has no space left.
+    """
     try:
         yield
     except OSError as error:

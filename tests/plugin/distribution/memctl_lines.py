@@ -14,8 +14,17 @@ from urllib.parse import unquote, urlsplit
 import typer
 
 import memctl
-from memctl import Features, Memory, MemoryKey, OpenMode, Snapshot, StoredMessage, StoreSpec
-from memctl.storekit.files import AtomicFile, system_errors
+from memctl import (
+    AtomicFile,
+    Features,
+    Memory,
+    MemoryKey,
+    OpenMode,
+    Snapshot,
+    StoredMessage,
+    StoreSpec,
+    system_errors,
+)
 
 
 class LinesStore(memctl.SimpleStore):

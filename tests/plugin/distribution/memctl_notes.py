@@ -10,8 +10,17 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import memctl
-from memctl import Embedding, FactEntry, LoadedFact, MemoryKey, OpenMode, StoredMessage, StoreSpec
-from memctl.storekit.files import AtomicFile, system_errors
+from memctl import (
+    AtomicFile,
+    Embedding,
+    FactEntry,
+    LoadedFact,
+    MemoryKey,
+    OpenMode,
+    StoredMessage,
+    StoreSpec,
+    system_errors,
+)
 
 DIMENSIONS = 8
 
