@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -44,6 +45,9 @@ class StateFileStore(StateFiles):
         super().__init__(location, mode)
         self._file = location.path
         self._owner: tuple[str, str] | None = None
+        self._document: FileDocument | None = None
+        """The document as it was last read: a command reads it several times."""
+        self._index: DocumentIndex | None = None
 
     async def open(self, mode: OpenMode) -> None:
         self.mode = mode
@@ -76,14 +80,27 @@ class StateFileStore(StateFiles):
             and options.get("session", key.session) == key.session
         )
 
+    async def close(self) -> None:
+        await self._forget()
+        await super().close()
+
     async def documents(self, where: Selection) -> AsyncGenerator[OwnedDocument, None]:
-        document = await self.document(str(self._file))
-        if document is None:
-            return
-        try:
-            yield self._owned(document, where)
-        finally:
-            await document.close()
+        if self._document is None or not self._document.is_current():
+            await self._forget()
+            with suppress(NotFound):
+                self._document = FileDocument(self._file)
+        if self._document is not None:
+            yield self._owned(self._document, where)
+
+    async def _forget(self) -> None:
+        if self._document is not None:
+            await self._document.close()
+        self._document = self._index = None
+
+    def index(self, document: Document) -> DocumentIndex:
+        if self._index is None:
+            self._index = super().index(document)
+        return self._index
 
     def _owned(self, document: Document, where: Selection) -> OwnedDocument:
         if self._owner is not None:
@@ -127,6 +144,7 @@ class StateFileStore(StateFiles):
         return str(self._file)
 
     async def document(self, name: str) -> Document | None:
+        await self._forget()
         try:
             return FileDocument(Path(name))
         except NotFound:

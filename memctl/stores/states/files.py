@@ -67,6 +67,13 @@ class FileDocument(Document):
         with system_errors(self._path, "read"):
             return _signature(os.fstat(self._handle)) != self.signature
 
+    def is_current(self) -> bool:
+        """Return whether the name still stands for this file, and no program wrote to it."""
+        try:
+            return _signature(os.stat(self._path)) == self.signature
+        except OSError:
+            return False
+
     async def close(self) -> None:
         await super().close()
         if self._handle >= 0:

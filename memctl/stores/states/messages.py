@@ -12,7 +12,6 @@ from array import array
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from itertools import chain, pairwise
 from typing import Any, NamedTuple
 
@@ -48,6 +47,10 @@ _BATCH = 1000
 _KNOWN_TAILS = 1000
 
 
+_Row = tuple[Any, Any, Any, tuple[str, ...], int]
+"""The id, role, time, marks and size of a message, the first three as they are in the JSON."""
+
+
 class _Tail(NamedTuple):
     """The meaning of the bytes between a message and the end of its pair."""
 
@@ -58,31 +61,32 @@ class _Tail(NamedTuple):
 class Messages:
     """The messages of one memory, in order.
 
-    An item of the array starts at ``starts[i]`` and ends at ``ends[i]``; its message ends at
-    ``message_ends[i]``.  These are positions in ``text``, the bytes of the document.
+    The message ``i`` is ``text[starts[i]:ends[i]]``, where ``text`` is the document.  The item of
+    the array ends at ``item_ends[i]``: for a bare message at its end.
     """
 
     def __init__(self, text: bytes) -> None:
         self.starts = array("q")
-        self.message_ends = array("q")
         self.ends = array("q")
+        self.item_ends = array("q")
         self._text = text
         self._tails = {b"": _Tail((), BARE)}
 
     def __len__(self) -> int:
         return len(self.starts)
 
-    def add(self, start: int, message_end: int, end: int) -> tuple[str, ...]:
-        """Add the next item, and return the marks of the message.
+    def add(self, start: int, end: int, item_end: int) -> tuple[str, ...]:
+        """Add the next message, and return its marks.
 
         Raises:
             ValueError: the marks are not a list of strings.
         """
-        marks = self._tail(self._text[message_end:end]).marks
+        text = self._text[end:item_end]
+        tail = self._tails.get(text) or self._parse_tail(text)
         self.starts.append(start)
-        self.message_ends.append(message_end)
         self.ends.append(end)
-        return marks
+        self.item_ends.append(item_end)
+        return tail.marks
 
     def pages(self) -> Iterator[range]:
         """Yield the indexes of the messages of each page; one empty range without messages."""
@@ -101,57 +105,59 @@ class Messages:
     def entries(self, indexes: range) -> list[StoredMessage]:
         """Return messages with their texts."""
         found = []
-        for at in indexes:
-            text = self._text[self.message_start(at) : self.message_ends[at]]
+        for text, tail in zip(self._texts(indexes), self._tails_of(indexes), strict=True):
             id, is_utf8 = _id_of(text)
-            marks, shape = self._tail_of(at)
             message = text if is_utf8 else jsonio.utf8(text)
-            found.append(StoredMessage(id, message, marks, shape=shape))
+            found.append(StoredMessage(id, message, tail.marks, None, tail.shape))
         return found
 
     def ids(self, indexes: range) -> list[str]:
         """Return the ids of messages, empty for a message without an id."""
-        text = self._text
-        return [_id_of(text[self.message_start(at) : self.message_ends[at]])[0] for at in indexes]
+        return [_id_of(text)[0] for text in self._texts(indexes)]
 
     def marks(self, indexes: range) -> list[tuple[str, ...]]:
         """Return the marks of messages."""
-        return [self._tail_of(at).marks for at in indexes]
+        return [tail.marks for tail in self._tails_of(indexes)]
 
-    def message_start(self, at: int) -> int:
-        """Return the start of the message in its item."""
-        start = self.starts[at]
-        if self._text.startswith(b"[", start):
-            return match_end(SPACE, self._text, start + 1)
-        return start
+    def item_start(self, at: int) -> int:
+        """Return the start of the item with a message."""
+        if self.ends[at] == self.item_ends[at]:
+            return self.starts[at]
+        return self._text.rindex(b"[", 0, self.starts[at])
 
     def marks_span(self, at: int) -> Span | None:
         """Return the span of the list of marks; None for a bare message."""
-        if self.message_ends[at] == self.ends[at]:
+        if self.ends[at] == self.item_ends[at]:
             return None
-        start = match_end(SPACE, self._text, self.message_ends[at]) + len(b",")
-        end = self.ends[at] - len(b"]")
+        start = match_end(SPACE, self._text, self.ends[at]) + len(b",")
+        end = self.item_ends[at] - len(b"]")
         return Span(match_end(SPACE, self._text, start), self._text.rindex(b"]", start, end) + 1)
 
     def has_text(self, at: int, text: bytes) -> bool:
         """Return whether a message has this text, or a text of the same value."""
-        start, end = self.message_start(at), self.message_ends[at]
+        start, end = self.starts[at], self.ends[at]
         if end - start == len(text) and self._text.startswith(text, start):
             return True
         return is_same_text(jsonio.utf8(self._text[start:end]), text)
 
-    def _tail_of(self, at: int) -> _Tail:
-        return self._tail(self._text[self.message_ends[at] : self.ends[at]])
+    def _texts(self, indexes: range) -> Iterator[bytes]:
+        start, stop = indexes.start, indexes.stop
+        for begin, end in zip(self.starts[start:stop], self.ends[start:stop], strict=True):
+            yield self._text[begin:end]
 
-    def _tail(self, text: bytes) -> _Tail:
-        """Parse the rest of a pair; most pairs of a memory have one of a few."""
-        found = self._tails.get(text)
-        if found is None:
-            value = jsonio.loads(text[:-1].strip(b" \t\n\r,"))
-            marks = _marks(value)
-            found = _Tail(marks, json.dumps(value) if len(marks) < len(value) else "")
-            if len(self._tails) < _KNOWN_TAILS:
-                self._tails[text] = found
+    def _tails_of(self, indexes: range) -> Iterator[_Tail]:
+        start, stop = indexes.start, indexes.stop
+        for begin, end in zip(self.ends[start:stop], self.item_ends[start:stop], strict=True):
+            text = self._text[begin:end]
+            yield self._tails.get(text) or self._parse_tail(text)
+
+    def _parse_tail(self, text: bytes) -> _Tail:
+        """Parse the rest of a pair, and keep it: most pairs of a memory end alike."""
+        value = jsonio.loads(text[:-1].strip(b" \t\n\r,"))
+        marks = _marks(value)
+        found = _Tail(marks, json.dumps(value) if len(marks) < len(value) else "")
+        if len(self._tails) < _KNOWN_TAILS:
+            self._tails[text] = found
         return found
 
 
@@ -171,7 +177,8 @@ class MessageScan:
         self._start = cursor.at
         self._is_memory = True
         self._is_closed = False
-        self._columns = _Columns()
+        self._rows: list[_Row] = []
+        """The messages that ``counts`` lacks."""
 
     def run(self, *, is_memory: bool) -> None:
         """Pass over the array, and check it.
@@ -231,7 +238,7 @@ class MessageScan:
                 return
             end = found.start() + 1
             try:
-                self._add(orjson.loads(text[start:end]), end - start, at, end, found.end(1))
+                self._add(orjson.loads(text[start:end]), start, end, found.end(1))
             except ValueError:
                 return
             if found[2] == b"]":
@@ -243,23 +250,23 @@ class MessageScan:
     def _item(self) -> None:
         """Pass over one item in any form, of any size."""
         cursor = self._cursor
-        start = message_start = cursor.start()
+        start = cursor.start()
         if cursor.begins(b"["):
             cursor.next(b"[")
-            message_start = cursor.start()
+            start = cursor.start()
             if not cursor.begins(b"{"):
                 raise cursor.fault("a message was expected")
             message = _fields(cursor)
-            message_end = cursor.at
+            end = cursor.at
             cursor.next(b",")
             self._check_marks()
             cursor.next(b"]")
         elif cursor.begins(b"{"):
             message = _fields(cursor)
-            message_end = cursor.at
+            end = cursor.at
         else:
             raise cursor.fault("a message, or a pair of a message and its marks, was expected")
-        self._add(message, message_end - message_start, start, message_end, cursor.at)
+        self._add(message, start, end, cursor.at)
 
     def _check_marks(self) -> None:
         start = self._cursor.start()
@@ -275,30 +282,25 @@ class MessageScan:
         if not self._is_closed and cursor.begins(b"]"):
             raise cursor.fault("a message was expected")
 
-    def _add(
-        self, message: dict[str, Any], size: int, start: int, message_end: int, end: int
-    ) -> None:
-        """Add a message; ``Messages.add`` has the positions.
+    def _add(self, message: dict[str, Any], start: int, end: int, item_end: int) -> None:
+        """Add a message; the positions are those of ``Messages.add``.
 
         Raises:
             ValueError: the marks are not a list of strings.
         """
-        if not message.keys() >= AUTHOR:
+        if ROLE not in message or NAME not in message:  # quicker than to compare with AUTHOR
             if not (self._is_memory or self.messages):
                 raise self._cursor.bad("a list of messages was expected", self._start)
             self.authored = False
-        columns = self._columns
-        columns.marks.append(self.messages.add(start, message_end, end))
-        columns.ids.append(_text(message.get(ID)))
-        columns.roles.append(message.get(ROLE))
-        columns.times.append(message.get(TIMESTAMP))
-        columns.sizes.append(size)
-        if len(columns.ids) == _BATCH:
+        marks = self.messages.add(start, end, item_end)
+        row = message.get(ID), message.get(ROLE), message.get(TIMESTAMP), marks, end - start
+        self._rows.append(row)
+        if len(self._rows) == _BATCH:
             self._count()
 
     def _count(self) -> None:
-        self.counts.add(self._columns)
-        self._columns = _Columns()
+        self.counts.add(self._rows)
+        self._rows = []
 
 
 def _fields(cursor: Cursor) -> dict[str, Any]:
@@ -351,17 +353,6 @@ def marks_of_shape(shape: str, marks: tuple[str, ...]) -> bytes | None:
         return None
 
 
-@dataclass(slots=True)
-class _Columns:
-    """Fields of some messages, in columns. ``sizes`` are the lengths of the messages in bytes."""
-
-    ids: list[str] = field(default_factory=list)
-    marks: list[tuple[str, ...]] = field(default_factory=list)
-    roles: list[Any] = field(default_factory=list)
-    times: list[Any] = field(default_factory=list)
-    sizes: list[int] = field(default_factory=list)
-
-
 class MessageCounts:
     """A counter of messages for the catalogue."""
 
@@ -374,18 +365,21 @@ class MessageCounts:
         self._last: str | None = None
         self._ids = array("q")
 
-    def add(self, columns: _Columns) -> None:
+    def add(self, rows: list[_Row]) -> None:
         """Count some messages."""
-        self._messages += len(columns.ids)
-        self._bytes += sum(columns.sizes)
-        self._marks.update(chain.from_iterable(columns.marks))
-        self._roles.update([role for role in columns.roles if isinstance(role, str)])
+        if not rows:
+            return
+        ids, roles, times, marks, sizes = zip(*rows, strict=True)
+        self._messages += len(rows)
+        self._bytes += sum(sizes)
+        self._marks.update(chain.from_iterable(marks))
+        self._roles.update([role for role in roles if isinstance(role, str)])
         # The hashes of a million ids take 8 MB, the ids themselves 70.
-        self._ids.extend(map(hash, columns.ids))
-        times = [time for time in columns.times if isinstance(time, str) and time]
-        if times:
-            self._first = min(self._first or times[0], *times)
-            self._last = max(self._last or times[0], *times)
+        self._ids.extend(map(hash, map(_text, ids)))
+        known = [time for time in times if isinstance(time, str) and time]
+        if known:
+            self._first = min(self._first or known[0], *known)
+            self._last = max(self._last or known[0], *known)
 
     def info(self) -> MemoryInfo:
         """Return the counts. The caller sets the key, the summary and the expiry."""

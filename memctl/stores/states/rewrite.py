@@ -249,10 +249,10 @@ class EditRewrite(Rewrite):
         messages = self._messages
         match step:
             case Keep(start, stop):
-                await self._go_to(messages.starts[base + start])
-                await self._copy_to(messages.ends[base + stop - 1])
+                await self._go_to(messages.item_start(base + start))
+                await self._copy_to(messages.item_ends[base + stop - 1])
             case Mark(at, marks, shape):
-                await self._go_to(messages.starts[base + at])
+                await self._go_to(messages.item_start(base + at))
                 await self._mark(base + at, marks, shape)
             case Put(entry):
                 await self._add([entry])
@@ -271,13 +271,13 @@ class EditRewrite(Rewrite):
     async def _mark(self, at: int, marks: tuple[str, ...], shape: str) -> None:
         """Copy a message with other marks."""
         messages = self._messages
-        start, message_end, end = messages.starts[at], messages.message_ends[at], messages.ends[at]
+        start, end = messages.item_start(at), messages.item_ends[at]
         span = messages.marks_span(at)
         text = marks_of_shape(shape, marks) or jsonio.dumps(marks)
         if shape == BARE and not marks and span is not None:
             await self._copy_to(start)
             self._copied += len(b"[")
-            await self._copy_to(message_end)
+            await self._copy_to(messages.ends[at])
             self._copied = end
         elif [marks] == messages.marks(range(at, at + 1)):
             await self._copy_to(end)

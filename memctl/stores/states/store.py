@@ -102,7 +102,7 @@ class StateStore(DocumentPlace):
             async for owned in documents:
                 document = owned.document
                 try:
-                    index = find(document)
+                    index = self.index(document)
                 except BadData as error:
                     start = document.data[: foreign.BEGINNING]
                     encoding = foreign.encoding_of(start)
@@ -129,6 +129,10 @@ class StateStore(DocumentPlace):
                     yield FoundMemory(memory, part)
                 await asyncio.sleep(0)
         self.end_of(where, found=any_found)
+
+    def index(self, document: Document) -> DocumentIndex:
+        """Return the memories of a document; see ``find``."""
+        return find(document)
 
     def check(self, document: Document, index: DocumentIndex) -> None:
         """Raise an error if the document should hold something else."""
