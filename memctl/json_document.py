@@ -125,9 +125,9 @@ class Cursor(Walk):
     def leap(self, begin: bytes, end: bytes, stop: re.Pattern[bytes] | None = None) -> None:
         """Pass over many small members or items at once, up to a comma between two of them.
 
-        ``begin`` and ``end`` are the brackets of the container.  The members are parsed as a
-        container: this proves that the comma stands between two members.  If the proof fails, or if
-        ``stop`` matches in the members, do nothing for the next ``_LEAP`` bytes.
+        ``begin`` and ``end`` are the brackets of the container.  The text up to a comma is parsed
+        as a container: if this succeeds, the comma stands between two members.  If the text is not
+        a container, or if ``stop`` matches in the text, do nothing for the next ``_LEAP`` bytes.
         """
         text = self.text
         while text.startswith(b",", self.at) and self.at >= self._leap_from:

@@ -70,7 +70,7 @@ class Walk:
         return self.skip_to(value_end(self.text, self.start()))
 
     def skip_to(self, end: int | None) -> bytes:
-        """Pass over the next value, which ends at ``end``; None says that the text is cut off."""
+        """Pass over the next value, up to ``end``. None means that the text is cut off."""
         start = self.at
         self.at = len(self.text) if end is None else end
         if self.at == start or end is None:

@@ -1,8 +1,8 @@
-"""JSON that loses nothing: orjson where it is exact, the standard library where it must be.
+"""JSON without loss: parsed by orjson if the result is exact, else by the standard library.
 
-AgentScope writes with the standard library's ``json``, so stored messages hold ``NaN``, integers
-past 64 bits and lone surrogates.  orjson rejects the first and the last and turns the integers into
-floats; every function here gives what ``json.loads`` would.
+AgentScope writes with the standard library's ``json``.  So stored messages may hold ``NaN``,
+integers past 64 bits and lone surrogates.  orjson rejects ``NaN`` and lone surrogates, and turns
+such integers into floats.  The functions here give the result of ``json.loads``.
 """
 
 from __future__ import annotations
@@ -24,28 +24,29 @@ _AS_ZEROS = bytes.maketrans(b"0123456789", b"0000000000")
 _LONG_NUMBER = b"0" * 19
 _INT64 = range(-(2**63), 2**64)
 _ORJSON_LEVELS = 300
-"""More levels than orjson writes, which reads deeper."""
+"""More levels of nesting than orjson writes. orjson reads more."""
 _PIECE = 1 << 20
 _LONG_TEXT = 1000
 _MOST_VALUES = 300_000
 _MOST_MEMBERS = 50_000
 _LEAP = 1 << 16
 _LEVELS = 20
-"""The depth to which large containers are taken apart to be pruned."""
+"""The depth to which members of large objects and arrays are pruned."""
 _END = {b"{": b"}", b"[": b"]"}
 
 
 def loads(text: bytes) -> Any:
-    """The value of a JSON text, as ``json.loads`` gives it.
+    """Return the value of a JSON text, as ``json.loads`` does.
 
     Raises:
-        ValueError: it is not JSON (``json.JSONDecodeError``), or nested or long beyond reason.
+        ValueError: the text is not JSON (``json.JSONDecodeError``), is nested too deep, or has too
+            long a number.
     """
     if not _has_long_number(text):
         try:
             return orjson.loads(text)
         except orjson.JSONDecodeError:
-            pass  # NaN, a lone surrogate, or an error that the standard library words better
+            pass  # NaN, a lone surrogate, or an error: the standard library has better messages
     try:
         return json.loads(text.decode("utf-8", "surrogatepass"))
     except RecursionError as error:
@@ -53,9 +54,9 @@ def loads(text: bytes) -> Any:
 
 
 def _has_long_number(text: bytes) -> bool:
-    """Return whether 19 digits follow one another.
+    """Return whether the text has 19 consecutive digits.
 
-    A regular expression takes longer for that than orjson takes to parse the text.
+    A regular expression would take longer than orjson takes to parse the text.
     """
     for start in range(0, len(text), _PIECE):
         piece = text[start : start + _PIECE + len(_LONG_NUMBER) - 1]
@@ -65,10 +66,10 @@ def _has_long_number(text: bytes) -> bool:
 
 
 def outline(text: bytes) -> Any:
-    """The value of a JSON text, to look at short fields: quick, and of little memory.
+    """Return the value of a JSON text for a look at short fields, in little time and memory.
 
-    Integers past 64 bits may come as floats; where the text is large, long texts in it (1,000
-    bytes) are empty, and it is ``pruned``.
+    Integers past 64 bits may be floats.  In a large text, strings of more than 1,000 bytes become
+    empty, and the text is ``pruned``.
 
     Raises:
         ValueError: as ``loads``.
@@ -81,7 +82,7 @@ def outline(text: bytes) -> Any:
 
 
 def _short_texts(text: bytes) -> Iterator[bytes]:
-    """The JSON text without the insides of its long texts, which are checked."""
+    """Yield the JSON text with long strings made empty. Long strings are checked."""
     at = 0
     for found in STRING.finditer(text):
         start, end = found.start() + 1, found.end() - 1
@@ -94,10 +95,10 @@ def _short_texts(text: bytes) -> Iterator[bytes]:
 
 
 def pruned(text: bytes) -> bytes:
-    """Return a JSON text with as many values as memory allows: a key takes ten times its bytes.
+    """Return a JSON text with a bounded number of values: a parsed key takes ten times its bytes.
 
-    A text of a few 100,000 values comes back as it is.  Of one with more, an object or array has
-    its first 50,000 members.  What is left out is checked.
+    A text of up to 300,000 values is returned unchanged.  In a text with more values, an object or
+    array keeps its first 50,000 members.  The removed members are checked.
 
     Raises:
         ValueError: as ``loads``.
@@ -108,12 +109,12 @@ def pruned(text: bytes) -> bytes:
 
 
 def _values(text: bytes) -> int:
-    """Return about how many values a JSON text has, none too few."""
+    """Return an upper bound of the number of values in a JSON text."""
     return sum(text.count(sign) for sign in (b",", b"[", b"{"))
 
 
 class _Pruner:
-    """A walk through a JSON text that passes over many members at once."""
+    """A walk through a JSON text that prunes large objects and arrays."""
 
     def __init__(self, text: bytes) -> None:
         self._text = text
@@ -121,7 +122,7 @@ class _Pruner:
         self._left = _MOST_VALUES
         """The number of values that may still be kept."""
         self._guess_from = 0
-        """The place from which on commas may be taken for those between members."""
+        """The position from which ``_leap`` guesses commas again."""
 
     def pieces(self) -> Iterator[bytes]:
         """Yield the text that is kept."""
@@ -130,7 +131,7 @@ class _Pruner:
             raise ValueError(f"more than one value, from {self._walk.at} on")
 
     def _value(self, depth: int) -> Iterator[bytes]:
-        """Yield what is kept of the next value, which is passed."""
+        """Pass over the next value, and yield the pruned text."""
         start = self._walk.start()
         opening = self._text[start : start + 1]
         text = self._walk.skip()
@@ -150,7 +151,7 @@ class _Pruner:
         yield _END[opening]
 
     def _members(self, opening: bytes, depth: int) -> Iterator[Iterable[bytes]]:
-        """Yield for each member that is kept its text, or some members at once."""
+        """Yield the text of each kept member; many small members may come as one text."""
         count = 0
         walk = self._walk
         for key in walk.members() if opening == b"{" else walk.items():
@@ -170,13 +171,13 @@ class _Pruner:
                 count += number
 
     def _leap(self, opening: bytes) -> tuple[bytes, int] | None:
-        """Pass over many members at once; return their text and number, None where that fails."""
+        """Pass over many members, and return their text and number; None if this fails."""
         walk, text = self._walk, self._text
         start = walk.start()
         if not text.startswith(b",", start):
             return None
         if start >= self._guess_from:
-            # That they make a container proves the commas around them to stand between members.
+            # The text between two commas parses as members: so both stand between members.
             end = text.rfind(b",", start + 1, start + _LEAP)
             with suppress(ValueError):
                 if members := loads(opening + text[start + 1 : max(end, start)] + _END[opening]):
@@ -191,7 +192,7 @@ class _Pruner:
         return text[start + 1 : end], len(members)
 
     def _end_of_some(self, opening: bytes, start: int) -> int:
-        """Return where the small members end that follow; ``start`` where there are none."""
+        """Return the end of the small members after ``start``; ``start`` if none follow."""
         walk, text = self._walk, self._text
         end = start
         while end < start + _LEAP and text.startswith(b",", end):
@@ -201,45 +202,47 @@ class _Pruner:
                 if not text.startswith(b":", walk.start()):
                     break
                 walk.at += 1
-            behind = value_end(text, walk.start(), min(walk.at + _LEAP, len(text)))
-            if behind is None or behind == walk.at:
+            stop = value_end(text, walk.start(), min(walk.at + _LEAP, len(text)))
+            if stop is None or stop == walk.at:
                 break
-            walk.at = behind
+            walk.at = stop
             end = walk.start()
         walk.at = start
         return end
 
 
 def dumps(value: Any) -> bytes:
-    """Compact JSON in pure ASCII, readable by every JSON parser that takes Python's extensions."""
+    """Return compact JSON in pure ASCII, for every parser that accepts Python's extensions."""
     return json.dumps(value, separators=(",", ":")).encode("ascii")
 
 
 def compact(value: Any) -> bytes:
-    """Compact JSON that ``loads`` takes: in UTF-8 where that is exact, else as ``dumps`` has it.
+    """Return compact JSON in UTF-8; as ``dumps`` returns it, if orjson refuses the value.
 
-    For values without floats: orjson writes null for those that JSON lacks.
+    The value must not contain floats: orjson writes ``NaN`` and infinity as null.
     """
     try:
-        # Copied: orjson's result keeps the kilobytes around it in which it was written.
+        # The copy frees orjson's buffer, which is larger than the result.
         return bytes(memoryview(orjson.dumps(value)))
     except TypeError:  # a lone surrogate, or an integer past 64 bits
         return dumps(value)
 
 
 def canonical(text: bytes) -> bytes:
-    """Return one form for all texts of a value: equal exactly when the values are (NaN equals NaN).
+    """Return the same bytes for all texts of one value, and other bytes for any other value.
+
+    ``NaN`` equals ``NaN``.
 
     Raises:
-        ValueError: it is not JSON, or nested too deep.
+        ValueError: the text is not JSON, or is nested too deep.
     """
     if not _has_long_number(text):
-        with suppress(ValueError, TypeError):  # what orjson takes is plain
+        with suppress(ValueError, TypeError):  # orjson accepts plain values only
             return orjson.dumps(orjson.loads(text), option=orjson.OPT_SORT_KEYS)
     value = loads(text)
     try:
         if _is_plain(value, _ORJSON_LEVELS):
-            with suppress(TypeError):  # it has more levels than orjson writes
+            with suppress(TypeError):  # the value has more levels than orjson writes
                 return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
         return json.dumps(value, sort_keys=True).encode("ascii")
     except RecursionError as error:
@@ -247,7 +250,7 @@ def canonical(text: bytes) -> bytes:
 
 
 def _is_plain(value: Any, levels: int) -> bool:
-    """Return whether orjson can write the value, of so many levels at most, without changing it."""
+    """Return whether orjson writes the value without change, in at most ``levels`` levels."""
     match value:
         case str():
             return value.isascii() or not has_surrogate(value)
@@ -268,10 +271,10 @@ def _is_plain(value: Any, levels: int) -> bool:
 
 
 def in_one_line(text: bytes) -> bytes:
-    """Return the same JSON without line feeds, from which ``in_lines`` makes the text again.
+    """Return the same JSON without line feeds; ``in_lines`` restores the text.
 
-    A line feed becomes a carriage return with a space, a carriage return one with a tab.  Outside
-    of JSON strings, where they are escaped, all of these are but white space.
+    A line feed becomes a carriage return and a space; a carriage return becomes a carriage return
+    and a tab.  JSON strings escape these characters, and elsewhere they are white space.
     """
     if b"\n" in text or b"\r" in text:
         return text.replace(b"\r", b"\r\t").replace(b"\n", b"\r ")
@@ -279,28 +282,28 @@ def in_one_line(text: bytes) -> bytes:
 
 
 def in_lines(text: bytes) -> bytes:
-    """Return the text that ``in_one_line`` was given."""
+    """Return the text from which ``in_one_line`` made its result."""
     if b"\r" in text:
         return text.replace(b"\r ", b"\n").replace(b"\r\t", b"\r")
     return text
 
 
 def has_surrogate(text: str) -> bool:
-    """Return whether a text has half of a surrogate pair, which UTF-8 cannot hold."""
+    """Return whether a text has a lone surrogate, which UTF-8 cannot encode."""
     return any("\ud800" <= char <= "\udfff" for char in text)
 
 
 def utf8(text: bytes) -> bytes:
-    """The same JSON in valid UTF-8: surrogates written raw (as JSONSession does) become escapes.
+    """Return the same JSON in valid UTF-8: raw surrogates (JSONSession writes them) become escapes.
 
     Raises:
-        ValueError: the bytes are in another encoding altogether.
+        ValueError: the bytes are in another encoding.
     """
     return text if is_utf8(text) else b"".join(_escaped(piece) for piece in _pieces(text))
 
 
 def is_utf8(text: bytes) -> bool:
-    """Return whether a text is valid UTF-8, in which surrogates are not."""
+    """Return whether a text is valid UTF-8, without raw surrogates."""
     if text.isascii():
         return True
     try:
@@ -312,7 +315,7 @@ def is_utf8(text: bytes) -> bool:
 
 
 def _pieces(text: bytes) -> Iterator[bytes]:
-    """The text cut between characters: decoded whole, it could take four times its size."""
+    """Yield the text in pieces, cut between characters: decoding a large text needs much memory."""
     start = 0
     while start < len(text):
         end = start + _PIECE
@@ -323,7 +326,7 @@ def _pieces(text: bytes) -> Iterator[bytes]:
 
 
 def _escaped(piece: bytes) -> bytes:
-    # Raw surrogates can only stand inside JSON strings, where an escape means the same.
+    # Raw surrogates occur only in JSON strings: there an escape means the same.
     decoded = piece.decode("utf-8", "surrogatepass")
     return re.sub("[\ud800-\udfff]", lambda found: f"\\u{ord(found[0]):04x}", decoded).encode()
 
@@ -332,14 +335,14 @@ _SURROGATE = re.compile(rb"(?<!\\)((?:\\\\)*)\\u(d[89a-f][0-9a-f]{2})")
 
 
 def raw_surrogates(text: bytes) -> bytes:
-    """The same JSON with surrogates written raw, where ``utf8`` would write escapes."""
+    """Return the same JSON with raw surrogates in place of escapes; the reverse of ``utf8``."""
     return _SURROGATE.sub(
         lambda found: found[1] + chr(int(found[2], 16)).encode("utf-8", "surrogatepass"), text
     )
 
 
 def field(message: bytes, name: str) -> str | None:
-    """The text of one short top-level field of a message; None where it is missing or no text.
+    """Return the string in a short top-level field of a message; None if there is no string.
 
     Raises:
         ValueError: the message is not a JSON object.

@@ -14,7 +14,7 @@ from memctl.stores.states.memories import CONTENT, scan_damage
 
 
 def damaged_contents(document: Document, chosen: str | None) -> dict[str, ItemScan]:
-    """Return what ``scan_damage`` returns, only of the ``chosen`` path if there is one.
+    """Return the result of ``scan_damage``, limited to the ``chosen`` path if there is one.
 
     A document that is itself a memory belongs to every path.
 

@@ -26,15 +26,17 @@ from memctl.stores.states.rewrite import Draft
 
 
 class StateFileStore(StateFiles):
-    """A file that holds one session: its memory itself, or a state with memories inside.
+    """A file with one session: a bare memory, or a state with memories inside.
 
-    The file does not say whose session it is.  In this order it belongs to: who was last written
-    to it; the options ``user`` and ``session`` of the location; as far as these leave it open, the
-    one session that a selection names by its keys; and what JSONSession would read in the file's
-    name (``session/_json_session.py``), ``alice_s1.json`` being session ``s1`` of ``alice``.
+    The file does not name its session.  The first known of these is the session:
 
-    A new file is a bare state_dict, unless the option ``path`` or the part of the key names a place
-    inside.
+    1. the session that this store wrote to the file, or expects;
+    2. the session of the keys of a selection, if only one agrees with the options of the location;
+    3. the options ``user`` and ``session``, completed by the name of the file, as JSONSession reads
+       it (``session/_json_session.py``): ``alice_s1.json`` is session ``s1`` of ``alice``.
+
+    A new file is a bare state_dict, unless the option ``path`` or the part of the key is the path
+    of the memory.
     """
 
     kind = "state"
@@ -73,7 +75,7 @@ class StateFileStore(StateFiles):
             self._owner = owners.pop()
 
     def _may_belong_to(self, key: MemoryKey) -> bool:
-        """Return whether the options of the location leave the file to this user and session."""
+        """Return whether the options of the location allow this user and session."""
         options = self.location.options
         return (
             options.get("user", key.user) == key.user
@@ -123,7 +125,7 @@ class StateFileStore(StateFiles):
             raise found.refusal(document.name)
 
     def check(self, document: Document, index: DocumentIndex) -> None:
-        """A file that was named to be read should hold a memory."""
+        """Raise an error if a file to read holds no memory, or none at the path of the location."""
         if self.mode.creates:
             return
         if not index.parts:

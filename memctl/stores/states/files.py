@@ -34,7 +34,7 @@ Signature = tuple[int, int, int, int]
 
 
 class FileDocument(Document):
-    """A file, read whole. The file stays open, so that a change under any name is seen."""
+    """A file, read whole. The file stays open, to show changes under any name."""
 
     def __init__(self, path: Path, name: str | None = None) -> None:
         """Open and read the file; ``name`` is used in messages.
@@ -43,7 +43,7 @@ class FileDocument(Document):
             NotFound: the file does not exist.
             Unavailable: the file cannot be read.
             BadData: it is not a regular file.
-            DocumentChanged: another program wrote to the file while it was read.
+            DocumentChanged: another program wrote to the file while memctl read it.
         """
         name = name or visible(str(path))
         self._path = path
@@ -63,7 +63,7 @@ class FileDocument(Document):
                 raise
 
     def is_touched(self) -> bool:
-        """Return whether a program wrote to the file since it was opened, under any name."""
+        """Return whether a program has written to the file since memctl opened it."""
         with system_errors(self._path, "read"):
             return _signature(os.fstat(self._handle)) != self.signature
 
@@ -82,7 +82,7 @@ class FileDocument(Document):
 
 
 class FileDraft(Draft):
-    """A new file that will replace ``old``, if there is an old one."""
+    """A new file, to replace ``old`` or to be the first of its name."""
 
     def __init__(self, path: Path, old: Document | None) -> None:
         self.path = path
@@ -98,8 +98,8 @@ class FileDraft(Draft):
     def take_place(self) -> Failure | None:
         """Take the name of the file, unless another program has written to it meanwhile.
 
-        JSONSession opens the existing file and empties it.  So an agent that writes at this moment
-        has touched the old file by now: then the old file gets its name back.
+        JSONSession opens the existing file and empties it.  If an agent does so at this moment, the
+        old file has changed by now: then the old file gets its name back.
         """
         try:
             present = _signature(os.stat(self.path))
@@ -139,7 +139,7 @@ class StateFiles(StateStore):
 
 
 def remove_file(path: Path, document: Document) -> None:
-    """Remove a file, unless another program changed it since it was opened."""
+    """Remove a file, unless another program has changed it since memctl opened it."""
     assert isinstance(document, FileDocument)
     with system_errors(path, "write"):
         if _signature(os.stat(path)) == document.signature:

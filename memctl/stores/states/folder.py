@@ -37,11 +37,11 @@ from memctl.stores.states.rewrite import Draft
 
 _LOOKED_AT = 1000
 _NAMED = 5
-"""The most files of a folder that are looked at, and named, where no state is among them."""
+"""The number of files that are examined, and named, in a folder without states."""
 
 
 class _Name(NamedTuple):
-    """A session file's name, and whose session it is taken for."""
+    """The name of a session file, and its user and session."""
 
     stem: str
     user: str
@@ -49,10 +49,10 @@ class _Name(NamedTuple):
 
 
 class SessionFolderStore(StateFiles):
-    """One file a session; files without a memory in them are passed over.
+    """One file for each session. Files without a memory are passed over.
 
-    Whose session a file is follows from its name (``split_stem``); what is expected, or was written
-    through this store, keeps its names.
+    The name of a file gives the user and session (``split_stem``), unless this store wrote or
+    expects the file for another user and session.
     """
 
     kind = "sessions"
@@ -63,11 +63,11 @@ class SessionFolderStore(StateFiles):
         self._folder = location.path
         self._warned_of_name = False
         self._names_known: dict[str, int] = {}
-        """Return the length of the user's part of each name that could be read in another way."""
+        """The length of the user in each name that has several readings."""
         self._others: dict[str, ForeignFormat | None] = {}
-        """The files without a memory; the format of each, None if unknown."""
+        """The format of each file without a memory, None if unknown."""
         self._held_memory = False
-        """True once a memory was read or written, even if it has been erased since."""
+        """True after a memory was read or written, even if it was erased later."""
 
     async def open(self, mode: OpenMode) -> None:
         self.mode = mode
@@ -82,7 +82,7 @@ class SessionFolderStore(StateFiles):
             _make(folder)
 
     def resolve_names(self, keys: Iterable[MemoryKey]) -> None:
-        for key in keys if self._folder.is_dir() else ():  # a dry run does not make it
+        for key in keys if self._folder.is_dir() else ():  # a dry run does not create the folder
             stem = stem_of(key.user, key.session)
             if "_" in stem and unfit(self._folder, stem) is None and self._path(stem).is_file():
                 self._names_known.setdefault(stem, len(key.user))
@@ -139,7 +139,7 @@ class SessionFolderStore(StateFiles):
             self.warnings.append(text)
 
     def _elsewhere(self) -> dict[str, ForeignFormat | None]:
-        """Return the files of the folder that may hold messages, and what each is."""
+        """Return the files of the folder that may hold messages, with their formats."""
         found: dict[str, ForeignFormat | None] = {}
         with system_errors(self._folder, "read"):
             for path in sorted(islice(self._folder.rglob("*"), _LOOKED_AT)):
@@ -155,7 +155,7 @@ class SessionFolderStore(StateFiles):
         return found
 
     def _names(self, where: Selection) -> Iterator[_Name]:
-        """The files that may be selected, whose session they are settled."""
+        """Yield the files that may be selected, with their users and sessions."""
         if where.keys is not None:
             asked = {key[:2] for key in where.keys}
         elif where.users and where.sessions:
@@ -216,10 +216,10 @@ class SessionFolderStore(StateFiles):
     async def remove(self, name: str, document: Document) -> None:
         path = self._path(name)
         remove_file(path, document)
-        for folder in path.parents:  # a user with a slash in its name has a folder
+        for folder in path.parents:  # a user with a slash in the name has a folder
             if folder == self._folder:
                 return
-            with suppress(OSError):  # it holds something else
+            with suppress(OSError):  # the folder holds other files
                 folder.rmdir()
 
     def _path(self, stem: str) -> Path:

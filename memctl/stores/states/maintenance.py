@@ -40,10 +40,11 @@ class _Plan(NamedTuple):
 
 
 class StateMaintenance(Maintenance):
-    """The repair of documents: cuts out damaged messages, each with its marks.
+    """The repair of documents.
 
-    Bytes after a whole document are cut off, too.  Other damage stays: nobody can tell where a
-    message ends, and an agent that finds no document begins a new one.
+    A repair cuts out damaged messages with their marks, and cuts off bytes after a whole document.
+    Other damage stays: the end of a message is unknown then, and an agent that finds no document
+    begins a new one.
     """
 
     store: DocumentPlace
@@ -94,7 +95,7 @@ class StateMaintenance(Maintenance):
         )
 
     def _plan(self, document: Document, code: str) -> _Plan | None:
-        """Return the plan for a document; None if it has no damage that can be cut out."""
+        """Return the plan for a document; None if nothing can be cut out."""
         if not document.exists:
             return None
         if code == TAIL:

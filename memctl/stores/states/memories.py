@@ -1,4 +1,4 @@
-"""The memories in a document: found by their shape, named by their path.
+"""The memories in a document: recognized by shape, and named by path.
 
 A memory is the state of one of AgentScope's memory classes: an object with ``_compressed_summary``
 (``memory/_working_memory/_base.py``) and, for InMemoryMemory, ``content``.  The object is the
@@ -98,7 +98,7 @@ def find(document: Document, *, wanted: str = "") -> DocumentIndex:
 
 
 def scan_damage(document: Document) -> dict[str, ItemScan]:
-    """Return the damaged messages of each list of messages that has any, by path.
+    """Return the spans of damaged messages, by the path of their memory.
 
     Raises:
         BadData: something else in the document is damaged.

@@ -1,4 +1,4 @@
-"""The messages of a memory: their spans in a document, and their texts as slices of its bytes.
+"""The messages of a memory: spans of a document, and slices of the bytes of the document.
 
 The array ``content`` holds ``[message, [mark, ...]]`` pairs.  AgentScope up to 1.0.11 wrote bare
 messages (``memory/_working_memory/_in_memory_memory.py`` reads both, also mixed).
@@ -226,8 +226,8 @@ class MessageScan:
     def _usual_items(self) -> None:
         """Pass over pairs as AgentScope writes them, up to an item in another form.
 
-        The bytes after a message are searched for; what is before is parsed.  A JSON object is
-        never the beginning of another: so a text that parses is the whole message.
+        The scan searches for the bytes between two messages, and parses the bytes before.  If these
+        are a JSON object, they are the whole message: no JSON object begins with another.
         """
         cursor = self._cursor
         text, at = cursor.text, cursor.at
@@ -248,7 +248,7 @@ class MessageScan:
             cursor.at = at = found.end()
 
     def _item(self) -> None:
-        """Pass over one item in any form, of any size."""
+        """Pass over an item of any form and size."""
         cursor = self._cursor
         start = cursor.start()
         if cursor.begins(b"["):

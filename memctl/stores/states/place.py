@@ -39,7 +39,7 @@ class DocumentPlace(Store):
     default_path = DEFAULT_PATH
     """The path of the memory in a new document."""
     keys_tell: ClassVar[bool] = False
-    """True if the name of a document shows that it is a session, whatever it holds."""
+    """True if the name of a document is enough to show that the document is a session."""
     batch_documents = 64
     """The number of documents published at once."""
 
@@ -51,7 +51,7 @@ class DocumentPlace(Store):
         """True for a place of summaries (``?state=``): a document may hold no memory."""
 
     def warn_of_default_path(self) -> None:
-        """Warn, once, that new sessions have their memory at a path that nothing names."""
+        """Warn, once, that new sessions have their memory at ``DEFAULT_PATH``."""
         if not self._warned_of_path:
             self._warned_of_path = True
             self.warnings.append(
@@ -80,25 +80,26 @@ class DocumentPlace(Store):
         If the document does not exist, return None, or a document to draft it from.
 
         Raises:
-            DocumentChanged: another program wrote to the document while it was read.
+            DocumentChanged: another program wrote to the document while memctl read it.
         """
 
     @abstractmethod
     async def draft(self, name: str, old: Document | None) -> Draft:
-        """Begin a new document that will replace the old one."""
+        """Begin a new document, to replace ``old``."""
 
     @abstractmethod
     async def remove(self, name: str, document: Document) -> None:
-        """Remove a document, unless another program changed it since it was opened."""
+        """Remove a document, unless another program has changed it since memctl opened it."""
 
     @abstractmethod
     async def publish(
         self, drafts: list[tuple[Draft, float | None]], *, keep: bool = False
     ) -> list[Failure | None]:
-        """Make drafts durable, each with its TTL in seconds (None: the TTL does not change).
+        """Replace the old documents with drafts, and make the new documents durable.
 
-        With ``keep``, the TTL of an existing document does not change.  Return a failure for each
-        draft whose old document another program changed since it was opened.
+        Each draft comes with a TTL in seconds; None keeps the old TTL.  With ``keep``, existing
+        documents keep their TTLs.  A draft gets a failure if another program has changed the old
+        document since memctl opened it.
         """
 
     async def splice(self, name: str, document: Document, splices: list[Splice]) -> Failure | None:

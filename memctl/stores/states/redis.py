@@ -52,7 +52,7 @@ class WatchedKey(WatchedDocument):
 
 
 class KeyDraft(WatchedDraft):
-    """A new value: a small one in memory, a large one appended to a key of its own."""
+    """A new value. A large value is appended to a temporary key, the staged value."""
 
     def __init__(self, server: RedisServer, watched: WatchedKey) -> None:
         super().__init__(watched)
@@ -162,7 +162,7 @@ class RedisSessionStore(RedisStates):
         """The written or expected names of keys that have several readings."""
 
     def resolve_names(self, keys: Iterable[MemoryKey]) -> None:
-        """Read keys that have several readings as these names."""
+        """Read keys of Redis that have several readings as these names."""
         for key in keys:
             owner = key._replace(part="")
             base = self._keys.base_or_none(owner)

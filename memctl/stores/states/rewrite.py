@@ -62,7 +62,7 @@ class HeldDraft(Draft):
 
 
 class Rewrite:
-    """One memory on its way into a draft.
+    """The writer of a draft with one changed memory.
 
     Call ``add`` with each page, then ``finish``: the draft is complete.
     """
@@ -170,7 +170,7 @@ def _check_id(entry: StoredMessage) -> None:
 
 
 class EditRewrite(Rewrite):
-    """A memory of a document on its way into a draft, with the changes of an edit.
+    """The writer of a draft with the changes of an edit.
 
     The bytes of unchanged messages are copied.
     """

@@ -47,9 +47,9 @@ from memctl.stores.states.watched import (
 _STATE = b"user_state:"
 _FIRST = "1"
 LATEST = "latest"
-"""The path of the last round, whatever its number."""
+"""The path of the round with the highest number."""
 _UNCHOSEN = "\0"
-"""Names no round, where there are several."""
+"""Stands for the round if a session has several and the key names none."""
 
 
 class WatchedField(WatchedDocument):
@@ -89,7 +89,7 @@ class FieldDraft(HeldDraft, WatchedDraft):
 
 @dataclass(frozen=True, slots=True)
 class Round(OwnedDocument):
-    """A round of a session, and whether the session has others."""
+    """A round of a session. ``several`` is True if the session has other rounds."""
 
     name: str = _FIRST
     several: bool = False
@@ -125,7 +125,7 @@ class RuntimeStateStore(RedisStates):
         return None if one is None or other is None else self._start + one + b":" + other
 
     def _owners(self, key: bytes) -> Iterator[MemoryKey]:
-        """Yield the sessions that a key may name, that of the shortest user first."""
+        """Yield the sessions that a key may name, the one with the shortest user first."""
         name = decode(key.removeprefix(self._start))
         at = name.find(":")
         while at >= 0:
@@ -133,7 +133,7 @@ class RuntimeStateStore(RedisStates):
             at = name.find(":", at + 1)
 
     def resolve_names(self, keys: Iterable[MemoryKey]) -> None:
-        """Resolve names that can be read in several ways to these keys."""
+        """Read keys of Redis that have several readings as these names."""
         for key in keys:
             place = self._key(key.user, key.session)
             if place is not None and place.count(b":") - self._start.count(b":") > 1:
@@ -156,7 +156,7 @@ class RuntimeStateStore(RedisStates):
                     await document.close()
 
     def _selected(self, rounds: list[str]) -> list[str]:
-        """Return the rounds that ``?path=`` names; all where it names none."""
+        """Return the rounds that ``?path=`` names; all rounds if it names none."""
         if self._chosen == LATEST:
             return rounds[-1:]
         return rounds if self._chosen is None else [one for one in rounds if one == self._chosen]
@@ -189,7 +189,7 @@ class RuntimeStateStore(RedisStates):
                 named.append((key, part))
         return named
 
-    # Writing: a memory goes by ``{session}\\0{round}`` and its path, while it is written
+    # Writing: the key of a memory is ``{session}\\0{round}`` and its path while it is written
 
     async def write(
         self, pages: AsyncGenerator[Page], mode: WriteMode = WriteMode.ADD
@@ -216,7 +216,7 @@ class RuntimeStateStore(RedisStates):
     async def _inner(
         self, memory: Memory, offset: int, names: dict[MemoryKey, MemoryKey]
     ) -> Memory:
-        """Return the memory by the name of its document; ``names`` gets the way back."""
+        """Return the memory with the key of its document; ``names`` gets the outer key."""
         key = memory.key
         known = next((inner for inner, outer in names.items() if outer == key), None)
         if known is None or offset == 0:
@@ -226,7 +226,7 @@ class RuntimeStateStore(RedisStates):
         return replace(memory, key=known)
 
     async def _round(self, key: MemoryKey) -> tuple[str, str]:
-        """Return the round of a memory and its path there."""
+        """Return the round of a memory, and the path of the memory in the round."""
         rounds: list[str] = []
         place = self._key(key.user, key.session)
         if place is not None:

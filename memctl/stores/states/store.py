@@ -1,4 +1,4 @@
-"""Stores of JSON documents: each session is a document, which holds the memories."""
+"""Stores of sessions as JSON documents, with the memories inside."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class FoundMemory:
 
 
 class StateStore(DocumentPlace):
-    """A store whose sessions are JSON documents, each with one memory or more.
+    """A store of sessions as JSON documents, each with one memory or more.
 
     The option ``path`` names the memory in every document.  Without the option, the only memory of
     a document has no part in its key; several memories have their paths.

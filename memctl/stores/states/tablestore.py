@@ -76,7 +76,7 @@ class RowDraft(HeldDraft):
         self.old = old
 
     def change(self) -> RowChange:
-        """Return the change of the row; it fails if another program has written to the row."""
+        """Return the change of the row, on condition that no other program has written to it."""
         before = (self.old.columns or {}).get(_TIME)
         now = time.time_ns() // 1000
         columns = {

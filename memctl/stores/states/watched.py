@@ -1,4 +1,4 @@
-"""Documents in Redis: replaced in one step, while a connection watches their key."""
+"""Documents in Redis. A connection watches the key until the document is replaced."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class WatchedDraft(Draft):
 
     @abstractmethod
     async def replace(self, ttl: int | None) -> bool:
-        """Replace the document, unless another program has changed it; return whether it was."""
+        """Replace the document, and return True; False if another program has changed it."""
 
 
 class RedisStates(StateStore):
@@ -105,7 +105,7 @@ class RedisStates(StateStore):
     features = replace(StateStore.features, ttl=True)
     keys_tell = True
     batch_documents = 1
-    """Each document takes a connection, which watches the key."""
+    """Each document takes a connection, to watch the key."""
     lock_name: ClassVar[str]
 
     def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:

@@ -39,8 +39,8 @@ _EMPTY_BYTES = 64 * 1024
 class StateWriter:
     """A writer of the states of a store.
 
-    The writer makes a new document from the old one, and publishes it only if no other program
-    changed the old one since it was opened: what an agent writes meanwhile is never lost.
+    The writer makes a new document from the old one.  It publishes the new document only if no
+    other program has changed the old one: what an agent writes meanwhile is never lost.
     """
 
     def __init__(self, store: DocumentPlace) -> None:
@@ -118,10 +118,10 @@ class StateWriter:
         return results
 
     async def _tidy(self, memory: Memory, before: str) -> bool:
-        """Remove what the undone changes created, if it is empty.
+        """Remove empty members that the undone changes created.
 
         Do nothing if another program writes to the document meanwhile.  Return whether an empty
-        summary was removed: an undo of this undo puts it back.
+        summary was removed: an undo of this undo adds the summary again.
         """
         name = self._store.name_of(memory.key)
         if isinstance(name, Failure):
@@ -181,7 +181,7 @@ class StateWriter:
     ) -> AsyncGenerator[Rewrite | WriteResult]:
         """Provide the rewrite of the document for a memory, or the result without a rewrite.
 
-        ``prepare`` gets the document, None if it does not exist.  On exit, a draft that was not
+        ``prepare`` gets the document, or None without a document.  On exit, a draft that was not
         published is removed.
         """
         name = self._store.name_of(memory.key)
@@ -314,7 +314,7 @@ def _is_alone(document: Document, path: str) -> bool:
 
 
 def _may_become_unknown(edit: Edit, part: MemoryPart) -> bool:
-    """Return whether the edit may remove every message that shows that this is a memory."""
+    """Return whether the edit may remove all evidence that the object is a memory."""
     if part.summary is not None:
         return False
     gone = sum([change.new is None for change in edit.changes])
