@@ -9,11 +9,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from memctl.engines.redis.pipeline import Command, Pipeline
-from memctl.engines.redis.server import RedisServer
-from memctl.location import Location
+from memctl.layouts.redis.store import RedisStore
 from memctl.model import Edit, Memory, MemoryKey
 from memctl.selection import Selection
-from memctl.store import OpenMode, Store
 from memctl.storekit.edits import Snapshot
 from memctl.storekit.simple import MADE, Rejected
 
@@ -61,12 +59,7 @@ class MemoryPlaces(Store):
     The methods of a layout are called in a thread.
     """
 
-    lock_name: ClassVar[str]
     damage_code: ClassVar[str] = "damaged-state"
-
-    def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
-        super().__init__(location, mode)
-        self.server = RedisServer(location)
 
     @abstractmethod
     def places(self, pipeline: Pipeline, where: Selection) -> list[MemoryPlace]:

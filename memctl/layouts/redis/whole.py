@@ -15,7 +15,6 @@ from typing import TypeVar
 from memctl.engines.redis.pipeline import Pipeline, in_thread
 from memctl.errors import BadData, Failure
 from memctl.layouts.redis.arrays import WholeMaintenance, damage_of
-from memctl.layouts.redis.keyspace import other_keys, require_layout
 from memctl.layouts.redis.places import Held, MemoryPlace, MemoryPlaces
 from memctl.model import (
     Edit,
@@ -28,7 +27,7 @@ from memctl.model import (
     WriteResult,
 )
 from memctl.selection import Selection
-from memctl.store import EDIT_ATTEMPTS, Maintenance, OpenMode
+from memctl.store import EDIT_ATTEMPTS, Maintenance
 from memctl.storekit.catalog import IdSet
 from memctl.storekit.edits import Snapshot, apply_edit, whole_edits
 from memctl.storekit.simple import MADE, Rejected
@@ -41,25 +40,6 @@ class WholeMemoryStore(MemoryPlaces):
 
     ``Memory.ttl`` None leaves an expiry as it is, at the moment of writing.
     """
-
-    # The place
-
-    async def open(self, mode: OpenMode) -> None:
-        self.mode = mode
-        await self.server.open()
-        await require_layout(self.server, self.location, mode)
-
-    async def close(self) -> None:
-        await self.server.close()
-
-    async def other_contents(self) -> str:
-        return await other_keys(self.server)
-
-    async def lock(self, owner: str) -> None:
-        await self.server.lock(self.lock_name, owner, self.warnings)
-
-    async def identity(self) -> str:
-        return f"{self.kind}:{self.server.identity()}"
 
     # Reading
 

@@ -16,7 +16,7 @@ from memctl import jsonio
 from memctl.dialects.runtime import RUNTIME
 from memctl.engines.redis.pipeline import WRONG_TYPE, Command, Pipeline, in_thread, scan
 from memctl.engines.redis.text import decode, encode, encode_or_none, escape
-from memctl.errors import BadData, UsageError
+from memctl.errors import BadData
 from memctl.layouts.redis.arrays import REPAIRS, WholeMaintenance
 from memctl.layouts.redis.places import Held, MemoryPlace, MessageArray
 from memctl.layouts.redis.whole import WholeMemoryStore, expiring_unread
@@ -63,12 +63,7 @@ class RuntimeStore(WholeMemoryStore):
     def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
         super().__init__(location, mode)
         self._prefix = encode(self.server.prefix)
-        self._path = location.options.get("path")
-        if self._path not in (None, HISTORY, MEMORY):
-            raise UsageError(
-                f"{location.label} has no path {visible(self._path)}",
-                f"use {HISTORY!r} for the histories, {MEMORY!r} for the memory service",
-            )
+        self._path = path_of(location)
 
     def maintenance(self) -> Maintenance:
         return _RuntimeMaintenance(self)

@@ -29,7 +29,7 @@ from memctl.engines.tablestore.service import (
     TableSchema,
     TablestoreInstance,
 )
-from memctl.errors import BadData, Failure, UsageError
+from memctl.errors import BadData, Failure
 from memctl.layouts.tablestore import TABLES, open_tables
 from memctl.location import Location, visible
 from memctl.model import Finding, Memory, MemoryKey, Page, StoredMessage
@@ -37,6 +37,7 @@ from memctl.selection import Selection
 from memctl.store import Features, OpenMode
 from memctl.storekit.edits import Snapshot
 from memctl.storekit.simple import Rejected, SimpleStore, VersionChanged
+from memctl.stores.runtime.paths import HISTORY, MEMORY, path_of
 
 HISTORY, MEMORY = "history", "memory"
 """The values of ``?path=``; without ``?path=``, ``MEMORY`` is the part of the memory service."""
@@ -120,12 +121,7 @@ class TablestoreRuntimeStore(SimpleStore):
         super().__init__(location, mode)
         self.instance = TablestoreInstance(location)
         self._tables: frozenset[str] = frozenset()
-        self._path = location.options.get("path")
-        if self._path not in (None, HISTORY, MEMORY):
-            raise UsageError(
-                f"{location.label} has no path {visible(self._path)}",
-                f"use {HISTORY!r} for the histories, {MEMORY!r} for the memory service",
-            )
+        self._path = path_of(location)
 
     async def connect(self, mode: OpenMode) -> None:
         try:

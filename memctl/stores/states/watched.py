@@ -6,15 +6,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 from memctl.engines.redis.pipeline import Command, Pipeline, in_thread
 from memctl.engines.redis.server import RedisServer
 from memctl.engines.redis.text import decode
 from memctl.errors import Failure
-from memctl.layouts.redis.keyspace import other_keys, require_layout
-from memctl.location import Location, visible
-from memctl.store import OpenMode
+from memctl.layouts.redis.store import RedisStore
+from memctl.location import visible
 from memctl.stores.states.document import Document
 from memctl.stores.states.rewrite import Draft
 from memctl.stores.states.store import StateStore
@@ -99,36 +98,13 @@ class WatchedDraft(Draft):
         """Replace the document, and return True; False if another program has changed it."""
 
 
-class RedisStates(StateStore):
+class RedisStates(RedisStore, StateStore):
     """A store whose documents are in Redis."""
 
     features = replace(StateStore.features, ttl=True)
     keys_tell = True
     batch_documents = 1
     """Each document takes a connection, to watch the key."""
-    lock_name: ClassVar[str]
-
-    def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
-        super().__init__(location, mode)
-        self.server = RedisServer(location)
-
-    async def open(self, mode: OpenMode) -> None:
-        self.mode = mode
-        await self.server.open()
-        await require_layout(self.server, self.location, mode)
-
-    async def other_contents(self) -> str:
-        return await other_keys(self.server)
-
-    async def lock(self, owner: str) -> None:
-        await self.server.lock(self.lock_name, owner, self.warnings)
-
-    async def close(self) -> None:
-        await self.server.close()
-
-    async def identity(self) -> str:
-        # The messages of RedisMemory have the same names in other keys.
-        return f"{self.kind}:{self.server.identity()}"
 
     async def publish(
         self, drafts: list[tuple[Draft, float | None]], *, keep: bool = False

@@ -13,15 +13,15 @@ from functools import partial
 from typing import Any, TypeVar
 
 from memctl.engines.redis.pipeline import Pipeline, in_thread, items_in_thread, scan
-from memctl.engines.redis.server import RedisServer
 from memctl.engines.redis.text import decode, encode_or_none
 from memctl.errors import MemctlError, UsageError
 from memctl.layouts.redis.keys import MESSAGES, Keys
-from memctl.layouts.redis.keyspace import look_at_keys, other_keys, require_layout
+from memctl.layouts.redis.keyspace import look_at_keys
+from memctl.layouts.redis.store import RedisStore
 from memctl.location import Location
 from memctl.model import Edit, Memory, MemoryKey, Page, WriteMode, WriteResult
 from memctl.selection import Selection
-from memctl.store import Features, Maintenance, OpenMode, Store
+from memctl.store import Features, Maintenance, OpenMode
 from memctl.storekit.batching import Large, Small, gather, grouped, page_size
 from memctl.storekit.edits import LargeEdit, batch_edits
 from memctl.stores.agentscope1.redis.edit import Editor, InlineChanges, StagedChanges
@@ -45,7 +45,7 @@ _COUNTED = 5000
 """``count`` gives up above this number of memories: counting them takes too long."""
 
 
-class RedisMemoryStore(Store):
+class RedisMemoryStore(RedisStore):
     """The memories of AgentScope's ``RedisMemory``.
 
     A memory is a list of message ids, a string for each message, and a list of ids for each mark.
@@ -56,34 +56,17 @@ class RedisMemoryStore(Store):
     """
 
     kind = "redis"
+    lock_name = "memory"
     features = Features(
         ttl=True, parallel=True, cheap_outline=True, cheap_positions=True, repairs=REPAIRS
     )
 
     def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
         super().__init__(location, mode)
-        self.server = RedisServer(location)
         self.keys = Keys(self.server.prefix)
         self.catalogue = Catalogue(self.keys)
         self._counted: tuple[Selection, list[MemoryRef]] | None = None
         """The selection and memories of the last ``count``, reused by the next read."""
-
-    async def open(self, mode: OpenMode) -> None:
-        self.mode = mode
-        await self.server.open()
-        await require_layout(self.server, self.location, mode)
-
-    async def other_contents(self) -> str:
-        return await other_keys(self.server)
-
-    async def lock(self, owner: str) -> None:
-        await self.server.lock("memory", owner, self.warnings)
-
-    async def close(self) -> None:
-        await self.server.close()
-
-    async def identity(self) -> str:
-        return f"redis:{self.server.identity()}"
 
     def resolve_names(self, keys: Iterable[MemoryKey]) -> None:
         """Prefer these names if a base can be read as several names."""

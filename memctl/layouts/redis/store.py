@@ -1,0 +1,37 @@
+"""The part that all stores in Redis have: the server, its layout and its locks."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from memctl.engines.redis.server import RedisServer
+from memctl.layouts.redis.keyspace import other_keys, require_layout
+from memctl.location import Location
+from memctl.store import OpenMode, Store
+
+
+class RedisStore(Store):
+    """A store in Redis. ``lock_name`` names the lock that a run takes to change the store."""
+
+    lock_name: ClassVar[str]
+
+    def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
+        super().__init__(location, mode)
+        self.server = RedisServer(location)
+
+    async def open(self, mode: OpenMode) -> None:
+        self.mode = mode
+        await self.server.open()
+        await require_layout(self.server, self.location, mode)
+
+    async def close(self) -> None:
+        await self.server.close()
+
+    async def other_contents(self) -> str:
+        return await other_keys(self.server)
+
+    async def lock(self, owner: str) -> None:
+        await self.server.lock(self.lock_name, owner, self.warnings)
+
+    async def identity(self) -> str:
+        return f"{self.kind}:{self.server.identity()}"
