@@ -17,14 +17,13 @@ from memctl.engines.redis.text import decode, encode
 from memctl.errors import Failure, MemctlError
 from memctl.layouts.redis.keys import LEASE, STATE, Keys
 from memctl.location import Location
-from memctl.model import LARGEST_MESSAGE, PAGE_BYTES, MemoryKey
+from memctl.model import PAGE_BYTES, MemoryKey
 from memctl.selection import Selection
 from memctl.store import OpenMode
-from memctl.stores.states.document import Document, DocumentChanged, DocumentTooLarge
+from memctl.stores.states.document import Document, DocumentChanged
 from memctl.stores.states.place import OwnedDocument
 from memctl.stores.states.rewrite import Draft
 from memctl.stores.states.watched import (
-    TOO_LARGE,
     RedisStates,
     WatchedDocument,
     WatchedDraft,
@@ -58,22 +57,18 @@ class KeyDraft(WatchedDraft):
         super().__init__(watched)
         self._server = server
         self._staged = encode(server.prefix) + b"memctl:" + secrets.token_hex(8).encode()
-        self._pieces: list[bytes | memoryview] = []
-        self._held = self._size = 0
+        self._held = 0
         self._is_staged = False
 
     async def write(self, data: bytes | memoryview) -> None:
-        self._size += len(data)
-        if self._size > LARGEST_MESSAGE:
-            raise DocumentTooLarge(TOO_LARGE)
-        self._pieces.append(data)
+        await super().write(data)
         self._held += len(data)
         if self._held >= _STAGE_BYTES:
             await self.watched.execute(self._appending())
 
     def _appending(self) -> Iterator[Command]:
         """Yield the commands that append the bytes in memory to the staged value."""
-        pieces, self._pieces, self._held = self._pieces, [], 0
+        pieces, self.pieces, self._held = self.pieces, [], 0
         for piece in _cut(pieces):
             if self._is_staged:
                 yield (b"APPEND", self._staged, piece)
@@ -85,7 +80,7 @@ class KeyDraft(WatchedDraft):
         key = self.watched.key
         if not self._is_staged:
             life = (b"KEEPTTL",) if ttl is None else (b"PX", b"%d" % ttl)
-            return await self.watched.replace([(b"SET", key, b"".join(self._pieces), *life)])
+            return await self.watched.replace([(b"SET", key, self.data(), *life)])
         await self.watched.execute(self._appending())
         [left] = await self.watched.execute([(b"PTTL", key)])
         expire = _expire(self._staged, left if ttl is None else ttl)
@@ -93,6 +88,7 @@ class KeyDraft(WatchedDraft):
         return not self._is_staged
 
     async def discard(self) -> None:
+        await super().discard()
         if not self._is_staged:
             return
         self._is_staged = False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from memctl import jsonio
 from memctl.errors import Failure
@@ -42,23 +42,22 @@ class HeldDraft(Draft):
     largest: ClassVar[int]
     too_large: ClassVar[str]
 
-    def __init__(self, *about: Any) -> None:
-        super().__init__(*about)
-        self._pieces: list[bytes | memoryview] = []
+    def __init__(self) -> None:
+        self.pieces: list[bytes | memoryview] = []
         self._size = 0
 
     def data(self) -> bytes:
         """Return the bytes of the draft."""
-        return b"".join(self._pieces)
+        return b"".join(self.pieces)
 
     async def write(self, data: bytes | memoryview) -> None:
         self._size += len(data)
         if self._size > self.largest:
             raise DocumentTooLarge(self.too_large)
-        self._pieces.append(data)
+        self.pieces.append(data)
 
     async def discard(self) -> None:
-        self._pieces.clear()
+        self.pieces.clear()
 
 
 class Rewrite:

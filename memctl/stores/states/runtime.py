@@ -19,7 +19,6 @@ from memctl.errors import Failure
 from memctl.layouts.redis.whole import expiring_unread
 from memctl.location import Location, visible
 from memctl.model import (
-    LARGEST_MESSAGE,
     Edit,
     Finding,
     Memory,
@@ -34,9 +33,8 @@ from memctl.stores.states.document import Document
 from memctl.stores.states.maintenance import StateMaintenance
 from memctl.stores.states.memories import DocumentIndex, MemoryPart
 from memctl.stores.states.place import OwnedDocument
-from memctl.stores.states.rewrite import Draft, HeldDraft
+from memctl.stores.states.rewrite import Draft
 from memctl.stores.states.watched import (
-    TOO_LARGE,
     RedisStates,
     WatchedDocument,
     WatchedDraft,
@@ -69,11 +67,8 @@ class WatchedField(WatchedDocument):
         return found
 
 
-class FieldDraft(HeldDraft, WatchedDraft):
+class FieldDraft(WatchedDraft):
     """The new value of a field. A new hash gets the TTL; the TTL of an existing hash stays."""
-
-    largest = LARGEST_MESSAGE
-    too_large = TOO_LARGE
 
     def __init__(self, watched: WatchedField) -> None:
         super().__init__(watched)

@@ -14,11 +14,10 @@ from memctl.engines.redis.text import decode
 from memctl.errors import Failure
 from memctl.layouts.redis.store import RedisStore
 from memctl.location import visible
+from memctl.model import LARGEST_MESSAGE
 from memctl.stores.states.document import Document
-from memctl.stores.states.rewrite import Draft
+from memctl.stores.states.rewrite import Draft, HeldDraft
 from memctl.stores.states.store import StateStore
-
-TOO_LARGE = "Redis holds no value of more than 512 MiB"
 
 
 class WatchedDocument(Document, ABC):
@@ -76,8 +75,11 @@ class WatchedDocument(Document, ABC):
         await self._context.__aexit__(None, None, None)
 
 
-class WatchedDraft(Draft):
+class WatchedDraft(HeldDraft):
     """The new bytes of a watched document."""
+
+    largest = LARGEST_MESSAGE
+    too_large = "Redis holds no value of more than 512 MiB"
 
     def __init__(self, watched: WatchedDocument) -> None:
         super().__init__()
