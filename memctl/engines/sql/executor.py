@@ -7,13 +7,13 @@ transaction of its own.  A layout supplies the statements of a transaction.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, aclosing
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from memctl.engines.sql.database import Contended, Database, RejectedValue
+from memctl.engines.sql.database import Contended, Database, RejectedValue, retry_while_locked
 from memctl.errors import Failure
 from memctl.model import Memory, MemoryKey, Page, WriteResult
 from memctl.storekit.batching import BATCH_BYTES, Large, Small, gather
@@ -183,3 +183,14 @@ class Writer(Executor[Small, Large]):
     def write(self, pages: AsyncGenerator[Page]) -> AsyncGenerator[WriteResult]:
         """Write memories; see ``Store.write``."""
         return self.execute(gather(pages, BATCH_BYTES, BATCH_MESSAGES))
+
+
+async def erase_memory(key: MemoryKey, attempt: Callable[[], Awaitable[int]]) -> WriteResult:
+    """Erase one memory, and retry while other programs hold its rows.
+
+    ``attempt`` erases the memory in one transaction, and returns the number of its messages.
+    """
+    try:
+        return WriteResult(key, deleted=await retry_while_locked(attempt))
+    except (RejectedValue, Contended) as error:
+        return WriteResult(key, failure=error.failure)

@@ -8,7 +8,8 @@ from dataclasses import replace
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from memctl.engines.sql.database import Contended, RejectedValue, retry_while_locked
+from memctl.engines.sql.database import RejectedValue, retry_while_locked
+from memctl.engines.sql.executor import erase_memory
 from memctl.model import MemoryKey, WriteResult
 from memctl.selection import Selection
 from memctl.stores.agentscope1.sql.locks import lock_rows, lock_session_content, remove_empty
@@ -63,11 +64,7 @@ class SqlEraser:
     async def _erase(self, connection: AsyncConnection, key: MemoryKey) -> WriteResult:
         if failure := self._database.damaged.get(key):
             return WriteResult(key, failure=failure)
-        try:
-            deleted = await retry_while_locked(lambda: self._delete(connection, key))
-        except (RejectedValue, Contended) as error:
-            return WriteResult(key, failure=error.failure)
-        return WriteResult(key, deleted=deleted)
+        return await erase_memory(key, lambda: self._delete(connection, key))
 
     async def _delete(self, connection: AsyncConnection, key: MemoryKey) -> int:
         """Delete a memory; return its number of messages.
