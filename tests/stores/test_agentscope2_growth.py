@@ -15,7 +15,7 @@ from memctl.dialects.agentscope1 import AGENTSCOPE1
 from memctl.engines.sql.database import Database
 from memctl.model import Memory, MemoryKey, StoredMessage
 from memctl.store import Store
-from memctl.stores.agentscope2.sql import IDS, WHOLE_LOG, Agentscope2Database
+from memctl.stores.agentscope2.sql import CHUNK_MESSAGES, Agentscope2Database
 from memctl.testing import Place
 from memctl.testing.drive import write
 from memctl.testing.samples import Sample
@@ -27,7 +27,6 @@ from tests.support.servers.pool import Servers
 pytestmark = pytest.mark.slow
 
 KEY = MemoryKey("u", "long")
-OLD = 3000
 
 
 @pytest.fixture(params=["sqlite-agentscope2", "postgresql-agentscope2", "mysql-agentscope2"])
@@ -113,7 +112,7 @@ def extra(context: list[str], *alone: str) -> str:
     return json.dumps(parts | {"context": context, "unlogged": list(alone)})
 
 
-@pytest.fixture(params=[WHOLE_LOG * 2, 2 * IDS * WHOLE_LOG], ids=["short", "long"])
+@pytest.fixture(params=[8, CHUNK_MESSAGES], ids=["short", "long"])
 def session(request: pytest.FixtureRequest, place: Place) -> int:
     """A session with a few messages in its context, one of them there alone; their number."""
     old = [entry(f"o{number:05}", "compressed") for number in range(request.param)]
@@ -141,23 +140,6 @@ def test_growth_of_a_session_counts_the_messages_of_its_context_alone(
     ids = [one[0] for one in held(place)[KEY][2]]
     assert ids[-4:] == ["first", "alone", "last", "more"]
     assert len(ids) == session + 1
-
-
-def test_growth_of_a_long_session_asks_for_its_context_alone(
-    place: Place, counted: Counter[str]
-) -> None:
-    old = [entry(f"o{number:05}", "compressed") for number in range(OLD)]
-    messages = [*old, entry("first"), entry("last")]
-    put(place, [Sample(Memory(KEY, extra=extra(["first", "last"])), messages)])
-    counted.clear()
-
-    async def add() -> None:
-        async with place.store() as store:
-            sample = Sample(Memory(KEY), [entry("more")])
-            assert not (await write(store, [sample], offset=len(messages)))[KEY].failure
-
-    asyncio.run(add())
-    assert counted["rows"] < 10
 
 
 def test_messages_of_one_moment_are_read_in_the_order_of_their_ids(place: Place) -> None:

@@ -12,7 +12,6 @@ from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequenc
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
-from itertools import chain
 from typing import Any
 
 from redis.exceptions import ResponseError
@@ -49,13 +48,13 @@ from memctl.stores.agentscope2.session import (
     agent_of,
     agent_record,
     context_findings,
+    context_texts,
     in_log_order,
     is_unlogged,
     lost_summary,
+    messages_of,
     new_session,
     parse_extra,
-    parse_shape,
-    rebuild,
     with_context,
     with_summary,
     without_context,
@@ -194,12 +193,10 @@ class RedisAgentScope2Store(WholeMemoryStore):
         if place.asked and owner != place.memory:
             raise Rejected("bad-name", f"the key of {place.memory} is that of {owner}")
         comparison = Comparison(session.context)
-        ids: list[str] = []
         digest = hashlib.sha256(text or b"")
         for one in log:
-            ids.append(_id_of(one, name))
-            comparison.add(ids[-1], one)
             digest.update(b"%d " % len(one) + one)
+        messages = messages_of(comparison, [(_id_of(one, name), jsonio.utf8(one)) for one in log])
         memory = Memory(
             owner,
             session.summary_text,
@@ -209,7 +206,6 @@ class RedisAgentScope2Store(WholeMemoryStore):
         )
         entries = comparison.entries()
         kept = StoredSession(record, session, entries, indexed == b"set", tuple(expiries))
-        messages = list(_messages(comparison, ids, log))
         if record is None:
             messages = [one._replace(shape=_LOG_ALONE) for one in messages]
         return Held(memory, messages, kept=kept)
@@ -266,9 +262,10 @@ class RedisAgentScope2Store(WholeMemoryStore):
         record: dict[str, Any] | None
         if old is not None and stored is not None and new.memory.extra in ("", old.memory.extra):
             record, session = stored.record, stored.session
-            entries = stored.context if new.memory.extra == old.memory.extra else []
+            same = new.memory.extra == old.memory.extra
+            entries, known = (stored.context, there) if same else ([], [])
         else:
-            record = None
+            record, known = None, []
             session, entries = self._introduced(key, new.memory.extra)
             messages = [
                 one._replace(shape=UNLOGGED) if one.id in session.unlogged else one
@@ -289,7 +286,7 @@ class RedisAgentScope2Store(WholeMemoryStore):
             commands.append((b"SET", self.key_of(key.user, "agent", agent), made, b"NX"))
         if record is not None:
             with_summary(session, new.memory.summary, before)
-            text = _text(record, session, _context(entries, there, messages))
+            text = _text(record, session, context_texts(entries, known, messages))
             commands.append((b"SET", place.key, text, b"KEEPTTL"))
         commands += _logging(place.key, stored, _logged(there), _logged(messages))
         return [*commands, *_expiring(place.key, stored, ttl)]

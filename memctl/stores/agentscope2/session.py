@@ -28,6 +28,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
+from itertools import repeat
 from typing import Any, NamedTuple
 
 from memctl import jsonio
@@ -281,6 +282,57 @@ class Comparison:
         if id in self.unlogged.messages:
             more["unlogged"] = True
         return json.dumps(more)
+
+
+def messages_of(
+    comparison: Comparison, log: Sequence[tuple[str, bytes]], about: Iterable[Object] = repeat({})
+) -> list[StoredMessage]:
+    """Return the messages of a session: the log, with the messages of the context alone in it.
+
+    ``log`` has the id and the text of each message, ``about`` what else its shape is to have.  A
+    message has no shape if the marks say all of the context and ``about`` is empty.
+    """
+    for id, text in log:
+        comparison.add(id, text)
+    unlogged = comparison.unlogged
+    differs = comparison.differing() is not None
+    found: list[StoredMessage] = []
+
+    def alone(before: str | None) -> Iterator[StoredMessage]:
+        for id in unlogged.before(before):
+            yield StoredMessage(id, unlogged.messages[id], shape=comparison.shape(id))
+
+    last: str | None = None
+    for (id, text), more in zip(log, about, strict=False):
+        found += alone(id)
+        marks = comparison.marks(id)
+        has_shape = more or unlogged.messages or (differs and not marks)
+        shape = comparison.shape(id, last, **more) if has_shape else ""
+        found.append(StoredMessage(id, text, marks, shape=shape))
+        last = id
+    return [*found, *alone(None)]
+
+
+def context_texts(
+    entries: Iterable[Entry], before: Sequence[StoredMessage], after: Sequence[StoredMessage]
+) -> list[bytes]:
+    """Return the texts of a context with these entries after the messages of a session changed.
+
+    ``before`` and ``after`` are the messages.  The shapes of messages that are new or changed say
+    where they stand in the context, and with which text.
+    """
+    there = {one.id: one for one in before}
+    texts = {one.id: one.message for one in after}
+    shapes = {
+        one.id: parse_shape(one.shape)
+        for one in after
+        if one.shape and not one.marks and one != there.get(one.id)
+    }
+    log = [(one.id, COMPRESSED not in one.marks) for one in after]
+    log += [(id, False) for id in there if id not in texts]
+    merged = rebuild(entries, log, shapes)
+    found = (texts.get(one) if isinstance(one, str) else one.text for one in merged)
+    return [text for text in found if text is not None]
 
 
 def parse_shape(shape: str) -> Object:

@@ -11,19 +11,18 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence, Set
-from contextlib import AsyncExitStack, aclosing, suppress
-from dataclasses import dataclass, field, replace
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, aclosing
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from itertools import groupby, pairwise
+from itertools import pairwise
 from typing import Any, NamedTuple, TypeVar
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memctl import jsonio
-from memctl.dialects.agentscope2 import AGENTSCOPE2, COMPRESSED, CREATED, DEFAULT_AGENT
+from memctl.dialects.agentscope2 import AGENTSCOPE2, CREATED, DEFAULT_AGENT
 from memctl.engines.sql.database import (
-    FETCH_ROWS,
     Contended,
     Database,
     RejectedValue,
@@ -38,7 +37,6 @@ from memctl.errors import Failure, Uninitialised
 from memctl.layouts.sql import name_failure
 from memctl.location import Location
 from memctl.model import (
-    PAGE_BYTES,
     PAGE_ENTRIES,
     Edit,
     Finding,
@@ -50,20 +48,18 @@ from memctl.model import (
     WriteResult,
 )
 from memctl.selection import Selection
-from memctl.store import DamagedMemory, Features, Maintenance, OpenMode, Store
-from memctl.storekit.batching import BATCH_BYTES, Group, Large, Small, are_objects, gather
-from memctl.storekit.edits import (
-    ChangeMatcher,
-    Drop,
-    Keep,
-    LargeEdit,
-    Mark,
-    Marks,
-    Put,
-    Step,
-    batch_edits,
-    is_same_text,
+from memctl.store import Features, Maintenance, OpenMode, Store
+from memctl.storekit.batching import (
+    BATCH_BYTES,
+    Group,
+    Large,
+    Small,
+    are_objects,
+    gather,
+    grouped,
+    paginate,
 )
+from memctl.storekit.edits import LargeEdit, Snapshot, apply_edit, batch_edits
 from memctl.stores.agentscope2.session import (
     COLUMNS,
     MARKS,
@@ -71,18 +67,17 @@ from memctl.stores.agentscope2.session import (
     Entry,
     NotASession,
     Session,
-    Unlogged,
     agent_of,
     agent_record,
     context_findings,
+    context_texts,
     in_log_order,
     is_unlogged,
     lost_summary,
-    merge,
+    messages_of,
     new_session,
     parse_extra,
     parse_shape,
-    rebuild,
     with_summary,
     without_context,
 )
@@ -96,8 +91,6 @@ CHUNK_MESSAGES = PAGE_ENTRIES
 """Small sessions are read together, as many as have so many messages."""
 IDS = 500
 """The ids in one statement."""
-WHOLE_LOG = 4
-"""A log of up to so many times the ids that are asked for is read whole."""
 
 SESSION_COLUMNS = ("id", "user_id", *COLUMNS, "payload")
 AGENT_COLUMNS = ("id", "user_id", "source", "created_at", "updated_at", "payload")
@@ -128,11 +121,12 @@ class Listed(NamedTuple):
 
 
 class LogRow(NamedTuple):
-    """A row of the log; ``text`` is None where it is large, and read by itself."""
+    """A row of the log."""
 
     id: str
     time: Any
     text: bytes | None
+    """The message; None if it is large: ``Agentscope2Database.complete`` fetches it."""
 
 
 class Agentscope2Database:
@@ -148,7 +142,7 @@ class Agentscope2Database:
         """Return all rows of a statement."""
         return await self.database.execute(connection, sql, values)
 
-    def _text(self, column: str = "m.payload") -> str:
+    def _text(self, column: str) -> str:
         return self.syntax.json_text(column)
 
     async def listed(self, connection: AsyncConnection, where: Selection) -> AsyncGenerator[Listed]:
@@ -185,13 +179,13 @@ class Agentscope2Database:
         found: dict[str, StoredSession] = {}
         for some in _pieces(sorted(names)):
             sql = (
-                f"SELECT {columns}, {self._text('s.payload')} FROM sessions s "
+                f"SELECT {columns}, {self._small('s.payload')} FROM sessions s "
                 f"WHERE s.id IN :names ORDER BY s.id {lock}"
             )
             for name, user, *record, payload in await self.fetch(connection, sql, names=some):
                 fields = dict(zip(COLUMNS, record, strict=True))
                 fields |= {key: _moment_text(fields[key]) for key in _TIMES}
-                found[name] = StoredSession(name, user, fields, _bytes(payload))
+                found[name] = StoredSession(name, user, fields, _optional(payload))
         return found
 
     async def counts(
@@ -221,101 +215,83 @@ class Agentscope2Database:
         )
         return [shown_name(name) for (name,) in await self.fetch(connection, sql)]
 
-    async def logs(self, connection: AsyncConnection, names: list[str]) -> dict[str, list[LogRow]]:
-        """Return the logs of a few small sessions."""
-        sql = (
-            f"SELECT m.session_id, m.msg_id, m.created_at, {self._small()} FROM messages m "
-            "WHERE m.session_id IN :names ORDER BY m.session_id, m.created_at, m.msg_id"
-        )
-        rows = await self.fetch(connection, sql, names=names)
-        return {
-            name: [LogRow(id, time, _optional(text)) for _, id, time, text in some]
-            for name, some in groupby(rows, lambda row: row[0])
-        }
+    async def logs(
+        self, connection: AsyncConnection, sessions: Mapping[str, Session]
+    ) -> dict[str, list[LogRow]]:
+        """Return the logs of sessions, in their order.
 
-    async def log(self, connection: AsyncConnection, session: str) -> AsyncGenerator[list[LogRow]]:
-        """Yield the log of a session in pages of some hundred rows."""
-        more, values = "", dict[str, Any](session=session)
-        while True:
-            sql = (
-                f"SELECT m.msg_id, m.created_at, {self._small()} FROM messages m "
-                f"WHERE m.session_id = :session {more} "
-                f"ORDER BY m.created_at, m.msg_id LIMIT {FETCH_ROWS}"
-            )
-            rows = await self.fetch(connection, sql, **values)
-            page = [LogRow(id, time, _optional(text)) for id, time, text in rows]
-            yield page
-            if len(page) < FETCH_ROWS:
-                return
-            # So written, an index leads to the first of them.
-            more = "AND m.created_at >= :time AND (m.created_at > :same OR m.msg_id > :last)"
-            values |= {"time": page[-1].time, "same": page[-1].time, "last": page[-1].id}
-
-    async def entries(
-        self, connection: AsyncConnection, session: str, lock: str = ""
-    ) -> list[tuple[str, Any]]:
-        """Return the ids and the times of a log, locked where ``lock`` says so."""
-        sql = (
-            "SELECT m.msg_id, m.created_at FROM messages m WHERE m.session_id = :session "
-            f"ORDER BY m.created_at, m.msg_id {lock}"
-        )
-        return [(id, time) for id, time in await self.fetch(connection, sql, session=session)]
-
-    async def logged(
-        self, connection: AsyncConnection, wanted: Mapping[str, Set[str]], counts: Mapping[str, int]
-    ) -> dict[str, set[str]]:
-        """Return the ids that logs have, by their sessions: at least all that are ``wanted``.
-
-        ``counts`` says how many messages a log has.  A log of not many more than are wanted is read
-        whole, which takes one value of a statement instead of one for each id.
+        A text that a context has too, byte for byte, is the same object as there.
         """
-        sql = "SELECT m.session_id, m.msg_id FROM messages m WHERE"
-        pairs: list[tuple[str, str]] = []
-        whole: list[str] = []
-        for name, ids in wanted.items():
-            if counts[name] <= WHOLE_LOG * len(ids):
-                whole.append(name)
-            else:
-                pairs += [(name, id) for id in sorted(ids)]
-        found: dict[str, set[str]] = {name: set() for name in wanted}
-        for some in _pieces(whole):
-            rows = await self.fetch(connection, f"{sql} m.session_id IN :names", names=some)
-            for name, id in rows:
-                found[name].add(id)
-        for few in _pieces(pairs):
-            rows = await self.fetch(connection, f"{sql} (m.session_id, m.msg_id) IN :few", few=few)
-            for name, id in rows:
-                found[name].add(id)
+        contexts = [session.context for session in sessions.values()]
+        known = {one.text: one.text for context in contexts for one in context}
+        sql = (
+            f"SELECT m.session_id, m.msg_id, m.created_at, {self._small('m.payload')} "
+            "FROM messages m WHERE m.session_id IN :names "
+            "ORDER BY m.session_id, m.created_at, m.msg_id"
+        )
+        found: dict[str, list[LogRow]] = {}
+        rows = self.database.rows(connection, sql, {"names": list(sessions)})
+        async with aclosing(rows) as partitions:
+            async for some in partitions:
+                for name, id, time, stored in some:
+                    text = _optional(stored)
+                    text = known.get(text, text) if text else text
+                    found.setdefault(name, []).append(LogRow(id, time, text))
+        return found
+
+    async def complete(self, connection: AsyncConnection, session: str, log: list[LogRow]) -> None:
+        """Fetch the large messages of a log."""
+        for at, row in enumerate(log):
+            if row.text is None:
+                log[at] = row._replace(text=await self.text(connection, session, row.id))
+
+    async def ids(
+        self, connection: AsyncConnection, names: Iterable[str], lock: str = ""
+    ) -> dict[str, set[str]]:
+        """Return the ids of the logs of sessions, locked as ``lock`` says."""
+        sql = f"SELECT session_id, msg_id FROM messages WHERE session_id IN :names {lock}"
+        found: dict[str, set[str]] = {}
+        for some in _pieces(sorted(names)):
+            for name, id in await self.fetch(connection, sql, names=some):
+                found.setdefault(name, set()).add(id)
         return found
 
     async def text(self, connection: AsyncConnection, session: str, id: str) -> bytes:
         """Return the text of one message."""
         sql = (
-            f"SELECT {self._text()} FROM messages m "
+            f"SELECT {self._text('m.payload')} FROM messages m "
             "WHERE m.session_id = :session AND m.msg_id = :id"
         )
         rows = await self.fetch(connection, sql, session=session, id=id)
         return _bytes(rows[0][0]) if rows else b""
 
-    async def texts(
-        self, connection: AsyncConnection, session: str, ids: Iterable[str]
-    ) -> dict[str, bytes]:
-        """Return the texts of some messages by their ids."""
-        sql = (
-            f"SELECT m.msg_id, {self._small()} FROM messages m "
-            "WHERE m.session_id = :session AND m.msg_id IN :ids"
-        )
-        found: dict[str, bytes] = {}
-        for some in _pieces(sorted(ids)):
-            for id, text in await self.fetch(connection, sql, session=session, ids=some):
-                found[id] = (
-                    await self.text(connection, session, id) if text is None else _bytes(text)
-                )
-        return found
+    async def taken_apart(self, connection: AsyncConnection, stored: StoredSession) -> Session:
+        """Return what a row of ``sessions`` holds.
 
-    def _small(self) -> str:
-        size = self.syntax.json_size("m.payload")
-        return f"CASE WHEN {size} <= {SMALL_BYTES} THEN {self._text()} END"
+        Raises:
+            NotASession: its payload is that of something else.
+        """
+        for name, value in stored.record.items():
+            if isinstance(value, bytes):
+                raise NotASession(f"its column {name} is not a text")
+        text = stored.text
+        if text is None:
+            sql = f"SELECT {self._text('s.payload')} FROM sessions s WHERE s.id = :id"
+            rows = await self.fetch(connection, sql, id=stored.name)
+            text = _bytes(rows[0][0]) if rows else b""
+            del rows  # which may have another copy
+        if not jsonio.is_utf8(text):  # the driver of AgentScope does not read it, either
+            raise NotASession("its payload is not UTF-8")
+        try:
+            payload, context = without_context(text)
+        except ValueError as error:
+            raise NotASession(f"its payload is not JSON: {error}") from error
+        return Session.of(stored.record, payload, context)
+
+    def _small(self, column: str) -> str:
+        """Return SQL for a text that is not large; a large text is fetched by itself."""
+        size = self.syntax.json_size(column)
+        return f"CASE WHEN {size} <= {SMALL_BYTES} THEN {self._text(column)} END"
 
     # Writing
 
@@ -404,19 +380,17 @@ class Agentscope2Database:
         sql = f"UPDATE messages SET created_at = {shifted} WHERE session_id = :session"
         await self.fetch(connection, sql, session=session)
 
-    async def delete_empty(
-        self, connection: AsyncConnection, stored: StoredSession, agent: Any
-    ) -> None:
+    async def delete_empty(self, connection: AsyncConnection, key: MemoryKey, agent: Any) -> None:
         """Delete a session without messages, and its agent, if that has no other session."""
-        if await self.counts(connection, [stored.name]):
+        if await self.counts(connection, [key.session]):
             return
-        await self.fetch(connection, "DELETE FROM sessions WHERE id = :id", id=stored.name)
+        await self.fetch(connection, "DELETE FROM sessions WHERE id = :id", id=key.session)
         if isinstance(agent, str):
             sql = (
                 "DELETE FROM agents WHERE id = :id AND user_id = :user AND created_at = updated_at "
                 "AND NOT EXISTS (SELECT 1 FROM sessions s WHERE s.agent_id = :agent)"
             )
-            await self.fetch(connection, sql, id=agent, user=stored.user, agent=agent)
+            await self.fetch(connection, sql, id=agent, user=key.user, agent=agent)
 
     async def erase_session(self, connection: AsyncConnection, key: MemoryKey) -> int:
         """Delete a session with its log and the teams that it leads; return how many messages."""
@@ -465,43 +439,29 @@ class Agentscope2Database:
         return (key.session, key.user, *((record | times).get(name) for name in COLUMNS), payload)
 
 
-@dataclass(slots=True)
-class StoredSession:
-    """A session that is there: its row."""
+class StoredSession(NamedTuple):
+    """A row of ``sessions``."""
 
     name: str
     user: str
     record: dict[str, Any]
-    text: bytes
-    """The payload, until it is taken apart."""
-    _session: Session | None = None
+    text: bytes | None
+    """The payload; None if it is large: ``Agentscope2Database.taken_apart`` fetches it."""
 
-    def session(self) -> Session:
-        """Return what the row says, the same object each time.
 
-        Raises:
-            NotASession: its payload is that of something else.
-        """
-        for name, value in self.record.items():
-            if isinstance(value, bytes):
-                raise NotASession(f"its column {name} is not a text")
-        if self._session is None:
-            if not jsonio.is_utf8(self.text):  # the driver of AgentScope does not read it, either
-                raise NotASession("its payload is not UTF-8")
-            try:
-                payload, context = without_context(self.text)
-            except ValueError as error:
-                raise NotASession(f"its payload is not JSON: {error}") from error
-            self._session = Session.of(self.record, payload, context)
-            self.text = b""
-        return self._session
+def messages_in(session: Session, log: list[LogRow]) -> tuple[list[StoredMessage], Comparison]:
+    """Return the messages of a session with this log, and the comparison of its context with it."""
+    comparison = Comparison(session.context)
+    times = (_moment_text(row.time) for row in log)
+    about = ({"at": time} if isinstance(time, str) else {} for time in times)
+    return messages_of(comparison, [(row.id, row.text or b"") for row in log], about), comparison
 
 
 # Reading
 
 
 class Agentscope2Reader:
-    """One pass over the sessions of a database, session after session."""
+    """One pass over the sessions of a database.  Each session is held whole."""
 
     def __init__(
         self,
@@ -510,18 +470,16 @@ class Agentscope2Reader:
         failures: dict[MemoryKey, Failure],
         damage: list[Finding] | None,
     ) -> None:
-        """``damage`` takes what is damaged instead of ``failures``, where there is one."""
+        """``failures`` takes damaged sessions.  If ``damage`` is a list, it takes the damage
+        instead, and the rest of a damaged session is read.
+        """
         self._tables = tables
         self._where = where
         self._failures = failures
         self._damage = damage
 
     async def pages(self) -> AsyncGenerator[Page]:
-        """Yield pages of the sessions, all of whose messages are selected.
-
-        Raises:
-            DamagedMemory: a session is damaged, of which pages were handed out.
-        """
+        """Yield the pages of the sessions that may be selected, whole."""
         database = self._tables.database
         async with (
             database.snapshot() as connection,
@@ -557,62 +515,44 @@ class Agentscope2Reader:
             yield chunk
 
     async def _read(self, connection: AsyncConnection, chunk: list[Listed]) -> AsyncGenerator[Page]:
-        stored = await self._tables.sessions(connection, [one.session for one in chunk])
-        small = [one.session for one in chunk if one.messages <= CHUNK_MESSAGES]
-        logs = await self._tables.logs(connection, small) if small else {}
+        names = [one.session for one in chunk]
+        stored = await self._tables.sessions(connection, names)
+        sessions: dict[str, Session] = {}
         for one in chunk:
-            there = stored.get(one.session)
+            there = stored.pop(one.session, None)
             if there is None or there.user != one.user:  # deleted meanwhile
                 continue
-            log = logs.pop(one.session, [] if one.messages <= CHUNK_MESSAGES else None)
-            if log is not None and any(row.text is None for row in log):
-                log = None  # large messages come one by one
-            async with aclosing(self._session(connection, there, log)) as pages:
-                async for page in pages:
+            try:
+                sessions[one.session] = await self._tables.taken_apart(connection, there)
+            except NotASession as error:
+                self._leave_out(one.key, str(error))
+        logs = await self._tables.logs(connection, sessions) if sessions else {}
+        for one in chunk:
+            if one.session in sessions:
+                session, log = sessions.pop(one.session), logs.pop(one.session, [])
+                await self._tables.complete(connection, one.session, log)
+                pages = self._session(one.key, session, log)
+                del session, log  # the messages go with their pages
+                for page in pages:
                     yield page
                     del page
 
-    async def _session(
-        self, connection: AsyncConnection, there: StoredSession, log: list[LogRow] | None
-    ) -> AsyncGenerator[Page]:
-        key = MemoryKey(there.user, there.name)
-        try:
-            session = there.session()
-            comparison = Comparison(session.context)
-            ids = session.ids()
-            async with aclosing(self._log(connection, there.name, log)) as pages:
-                async for rows in pages if ids else _nothing():
-                    for row in rows:
-                        if row.id in ids and _utc(row.time) is not None:
-                            comparison.add(row.id, await self._text(connection, there.name, row))
-        except NotASession as error:
-            self._leave_out(key, str(error))
-            return
+    def _session(self, key: MemoryKey, session: Session, log: list[LogRow]) -> Iterator[Page]:
+        rows = [row for row in log if _is_name(row.id) and _utc(row.time) is not None]
+        bad = [_without_place(row) for row in log] if len(rows) < len(log) else []
+        messages, comparison = messages_in(session, rows)
+        bad += [_not_an_object(one) for one in _not_objects(messages)]
+        for why in filter(None, bad):
+            self._leave_out(key, why)
+            if self._damage is None:
+                return
+        if bad:
+            messages = [one for one in messages if _is_object(one.message)]
         memory = Memory(key, session.summary_text, extra=session.extra(comparison))
-        found: list[StoredMessage] = []
-        offset = size = 0
-        messages = self._messages(connection, there.name, log, comparison)
-        async with aclosing(messages):
-            async for message in messages:
-                if not _is_object(message.message):
-                    what = "a JSON object" if message.message else "one with an id and a time"
-                    if not jsonio.is_utf8(message.message):
-                        what = "UTF-8"
-                    why = f"the message {message.id!r} is not {what}"
-                    self._leave_out(key, why)
-                    if self._damage is not None:
-                        continue
-                    if offset:
-                        raise DamagedMemory(self._tables.database.label, key, damage(why))
-                    return
-                if found and (size >= PAGE_BYTES or len(found) >= PAGE_ENTRIES):
-                    yield Page(memory, found, offset, last=False)
-                    offset += len(found)
-                    found, size = [], 0
-                found.append(message)
-                size += len(message.message)
-                del message
-        yield Page(memory, found, offset)
+        del log, rows, comparison, session
+        messages.reverse()
+        # A message goes when its page goes.
+        yield from paginate(memory, (messages.pop() for _ in range(len(messages))), empty=True)
 
     def _leave_out(self, key: MemoryKey, why: str) -> None:
         """Note that a session, or one of its messages, is damaged."""
@@ -621,59 +561,24 @@ class Agentscope2Reader:
         else:
             self._damage.append(Finding("damaged-row", key, 1, (), why))
 
-    async def _messages(
-        self,
-        connection: AsyncConnection,
-        session: str,
-        log: list[LogRow] | None,
-        comparison: Comparison,
-    ) -> AsyncGenerator[StoredMessage]:
-        """Yield the messages of the log, and among them those that are in the context alone.
 
-        A row whose id is not a text, or whose time is not one, yields an empty message.
-        """
-        unlogged = comparison.unlogged
-
-        def alone(before: str | None) -> Iterator[StoredMessage]:
-            for id in unlogged.before(before):
-                yield StoredMessage(id, unlogged.messages[id], shape=comparison.shape(id))
-
-        last: str | None = None
-        async with aclosing(self._log(connection, session, log)) as pages:
-            async for rows in pages:
-                for row in rows:
-                    if not _is_name(row.id) or _utc(row.time) is None:
-                        yield StoredMessage(shown_name(row.id), b"")
-                        continue
-                    for message in alone(row.id):
-                        yield message
-                    text = await self._text(connection, session, row)
-                    shape = comparison.shape(row.id, last, at=_moment_text(row.time))
-                    last = row.id
-                    yield StoredMessage(row.id, text, comparison.marks(row.id), shape=shape)
-                    del text
-        for message in alone(None):
-            yield message
-
-    async def _log(
-        self, connection: AsyncConnection, session: str, log: list[LogRow] | None
-    ) -> AsyncGenerator[list[LogRow]]:
-        if log is not None:
-            yield log
-            return
-        async with aclosing(self._tables.log(connection, session)) as pages:
-            async for rows in pages:
-                yield rows
-
-    async def _text(self, connection: AsyncConnection, session: str, row: LogRow) -> bytes:
-        if row.text is not None:
-            return row.text
-        return await self._tables.text(connection, session, row.id)
+def _without_place(row: LogRow) -> str:
+    """Return why a row has no place in a log; empty if it has one."""
+    if _is_name(row.id) and _utc(row.time) is not None:
+        return ""
+    return f"the message {shown_name(row.id)!r} is not one with an id and a time"
 
 
-async def _nothing() -> AsyncGenerator[list[LogRow]]:
-    for _ in range(0):
-        yield []
+def _not_objects(messages: list[StoredMessage]) -> list[StoredMessage]:
+    """Return the messages that are not JSON objects in UTF-8."""
+    if are_objects([one.message for one in messages]):
+        return []
+    return [one for one in messages if not _is_object(one.message)]
+
+
+def _not_an_object(message: StoredMessage) -> str:
+    what = "a JSON object" if jsonio.is_utf8(message.message) else "UTF-8"
+    return f"the message {message.id!r} is not {what}"
 
 
 # Writing
@@ -697,7 +602,7 @@ class Clock:
         return self.next(entry.id, kept)
 
     def next(self, id: str, time: datetime) -> datetime:
-        """Return ``time`` where the row of an id comes last at it, or else the next there is."""
+        """Return ``time`` if a row of this id comes last at it, or else the next time."""
         if self.last is not None and not (
             time > self.last or (time == self.last and comes_after(id, self._last_id))
         ):
@@ -715,7 +620,7 @@ class Clock:
 
     @property
     def ahead(self) -> timedelta:
-        """The time by which the last lies in the future."""
+        """The time by which the last row lies in the future."""
         return (self.last or self._now) - self._now
 
 
@@ -724,50 +629,49 @@ def comes_after(id: str, last: str) -> bool:
     return id > last and bool(_PLAIN.fullmatch(id) and _PLAIN.fullmatch(last))
 
 
+class Refused(Exception):
+    """A memory cannot be written, and nothing was changed for it."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.failure = Failure(code, message)
+
+
 @dataclass(slots=True)
 class Draft:
-    """A session that is being written: its record, and the context of its messages so far."""
+    """A memory that is to be written: its session, and the texts of its context."""
 
+    small: Small
     session: Session
-    entries: list[Entry] | None
+    context: list[bytes]
     clock: Clock
     is_new: bool
+    """There is no row of the session yet."""
+    held: int
+    """The messages that the log has."""
     lost: dict[str, Any]
     """The parts that an undo would not restore."""
-    context: list[bytes] = field(default_factory=list)
-    """The messages of the context, where it is just the unmarked ones."""
-    log: list[tuple[str, bool]] = field(default_factory=list)
-    texts: dict[str, bytes] = field(default_factory=dict)
 
-    def add(self, session: str, messages: list[StoredMessage]) -> list[tuple[Any, ...]]:
-        """Take the next messages; return their rows, but for the form of the time."""
-        rows = []
-        for entry in messages:
+    @property
+    def key(self) -> MemoryKey:
+        """The name of the memory."""
+        return self.small.memory.key
+
+    def rows(self) -> Iterator[tuple[str, str, datetime, bytes]]:
+        """Yield the new rows of the log."""
+        for entry in self.small.entries:
             if entry.marks or entry.id not in self.session.unlogged:
-                rows.append((session, entry.id, self.clock.time(entry), entry.message))
-            if self.entries is None:
-                if not entry.marks:
-                    self.context.append(entry.message)
-                continue
-            self.log.append((entry.id, not entry.marks))
-            if not entry.marks:
-                self.texts[entry.id] = entry.message
-        return rows
+                yield self.key.session, entry.id, self.clock.time(entry), entry.message
 
     def payload(self) -> bytes:
-        """Return the payload of the session, whose messages are let go of."""
-        context = self.context
-        if self.entries is not None:
-            merged = merge(self.entries, self.log)
-            texts = (self.texts.get(one) if isinstance(one, str) else one.text for one in merged)
-            context = [text for text in texts if text is not None]
-        self.context, self.texts, self.entries = [], {}, None
+        """Return the payload of the session; the texts of the context are let go of."""
+        context, self.context = self.context, []
         self.session.context.clear()
         return self.session.text(context)
 
 
 class Agentscope2Writer:
-    """One ``write`` of a store."""
+    """One ``write`` of a store.  Each memory is held whole; small ones share a transaction."""
 
     def __init__(self, tables: Agentscope2Database, mode: WriteMode, agent: str) -> None:
         self._tables = tables
@@ -783,195 +687,164 @@ class Agentscope2Writer:
                 if connection is None:
                     connection = await stack.enter_async_context(self._database.connect())
                 if isinstance(batch, Large):
-                    yield await self._write_large(connection, batch)
-                else:
-                    for result in await self._write_small(connection, batch):
-                        yield result
+                    batch = [await _held_whole(batch)]
+                failures = [(one.memory.key, failure_of(one.memory, one.entries)) for one in batch]
+                for key, failure in failures:
+                    if failure is not None:
+                        yield WriteResult(key, failure=failure)
+                good = [
+                    one
+                    for one, (_, failure) in zip(batch, failures, strict=True)
+                    if failure is None
+                ]
                 del batch  # the next one needs its room
+                for result in await self._write_all(connection, good) if good else ():
+                    yield result
+                del good
 
-    async def _write_small(
+    async def _write_all(
         self, connection: AsyncConnection, batch: list[Small]
     ) -> list[WriteResult]:
-        results, good = [], []
-        for small in batch:
-            failure = failure_of(small.memory, small.entries)
-            if failure:
-                results.append(WriteResult(small.memory.key, failure=failure))
-            else:
-                good.append(small)
-        if not good:
-            return results
-        for attempt in reversed(range(ATTEMPTS if len(good) == 1 else 1)):
+        """Write memories together, or by halves if the database refuses one of them."""
+        for attempt in reversed(range(ATTEMPTS if len(batch) == 1 else 1)):
             try:
                 async with self._database.transaction(connection):
-                    written = await self.commit(connection, good)
-                return results + written
+                    return await self.commit(connection, batch)
             except (RejectedValue, Contended) as error:
                 # Another run may have made the session meanwhile: then it is there now.
-                if not attempt and len(good) == 1:
-                    key = good[0].memory.key
-                    return [*results, WriteResult(key, failure=error.failure)]
-        # One of them was rejected, and the database does not tell which.
-        half = len(good) // 2
-        results += await self._write_small(connection, good[:half])
-        return results + await self._write_small(connection, good[half:])
-
-    async def _write_large(self, connection: AsyncConnection, large: Large) -> WriteResult:
-        key = large.memory.key
-        failure = failure_of(large.memory, [])
-        try:
-            if failure is None:
-                async with self._database.transaction(connection):
-                    [result] = await self.commit(connection, [large])
-                failure = result.failure
-                if failure is None:
-                    return result
-        except (RejectedValue, Contended) as error:
-            failure = error.failure
-        async for _ in large.pages:
-            pass
-        return WriteResult(key, failure=failure)
+                if not attempt and len(batch) == 1:
+                    return [WriteResult(batch[0].memory.key, failure=error.failure)]
+        half = len(batch) // 2
+        results = await self._write_all(connection, batch[:half])
+        return results + await self._write_all(connection, batch[half:])
 
     async def commit(
-        self, connection: AsyncConnection, batch: Sequence[Small | Large]
+        self, connection: AsyncConnection, batch: Sequence[Small]
     ) -> list[WriteResult]:
         """Write memories in a transaction that is open."""
-        results: list[WriteResult] = []
+        tables, insert = self._tables, self._database.insert
+        drafts, results = await self._drafts(connection, batch)
+        agents = await self._agents(connection, drafts)
+        log: Group[tuple[Any, ...]] = Group(BATCH_BYTES, BATCH_MESSAGES, BATCH_MESSAGES)
+        new: Group[tuple[Any, ...]] = Group(BATCH_BYTES)
+        changed: Group[tuple[Any, ...]] = Group(BATCH_BYTES)
+        for draft in drafts:
+            deleted = 0
+            if self._mode is WriteMode.REPLACE and draft.held:
+                deleted = await tables.delete_messages(connection, draft.key.session)
+            for name, id, time, text in draft.rows():
+                if log.add((name, id, tables.syntax.stored_time(time), text), len(text), 1):
+                    await insert(connection, "messages", MESSAGE_COLUMNS, log.take())
+            row = tables.session_row(draft.key, draft.session, draft.payload())
+            if draft.is_new and new.add(row, len(row[-1]), 1):
+                await insert(connection, "sessions", SESSION_COLUMNS, new.take())
+            elif not draft.is_new and changed.add(row, len(row[-1]), 1):
+                await tables.update_sessions(connection, changed.take())
+            del row
+            before = made_of(draft, agents)
+            results.append(WriteResult(draft.key, len(draft.small.entries), deleted, before=before))
+        if log.items:
+            await insert(connection, "messages", MESSAGE_COLUMNS, log.take())
+        if changed.items:
+            await tables.update_sessions(connection, changed.take())
+        if new.items:
+            await insert(connection, "sessions", SESSION_COLUMNS, new.take())
+        for draft in drafts:
+            if draft.clock.ahead > timedelta(seconds=1) and draft.small.offset == 0:
+                await tables.shift_log(connection, draft.key.session, draft.clock.ahead)
+        return results
+
+    async def _drafts(
+        self, connection: AsyncConnection, batch: Sequence[Small]
+    ) -> tuple[list[Draft], list[WriteResult]]:
+        """Return the drafts of memories, and the results of those that cannot be written."""
         tables = self._tables
         names = {one.memory.key.session for one in batch}
         there = await tables.sessions(connection, names, tables.syntax.row_lock)
         held = await tables.counts(connection, names)
-        alone: dict[str, Set[str]] = {}
+        logged: dict[str, set[str]] = {}
         if self._mode is WriteMode.ADD:
-            alone = await self._unlogged(connection, there, held)
+            short = [name for name in there if held.get(name, (0,))[0] <= CHUNK_MESSAGES]
+            logged = await tables.ids(connection, short)
         owners = {name: stored.user for name, stored in there.items()}
-        drafts: list[tuple[Small | Large, Draft]] = []
+        drafts: list[Draft] = []
+        results: list[WriteResult] = []
         for one in batch:
             key = one.memory.key
             owner = owners.setdefault(key.session, key.user)
             count, last = held.get(key.session, (0, None))
             try:
-                whole = count + len(alone.get(key.session, ()))
-                failure = self._failure(key, owner, one.offset, whole)
-                if failure is None:
-                    stored = there.get(key.session)
-                    drafts.append((one, await self._draft(one.memory, stored, last, count)))
+                if owner != key.user:
+                    text = f"the session {key.session!r} belongs to the user {owner!r}"
+                    raise Refused("bad-name", text)
+                draft = await self._draft(connection, one, there.get(key.session), count, last)
+                if self._mode is WriteMode.ADD:
+                    if count > CHUNK_MESSAGES:
+                        logged = await tables.ids(connection, [key.session])
+                    _refuse_misfit(draft, logged.get(key.session, set()))
+                drafts.append(draft)
             except NotASession as error:
-                failure = Failure("refused", str(error))
-            if failure is not None:
-                results.append(WriteResult(key, failure=failure))
-        agents = await self._agents(connection, drafts)
-        new: list[tuple[Any, ...]] = []
-        rows: list[tuple[Any, ...]] = []
-        changed: Group[tuple[Any, ...]] = Group()
-        for one, draft in drafts:
-            key = one.memory.key
-            deleted = 0
-            if self._mode is WriteMode.REPLACE and held.get(key.session):
-                deleted = await tables.delete_messages(connection, key.session)
-            written = 0
-            async for page in _pages_of(one):
-                _refuse_marks(page)
-                if not alone.get(key.session, set()).isdisjoint(entry.id for entry in page):
-                    raise RejectedValue("a message id occurs twice", "repeated-id")
-                written += len(page)
-                added = draft.add(key.session, page)
-                rows += [(*row[:2], tables.syntax.stored_time(row[2]), row[3]) for row in added]
-                del page, added
-                if isinstance(one, Large):
-                    await self._database.insert(connection, "messages", MESSAGE_COLUMNS, rows)
-                    rows = []
-            row = tables.session_row(key, draft.session, draft.payload())
-            if draft.is_new:
-                new.append(row)
-            elif changed.add(row, len(row[-1]), 1):
-                await tables.update_sessions(connection, changed.take())
-            before = made_of(draft, agents)
-            results.append(WriteResult(key, written, deleted, before=before))
-        if rows:
-            await self._database.insert(connection, "messages", MESSAGE_COLUMNS, rows)
-        if changed.items:
-            await tables.update_sessions(connection, changed.take())
-        if new:
-            await self._database.insert(connection, "sessions", SESSION_COLUMNS, new)
-        for one, draft in drafts:
-            if draft.clock.ahead > timedelta(seconds=1) and one.offset == 0:
-                await tables.shift_log(connection, one.memory.key.session, draft.clock.ahead)
-        return results
-
-    async def _unlogged(
-        self,
-        connection: AsyncConnection,
-        there: Mapping[str, StoredSession],
-        held: Mapping[str, tuple[int, Any]],
-    ) -> dict[str, Set[str]]:
-        """Return the ids of the messages that are in contexts alone, by their sessions."""
-        wanted: dict[str, Set[str]] = {}
-        for name, stored in there.items():
-            with suppress(NotASession):  # it is refused
-                wanted[name] = stored.session().ids()
-        counts = {name: held.get(name, (0, None))[0] for name in wanted}
-        logged = await self._tables.logged(connection, wanted, counts)
-        return {name: ids - logged[name] for name, ids in wanted.items()}
-
-    def _failure(self, key: MemoryKey, owner: str, offset: int, count: int) -> Failure | None:
-        if owner != key.user:
-            text = f"the session {key.session!r} belongs to the user {owner!r}"
-            return Failure("bad-name", text)
-        if self._mode is WriteMode.ADD and count != offset:
-            return Failure("changed", f"the target holds {count} messages, not {offset}")
-        return None
+                results.append(WriteResult(key, failure=Failure("refused", str(error))))
+            except Refused as refused:
+                results.append(WriteResult(key, failure=refused.failure))
+        return drafts, results
 
     async def _draft(
-        self, memory: Memory, stored: StoredSession | None, last: Any, count: int
+        self,
+        connection: AsyncConnection,
+        small: Small,
+        stored: StoredSession | None,
+        held: int,
+        last: Any,
     ) -> Draft:
-        """Return what a memory is written to.
+        """Return the draft of a memory.  Its log has ``held`` messages, the last at ``last``.
 
         Raises:
             NotASession: its extra, or what is stored, is not that of a session.
         """
-        step = self._tables.syntax.time_step
-        clock = Clock(step)
+        tables, memory, adds = self._tables, small.memory, self._mode is WriteMode.ADD
+        step = tables.syntax.time_step
+        clock = Clock(step, _utc(last) if adds and stored is not None and held else None)
+        there = None
+        if stored is not None and (adds or not memory.extra or memory.summary is None):
+            there = await tables.taken_apart(connection, stored)
         entries: list[Entry] | None = None
-        if stored is not None and (self._mode is WriteMode.ADD or not memory.extra):
-            session = stored.session()
-            if self._mode is WriteMode.ADD and count:
-                clock = Clock(step, _utc(last))
+        if there is not None and (adds or not memory.extra):
+            session = there
         elif memory.extra:
             session, entries = parse_extra(memory.extra)
-            if stored is not None and memory.summary is None:
-                session.summary = stored.session().summary
+            session.summary = session.summary if there is None else there.summary
         else:
             session = new_session(memory.key.session, self._agent, datetime.now(UTC))
-        lost = lost_summary(session, memory.summary) if stored is not None else {}
+        lost = {} if stored is None else lost_summary(session, memory.summary)
         with_summary(session, memory.summary)
-        draft = Draft(session, entries, clock, stored is None, lost)
-        if self._mode is WriteMode.ADD:
-            draft.context += [one.text for one in session.context]
-        return draft
+        if entries is None:
+            context = [one.text for one in session.context] if adds else []
+            context += [one.message for one in small.entries if not one.marks]
+        else:
+            context = context_texts(entries, [], small.entries)
+        return Draft(small, session, context, clock, stored is None, held, lost)
 
-    async def _agents(
-        self, connection: AsyncConnection, drafts: list[tuple[Small | Large, Draft]]
-    ) -> set[str]:
+    async def _agents(self, connection: AsyncConnection, drafts: list[Draft]) -> set[str]:
         """Make the agents of new sessions that are missing; return the ids of new agents.
 
-        An id belongs to one user.  Where the default one is another user's, the session gets one
-        that has the name of the user, too.
+        An id belongs to one user.  If the default agent is another user's, the session gets an
+        agent that has the name of the user, too.
         """
         now = datetime.now(UTC)
         tables = self._tables
         wanted = {
-            (one.memory.key.user, draft.session.record.get("agent_id") or self._agent)
-            for one, draft in drafts
+            (draft.key.user, draft.session.record.get("agent_id") or self._agent)
+            for draft in drafts
             if draft.is_new
         }
         if not wanted:
             return set()
         owners, made = await tables.ensure_agents(connection, wanted, now)
         other: set[tuple[str, str]] = set()
-        for one, draft in drafts:
-            user = one.memory.key.user
-            if draft.is_new and not one.memory.extra and owners[self._agent] != user:
+        for draft in drafts:
+            user = draft.key.user
+            if draft.is_new and not draft.small.memory.extra and owners[self._agent] != user:
                 agent = f"{self._agent}-{user}"
                 draft.session.record["agent_id"] = agent
                 draft.session.payload["config"]["workspace_id"] = agent
@@ -981,11 +854,32 @@ class Agentscope2Writer:
         return made
 
 
+async def _held_whole(large: Large) -> Small:
+    """Return a large memory as it is held: whole."""
+    messages = [message async for page in large.pages for message in page.messages]
+    return Small(large.memory, messages, large.offset)
+
+
+def _refuse_misfit(draft: Draft, logged: set[str]) -> None:
+    """Refuse to add messages to a session that has others than expected.
+
+    Raises:
+        Refused: the number of its messages differs, or it has one of the new ids.
+    """
+    alone = draft.session.ids() - logged
+    count = draft.held + len(alone)
+    if count != draft.small.offset:
+        text = f"the target holds {count} messages, not {draft.small.offset}"
+        raise Refused("changed", text)
+    if not alone.isdisjoint(one.id for one in draft.small.entries):
+        raise Refused("repeated-id", "a message id occurs twice")
+
+
 # Editing
 
 
 class Agentscope2Editor:
-    """One ``edit`` of a store: each session in a transaction of its own, small ones together."""
+    """One ``edit`` of a store: sessions held whole one by one, small edits in one transaction."""
 
     def __init__(self, tables: Agentscope2Database, agent: str) -> None:
         self._tables = tables
@@ -1009,9 +903,10 @@ class Agentscope2Editor:
                 del batch
 
     async def _edit_all(self, connection: AsyncConnection, edits: list[Edit]) -> list[WriteResult]:
-        """Change sessions together, or one by one where the database does not take them so."""
+        """Change sessions together, or by halves if the database refuses one of them."""
         try:
-            return await self._try_all(connection, edits)
+            async with self._database.transaction(connection):
+                return await self._edit_locked(connection, edits)
         except (RejectedValue, Contended) as error:
             if len(edits) == 1:
                 return [WriteResult(edits[0].memory.key, failure=error.failure)]
@@ -1019,64 +914,67 @@ class Agentscope2Editor:
         results = await self._edit_all(connection, edits[:half])
         return results + await self._edit_all(connection, edits[half:])
 
-    async def _try_all(self, connection: AsyncConnection, edits: list[Edit]) -> list[WriteResult]:
-        async with self._database.transaction(connection):
-            names = {edit.memory.key.session for edit in edits}
-            lock = self._tables.syntax.row_lock
-            there = await self._tables.sessions(connection, names, lock)
-            return [
-                await self._edit(connection, edit, there.get(edit.memory.key.session))
-                for edit in edits
-            ]
-
-    async def _edit(
-        self, connection: AsyncConnection, edit: Edit, stored: StoredSession | None
-    ) -> WriteResult:
-        key = edit.memory.key
-        if failure := name_failure(key):
-            return WriteResult(key, failure=failure)
-        if stored is None:
-            return await self._make(connection, edit)
-        if stored.user != key.user:
-            text = f"the session {key.session!r} belongs to the user {stored.user!r}"
-            code = (
-                "changed"
-                if any(change.old is not None for change in edit.changes)
-                else ("bad-name")
-            )
-            return WriteResult(key, failure=Failure(code, text))
-        try:
-            return await SessionEdit(self._tables, connection, edit, stored).apply()
-        except NotASession as error:
-            return WriteResult(key, failure=damage(str(error)))
-        except EditRefused as refused:
-            return WriteResult(key, failure=refused.failure)
+    async def _edit_locked(
+        self, connection: AsyncConnection, edits: list[Edit]
+    ) -> list[WriteResult]:
+        """Lock sessions and change them.  Small sessions are read together."""
+        tables, lock = self._tables, self._tables.syntax.row_lock
+        there = await tables.sessions(connection, {_name(edit) for edit in edits}, lock)
+        counts = await tables.counts(connection, there)
+        results: list[WriteResult] = []
+        for some in grouped(edits, lambda edit: (0, counts.get(_name(edit), (0,))[0])):
+            sessions: dict[str, Session] = {}
+            failures: dict[MemoryKey, Failure] = {}
+            for edit in some:
+                key, stored = edit.memory.key, there.get(_name(edit))
+                failure = name_failure(key)
+                if failure is None and stored is not None and stored.user != key.user:
+                    failure = _not_owned(edit, stored)
+                if failure is not None:
+                    failures[key] = failure
+                elif stored is not None:
+                    try:
+                        sessions[stored.name] = await tables.taken_apart(connection, stored)
+                    except NotASession as error:
+                        failures[key] = damage(str(error))
+            if lock and sessions:
+                await tables.ids(connection, sessions, lock)
+            logs = await tables.logs(connection, sessions) if sessions else {}
+            for edit in some:
+                key = edit.memory.key
+                if key in failures:
+                    results.append(WriteResult(key, failure=failures[key]))
+                elif key.session in sessions:
+                    change = SessionEdit(tables, connection, edit)
+                    results.append(
+                        await change.apply(sessions.pop(key.session), logs.pop(key.session, []))
+                    )
+                else:
+                    results.append(await self._make(connection, edit))
+        return results
 
     async def _make(self, connection: AsyncConnection, edit: Edit) -> WriteResult:
-        """Make a session anew, of what an edit puts in."""
-        key = edit.memory.key
-        matcher = ChangeMatcher(edit.shared_ids)
-        matcher.give(edit.changes, last=True)
-        steps, _ = matcher.apply([], [])
-        if failure := matcher.failure():
-            return WriteResult(key, failure=failure)
-        if edit.summary:
-            return WriteResult(key, failure=Failure("changed", "the summary differs"))
-        messages = [step.entry for step in steps if isinstance(step, Put)]
-        if failure := failure_of(edit.memory, messages):
-            return WriteResult(key, failure=failure)
+        """Make a session of the messages that an edit puts in."""
+        changed, result = apply_edit(edit, Snapshot(Memory(edit.memory.key), exists=False))
+        if changed is None:
+            return result
+        if failure := failure_of(edit.memory, changed.messages):
+            return WriteResult(edit.memory.key, failure=failure)
         writer = Agentscope2Writer(self._tables, WriteMode.ADD, self._agent)
-        small = Small(replace(edit.memory, summary=edit.memory.summary or ""), messages, 0)
-        [result] = await writer.commit(connection, [small])
+        memory = replace(edit.memory, summary=edit.memory.summary or "")
+        [result] = await writer.commit(connection, [Small(memory, changed.messages, 0)])
         return result
 
 
-class EditRefused(Exception):
-    """A session is not as an edit says, or cannot be as it says."""
+def _name(edit: Edit) -> str:
+    return edit.memory.key.session
 
-    def __init__(self, failure: Failure) -> None:
-        super().__init__(failure.message)
-        self.failure = failure
+
+def _not_owned(edit: Edit, stored: StoredSession) -> Failure:
+    """Return why an edit leaves a session of another user alone."""
+    text = f"the session {stored.name!r} belongs to the user {stored.user!r}"
+    changes = any(change.old is not None for change in edit.changes)
+    return Failure("changed" if changes else "bad-name", text)
 
 
 PlacedRow = tuple[str, Any, StoredMessage | None]
@@ -1084,7 +982,7 @@ PlacedRow = tuple[str, Any, StoredMessage | None]
 
 
 def _limits(placed: list[PlacedRow]) -> list[datetime | None]:
-    """Return for each row the time of the next one that stays, None at the end."""
+    """Return for each row the time of the next row that stays; None at the end."""
     found: list[datetime | None] = []
     limit: datetime | None = None
     for _, time, entry in reversed(placed):
@@ -1098,68 +996,61 @@ class SessionEdit:
     """One edit of one session, whose row is locked."""
 
     def __init__(
-        self,
-        tables: Agentscope2Database,
-        connection: AsyncConnection,
-        edit: Edit,
-        stored: StoredSession,
+        self, tables: Agentscope2Database, connection: AsyncConnection, edit: Edit
     ) -> None:
         self._tables = tables
         self._connection = connection
         self._edit = edit
-        self._key = edit.memory.key
-        self._session = stored.session()
-        self._stored = stored
+        self._name = edit.memory.key.session
         self._before = parse_shape(edit.before)
-        self._lost: dict[str, Any] = lost_summary(self._session, edit.memory.summary)
+        self._lost: dict[str, Any] = {}
         """The parts that the reverse of this edit would not restore."""
 
-    async def apply(self) -> WriteResult:
-        """Change the session, all of it or, where that fails, nothing.
+    async def apply(self, session: Session, log: list[LogRow]) -> WriteResult:
+        """Change a session with this log.  A session that is not as the edit says is left alone.
 
-        Raises:
-            EditRefused: it is not as the edit says.
+        The session and the log are not to be used afterwards.
         """
-        edit, session = self._edit, self._session
-        if edit.summary is not None and edit.summary != session.summary_text:
-            raise EditRefused(Failure("changed", "the summary differs"))
-        lock = self._tables.syntax.row_lock
-        log = await self._tables.entries(self._connection, self._key.session, lock)
-        self._unlogged = Unlogged(session.context, {id for id, _ in log})
-        alone = self._unlogged.messages
-        log = list(self._interleaved(log))
-        in_context = session.ids()
-        ids = [id for id, _ in log]
-        marks: list[Marks] = [() if id in in_context else (COMPRESSED,) for id in ids]
-        # Those that go have to be what they were; those that leave the log stay in the context.
-        needed = {
-            change.id
-            for change in edit.changes
-            if (change.new is None and change.message) or parse_shape(change.shape).get("unlogged")
-        }
-        texts = await self._tables.texts(self._connection, self._key.session, needed - alone.keys())
-        self._texts = texts | {id: self._unlogged.messages[id] for id in needed & alone.keys()}
-        matcher = ChangeMatcher(edit.shared_ids)
-        matcher.give(in_log_order(edit.changes, ids), last=True)
-        steps, at = matcher.apply(
-            ids, marks, has_text=lambda at, text: is_same_text(self._texts.get(ids[at], b""), text)
-        )
-        steps += matcher.apply([], [])[0] if at == len(ids) else []
-        if failure := matcher.failure():
-            raise EditRefused(failure)
-        await self._carry_out(steps, log, marks)
-        await self._restore()
-        before = json.dumps(self._lost) if self._lost else ""
-        return WriteResult(
-            self._key,
-            matcher.written,
-            matcher.deleted,
-            before=before,
-            shared_ids=matcher.shared_ids(),
-        )
+        tables, edit, key = self._tables, self._edit, self._edit.memory.key
+        await tables.complete(self._connection, key.session, log)
+        messages, _ = messages_in(session, log)
+        ordered = in_log_order(edit.changes, [one.id for one in messages])
+        there = Snapshot(Memory(key, session.summary_text), messages)
+        changed, result = apply_edit(replace(edit, changes=ordered), there)
+        if changed is None:
+            return result
+        if failure := _mark_failure(changed.messages):
+            return WriteResult(key, failure=failure)
+        self._lost = lost_summary(session, edit.memory.summary)
+        await self._change_log(log, [one for one in changed.messages if not is_unlogged(one)])
+        payload = self._payload(session, messages, changed.messages)
+        del session, log, messages, there, changed  # the database needs their room
+        if payload is not None:
+            await tables.update_payload(self._connection, self._name, payload)
+        if "session" in self._before:
+            await tables.delete_empty(self._connection, key, self._before.get("agent"))
+        return replace(result, before=json.dumps(self._lost) if self._lost else "")
+
+    async def _change_log(self, log: list[LogRow], messages: list[StoredMessage]) -> None:
+        """Make a log one of other messages; rows whose message stays in its order stay."""
+        places = {row.id: place for place, row in enumerate(log)}
+        placed: list[PlacedRow] = []
+        stay: set[str] = set()
+        last = -1
+        for one in messages:
+            place = places.get(one.id, -1)
+            if place > last and log[place].text == one.message:
+                placed.append((one.id, log[place].time, None))
+                stay.add(one.id)
+                last = place
+            else:
+                placed.append((one.id, None, one))
+        gone = [row.id for row in log if row.id not in stay]
+        await self._tables.delete_messages(self._connection, self._name, gone)
+        await self._insert(await self._moved_back(placed))
 
     async def _moved_back(self, placed: list[PlacedRow]) -> list[PlacedRow]:
-        """Give rows the times again that the edit to undo has changed, where they stay in order."""
+        """Give rows the times again that the edit to undo has changed, if they stay in order."""
         times = self._before.get("times")
         if not isinstance(times, dict):
             return placed
@@ -1173,80 +1064,27 @@ class SessionEdit:
             return placed
         for id, time, entry in back:
             if time is not None and entry is None:
-                await self._tables.move_message(self._connection, self._key.session, id, time)
+                await self._tables.move_message(self._connection, self._name, id, time)
         return found
-
-    def _interleaved(self, log: list[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
-        """Yield the ids of the memory with the times of their rows, None without one."""
-        for id, time in log:
-            yield from ((one, None) for one in self._unlogged.before(id))
-            yield id, time
-        yield from ((one, None) for one in self._unlogged.before(None))
-
-    async def _carry_out(
-        self, steps: list[Step], log: list[tuple[str, Any]], marks: list[Marks]
-    ) -> None:
-        alone = self._unlogged.messages
-        dropped: list[str] = []
-        new: list[StoredMessage] = []
-        shapes: dict[str, dict[str, Any]] = {}
-        after: list[tuple[str, bool]] = []
-        placed: list[PlacedRow] = []
-        for step in steps:
-            match step:
-                case Keep(start, stop):
-                    after += [(log[at][0], not marks[at]) for at in range(start, stop)]
-                    placed += [
-                        (*log[at], None) for at in range(start, stop) if log[at][0] not in alone
-                    ]
-                case Drop(at):
-                    dropped.append(log[at][0])
-                    after.append((log[at][0], False))
-                case Mark(at, wanted, shape):
-                    id = log[at][0]
-                    entry = StoredMessage(id, b"", wanted, shape=shape)
-                    _refuse_marks([entry])
-                    shapes[id] = {} if wanted else parse_shape(shape)
-                    after.append((id, not wanted))
-                    if id in alone:
-                        if wanted:  # what is not in the context is in the log
-                            placed.append(
-                                (id, None, entry._replace(message=self._unlogged.messages[id]))
-                            )
-                    elif is_unlogged(entry):
-                        dropped.append(id)
-                    else:
-                        placed.append((*log[at], None))
-                case Put(entry):
-                    _refuse_marks([entry])
-                    shapes[entry.id] = {} if entry.marks else parse_shape(entry.shape)
-                    new.append(entry)
-                    after.append((entry.id, not entry.marks))
-                    if not is_unlogged(entry):
-                        placed.append((entry.id, None, entry))
-        replaced = set(dropped) & {entry.id for entry in new if not entry.marks}
-        await self._tables.delete_messages(self._connection, self._key.session, dropped)
-        await self._insert(await self._moved_back(placed))
-        # An id that went and came again is what it is now.
-        await self._context([one for one in after if one[1] or one[0] not in replaced], new, shapes)
 
     async def _insert(self, placed: list[PlacedRow]) -> None:
         """Insert rows at their places, with other times for the rows after them if needed."""
         if not any(entry for _, _, entry in placed):
             return
-        tables, session = self._tables, self._key.session
+        tables = self._tables
         clock = Clock(tables.syntax.time_step)
         rows: list[tuple[Any, ...]] = []
         moved: list[tuple[str, datetime]] = []
         fresh = False
         for (id, time, entry), limit in zip(placed, _limits(placed), strict=True):
             if entry is not None:
-                rows.append((session, id, self._time(clock, entry, limit), entry.message))
+                stored = tables.syntax.stored_time(self._time(clock, entry, limit))
+                rows.append((self._name, id, stored, entry.message))
                 fresh = True
                 continue
             there = _utc(time) or datetime.min
             # Rows that have not moved are in order, whatever the database's order of ids.
-            if not fresh:  # it comes in order, whatever the database's order of ids
+            if not fresh:
                 clock.set(id, there)
                 continue
             time = clock.next(id, there)
@@ -1255,18 +1093,12 @@ class SessionEdit:
                 moved.append((id, time))
                 self._lost.setdefault("times", {})[id] = _moment_text(there)
         for id, moment in moved:
-            await tables.move_message(self._connection, session, id, moment)
-        stored = tables.syntax.stored_time
-        await tables.database.insert(
-            self._connection,
-            "messages",
-            MESSAGE_COLUMNS,
-            [(*row[:2], stored(row[2]), row[3]) for row in rows],
-        )
+            await tables.move_message(self._connection, self._name, id, moment)
+        await tables.database.insert(self._connection, "messages", MESSAGE_COLUMNS, rows)
 
     @staticmethod
     def _time(clock: Clock, entry: StoredMessage, limit: datetime | None) -> datetime:
-        """Return the time of a row that is put in: its own where that is its place."""
+        """Return the time of a row that is put in: that of its shape if that is its place."""
         kept = _time_of(entry.shape)
         if kept is not None and (limit is None or kept <= limit):
             return clock.next(entry.id, kept)
@@ -1274,39 +1106,23 @@ class SessionEdit:
             return clock.time(entry._replace(shape=""))
         return clock.next(entry.id, clock.before(limit))
 
-    async def _context(
-        self,
-        after: list[tuple[str, bool]],
-        new: list[StoredMessage],
-        shapes: dict[str, dict[str, Any]],
-    ) -> None:
-        """Store the context as it is now, and the summary.
-
-        ``shapes`` are those of the messages that change, which say what they were in it.
-        """
-        session = self._session
-        summary = self._edit.memory.summary
-        again = {entry.id for entry in new}
+    def _payload(
+        self, session: Session, before: list[StoredMessage], after: list[StoredMessage]
+    ) -> bytes | None:
+        """Return the payload with another context and summary; None if both are as before."""
+        texts = {one.id: one.message for one in before}
+        again = {one.id for one in after if texts.get(one.id) != one.message}
         # A message that takes the place of another with its id takes it in the context too.
-        entries = [one.id if one.id in again else one for one in session.context]
-        merged = rebuild(entries, after, shapes)
-        if merged == session.context and summary in (None, session.summary_text):
-            return
-        if summary is not None:
-            with_summary(session, summary, self._edit.before)
-        texts = self._texts | {entry.id: entry.message for entry in new}
-        missing = {one for one in merged if isinstance(one, str)} - texts.keys()
-        texts |= await self._tables.texts(self._connection, self._key.session, missing)
-        payload = session.text([texts[one] if isinstance(one, str) else one.text for one in merged])
-        del entries, merged, texts  # the database needs their room
-        session.context.clear()
-        await self._tables.update_payload(self._connection, self._key.session, payload)
-
-    async def _restore(self) -> None:
-        """Delete what ``Edit.before`` says was not there, if nothing is left in it."""
-        if "session" in self._before:
-            agent = self._before.get("agent")
-            await self._tables.delete_empty(self._connection, self._stored, agent)
+        entries: list[Entry] = [
+            one.id if one.id is not None and one.id in again else one for one in session.context
+        ]
+        context = context_texts(entries, before, after)
+        summary = self._edit.memory.summary
+        same = context == [one.text for one in session.context]
+        if same and summary in (None, session.summary_text):
+            return None
+        with_summary(session, summary, self._edit.before)
+        return session.text(context)
 
 
 # The store
@@ -1340,11 +1156,11 @@ class Agentscope2Maintenance(Maintenance):
         if stored is None:
             return []
         try:
-            session = stored.session()
+            session = await self.store.tables.taken_apart(connection, stored)
         except NotASession:
             return []  # reading has named it
-        entries = await self.store.tables.entries(connection, key.session)
-        return list(context_findings(key, session.context, {id for id, _ in entries}))
+        ids = await self.store.tables.ids(connection, [key.session])
+        return list(context_findings(key, session.context, ids.get(key.session, set())))
 
 
 class SqlAgentscope2Store(Store):
@@ -1478,21 +1294,6 @@ def _mark_failure(messages: Iterable[StoredMessage]) -> Failure | None:
             if mark not in MARKS:
                 return Failure("refused", f"AgentScope 2 has no mark {mark!r}, only compressed")
     return None
-
-
-def _refuse_marks(messages: Iterable[StoredMessage]) -> None:
-    failure = _mark_failure(messages)
-    if failure is not None:
-        raise RejectedValue(failure.message, failure.code)
-
-
-async def _pages_of(one: Small | Large) -> AsyncGenerator[list[StoredMessage]]:
-    if isinstance(one, Small):
-        yield one.entries
-        return
-    async for page in one.pages:
-        yield page.messages
-        del page
 
 
 def made_of(draft: Draft, agents: set[str]) -> str:
