@@ -1,1 +1,1 @@
-"""Stores made of stores."""
+"""Wrappers: stores that modify the behaviour of a store inside."""

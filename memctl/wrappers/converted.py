@@ -1,4 +1,4 @@
-"""A store whose messages are shown, and taken, in another dialect than its own."""
+"""Stores that read and write messages in a dialect different from the stored dialect."""
 
 from __future__ import annotations
 
@@ -39,16 +39,18 @@ T = TypeVar("T")
 
 
 def shown_as(store: Store, dialect: Dialect) -> Store:
-    """Return the store as one of this dialect; the store itself where it is.
+    """Return the store, wrapped to show its messages in ``dialect`` if its dialect differs.
 
     Raises:
-        UsageError: memctl does not convert its messages to that dialect, or the reverse.
+        UsageError: memctl has no conversion between the two dialects.
     """
     return store if store.dialect.name == dialect.name else ConvertedStore(store, dialect)
 
 
 def in_one_dialect(source: Store, target: Store) -> tuple[Store, Store]:
-    """Return the stores of a copy in one dialect: the source's, unless the target holds no notes.
+    """Return both stores of a copy in the dialect of the source.
+
+    If the dialect of the target holds no notes, return both stores in the dialect of the target.
 
     Raises:
         UsageError: as ``shown_as``.
@@ -59,11 +61,11 @@ def in_one_dialect(source: Store, target: Store) -> tuple[Store, Store]:
 
 
 def comparable(left: Store, right: Store) -> tuple[Store, Store]:
-    """Return the stores in one dialect: the finer one, in which no message needs a note.
+    """Return both stores in the finer dialect, where messages need no notes.
 
     A store whose dialect holds no notes keeps its dialect.  If the finer dialect has fields that
     a store may change (``Dialect.unsettled``), both stores are shown in the coarser dialect: the
-    notes restore there what the source had.
+    notes restore the coarse messages of the source.
 
     Raises:
         UsageError: as ``shown_as``.
@@ -80,7 +82,7 @@ def comparable(left: Store, right: Store) -> tuple[Store, Store]:
 
 
 async def losing(store: Store, dialect: Dialect, where: Selection) -> AsyncGenerator[MemoryKey]:
-    """Yield the memories of which a dialect without notes cannot express all.
+    """Yield the selected memories that ``dialect``, without notes, cannot express completely.
 
     Raises:
         MemctlError: as ``Store.read``.
@@ -102,7 +104,7 @@ async def losing(store: Store, dialect: Dialect, where: Selection) -> AsyncGener
 
 
 def is_converted(store: Store) -> bool:
-    """Return whether the store is shown in another dialect than its own."""
+    """Return whether ``shown_as`` wrapped the store."""
     return isinstance(store, ConvertedStore)
 
 
@@ -112,10 +114,10 @@ def inside(store: Store) -> Store:
 
 
 class ConvertedStore(StoreWrapper):
-    """A store of another dialect.
+    """A wrapper that shows a store in a dialect different from the stored dialect.
 
-    Messages are converted as they are read and written.  A memory that exists is changed by an
-    edit, for which it is held whole: a new message may belong to one that is there.
+    Each read and each write converts messages.  To append to an existing memory, the wrapper reads
+    and edits the memory: a new message may become part of a stored message.
     """
 
     def __init__(self, store: Store, dialect: Dialect) -> None:
@@ -124,9 +126,9 @@ class ConvertedStore(StoreWrapper):
         self._reading = conversion(store.dialect, dialect)
         self._writing = conversion(dialect, store.dialect)
         self._passed: dict[MemoryKey, int] = {}
-        """The number of messages that are being written."""
+        """The number of messages passed on to the store inside, for each memory in progress."""
         self._refused: dict[MemoryKey, Failure] = {}
-        """The memories that turned out not to be convertible while they were being written."""
+        """The memories that ``write`` could not convert, with the reasons."""
 
     @property
     def store(self) -> Store:
@@ -135,12 +137,12 @@ class ConvertedStore(StoreWrapper):
 
     @property
     def dialect(self) -> Dialect:  # type: ignore[override]
-        """The dialect in which the messages are shown."""
+        """The dialect of the shown messages."""
         return self._dialect
 
     @property
     def features(self) -> Features:  # type: ignore[override]
-        """The features of the store inside; notes in its messages hold marks and repeated ids."""
+        """The features of the store inside; notes hold marks and repeated ids."""
         return replace(
             self._store.features,
             marks=None if self._dialect.holds_marks else frozenset(),
@@ -180,7 +182,7 @@ class ConvertedStore(StoreWrapper):
         return Store.duplicates(self, where)
 
     async def search(self, query: str, where: Selection, top: int) -> list[ServiceHit]:
-        # A message found alone cannot be converted: others may be part of it.
+        # A single hit cannot be converted: one shown message may stand for several stored messages.
         return await Store.search(self, query, where, top)
 
     def find_messages(
@@ -232,7 +234,7 @@ class ConvertedStore(StoreWrapper):
                 yield page
 
     async def _append(self, tails: list[Small]) -> AsyncGenerator[WriteResult]:
-        """Put messages behind those of memories: all are read in one pass, and changed in one."""
+        """Append messages to stored memories: read all in one pass, then edit all."""
         grown: dict[MemoryKey, tuple[_Growth, WriteResult]] = {}
         failed: list[WriteResult] = []
         async with aclosing(self._grown(tails)) as growths:
@@ -257,7 +259,7 @@ class ConvertedStore(StoreWrapper):
                 yield result
 
     async def _grown(self, tails: list[Small]) -> AsyncGenerator[tuple[Small, _Growth | Failure]]:
-        """Yield with each what puts it behind what the store inside holds of its memory."""
+        """Yield each tail with the edit that appends the tail to the stored memory."""
         missing = {tail.memory.key: tail for tail in tails}
         growing: _Growing | None = None
         async with aclosing(self._store.read(Selection(keys=frozenset(missing)))) as pages:
@@ -272,15 +274,15 @@ class ConvertedStore(StoreWrapper):
                 if page.last:
                     yield growing.tail, growing.end()
                     growing = None
-                del page  # not kept while the next one is read: it may be large
+                del page  # a page may be large: release it before the next page is read
         for tail in missing.values():
             yield tail, Failure("changed", f"there are 0 messages, not {tail.offset}")
 
     async def _expire(self, grown: list[_Growth]) -> AsyncGenerator[WriteResult]:
-        """Give memories the expiry that they are written with, if they are with one.
+        """Set the expiry of the memories that are written with an expiry; yield the failures.
 
-        Before the edit, which keeps it: a memory that was not changed may expire later.  Those that
-        cannot be given it come back.
+        The edit that follows keeps the expiry.  If the edit fails, the memory only has the new
+        expiry.
         """
         asked = self._store.location.options.get("ttl")
         pages = []
@@ -328,10 +330,12 @@ class ConvertedStore(StoreWrapper):
         return result
 
     def _difference(self, stored: Snapshot, shown: Snapshot, before: str) -> Edit:
-        """Return what makes a memory what is shown; ``before`` is that of the edit inside.
+        """Return the edit of the store inside that turns ``stored`` into ``shown``.
+
+        ``before`` becomes the ``Edit.before`` of this edit.
 
         Raises:
-            _Unconvertible: a message cannot be converted, or compared with what it was.
+            _Unconvertible: a message cannot be converted, or not be compared with the stored text.
         """
         wanted = self._converted_snapshot(shown, self._writing)
         had, summary = stored.memory.summary, wanted.memory.summary
@@ -344,7 +348,7 @@ class ConvertedStore(StoreWrapper):
         return Edit(memory, changes, before=before, shared_ids=difference.shared_ids(changes))
 
     async def _change(self, changes: list[tuple[Edit, WriteResult]]) -> AsyncGenerator[WriteResult]:
-        """Carry out edits of the store inside; yield for each its result, if it ends well."""
+        """Edit the store inside; yield the given result, or the failure, of each edit."""
         needed: dict[MemoryKey, tuple[Edit, WriteResult]] = {}
         for change, result in changes:
             if change.changes or change.before or change.memory.summary is not None:
@@ -376,13 +380,14 @@ class ConvertedStore(StoreWrapper):
         code: str,
         refused: list[MemoryKey] | None = None,
     ) -> AsyncGenerator[Page]:
-        """Yield the pages of whole memories in another dialect.
+        """Convert pages of whole memories.
 
-        A memory that cannot be converted does not come; it is noted in ``failures`` with the code,
-        and added to ``refused``.
+        A memory that cannot be converted is skipped, noted in ``failures`` with ``code``, and added
+        to ``refused``.
 
         Raises:
-            DamagedMemory: pages of it are out; when it is read again, it does not come.
+            DamagedMemory: a memory cannot be converted, and its first pages are out.  The next pass
+                skips the memory.
         """
         converter = way.converter()
         builder: PageBuilder | None = None
@@ -408,7 +413,7 @@ class ConvertedStore(StoreWrapper):
                         if out:
                             raise DamagedMemory(self.label, key, failure) from error
                         builder, skipped = None, True
-                del page  # not kept while the next one is read: it may be large
+                del page  # a page may be large: release it before the next page is read
                 if builder is not None:
                     for one in builder.take(messages):
                         out = True
@@ -423,20 +428,20 @@ class ConvertedStore(StoreWrapper):
 
 
 class _Growth(NamedTuple):
-    """The change of a memory that grows."""
+    """An edit of the store inside that appends messages to a memory."""
 
     change: Edit
     given: Memory
-    """The memory as it is given, with its expiry."""
+    """The memory as the caller of ``write`` gave it, with its expiry."""
     messages: int
-    """The number of messages that the store inside holds of it."""
+    """The number of messages in the store inside."""
     settings: _Settings | None
 
 
 class _Growing:
-    """A memory that passes through both conversions, with its new messages behind it.
+    """The work on a ``_Growth``: a stored memory is read, extended and converted back.
 
-    What comes out as it went in is not held.
+    The messages before the first difference are not held.
     """
 
     def __init__(
@@ -454,14 +459,14 @@ class _Growing:
         self._converters = reading.converter(), writing.converter()
         self._stored = self._shown = tail.memory
         self._wanted: Memory | None = None
-        """The memory as it is written; None before its first message is."""
+        """The memory to write; None before the first message."""
         self._settings: _Settings | None = None
         self._stored_messages = self._shown_messages = 0
         self._difference = _Difference(repeats=repeats)
         self._failure: Failure | None = None
 
     def add(self, page: Page) -> None:
-        """Take the next page of the store."""
+        """Take the next page of the store inside."""
         if self._failure is not None:
             return
         try:
@@ -478,7 +483,7 @@ class _Growing:
             self._failure = Failure("refused", str(error))
 
     def _read(self, page: Page) -> list[StoredMessage]:
-        """Return the messages of a page as they are shown."""
+        """Return the messages of a stored page in the shown dialect."""
         converter, messages = self._converters[0], page.messages
         with _convertible(messages, self._ways[0]):
             if page.offset == 0:
@@ -491,7 +496,7 @@ class _Growing:
         return shown
 
     def _written(self, shown: list[StoredMessage], *, last: bool) -> list[StoredMessage]:
-        """Return messages that are shown as they are to be stored."""
+        """Return shown messages in the stored dialect."""
         converter = self._converters[1]
         with _convertible(shown, self._ways[1]):
             if self._wanted is None and shown:
@@ -502,7 +507,7 @@ class _Growing:
         return wanted
 
     def _grown_memory(self) -> Memory:
-        """Return the memory as it is shown when it has grown."""
+        """Return the shown memory with the new summary and settings."""
         given, memory = self.tail.memory, self._shown
         if given.summary is not None:
             memory = replace(memory, summary=given.summary)
@@ -510,7 +515,7 @@ class _Growing:
         return memory if self._settings is None else replace(memory, extra=self._settings.new)
 
     def end(self) -> _Growth | Failure:
-        """Return what makes the memory what it is to be, when all pages have passed."""
+        """Return the edit, or the failure, after the last page."""
         if self._failure is not None:
             return self._failure
         assert self._wanted is not None, "there are messages before the new ones"
@@ -526,21 +531,21 @@ class _Growing:
 
 
 class _Settings(NamedTuple):
-    """The settings of a memory before and after it grew: ``Memory.extra`` of its dialect.
+    """The settings (``Memory.extra``) of a memory before and after messages were appended.
 
-    Messages that are put in say nothing of them, so that ``WriteResult.before`` does.
+    The inserted messages do not tell an undo about settings.  ``WriteResult.before`` does.
     """
 
     old: str
     new: str
 
     def text(self, before: str) -> str:
-        """Return them as a ``WriteResult.before``, with that of the store inside."""
+        """Return a ``WriteResult.before``; ``before`` is from the store inside."""
         return _SETTINGS + jsonio.dumps([self.old, self.new, before]).decode()
 
     @classmethod
     def between(cls, dialect: Dialect, there: Memory, given: Memory) -> _Settings | None:
-        """Return the settings with which a memory is written; None where it has them."""
+        """Return the settings that a write changes; None if ``given`` changes none."""
         if not given.extra:
             return None
         old, new = (dialect.settings(one.extra, *one.key[:2]) for one in (there, given))
@@ -548,7 +553,7 @@ class _Settings(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> tuple[_Settings | None, str]:
-        """Return the settings, if the text has some, and what it says to the store inside."""
+        """Return the settings in a ``before``, if any, and the ``before`` of the store inside."""
         if not text.startswith(_SETTINGS):
             return None, text
         old, new, before = jsonio.loads(text.removeprefix(_SETTINGS).encode())
@@ -559,15 +564,15 @@ _SETTINGS = "settings "
 
 
 class _Unconvertible(Exception):
-    """A memory holds a message that cannot be converted, or compared with what it was."""
+    """A message cannot be converted, or not be compared with the stored message."""
 
 
 @contextmanager
 def _convertible(messages: list[StoredMessage], way: Conversion) -> Iterator[None]:
-    """Convert messages within.
+    """Convert ``messages`` in the body.
 
     Raises:
-        _Unconvertible: one cannot be converted.
+        _Unconvertible: a message cannot be converted.
     """
     try:
         yield
@@ -576,7 +581,7 @@ def _convertible(messages: list[StoredMessage], way: Conversion) -> Iterator[Non
 
 
 def _reason(entries: list[StoredMessage], way: Conversion, error: Exception) -> str:
-    """Return why messages cannot be converted, and which of them it is, if it is one alone."""
+    """Return why messages cannot be converted, with the id if a single message is the cause."""
     for entry in entries:
         converter = way.converter()
         try:
@@ -592,7 +597,7 @@ def _why(error: Exception) -> str:
 
 
 class _Run:
-    """Memories that are being written, in turns of those that begin and those that go on."""
+    """The memories of a ``write``, split into runs of new memories and runs of continued ones."""
 
     def __init__(self, first: Page | None, rest: AsyncGenerator[Page], mode: WriteMode) -> None:
         self.next = first
@@ -602,11 +607,11 @@ class _Run:
 
     @property
     def goes_on(self) -> bool:
-        """Return whether the next memory comes after messages that are there."""
+        """Return whether the next memory appends to stored messages."""
         return self.next is not None and self.next.offset > 0 and self._mode is WriteMode.ADD
 
     async def pages(self) -> AsyncGenerator[Page]:
-        """Yield the pages of the next memories that can be written without a look at the store."""
+        """Yield the pages of the next memories up to a memory that appends to stored messages."""
         begins = True
         while (page := self.next) is not None:
             if begins and self.goes_on:
@@ -617,7 +622,7 @@ class _Run:
             self.next = await anext(self._rest, None)
 
     async def tails(self) -> list[Small]:
-        """Return the next memories that go on, as many as are worth a step."""
+        """Return a batch of the next memories that append to stored messages."""
         group: Group[Small] = Group()
         enough = False
         while not enough and self.goes_on:
@@ -640,26 +645,26 @@ async def _each(items: list[T]) -> AsyncGenerator[T]:
 
 
 class _Difference:
-    """The changes from the old messages of a memory to its new ones; both come in order.
+    """The changes from the old to the new messages of a memory; both come in order.
 
-    What they have in common at the beginning is not held.
+    The common beginning of both lists is not held.
     """
 
     def __init__(self, *, repeats: bool) -> None:
-        """With ``repeats`` the store may hold several messages of one id."""
+        """``repeats`` says that messages of the store may share an id."""
         self._repeats = repeats
         self._alike = 0
-        """The number of messages that both have at the beginning."""
+        """The number of messages in the common beginning."""
         self._old: deque[StoredMessage] = deque()
         self._new: deque[StoredMessage] = deque()
         self._begins_alike = True
         self._marked: list[Change] = []
-        """The changes of the marks of messages at the beginning."""
+        """The changes of marks in the common beginning."""
         self._after: str | None = None
-        """The last message that both have at the beginning."""
+        """The id of the last message in the common beginning."""
 
     def add(self, old: Iterable[StoredMessage], new: Iterable[StoredMessage]) -> None:
-        """Take the next messages of both."""
+        """Take the next old and new messages."""
         self._old += old
         self._new += new
         while self._begins_alike and self._old and self._new:
@@ -672,7 +677,7 @@ class _Difference:
             self._alike += 1
 
     def changes(self) -> list[Change]:
-        """Return the changes, when all messages have passed.
+        """Return the changes, after the last message.
 
         Raises:
             _Unconvertible: two messages cannot be compared.
@@ -685,22 +690,23 @@ class _Difference:
         return self._marked + rest
 
     def shared_ids(self, changes: Iterable[Change]) -> frozenset[str]:
-        """Return the ids of messages that are put in and that others may have."""
+        """Return the ids of the inserted messages if messages of the store may share an id."""
         return frozenset(one.id for one in changes if one.old is None and self._repeats)
 
 
 def _changes(
     old: list[StoredMessage], new: list[StoredMessage], after: str | None, place: int | None
 ) -> Iterator[Change]:
-    """Yield what makes the new messages of the old ones, in order, all behind another message.
+    """Yield the changes that turn the old messages into the new messages, in order.
 
-    ``place`` is the number of messages before both; None where no two messages share an id.
+    Both lists follow the message ``after``.  ``place`` is the number of messages before the lists;
+    None if no two messages share an id.
     """
     tail = 0
     while tail < min(len(old), len(new)) and _is_same(old[-1 - tail], new[-1 - tail]):
         tail += 1
     one, other = old[: len(old) - tail], new[: len(new) - tail]
-    # By value: a store may write the same message in another way.
+    # Compared by value: a store may write the same message with a different text.
     texts = [
         [(entry.id, jsonio.canonical(entry.message)) for entry in some] for some in (one, other)
     ]
@@ -730,6 +736,6 @@ def _is_same(old: StoredMessage, new: StoredMessage) -> bool:
 
 
 def _marked(old: StoredMessage, new: StoredMessage) -> Iterator[Change]:
-    """Yield the change of the marks of a message that stays."""
+    """Yield the change of the marks of a kept message, if the marks differ."""
     if old.marks != new.marks:
         yield Change(old.id, old.marks, new.marks, was=old.shape)

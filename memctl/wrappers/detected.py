@@ -1,4 +1,4 @@
-"""A store whose layout is found by what is in it, where its URL does not say."""
+"""A store that finds its layout in the stored data if the URL names no layout."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from memctl.store import OpenMode, Store
 from memctl.wrappers.wrapper import StoreWrapper
 
 _USUAL = "memory"
-"""The ``?layout=`` of the store that a URL without one names."""
+"""The ``?layout=`` to assume if neither the URL nor the stored data name a layout."""
 
 
 class DetectedStore(StoreWrapper):
-    """The store of the usual layout until it is opened; then that of the layout that is there."""
+    """A wrapper of the store of the usual layout; ``open`` replaces the store if need be."""
 
     def __init__(self, usual: Store, choose: Callable[[str], Store]) -> None:
-        """``choose`` makes the store of a layout that ``Store.other_layout`` names."""
+        """``choose`` makes the store of a layout named by ``Store.other_layout``."""
         super().__init__(usual)
         self._choose = choose
         self._names: list[MemoryKey] = []
         self._is_settled = False
-        """True where the layout was found before the store was opened."""
+        """True if ``settle_layout`` found the layout before ``open``."""
 
     async def open(self, mode: OpenMode) -> None:
         await super().open(mode)
@@ -47,7 +47,7 @@ class DetectedStore(StoreWrapper):
         usual = self._store
         try:
             await usual.open(OpenMode.READ)
-        except (NotFound, Uninitialised):  # it is to be made
+        except (NotFound, Uninitialised):  # there is no data yet
             return False
         try:
             layout = await usual.other_layout()
@@ -57,7 +57,7 @@ class DetectedStore(StoreWrapper):
         if layout is None or found is None:
             return False
         if found.dialect.name != AGENTSCOPE2.name and not found.features.parts:
-            return False  # it holds no more than the usual one
+            return False  # the found layout holds no more than the usual layout
         self._take(layout)
         self._is_settled = True
         return True

@@ -1,4 +1,4 @@
-"""A target that is read, but not written."""
+"""The stand-in for a target in a dry run."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from memctl.wrappers.wrapper import StoreWrapper
 
 
 class DryRun(StoreWrapper):
-    """A stand-in for a target: what is there is read, what is written is only counted.
+    """A wrapper that reads the target, but only counts what a run would write.
 
-    The target is opened without creating it; one that does not exist yet is read as empty.
+    A dry run does not create the target.  A missing target reads as empty.
     """
 
     def __init__(self, target: Store) -> None:
@@ -27,7 +27,7 @@ class DryRun(StoreWrapper):
 
     @property
     def features(self) -> Features:  # type: ignore[override]
-        """The features of the target, none of whose reading can be relied on to be cheap."""
+        """The features of the target, without repairs and without cheap reading."""
         return replace(
             self._store.features,
             ttl_counts_down=True,
@@ -45,7 +45,7 @@ class DryRun(StoreWrapper):
             self._exists = False
 
     async def lock(self, owner: str) -> None:
-        """Take no lock: a dry run is in nobody's way."""
+        """Take no lock: a dry run changes nothing."""
 
     async def close(self) -> None:
         if self._exists:
@@ -69,7 +69,7 @@ class DryRun(StoreWrapper):
     async def write(
         self, pages: AsyncGenerator[Page], mode: WriteMode = WriteMode.ADD
     ) -> AsyncGenerator[WriteResult]:
-        """Count what would be written and deleted; what the target would refuse it cannot tell."""
+        """Count the messages to write and delete; refusals by the target are not predicted."""
         held: dict[MemoryKey, int] = {}
         if mode is WriteMode.REPLACE:
             async with aclosing(self.list_memories(Selection())) as infos:
@@ -82,7 +82,7 @@ class DryRun(StoreWrapper):
                 messages = 0
 
     async def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
-        """Count what would be changed; whether a memory is still as it was seen it cannot tell."""
+        """Count the changes; changes by other programs since the read are not detected."""
         written = deleted = 0
         async for edit in edits:
             gone = sum([change.new is None for change in edit.changes])

@@ -1,4 +1,4 @@
-"""A target of facts whose vectors are made anew, or left out, as they are written."""
+"""A target that makes new vectors for the facts to write, or drops the vectors."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ async def embedded(
     *,
     dry_run: bool = False,
 ) -> Store:
-    """Return the target as one that gives every fact the vector that it needs; both are open.
+    """Return the target, wrapped if the vectors of its facts have to be made or dropped.
 
-    ``report.embedder`` makes the vectors that the source does not have.
+    Both stores are open.  ``report.embedder`` makes the vectors that the source lacks.
 
     Raises:
-        Loss: vectors are to be made, and there is no embedder; nothing was written.
-        UsageError: the embedder makes others than those of the target.
+        Loss: vectors are missing, and no embedder is given; nothing was written.
+        UsageError: the vectors of the embedder do not fit the vectors of the target.
         Unavailable: the embedder does not answer.
     """
     if not source.dialect.facts or not target.dialect.facts:
@@ -82,10 +82,10 @@ async def embedded(
 
 
 async def _refuse_missing(source: Store, where: Selection, kind: Embedding) -> None:
-    """Refuse facts without a vector of this size.
+    """Refuse facts without a vector of the right size.
 
     Raises:
-        Loss: there are some.
+        Loss: a selected fact has no vector of the size in ``kind``.
     """
     count, example = 0, ""
     async with aclosing(source.read(where)) as pages:
@@ -116,10 +116,10 @@ async def _refuse_size(embedder: Embedder, kept: Embedding, target: Store) -> No
 
 
 class EmbeddedStore(StoreWrapper):
-    """A target whose facts get the vectors that it needs.
+    """A wrapper that writes facts with vectors that fit the target.
 
-    Without an ``embedder`` facts lose their vectors, for the target has none.  Else each fact
-    gets one of the target's kind: its own where ``keep`` says that it is, else one of the embedder.
+    Without an ``embedder``, facts lose their vectors: the target has no vectors.  With ``keep``, a
+    fact keeps a vector of the right size.  The embedder makes all remaining vectors.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class EmbeddedStore(StoreWrapper):
         keep: bool = False,
         dry_run: bool = False,
     ) -> None:
-        """``dry_run`` asks the embedder for nothing, and estimates the tokens."""
+        """With ``dry_run``, estimate the tokens instead of asking the embedder."""
         super().__init__(target)
         self._report = report
         self._embedder = embedder
@@ -141,10 +141,10 @@ class EmbeddedStore(StoreWrapper):
     async def write(
         self, pages: AsyncGenerator[Page], mode: WriteMode = WriteMode.ADD
     ) -> AsyncGenerator[WriteResult]:
-        """Write facts with the vectors of the target.
+        """Write facts with vectors that fit the target.
 
         Raises:
-            Unavailable: the embedder failed; what was written stays.
+            Unavailable: the embedder failed; facts already written stay.
             MemctlError: as the store inside.
         """
         async with aclosing(self._store.write(self._fitted(pages), mode)) as results:
@@ -175,7 +175,7 @@ class EmbeddedStore(StoreWrapper):
         return found
 
     async def _embed(self, embedder: Embedder, texts: list[str]) -> list[array[float]]:
-        """Return a vector for each text; none at all in a dry run."""
+        """Return a vector for each text, or no vectors in a dry run."""
         self._report.texts += len(texts)
         if self._dry_run:
             tokens = Usage(sum(map(estimate, texts)))
@@ -187,15 +187,16 @@ class EmbeddedStore(StoreWrapper):
 
 
 def has_vector(fact: StoredMessage, kind: Embedding) -> bool:
-    """Return whether a fact has a vector of this size."""
+    """Return whether a fact has a vector of the size in ``kind``."""
     vector = vector_of(fact.message)
     return vector is not None and dimensions(vector) == kind.dimensions
 
 
 def text_of(fact: StoredMessage, field: str = "") -> str:
-    """Return the text of a fact to embed; models refuse an empty one.
+    """Return the text of a fact to embed.
 
-    It is in a ``field`` of the metadata, if there is one; see ``Store.embeds``.
+    A text in the metadata ``field`` takes precedence; see ``Store.embeds``.  An empty text becomes
+    a space, because models refuse empty texts.
     """
     view = FACT.outline(fact.message)
     text = "\n".join(block.text for block in view.blocks if isinstance(block, TextBlock))

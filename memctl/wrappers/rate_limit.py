@@ -1,4 +1,4 @@
-"""A store that is read no faster than asked for, to spare what else works with it."""
+"""A limit on the speed of reading, to spare the other users of a store."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from memctl.wrappers.wrapper import StoreWrapper
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """So many messages a second, or so many bytes; the other one is None."""
+    """A limit in messages or in bytes (``size``) per second; the unused unit is None."""
 
     messages: float | None = None
     size: float | None = None
 
     def seconds(self, page: Page) -> float:
-        """Return the least time that a page may take, in seconds."""
+        """Return the minimum time for a page, in seconds."""
         if self.size is not None:
             return sum([len(entry.message) for entry in page.messages]) / self.size
         return len(page.messages) / (self.messages or float("inf"))
 
 
 class RateLimit(StoreWrapper):
-    """A wrapper that hands out the next page when the time of the one before is over."""
+    """A wrapper that waits between pages to keep to a rate."""
 
     def __init__(self, store: Store, rate: Rate) -> None:
         super().__init__(store)
@@ -40,7 +40,7 @@ class RateLimit(StoreWrapper):
         async with aclosing(super().read(where)) as pages:
             async for page in pages:
                 await asyncio.sleep(due - time.monotonic())
-                # What was not used of the time is lost: nothing is caught up in a burst.
+                # Time that a slow store or caller has lost is not made up by a burst.
                 due = max(due, time.monotonic()) + self._rate.seconds(page)
                 yield page
                 del page

@@ -1,6 +1,6 @@
-"""SQL and Redis memory together with the session states that hold its summaries (``?state=``).
+"""SQL and Redis memory combined with the session states that hold the summaries (``?state=``).
 
-AgentScope's SQL and Redis memories keep no summary; with them, the session state of the agent holds
+AgentScope's SQL and Redis memories keep no summary.  Instead, the session state of the agent holds
 ``{"memory": {"_compressed_summary": "..."}}`` and no messages (``module/_state_module.py``).
 """
 
@@ -18,27 +18,28 @@ from memctl.store import Features, LeftOut, Maintenance, Note, OpenMode, Record,
 from memctl.wrappers.wrapper import StoreWrapper
 
 OF_STATES = "of_states"
-"""The key that marks a record of a repair as one of the store of the states."""
+"""The key that marks a repair record of the store of states."""
 
 
 class SummaryEdits:
-    """One ``edit`` or ``write``: changes summaries as memories pass on their way to the messages.
+    """The changes of summaries during one ``edit`` or ``write``.
 
-    Each summary that was changed waits until ``done`` tells what became of the messages.
+    Memories pass through on their way to the store of messages.  A changed summary waits until
+    ``done`` reports the result of the messages.
     """
 
     def __init__(self, states: Store, find: Callable[[MemoryKey], Awaitable[Memory]]) -> None:
-        """``find`` tells under which key the states hold a memory, and its summary."""
+        """``find`` returns the key and the summary of a memory in the store of states."""
         self._states = states
         self._find = find
         self._settled: list[WriteResult] = []
         self._waiting: dict[MemoryKey, tuple[Memory, str]] = {}
-        """The states as they were, and their new summaries."""
+        """The old state and the new summary of each memory."""
         self._before: dict[MemoryKey, str] = {}
-        """The notes of the states' store on them; see ``WriteResult.before``."""
+        """The ``WriteResult.before`` of the store of states, for each memory."""
 
     async def passed_on(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[Edit]:
-        """The edits that change messages; the others, and those that failed, are ``settled``."""
+        """Yield the edits of messages; edits of only a summary, and failures, are ``settled``."""
         begun = passing = False
         async for edit in edits:
             of_messages, of_state = _parted(edit.before)
@@ -55,7 +56,7 @@ class SummaryEdits:
                 yield replace(edit, memory=memory, summary=None, before=of_messages)
 
     async def readable(self, pages: AsyncGenerator[Page]) -> AsyncGenerator[Page]:
-        """The pages of memories to write; those whose summary cannot be written are ``settled``."""
+        """Yield the pages to write; memories with a refused summary are ``settled``."""
         begun = False
         failure: Failure | None = None
         async with aclosing(pages):
@@ -69,12 +70,15 @@ class SummaryEdits:
                     yield page
 
     def settled(self) -> list[WriteResult]:
-        """Return the results since the last call of memories whose messages did not change."""
+        """Return the new results of memories that were not passed on, since the last call."""
         settled, self._settled = self._settled, []
         return settled
 
     async def done(self, result: WriteResult) -> WriteResult:
-        """Put the summary back where the messages failed; the result says so where that fails."""
+        """Return the result of a memory; if the messages failed, restore the summary first.
+
+        If the summary cannot be restored, the failure in the result says so.
+        """
         waiting = self._waiting.pop(result.key, None)
         if waiting is None or result.failure is None:
             return self._with_before(result)
@@ -85,13 +89,13 @@ class SummaryEdits:
         return replace(result, failure=Failure(result.failure.code, why))
 
     async def undo(self) -> list[str]:
-        """Restore the summaries that still wait; return a line for each that cannot be."""
+        """Restore the waiting summaries; return a line for each summary that cannot be restored."""
         lines = []
         for key, waiting in self._waiting.items():
             try:
                 failure = (await self._set(*waiting)).failure
                 why = failure.message if failure else ""
-            except MemctlError as error:  # another error ended the run, and tells more
+            except MemctlError as error:  # the error that ended the run is reported by the caller
                 why = error.message
             if why:
                 lines.append(f"the new summary of {key} stays, although its messages do: {why}")
@@ -99,12 +103,15 @@ class SummaryEdits:
         return lines
 
     def _with_before(self, result: WriteResult) -> WriteResult:
-        """Return the result with what both stores said."""
+        """Return the result with the ``before`` of both stores."""
         of_state = self._before.pop(result.key, "")
         return replace(result, before=_joined(result.before, of_state))
 
     async def _change(self, edit: Edit, before: str, *, always: bool = False) -> Failure | None:
-        """Return why the summary cannot be changed; ``always`` looks at the state in any case."""
+        """Change the summary; return the failure, if any.
+
+        With ``always``, check the state even if the summary does not change.
+        """
         memory = edit.memory
         if memory.summary is None and edit.summary is None and not (before or always):
             return None
@@ -126,7 +133,7 @@ class SummaryEdits:
         return result.failure
 
     async def _set(self, state: Memory, there: str, before: str = "") -> WriteResult:
-        """Give a state its summary, if it has the one that is there."""
+        """Set the summary of a state if the present summary is ``there``."""
 
         async def one() -> AsyncGenerator[Edit]:
             yield Edit(state, [], summary=there, before=before)
@@ -139,14 +146,14 @@ class SummaryEdits:
 
 
 def _joined(of_messages: str, of_state: str) -> str:
-    """Return one text of what the stores of the messages and of the states said."""
+    """Return one ``before`` for the two of the stores of messages and of states."""
     if not (of_messages or of_state):
         return ""
     return json.dumps({"messages": of_messages, "state": of_state})
 
 
 def _parted(before: str) -> tuple[str, str]:
-    """Return what ``_joined`` joined; nothing of what others wrote."""
+    """Return the two texts given to ``_joined``; empty texts if ``_joined`` did not write it."""
     found = json.loads(before) if before.startswith('{"messages": ') else {}
     return found.get("messages", ""), found.get("state", "")
 
@@ -155,7 +162,7 @@ DEFAULT_USER = "default_user"
 
 
 class DamagedState(Exception):
-    """A state is damaged, so that nobody knows the summary of its memory."""
+    """A state is damaged: the summary of its memory is unknown."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.message)
@@ -163,9 +170,9 @@ class DamagedState(Exception):
 
 
 class SummaryOverlay(StoreWrapper):
-    """Messages from one store, summaries from another.
+    """A wrapper that joins the messages of one store with the summaries of a second store.
 
-    A memory whose state is damaged is left out: its summary is not known.
+    A memory with a damaged state is left out, because the summary is unknown.
     """
 
     kind = "with-summaries"
@@ -178,9 +185,9 @@ class SummaryOverlay(StoreWrapper):
 
     @property
     def features(self) -> Features:  # type: ignore[override]
-        """The features of the messages' store, with a place for summaries."""
+        """The features of the store of messages, with summaries."""
         messages = self._messages.features
-        # Anchors and outlines come with the summaries that the states hold.
+        # An outline also reads the states, for the summaries.
         return replace(
             messages,
             summaries=True,
@@ -266,7 +273,7 @@ class SummaryOverlay(StoreWrapper):
     async def _summarised(
         self, pages: AsyncGenerator[Page], where: Selection
     ) -> AsyncGenerator[Page]:
-        """The pages with their summaries, then the memories that have nothing else."""
+        """Yield the pages with summaries, then the memories with only a summary."""
         seen: set[MemoryKey] = set()
         memory: Memory | None = None
         async with aclosing(pages):
@@ -285,7 +292,7 @@ class SummaryOverlay(StoreWrapper):
     async def _without_messages(
         self, where: Selection, seen: set[MemoryKey]
     ) -> AsyncGenerator[Memory]:
-        """Yield the memories of which there is only a summary."""
+        """Yield the memories with only a summary; ``seen`` holds the memories with messages."""
         if not where.whole:
             return
 
@@ -306,10 +313,10 @@ class SummaryOverlay(StoreWrapper):
         try:
             return await self._saved_state(key) is not None
         except DamagedState:
-            return False  # nor does it know one
+            return False  # an agent cannot read a damaged state
 
     async def _readable_state(self, key: MemoryKey) -> Memory | None:
-        """The state of a memory that is read; None where it is damaged, and the memory left out."""
+        """Return the state of a memory; if the state is damaged, leave out the memory."""
         try:
             state = await self._state(key)
         except DamagedState as error:
@@ -319,7 +326,7 @@ class SummaryOverlay(StoreWrapper):
         return state
 
     async def _state(self, key: MemoryKey) -> Memory:
-        """The state of a memory, or what one would be that is to be made.
+        """Return the state of a memory, or an empty state if there is none.
 
         Raises:
             DamagedState: as ``_saved_state``.
@@ -327,10 +334,10 @@ class SummaryOverlay(StoreWrapper):
         return await self._saved_state(key) or Memory(key, summary="")
 
     async def _saved_state(self, key: MemoryKey) -> Memory | None:
-        """The state of a memory, also where the session was saved without a user.
+        """Return the state of a memory; the session may have been saved without a user.
 
         Raises:
-            DamagedState: it cannot be read.
+            DamagedState: the state cannot be read.
         """
         names = [key]
         if key.user == DEFAULT_USER:
@@ -350,7 +357,7 @@ class SummaryOverlay(StoreWrapper):
         """Write the summary, then the messages; see ``edit``.
 
         A run that is killed between the two leaves the summary: the next run adds the messages.
-        Of a memory whose state is damaged nothing is written.
+        Nothing is written to a memory with a damaged state.
         """
         summaries = SummaryEdits(self._states, self._state)
         writing = self._messages.write(summaries.readable(pages), mode)
@@ -361,11 +368,12 @@ class SummaryOverlay(StoreWrapper):
     async def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
         """Change the summary, then the messages.
 
-        For a moment an agent may see the new summary next to the old messages, and so perhaps a
-        message besides its summary; the other way round it would lack both.  Where the messages
-        then cannot be changed, or their store fails, the summary is restored, unless somebody has
-        changed it since.  A run that is killed between the two, or whose results are no longer
-        asked for, leaves the new summary: what became of the messages is not known then.
+        For a moment, an agent may see the new summary and also the old messages that the summary
+        covers.  In the reverse order, an agent might see neither.
+
+        If the messages cannot be changed, or their store fails, the old summary is restored, unless
+        another program has changed the summary since.  If the run is killed, or the caller stops
+        asking for results, the new summary stays, because the fate of the messages is unknown.
         """
         summaries = SummaryEdits(self._states, self._state)
         editing = self._messages.edit(summaries.passed_on(edits))
@@ -376,7 +384,7 @@ class SummaryOverlay(StoreWrapper):
     async def _results(
         self, changing: AsyncGenerator[WriteResult], summaries: SummaryEdits
     ) -> AsyncGenerator[WriteResult]:
-        """Yield what became of each memory, its summary included."""
+        """Yield the result of each memory: messages and summary together."""
         async with aclosing(changing) as results:
             while True:
                 try:
@@ -397,7 +405,7 @@ class SummaryOverlay(StoreWrapper):
                     yield key
 
     async def erase(self, where: Selection) -> AsyncGenerator[WriteResult]:
-        """Erase in both stores, first the states; one result for each memory."""
+        """Erase in both stores, states first; yield one result for each memory."""
         states: dict[MemoryKey, WriteResult] = {}
         for some in [where, *await self._without_user(where)]:
             async with aclosing(self._states.erase(some)) as results:
@@ -410,7 +418,7 @@ class SummaryOverlay(StoreWrapper):
             yield replace(result, deleted=0)
 
     async def _without_user(self, where: Selection) -> list[Selection]:
-        """Return the selection of states that were saved without a user, see ``_saved_state``."""
+        """Return the selections of states saved without a user; see ``_saved_state``."""
         if DEFAULT_USER not in where.users:
             return []
         of_default = replace(where, users=frozenset({DEFAULT_USER}))
@@ -420,7 +428,7 @@ class SummaryOverlay(StoreWrapper):
 
 
 class _Maintenance(Maintenance):
-    """Findings and repairs in both stores, in that of the messages first."""
+    """The findings and repairs of both stores, the store of messages first."""
 
     def __init__(self, messages: Store, states: Store) -> None:
         super().__init__(messages)
@@ -451,7 +459,7 @@ class _Maintenance(Maintenance):
 
 
 def _marking(note: Note, mark: Record) -> Note:
-    """Return a note that adds a mark to each record."""
+    """Return a note function that adds ``mark`` to each record."""
 
     async def noted(record: Record) -> None:
         await note(record | mark)
@@ -464,5 +472,5 @@ async def _only(record: Record) -> AsyncGenerator[Record]:
 
 
 def _own(left_out: LeftOut) -> LeftOut:
-    """Return the same damage, for a store that counts by itself which memories it reads."""
+    """Return a ``LeftOut`` that shares the damage, but counts undamaged memories anew."""
     return LeftOut(left_out.failures, partly=left_out.partly)

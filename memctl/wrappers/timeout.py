@@ -1,4 +1,4 @@
-"""A store that counts as lost when it keeps silent for too long."""
+"""A time limit on the answers of a store."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from memctl.wrappers.wrapper import StoreWrapper
 T = TypeVar("T")
 
 CLOSING = 10.0
-"""Seconds that a store has to say goodbye; a server that hangs must not hold the run."""
+"""The seconds allowed for closing; a server that hangs must not hold up the run."""
 
 
 class _Clock:
-    """The seconds that a store has for each answer."""
+    """A clock that limits the time of each answer of a store."""
 
     def __init__(self, label: str, seconds: float) -> None:
         self._label = label
@@ -40,17 +40,17 @@ class _Clock:
 
     @asynccontextmanager
     async def answer(self) -> AsyncIterator[asyncio.Timeout]:
-        """Limit the time for the body.
+        """Limit the time of the body.
 
         Raises:
-            Lost: it is over.
+            Lost: the time is over.
         """
         with self._errors():
             async with asyncio.timeout(self._seconds) as limit:
                 yield limit
 
     async def each(self, items: AsyncGenerator[T]) -> AsyncGenerator[T]:
-        """Yield the items of a store, which has its time for each."""
+        """Yield the items of a store; the limit applies to each item."""
         async with aclosing(items):
             while True:
                 async with self.answer():
@@ -59,21 +59,21 @@ class _Clock:
                     except StopAsyncIteration:
                         return
                 yield item
-                del item  # not kept while the next one is read: it may be large
+                del item  # an item may be large: release it before the next item is read
 
     async def work(
         self,
         items: AsyncGenerator[T],
         work: Callable[[AsyncGenerator[T]], AsyncGenerator[WriteResult]],
     ) -> AsyncGenerator[WriteResult]:
-        """Yield the results of the work, which has its time for each item."""
+        """Yield the results of ``work``; the limit applies to each item and each result."""
         async with self.answer() as limit, aclosing(work(self.taken(items, limit))) as results:
             async for result in results:
                 with self.stopped(limit):
                     yield result
 
     async def taken(self, items: AsyncGenerator[T], limit: asyncio.Timeout) -> AsyncGenerator[T]:
-        """Yield the items; the clock of the store stands still while the next is awaited."""
+        """Yield the items; the clock stops while the next item is awaited."""
         async with aclosing(items):
             while True:
                 with self.stopped(limit):
@@ -86,7 +86,7 @@ class _Clock:
 
     @contextmanager
     def stopped(self, limit: asyncio.Timeout) -> Iterator[None]:
-        """Stop the clock for the body; afterwards the store has all of its time again."""
+        """Stop the clock during the body, then restart the clock with the full time."""
         limit.reschedule(None)
         try:
             yield
@@ -105,9 +105,9 @@ class _Clock:
 
 
 class Timeout(StoreWrapper):
-    """A wrapper that limits the seconds to wait for each answer, and for each page to be taken.
+    """A wrapper that limits the seconds to wait for each answer and each page.
 
-    Only ``check_integrity`` takes as long as it needs: it reads a file to its end, which is silent.
+    ``check_integrity`` has no limit: the check of a whole file gives no sign of progress.
     """
 
     def __init__(self, store: Store, seconds: float) -> None:
@@ -119,8 +119,8 @@ class Timeout(StoreWrapper):
             await super().open(mode)
 
     async def close(self) -> None:
-        # What was written is durable, and a connection that cannot be closed ends with the process:
-        # neither is a reason to fail, or to hide why the run failed.
+        # All reported writes are durable, and an open connection ends with the process.  So a close
+        # that hangs is not a reason to fail, or to hide an earlier error.
         with suppress(TimeoutError):
             async with asyncio.timeout(CLOSING):
                 await super().close()
@@ -211,7 +211,7 @@ class Timeout(StoreWrapper):
 
 
 class _TimedMaintenance(Maintenance):
-    """Checks and repairs that have their time for each finding and for each part."""
+    """Checks with a limit for each finding, and repairs with a limit for each part."""
 
     def __init__(self, store: Store, inner: Maintenance, clock: _Clock) -> None:
         super().__init__(store)
@@ -230,7 +230,7 @@ class _TimedMaintenance(Maintenance):
             return await self._inner.revert(self._clock.taken(records, limit))
 
     def _untimed(self, note: Note, limit: asyncio.Timeout) -> Note:
-        """Return ``note``, whose time does not count."""
+        """Return ``note`` with the clock stopped during each call."""
 
         async def noted(record: Record) -> None:
             with self._clock.stopped(limit):

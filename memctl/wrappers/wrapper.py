@@ -1,4 +1,4 @@
-"""A store with another one inside, to which it forwards whatever it does not change."""
+"""The base class of wrappers: stores that modify the behaviour of a store inside."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from memctl.storekit.edits import Snapshot
 
 
 class StoreWrapper(Store):
-    """A wrapper that forwards everything to the store inside; subclasses override some of it."""
+    """A wrapper that forwards every call to the store inside; subclasses override methods."""
 
     kind = "wrapper"
 
@@ -42,7 +42,7 @@ class StoreWrapper(Store):
 
     @property
     def dialect(self) -> Dialect:  # type: ignore[override]
-        """That of the store inside."""
+        """The dialect of the store inside."""
         return self._store.dialect
 
     async def open(self, mode: OpenMode) -> None:
@@ -82,16 +82,16 @@ class StoreWrapper(Store):
         return await self._store.other_layout()
 
     async def snapshot(self, key: MemoryKey) -> Snapshot:
-        return await super().snapshot(key)  # of what this wrapper reads
+        return await super().snapshot(key)  # not forwarded: built from the wrapper's own ``read``
 
     @property
     def embeds(self) -> str:  # type: ignore[override]
-        """That of the store inside."""
+        """The field that the store inside embeds."""
         return self._store.embeds
 
     @property
     def embedding(self) -> Embedding | None:  # type: ignore[override]
-        """That of the store inside."""
+        """The kind of vectors of the store inside."""
         return self._store.embedding
 
     def adopt(self, dialect: Dialect, embedding: Embedding | None = None) -> None:
