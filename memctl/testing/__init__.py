@@ -1,6 +1,6 @@
-"""The conformance suite: tests of the store contract, for the stores of plugins too.
+"""The conformance suite: tests of the store contract, also for the stores of plugins.
 
-It needs ``pip install 'agentscope-memctl[testing]'``.  A store passes it when this passes::
+The suite needs ``pip install 'agentscope-memctl[testing]'``.  A test module for a store::
 
     import pytest
     from memctl.testing import Backend, StoreSuite
@@ -12,9 +12,9 @@ It needs ``pip install 'agentscope-memctl[testing]'``.  A store passes it when t
     class TestNotes(StoreSuite):
         pass
 
-A store of facts passes ``FactSuite``, and its backend has ``style=Style("fact", frozenset())``.
+A store of facts uses ``FactSuite``, and a backend with ``style=Style("fact", frozenset())``.
 
-``Store.features`` decide what is tested: what a store does not claim is skipped.
+The suite tests the features claimed in ``Store.features``, and skips the tests of all others.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The description of a store for the suite: how to make new places, and what it does not take."""
+"""The description of a store for the conformance suite."""
 
 from __future__ import annotations
 
@@ -21,57 +21,57 @@ from memctl.wrappers.converted import shown_as
 
 @dataclass(frozen=True)
 class Backend:
-    """A store under test, and what sets it apart besides its features.
+    """The description of a store under test, beyond its features.
 
-    A store that keeps a file needs two fields::
+    A store in files needs two fields::
 
         Backend("notes", lambda folder: f"{folder}/m.notes")
 
-    A store on a server has no files to look at, and names them all::
+    A store on a server needs more fields, because the suite cannot look at files::
 
         Backend("kv", new_database, alias=by_socket, dump=all_keys, exists=True)
     """
 
     name: str
     make: Callable[[Path], str]
-    """A function that returns a new and empty place, as a user of memctl writes it."""
+    """Returns a new, empty place, spelled as on the command line of memctl."""
     alias: Callable[[str], str] | None = None
-    """A function that returns another spelling of a place; by default through a symbolic link."""
+    """Returns a different spelling of a place; the default uses a symbolic link."""
     dump: Callable[[str], Any] | None = None
-    """A function that returns the contents of a place, past memctl; by default all its files."""
+    """Returns the contents of a place, read without memctl; the default reads all files."""
     refuses: frozenset[str] = frozenset()
-    """The messages of ``samples.MESSAGES`` that it does not take."""
+    """The names in ``samples.MESSAGES`` of messages that the store refuses."""
     alters: frozenset[str] = frozenset()
-    """The hard messages of which its database changes values, such as a float that JSONB makes an
-    integer."""
-    refuses_names: bool = False
-    """Some names cannot be written; it refuses them."""
-    users: bool = True
-    """Its memories belong to users."""
-    only: MemoryKey | None = None
-    """The one memory that it holds, where it does not hold many."""
-    keys: Callable[[int], MemoryKey] = samples.key
-    """A function that returns the name of a memory, by its number."""
-    exists: bool = False
-    """There is nothing to create: an empty place is a store without memories."""
-    many: int = 300
-    """The number of memories in the test of many writes; more where they share transactions."""
-    large: int = 1500
-    """The number of messages of a memory that comes in several pages; fewer where each is a file.
+    """The names in ``samples.MESSAGES`` of messages with values that the database changes.
+
+    JSONB, for example, turns some floats into integers.
     """
+    refuses_names: bool = False
+    """The store refuses some names of memories."""
+    users: bool = True
+    """Memories belong to users."""
+    only: MemoryKey | None = None
+    """The key of the only memory, if the store holds one memory; None for many memories."""
+    keys: Callable[[int], MemoryKey] = samples.key
+    """Returns the key of the memory with a number."""
+    exists: bool = False
+    """An empty place is already a store without memories: nothing has to be created."""
+    many: int = 300
+    """The number of memories in the test of many writes; use more if writes share transactions."""
+    large: int = 1500
+    """The number of messages in a memory of several pages; use fewer if each message is a file."""
     style: Style = field(default_factory=Style)
-    """The dialect of its messages, and the marks that they can have."""
+    """The dialect and the possible marks of the messages."""
     largest: int = 0
-    """The bytes of messages that a memory can have; 0 where there is no such limit."""
+    """The maximum size of a memory in bytes of messages; 0 without a limit."""
     lease: float = 0.0
-    """Seconds after which a lock ends that its owner does not renew; 0 where locks do not."""
+    """The seconds until a lock ends if its owner does not renew the lock; 0 if locks do not end."""
     make_searchable: Callable[[str], None] | None = None
-    """A function that has the service search the texts of a place that was filled, where that is
-    for the application to do."""
+    """Makes the texts of a filled place searchable, if this is the job of the application."""
     shown_as: str = ""
-    """The dialect to show messages in, if its own messages have ids that it makes of their text."""
+    """The dialect for the tests, if the store derives ids from the texts of messages."""
     lock_holder: str = "memctl.testing.lock_holder"
-    """The module that holds a lock in another process."""
+    """The module to run in a second process, to hold a lock there."""
 
 
 @dataclass(frozen=True)
@@ -80,24 +80,24 @@ class Place:
 
     backend: Backend
     text: str
-    """As a user writes it."""
+    """The place, spelled as on the command line."""
     folder: Path
-    """Its own."""
+    """The folder that only this place uses."""
 
     @cached_property
     def location(self) -> Location:
-        """Return the location that memctl reads from the text."""
+        """The parsed text."""
         return parse(self.text)
 
     def store(self, *, create: bool = True, change: bool = False) -> Store:
-        """Return a store of the place, not yet opened: to create, to read, or to change."""
+        """Return an unopened store of the place; with ``create=False``, a store to read."""
         mode = OpenMode.CHANGE if change else OpenMode.CREATE if create else OpenMode.READ
         store = make_store(self.location, mode)
         dialect = self.backend.shown_as
         return shown_as(store, DIALECTS[dialect]) if dialect else store
 
     def alias(self) -> Location:
-        """Return the same place, spelled differently."""
+        """Return the place in a different spelling."""
         if self.backend.alias is not None:
             return parse(self.backend.alias(self.text))
         link = self.folder.with_name(f"{self.folder.name}-link")
@@ -105,7 +105,7 @@ class Place:
         return parse(self.text.replace(str(self.folder), str(link), 1))
 
     def dump(self) -> Any:
-        """Return all that the place holds, past memctl, to compare."""
+        """Return the contents of the place, read without memctl, for comparisons."""
         return self.backend.dump(self.text) if self.backend.dump is not None else self._files()
 
     def _files(self) -> dict[str, Any]:
@@ -116,13 +116,13 @@ class Place:
         }
 
     def keys(self, count: int) -> list[MemoryKey]:
-        """Return names for so many memories, fewer where the place holds only one."""
+        """Return ``count`` keys of memories, or a single key if the place holds one memory."""
         only = self.backend.only
         return [only] if only else list(map(self.backend.keys, range(count)))
 
 
 def new_place(backend: Backend, folder: Path) -> Place:
-    """Return a new and empty place of a store, in a folder of its own within ``folder``."""
+    """Return a new, empty place of a store, in a new subfolder of ``folder``."""
     own = folder / str(len(os.listdir(folder)))
     own.mkdir()
     return Place(backend, backend.make(own), own)

@@ -1,7 +1,7 @@
-"""Calls of a store that check the order of pages and results on the way.
+"""Calls of a store that also check the order of pages and results.
 
-Streams are read to their end before anything is asserted: one that a failing test left open would
-get into the way of the next.
+The functions read a stream to its end before the first assertion: a failing test must not leave an
+open stream to the next test.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ALL = Selection()
 async def pages(
     memories: Iterable[Sample], *, offset: int = 0, size: int = 700
 ) -> AsyncGenerator[Page]:
-    """Yield the memories in pages of at most ``size`` messages, after ``offset`` others."""
+    """Yield the memories in pages of at most ``size`` messages, from ``offset`` on."""
     for one in memories:
         starts = range(0, len(one.entries), size) or [0]
         for start in starts:
@@ -52,7 +52,7 @@ async def write(
     offset: int = 0,
     size: int = 700,
 ) -> dict[MemoryKey, WriteResult]:
-    """Write the memories; each must have exactly one WriteResult."""
+    """Write the memories; assert that each has exactly one WriteResult."""
     memories = list(memories)
     results: dict[MemoryKey, WriteResult] = {}
     source = pages(memories, offset=offset, size=size)
@@ -65,7 +65,7 @@ async def write(
 
 
 async def write_all(store: Store, memories: Iterable[Sample]) -> None:
-    """Write the memories, of which none may fail."""
+    """Write the memories; assert that all succeed."""
     memories = list(memories)
     results = await write(store, memories)
     for one in memories:
@@ -75,7 +75,7 @@ async def write_all(store: Store, memories: Iterable[Sample]) -> None:
 
 
 async def read(store: Store, where: Selection = ALL) -> dict[MemoryKey, Sample]:
-    """Return the selected memories of the store, whose pages must be in order."""
+    """Return the selected memories; assert that their pages come in order."""
     found: dict[MemoryKey, Sample] = {}
     open_key: MemoryKey | None = None
     for page in [page async for page in store.read(where)]:
@@ -96,7 +96,7 @@ async def read(store: Store, where: Selection = ALL) -> dict[MemoryKey, Sample]:
 
 
 async def picked(everything: Iterable[Sample], where: Selection) -> dict[MemoryKey, Sample]:
-    """Return the messages that ``Selection`` itself picks out of everything."""
+    """Return the memories and messages that ``Selection.apply`` picks from ``everything``."""
     found: dict[MemoryKey, Sample] = {}
     some = pages(one for one in everything if where.has_key(one.key))
     async for page in where.apply(some, DIALECTS[samples.style().dialect]):
@@ -105,7 +105,7 @@ async def picked(everything: Iterable[Sample], where: Selection) -> dict[MemoryK
 
 
 async def infos(store: Store, where: Selection = ALL) -> dict[MemoryKey, MemoryInfo]:
-    """The catalogue; each memory must be in it once."""
+    """Return the catalog; assert that each memory is listed once."""
     found: dict[MemoryKey, MemoryInfo] = {}
     for info in [info async for info in store.list_memories(where)]:
         assert info.key not in found, f"{info.key} is listed twice"
@@ -114,7 +114,7 @@ async def infos(store: Store, where: Selection = ALL) -> dict[MemoryKey, MemoryI
 
 
 def plain(entry: StoredMessage, store: Store) -> tuple[str, str, tuple[str, ...]]:
-    """Return what must come back of a message: id, value with the order of keys, marks."""
+    """Return id, value and marks of a message in a comparable form."""
     in_order = store.features.mark_order
     marks = entry.marks if in_order else tuple(sorted(entry.marks))
     small = len(entry.message) < 1000
@@ -126,23 +126,23 @@ def _value(message: bytes, in_order: bool) -> str:
     return json.dumps(jsonio.loads(message), sort_keys=not in_order)
 
 
-# The same samples come back in test after test.
+# Cached, because every test reads the same samples.
 _cached_value = lru_cache(20_000)(_value)
 
 
 def assert_same(store: Store, found: Sample | None, expected: Sample) -> None:
-    """The messages are the same, in the same order."""
+    """Assert that both memories have equal messages in equal order."""
     assert found is not None, f"{expected.key} is missing"
     assert [entry.id for entry in found.entries] == [entry.id for entry in expected.entries]
     for one, other in zip(found.entries, expected.entries, strict=True):
-        # What is equal as it is need not be parsed.
+        # Parse only if the texts differ: parsing is slow.
         if (one.message, one.marks) != (other.message, other.marks):
             assert plain(one, store) == plain(other, store)
             one.message.decode()
 
 
 TTL = 100_000.0
-"""Seconds; no test lasts so long."""
+"""An expiry in seconds, longer than any test."""
 
 
 def gone(entry: StoredMessage) -> Change:
@@ -164,14 +164,14 @@ def with_marks(entry: StoredMessage, *marks: str) -> StoredMessage:
 
 
 def changing(place: Place, keys: Iterable[MemoryKey] = ()) -> Store:
-    """A store of the place whose memories are changed, not yet opened."""
+    """Return an unopened store of the place, to change memories."""
     store = place.store(change=True)
     store.resolve_names(keys)
     return store
 
 
 def edits(memory: Memory | MemoryKey, changes: list[Change], size: int = 1000) -> list[Edit]:
-    """The changes of one memory, so many in an Edit."""
+    """Return the changes of one memory as Edits of at most ``size`` changes."""
     about = Memory(memory) if isinstance(memory, MemoryKey) else memory
     starts = range(0, len(changes), size) or [0]
     return [
@@ -186,7 +186,7 @@ async def stream(found: Iterable[Edit]) -> AsyncGenerator[Edit]:
 
 
 async def edit(store: Store, found: Iterable[Edit]) -> dict[MemoryKey, WriteResult]:
-    """Change the memories; each must have exactly one WriteResult."""
+    """Edit the memories; assert that each has exactly one WriteResult."""
     found = list(found)
     results: dict[MemoryKey, WriteResult] = {}
     for result in [result async for result in store.edit(stream(found))]:
@@ -198,7 +198,7 @@ async def edit(store: Store, found: Iterable[Edit]) -> dict[MemoryKey, WriteResu
 
 
 async def edit_all(store: Store, key: MemoryKey, changes: list[Change], size: int = 1000) -> None:
-    """Change a memory, which must not fail."""
+    """Edit a memory; assert that the edit succeeds."""
     results = await edit(store, edits(key, changes, size))
     deleted = sum(change.new is None for change in changes)
     assert results == {key: WriteResult(key, len(changes) - deleted, deleted)}
@@ -211,7 +211,7 @@ def assert_changed(result: WriteResult) -> None:
 
 
 async def assert_holds(place: Place, expected: Iterable[Sample]) -> None:
-    """All that the place holds, seen by a new connection."""
+    """Assert that a new connection reads exactly the expected memories."""
     expected = list(expected)
     async with place.store(create=False) as store:
         store.resolve_names([one.key for one in expected])
@@ -223,7 +223,7 @@ async def assert_holds(place: Place, expected: Iterable[Sample]) -> None:
 
 
 async def filled(place: Place, *counts: int) -> list[Sample]:
-    """Write memories of so many messages; one at least."""
+    """Write a memory of each message count; a place for a single memory gets the first."""
     keys = place.keys(len(counts))
     found = [sample(key, samples.entries(count)) for key, count in zip(keys, counts, strict=False)]
     async with place.store() as store:
@@ -234,7 +234,7 @@ async def filled(place: Place, *counts: int) -> list[Sample]:
 def mixture(
     entries: list[StoredMessage], new: list[StoredMessage]
 ) -> tuple[list[Change], list[StoredMessage]]:
-    """Some of each change, three of five messages being changed, and what comes of them."""
+    """Return deletions, insertions and changes of marks, and the messages after the changes."""
     changes: list[Change] = []
     after: list[StoredMessage] = []
     fresh = iter(new)
@@ -264,7 +264,7 @@ Outline = list[tuple[MemoryKey, str | None, list[tuple[str, tuple[str, ...], int
 
 
 async def outline(store: Store, where: Selection, *, read: bool) -> Outline:
-    """Return memories in the order in which they come, each page in its place."""
+    """Return the outline of the memories in the order of the store; check the page order."""
     found: Outline = []
     pages = store.read(where) if read else store.outline(where)
     last = True

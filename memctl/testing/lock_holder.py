@@ -1,4 +1,7 @@
-"""A holder of a store's lock until its stdin ends: ``python -m memctl.testing.lock_holder``."""
+"""A program that holds the lock of a store until stdin ends.
+
+Run it as ``python -m memctl.testing.lock_holder STORE OWNER``.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from memctl.store import OpenMode
 def lock_elsewhere(
     store: str, owner: str, module: str = "memctl.testing.lock_holder"
 ) -> Iterator[subprocess.Popen[str]]:
-    """Hold the lock of a store in another process, which gets time to release it."""
+    """Hold the lock of a store in a second process during the body, then await the process."""
     process = subprocess.Popen(
         [sys.executable, "-m", module, store, owner],
         stdin=subprocess.PIPE,
@@ -32,7 +35,7 @@ def lock_elsewhere(
 
 
 async def hold(text: str, owner: str) -> None:
-    """Print ``locked`` when it is, and return when stdin ends."""
+    """Take the lock, print ``locked``, and return when stdin ends."""
     async with make_store(parse(text), OpenMode.CREATE) as store:
         await store.lock(owner)
         sys.stdout.write("locked\n")

@@ -1,6 +1,6 @@
-"""Memories as AgentScope writes them, and as badly as the field has them.
+"""Sample memories: typical messages of frameworks, and values that are hard to store.
 
-The messages are those of AgentScope 1.x, unless ``use`` has set another dialect.
+The messages are messages of AgentScope 1.x, unless ``use`` has set a different dialect.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ NAMES = [
     "\u202egnp",
     "x" * 200,
 ]
-"""Possible names of a user, a session, a message or a mark."""
+"""Hard names for users, sessions, messages and marks."""
 
 
 def _deep(levels: int) -> Any:
@@ -98,38 +98,38 @@ MESSAGES: dict[str, dict[str, Any]] = {
     "wide": {"content": [{"type": "text", "text": "w" * 3_000_000}]},
     "quotes": {"content": "'; DROP TABLE message; -- \" \\ %s :x {} $1 ?"},
 }
-"""Fields of messages, by what makes them hard."""
+"""Fields of messages that are hard to store, by the name of the difficulty."""
 
 
 @dataclass(frozen=True)
 class Style:
-    """The messages that a store takes: their dialect, and ``Features.marks``."""
+    """The messages that a store takes: the dialect, ``Features.marks``, and more."""
 
     dialect: str = "agentscope1"
     marks: frozenset[str] | None = None
     in_order: bool = True
-    """False where a store does not keep the order of the fields of a message."""
+    """False if the store does not keep the order of the fields of a message."""
     dimensions: int = 0
     """The size of the vectors of facts; 0 without vectors."""
     name: Callable[[str], str] = str
-    """A function that returns an id that the store takes, another for each text."""
+    """Turns a text into an id that the store takes; different texts give different ids."""
 
 
 _STYLES = [Style()]
 
 
 def use(style: Style) -> None:
-    """Make messages of this style from now on."""
+    """Make all further messages in a style."""
     _STYLES[0] = style
 
 
 def style() -> Style:
-    """Return the style of the messages that are made."""
+    """Return the style set by ``use``."""
     return _STYLES[0]
 
 
 def possible(marks: Iterable[str]) -> tuple[str, ...]:
-    """Return the marks; where the style has others, one of these in the place of each."""
+    """Return the marks; replace marks that the style does not allow by an allowed mark."""
     allowed = style().marks
     if allowed is None:
         return tuple(marks)
@@ -140,7 +140,7 @@ def possible(marks: Iterable[str]) -> tuple[str, ...]:
 
 
 def message(id: str, number: int = 0, **fields: Any) -> bytes:
-    """A message as the framework stores it, some fields replaced; these are of AgentScope 1.x."""
+    """Return a message in the current dialect; ``fields`` replace fields of AgentScope 1.x."""
     role = ("user", "assistant", "system")[number % 3]
     value = {
         "id": id,
@@ -188,7 +188,7 @@ def _as_fact(value: dict[str, Any]) -> dict[str, Any]:
 
 
 def vector(id: str, size: int) -> str:
-    """A vector of length 1 that is another for each id."""
+    """Return a unit vector of ``size`` dimensions; different ids give different vectors."""
     numbers = Random(id)
     values = [numbers.gauss(0, 1) for _ in range(size)]
     length = math.sqrt(sum(value * value for value in values))
@@ -204,7 +204,7 @@ def _as_langchain(value: dict[str, Any]) -> dict[str, Any]:
 
 def _as_openai_agents(value: dict[str, Any]) -> dict[str, Any]:
     others = {name: one for name, one in value.items() if name != "timestamp"}
-    # Their order is that of their times: these have none.
+    # The items get no time, because tables order the items by time.
     return {"content": {"type": "message", **others}}
 
 
@@ -270,11 +270,11 @@ TIME_FIELDS = {
     "agno": None,
     "role-content": "time",
 }
-"""The field of a message that has its time, by dialect."""
+"""The name of the time field of a message, by dialect."""
 
 
 def marks_of(number: int) -> tuple[str, ...]:
-    """Different marks for messages that follow one another: none, one, or several."""
+    """Return no mark, one mark or several marks, depending on the number of the message."""
     found = [
         name for name, every in (("hint", 3), ("compressed", 4), ("a", 6)) if number % every == 1
     ]
@@ -282,12 +282,12 @@ def marks_of(number: int) -> tuple[str, ...]:
 
 
 def entry(id: str, number: int = 0, marks: tuple[str, ...] = (), **fields: Any) -> StoredMessage:
-    """One message of a memory."""
+    """Return a stored message."""
     return StoredMessage(id, message(id, number, **fields), possible(marks))
 
 
 def entries(count: int, start: int = 0) -> list[StoredMessage]:
-    """So many small messages, marked as ``marks_of`` has it."""
+    """Return ``count`` small messages with the marks of ``marks_of``."""
     return [_numbered(n, style()) for n in range(start, start + count)]
 
 
@@ -297,7 +297,7 @@ def _numbered(number: int, _: Style) -> StoredMessage:
 
 
 def key(number: int) -> MemoryKey:
-    """The name of memory ``number``; users have three sessions each."""
+    """Return the key of a memory by number; each user has three sessions."""
     return MemoryKey(f"user{number // 3}", f"session{number}")
 
 
@@ -314,17 +314,17 @@ class Sample:
 
 
 def sample(key: MemoryKey, found: Iterable[StoredMessage] = (), **about: Any) -> Sample:
-    """A memory to write; ``about`` is its summary and its ttl."""
+    """Return a memory to write; ``about`` may hold ``summary`` and ``ttl``."""
     return Sample(Memory(key, **about), list(found))
 
 
 def several(keys: Iterable[MemoryKey], count: int, start: int = 0) -> list[Sample]:
-    """Memories of so many messages each, of which no two have one id."""
+    """Return a memory of ``count`` messages for each key; all ids differ."""
     return [sample(key, entries(count, start + number * count)) for number, key in enumerate(keys)]
 
 
 def nasty_entries(skip: Iterable[str] = ()) -> Iterator[StoredMessage]:
-    """A message for each of MESSAGES but those of these names."""
+    """Yield a message for each of MESSAGES, except for the names in ``skip``."""
     left_out = set(skip)
     for number, (name, fields) in enumerate(MESSAGES.items()):
         if name not in left_out:

@@ -1,4 +1,4 @@
-"""The tests of the store contract, by subject, and the suite of all of them."""
+"""The tests of the store contract, by subject, combined into suites."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from memctl.testing.suite.write import WriteTests
 
 
 class Suite:
-    """The fixtures of a suite; it takes a fixture ``backend``, which gives a ``Backend``."""
+    """The fixtures of a suite; the test module adds a fixture ``backend``: a ``Backend``."""
 
     @pytest.fixture(autouse=True)
     def _style(self, backend: Backend) -> Iterator[None]:
@@ -34,17 +34,17 @@ class Suite:
 
     @pytest.fixture
     def make_place(self, backend: Backend, tmp_path: Path) -> Callable[[], Place]:
-        """Make new and empty places of the store."""
+        """A function that makes new, empty places of the store."""
         return lambda: new_place(backend, tmp_path)
 
     @pytest.fixture
     def place(self, make_place: Callable[[], Place]) -> Place:
-        """A new and empty place of the store."""
+        """A new, empty place of the store."""
         return make_place()
 
     @pytest.fixture
     def many_place(self, place: Place) -> Place:
-        """The same, of stores that hold more than one memory."""
+        """A new, empty place; skips the test if the store holds only one memory."""
         if place.backend.only:
             pytest.skip("holds one memory")
         return place
@@ -66,9 +66,9 @@ class StoreSuite(
     SearchTests,
     ServiceSearchTests,
 ):
-    """All that a store of conversations must promise."""
+    """The complete contract of a store of conversations."""
 
 
 @pytest.mark.asyncio
 class FactSuite(Suite, PlaceTests, FactTests, LockTests, SearchTests, ServiceSearchTests):
-    """All that a store of facts must promise; the style of its ``Backend`` is one of facts."""
+    """The complete contract of a store of facts; the ``Backend`` has a style of facts."""

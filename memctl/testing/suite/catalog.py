@@ -1,4 +1,4 @@
-"""The catalogue says what reading would show."""
+"""Tests that the catalog agrees with the messages read."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _assert_agrees(info: MemoryInfo, found: Sample) -> None:
 
 
 class CatalogTests:
-    """The catalogue says what reading would show."""
+    """Tests that the catalog agrees with the messages read."""
 
     @pytest.mark.parametrize("where", SELECTIONS.values(), ids=SELECTIONS)
     async def test_catalog_agrees_with_reading(self, place: Place, where: Selection) -> None:
@@ -67,7 +67,7 @@ class CatalogTests:
             _assert_agrees((await infos(store))[key], (await read(store))[key])
 
     async def test_catalog_ignores_missing_roles_and_times(self, place: Place) -> None:
-        """Fields that are missing, or not texts, are not counted."""
+        """Missing fields, and fields of a wrong type, are not counted."""
         [key] = place.keys(1)
         odd: list[dict[str, Any]] = [
             {"role": None},

@@ -1,4 +1,4 @@
-"""Changes of memories that are there: each memory as the edit says, or as it was."""
+"""Tests that an edit changes each memory completely or not at all."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ GOING = {
 }
 
 
-# Messages that are put in
+# Inserted messages
 
 
 PLACES: dict[str, list[int | None]] = {
@@ -60,7 +60,7 @@ PLACES: dict[str, list[int | None]] = {
 def inserted(
     entries: list[StoredMessage], new: list[StoredMessage], places: list[int | None]
 ) -> list[StoredMessage]:
-    """Return the messages with the new ones, each after the one with the number of its place."""
+    """Return the messages with each new message inserted after the index in ``places``."""
     found = list(entries)
     for entry, behind in reversed(list(zip(new, places, strict=True))):
         found.insert(0 if behind is None else behind + 1, entry)
@@ -68,7 +68,7 @@ def inserted(
 
 
 def faults(entries: list[StoredMessage]) -> dict[str, Change]:
-    """Return changes that are impossible in a memory with these messages."""
+    """Return changes, by name, that do not fit a memory with these messages."""
     plain = next(entry for entry in entries if not entry.marks)
     one = next((entry for entry in entries if len(entry.marks) == 1), plain)
     new = samples.entry("new", 7)
@@ -94,7 +94,7 @@ def faults(entries: list[StoredMessage]) -> dict[str, Change]:
 
 
 def named(place: Place) -> list[Sample]:
-    """Return memories and messages of every name, users who share a session, and similar names."""
+    """Return memories with hard names, users of one session, and names that look alike."""
     [key] = place.keys(1)
     messages = [
         samples.entry(name, marks=(name, "hint") if n % 2 else (name,))
@@ -108,7 +108,7 @@ def named(place: Place) -> list[Sample]:
         found.append(sample(MemoryKey(f"user of {name}", name), messages[:5]))
     sharing = ("a", "b", "A", "a ", "a-shared", "", "-", "*", "%", "_", "[a]")
     found += [sample(MemoryKey(user, "shared"), samples.entries(5)) for user in sharing]
-    # Row ids that can be taken apart in several ways.
+    # Keys and ids whose row ids can be split in several ways.
     found.append(sample(MemoryKey("u", "s"), [samples.entry(id, 1) for id in ("s-m", "u-s-m")]))
     found.append(sample(MemoryKey("u-s", "s"), [samples.entry("k", 1)]))
     found.append(sample(MemoryKey("-", "-"), [samples.entry("---", 1), samples.entry("", 2)]))
@@ -116,7 +116,7 @@ def named(place: Place) -> list[Sample]:
 
 
 def twins() -> list[StoredMessage]:
-    """Return messages of which some share an id, with the same marks or with others."""
+    """Return messages with repeated ids, with equal and with different marks."""
     return [
         samples.entry("a", 0),
         samples.entry("twin", 1, ("hint",)),
@@ -147,7 +147,10 @@ class Broken(Exception):
 async def assert_whole(
     place: Place, results: dict[MemoryKey, WriteResult], done: Sample, untouched: list[Sample]
 ) -> None:
-    """The first is changed or as it was, and changed if there is a result; the rest as it was."""
+    """Assert that ``done`` is changed completely or not at all, and that the rest is unchanged.
+
+    With a result, ``done`` must be changed.
+    """
     assert set(results) <= {done.key}
     async with place.store(create=False) as store:
         found = await read(store)
@@ -159,12 +162,12 @@ async def assert_whole(
 
 
 def strays(place: Place) -> list[str]:
-    """Return the files that an edit left behind."""
+    """Return the temporary files that an edit left."""
     return [str(path) for path in place.folder.rglob("*") if ".tmp" in path.name]
 
 
 class EditTests:
-    """Changes of memories that are there: each memory as the edit says, or as it was."""
+    """Tests that an edit changes each memory completely or not at all."""
 
     @pytest.mark.parametrize("name", GOING)
     async def test_edit_deletes(self, place: Place, name: str) -> None:
@@ -176,7 +179,7 @@ class EditTests:
         await assert_holds(place, [sample(one.key, left), *others])
 
     async def test_edit_leaves_room_for_appends(self, place: Place) -> None:
-        """The next message written comes last, whatever went before."""
+        """A message written after an edit comes last."""
         [one] = await filled(place, 6)
         async with changing(place) as store:
             await edit_all(store, one.key, [gone(one.entries[0]), gone(one.entries[5])])
@@ -191,8 +194,8 @@ class EditTests:
         wanted = {
             0: ("hint",),  # added
             1: (),  # all removed
-            4: ("compressed",),  # one removed
-            5: ("compressed", "new one"),  # others
+            4: ("compressed",),  # replaced
+            5: ("compressed", "new one"),  # added
             7: ("compressed", "a", "hint", "and one more"),  # added
             9: (),
             11: ("*", "%", "[a]"),
@@ -217,7 +220,7 @@ class EditTests:
         await assert_holds(place, [one])
 
     async def test_edit_with_marks_that_stay_the_same(self, place: Place) -> None:
-        """It makes sure of the marks, and changes nothing."""
+        """The edit checks the marks and changes nothing."""
         [one] = await filled(place, 8)
         async with changing(place) as store:
             await edit_all(store, one.key, [marked(entry, *entry.marks) for entry in one.entries])
@@ -240,7 +243,7 @@ class EditTests:
     @pytest.mark.parametrize("grown", [0, 4])
     @pytest.mark.parametrize("name", GOING)
     async def test_edit_restores(self, place: Place, name: str, grown: int, indexes: bool) -> None:
-        """As an undo does it, while an agent may have written more."""
+        """An undo restores deleted messages, even if an agent has added messages since."""
         one, *others = await filled(place, 12, 5)
         going = GOING[name]
         async with changing(place) as store:
@@ -298,7 +301,7 @@ class EditTests:
         await assert_holds(place, [one])
 
     async def test_edit_creates_a_memory_anew(self, many_place: Place) -> None:
-        """Its messages went, and it with them: it comes back as it was, with what it had."""
+        """An edit of a missing memory creates the memory with its summary and expiry."""
         [one] = await filled(many_place, 3)
         key = many_place.keys(2)[1]
         new = samples.entries(5, start=9)
@@ -323,7 +326,7 @@ class EditTests:
     async def test_edit_with_a_mixture_of_changes(
         self, place: Place, count: int, size: int
     ) -> None:
-        """The large one comes in many edits."""
+        """The changes of a large memory come in many edits."""
         one, *others = await filled(place, count, 5, 5)
         changes, after = mixture(one.entries, samples.entries(count // 5, start=10_000))
         assert len(changes) >= count // 5 * 3 - 3
@@ -332,7 +335,7 @@ class EditTests:
         await assert_holds(place, [sample(one.key, after), *others])
 
     async def test_edit_of_many_memories(self, many_place: Place) -> None:
-        """Small ones and a large one; those that fail harm no other."""
+        """Failing edits of small and large memories leave the other edits unharmed."""
         before = await filled(many_place, *([7] * 40), 2500, *([7] * 40))
         wanted: list[Edit] = []
         expected: list[Sample] = []
@@ -369,7 +372,7 @@ class EditTests:
     async def test_edit_refused_changes_nothing_of_a_large_memory(
         self, place: Place, first: bool
     ) -> None:
-        """The fault stands in the first of many edits, or in the last."""
+        """The fault is in the first or in the last of many edits."""
         one, *others = await filled(place, 5000, 5)
         found = faults(one.entries)
         fine, _ = mixture(one.entries[12:-12], samples.entries(1000, start=10_000))
@@ -403,7 +406,7 @@ class EditTests:
         await assert_holds(place, [sample(one.key, after)])
 
     async def test_edit_keeps_what_others_added(self, place: Place) -> None:
-        """The edit was planned before an agent went on."""
+        """An agent has added messages since the edit was planned."""
         [one] = await filled(place, 12)
         changes, after = mixture(one.entries, samples.entries(9, start=100))
         more = samples.entries(1200, start=2000)
@@ -414,7 +417,7 @@ class EditTests:
         await assert_holds(place, [sample(one.key, [*after, *more])])
 
     async def test_edit_twice_at_once(self, place: Place) -> None:
-        """One is done, the other finds what it did."""
+        """The first of two equal edits succeeds; the second finds a changed memory."""
         [one] = await filled(place, 3000)
         changes = [gone(entry) for entry in one.entries[::2]]
         async with changing(place) as store, changing(place) as other:
@@ -429,7 +432,7 @@ class EditTests:
         await assert_holds(place, [sample(one.key, one.entries[1::2])])
 
     async def test_edit_goes_by_exact_names(self, place: Place) -> None:
-        """In every other memory some messages go and others are marked; the rest is left alone."""
+        """Edit every second memory; the memories between, with similar names, stay unchanged."""
         memories = named(place)
         async with place.store() as store:
             results = await write(store, memories)
@@ -465,7 +468,7 @@ class EditTests:
         await assert_holds(place, expected)
 
     async def test_edit_takes_no_name_for_a_pattern(self, many_place: Place) -> None:
-        """``*`` is no pattern: nobody is called so."""
+        """Names such as ``*`` are literal names of missing users, not patterns."""
         before = await filled(many_place, 5, 5)
         async with changing(many_place) as store:
             for name in ("*", "%", "_", "user?", "[a-z]*", "USER0"):
@@ -478,7 +481,7 @@ class EditTests:
         await assert_holds(many_place, before)
 
     async def test_edit_leaves_other_users_of_the_session_alone(self, many_place: Place) -> None:
-        """The same ids, in the same session: each user has their own."""
+        """Several users have messages with equal ids in sessions of equal names."""
         users = ("a", "b", "a-b", "c")
         memories = [sample(MemoryKey(user, "shared"), samples.entries(6)) for user in users]
         async with many_place.store() as store:
@@ -605,7 +608,7 @@ class EditTests:
 
     @pytest.mark.parametrize("name", TWINS)
     async def test_edit_of_repeated_ids(self, place: Place, name: str) -> None:
-        """A change is for the next message in order that it fits."""
+        """A change applies to the next matching message in message order."""
         [key] = place.keys(1)
         before = twins()
         if not before[1].marks:
@@ -632,7 +635,7 @@ class EditTests:
         await assert_holds(place, [one])
 
     async def test_edit_from_a_source_that_breaks(self, many_place: Place) -> None:
-        """The memory that was being changed stays as it was; what has a WriteResult is changed."""
+        """The unfinished memory is unchanged; a memory with a WriteResult is changed."""
         done, broken, untouched = await filled(many_place, 10, 4000, 10)
 
         async def breaking() -> AsyncGenerator[Edit]:
@@ -657,7 +660,7 @@ class EditTests:
         assert strays(many_place) == []
 
     async def test_edit_cancelled(self, many_place: Place) -> None:
-        """As Ctrl-C does: the task ends as cancelled, the store is usable, the memory as it was."""
+        """A cancelled edit (Ctrl-C) ends as cancelled and leaves the memory unchanged."""
         done, broken, untouched = await filled(many_place, 10, 4000, 10)
         stuck = asyncio.Event()
 

@@ -1,4 +1,4 @@
-"""Erased memories leave nothing in a place, and everything else as it was."""
+"""Tests that erased memories leave no trace in a place, and that all other data stay."""
 
 from __future__ import annotations
 
@@ -27,29 +27,29 @@ ERASED = [
     "😀quokka",
     "Quokka",
 ]
-"""Names of users who are erased, each alone."""
+"""The names of users to erase, one user in each test."""
 SECRET = "a word that nobody else writes"
 
 
 def of_user(*users: str) -> Selection:
-    """Return the selection of all that users have."""
+    """Return the selection of all memories of the users."""
     return Selection(users=frozenset(users))
 
 
 async def erase(store: Store, where: Selection) -> list[WriteResult]:
-    """Erase memories, of which none may fail."""
+    """Erase memories; assert that all succeed."""
     results = [result async for result in store.erase(where)]
     assert not [result for result in results if result.failure], results
     return results
 
 
 async def names(store: Store, where: Selection) -> set[MemoryKey]:
-    """Return the names that a store keeps anything under."""
+    """Return the keys of all selected memories, from ``Store.names``."""
     return {key async for key in store.names(where)}
 
 
 def texts(value: Any) -> str:
-    """Return all that a dump holds as one text, decompressed."""
+    """Return the contents of a dump as one text; compressed bytes are decompressed."""
     if isinstance(value, bytes):
         if value.startswith(b"\x1f\x8b"):
             value = gzip.decompress(value)
@@ -64,7 +64,7 @@ def texts(value: Any) -> str:
 
 
 def written(user: str) -> tuple[list[Sample], list[Sample]]:
-    """Return memories of a user, whose messages have a secret, and of others."""
+    """Return memories of a user, with a secret in each message, and memories of other users."""
     mine = [MemoryKey(user, "first trip"), MemoryKey(user, "second trip")]
     others = [samples.key(0), samples.key(1), MemoryKey("someone", "else's trip")]
     some = samples.entries(12)
@@ -82,7 +82,7 @@ def _require_users(place: Place) -> None:
 
 
 class EraseTests:
-    """Erased memories leave nothing in a place, and everything else as it was."""
+    """Tests that erased memories leave no trace in a place, and that all other data stay."""
 
     @pytest.mark.parametrize("user", ERASED)
     async def test_erase_leaves_nothing_of_a_user(self, many_place: Place, user: str) -> None:

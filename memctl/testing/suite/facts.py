@@ -1,4 +1,4 @@
-"""The contract of a store of facts: each comes back whole, goes alone, and is found again."""
+"""Tests of the contract of a store of facts: write, read, select, edit and erase facts."""
 
 from __future__ import annotations
 
@@ -40,18 +40,18 @@ def values(found: dict[MemoryKey, Sample]) -> Values:
 
 
 def expected(memories: list[Sample]) -> Values:
-    """Return what must come back of what was written."""
+    """Return the facts that a read must give after the memories were written."""
     return values({one.key: one for one in memories if one.entries})
 
 
 async def held(place: Place, where: Selection = ALL) -> Values:
-    """Return the facts of the place, seen by a new connection."""
+    """Return the facts of the place, read by a new connection."""
     async with place.store(create=False) as store:
         return values(await read(store, where))
 
 
 async def filled(place: Place, *counts: int) -> list[Sample]:
-    """Write scopes of so many facts."""
+    """Write a scope of each fact count; return the scopes."""
     found = []
     start = 0
     for key, count in zip(place.keys(len(counts)), counts, strict=True):
@@ -63,21 +63,21 @@ async def filled(place: Place, *counts: int) -> list[Sample]:
 
 
 def changed(fact: StoredMessage, text: str = "something else") -> StoredMessage:
-    """Return the fact with another text."""
+    """Return the fact with a new text."""
     return fact._replace(message=build(FACT.parse(fact.message).value | {"text": text}))
 
 
 async def edited(store: Store, key: MemoryKey, changes: list[Change]) -> WriteResult:
-    """Return the result of an edit of one scope."""
+    """Edit one scope; return the result."""
     return (await edit(store, edits(key, changes)))[key]
 
 
 HARD = ("null character", "beyond the basic plane", "quotes", "like another", "unknown keys")
-"""The messages of ``samples.MESSAGES`` whose texts are hard for facts."""
+"""The names in ``samples.MESSAGES`` of texts that are hard for facts."""
 
 
 class FactTests:
-    """The contract of a store of facts: each comes back whole, goes alone, and is found again."""
+    """Tests of the contract of a store of facts: write, read, select, edit and erase facts."""
 
     async def test_facts_come_back(self, place: Place) -> None:
         written = await filled(place, 1300, 3, 40)

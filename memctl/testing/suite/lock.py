@@ -1,4 +1,4 @@
-"""Locks: one memctl run at a time writes to a place, and what it leaves behind is nothing."""
+"""Tests of locks: one memctl run at a time writes to a place, and a lock leaves no traces."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ THIRD = "pid 4244 since 2026-11-21T02:19:00Z on web-3"
 
 
 async def is_busy(place: Place) -> str:
-    """Return the message that another run gets; it leaves nothing behind."""
+    """Assert that a further run finds the place locked; return the error message."""
     async with place.store() as store:
         with pytest.raises(Busy) as caught:
             await store.lock(THIRD)
@@ -38,7 +38,7 @@ async def is_busy(place: Place) -> str:
 
 
 async def free_soon(place: Place) -> None:
-    """The lock can be taken, within the time that a server takes to see that a client has gone."""
+    """Assert that the lock is free within 15 seconds: a server needs time to miss a client."""
     deadline = time.monotonic() + 15
     async with place.store() as store:
         while True:
@@ -51,7 +51,7 @@ async def free_soon(place: Place) -> None:
 
 
 class LockTests:
-    """Locks: one memctl run at a time writes to a place, and what it leaves behind is nothing."""
+    """Tests of locks: one memctl run at a time writes to a place, and a lock leaves no traces."""
 
     async def test_lock_names_its_owner_to_a_second_run(self, place: Place) -> None:
         async with place.store() as store:
@@ -112,7 +112,8 @@ class LockTests:
             await store.lock(SECOND)
 
     async def test_lock_cancelled_while_taken_leaves_none(self, place: Place) -> None:
-        # A driver may leave a future that nobody waits for: asyncpg, stopped while it asks for TLS.
+        # A cancelled driver may leave a future without a reader, such as asyncpg while it asks for
+        # TLS.
         asyncio.get_running_loop().set_exception_handler(lambda *_: None)
         async with place.store():
             pass

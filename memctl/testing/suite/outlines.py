@@ -1,4 +1,4 @@
-"""Outlines tell of memories what reading tells, but for the messages: ids, order and marks."""
+"""Tests that outlines have the same memories, ids, order and marks as reads."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from memctl.testing.samples import Sample, sample
 
 
 def memories(place: Place) -> list[Sample]:
-    """A memory of several pages, memories with every name, and users who share a session."""
+    """Return a memory of several pages, memories with hard names, and users of one session."""
     keys = place.keys(3)
     found = [sample(keys[0], samples.entries(2345))]
     found += [sample(key, samples.entries(3, start=n)) for n, key in enumerate(keys[1:])]
@@ -25,7 +25,7 @@ def memories(place: Place) -> list[Sample]:
         found.append(sample(MemoryKey(f"user of {name}", name), named[:3]))
     for user in ("a", "b", "a-shared", "", "-"):
         found.append(sample(MemoryKey(user, "shared"), samples.entries(5)))
-    # Row ids that can be taken apart in several ways.
+    # Keys and ids whose row ids can be split in several ways.
     found.append(sample(MemoryKey("u", "s"), [samples.entry(id, 1) for id in ("s-m", "u-s-m")]))
     found.append(sample(MemoryKey("u-s", "s"), [samples.entry("k", 1)]))
     found.append(sample(MemoryKey("-", "-"), [samples.entry("---", 1), samples.entry("", 2)]))
@@ -33,7 +33,7 @@ def memories(place: Place) -> list[Sample]:
 
 
 class OutlineTests:
-    """Outlines tell of memories what reading tells, but for the messages: ids, order and marks."""
+    """Tests that outlines have the same memories, ids, order and marks as reads."""
 
     async def test_outline_agrees_with_reading(self, make_place: Callable[[], Place]) -> None:
         place = make_place()

@@ -1,4 +1,4 @@
-"""Places: missing, the same, different, and not changed by those who only look."""
+"""Tests of places: missing places, identities, and reads that change nothing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CANCELLED = 20
 
 
 class PlaceTests:
-    """Places: missing, the same, different, and not changed by those who only look."""
+    """Tests of places: missing places, identities, and reads that change nothing."""
 
     async def test_place_missing_is_not_created(self, place: Place) -> None:
         if place.backend.exists:
@@ -69,7 +69,7 @@ class PlaceTests:
         assert place.dump() == before
 
     async def test_read_may_stop_early(self, place: Place) -> None:
-        """The rest of a reading does not get into the way of the next."""
+        """An abandoned read does not disturb the next read."""
         keys = place.keys(3)
         async with place.store() as store:
             await write_all(store, samples.several(keys, place.backend.large))
@@ -80,7 +80,7 @@ class PlaceTests:
             assert set(await read(store)) == set(keys)
 
     async def test_read_cancelled(self, place: Place) -> None:
-        """As Ctrl-C does: whenever it comes, the task ends as cancelled."""
+        """A cancelled read (Ctrl-C) ends as cancelled at any moment."""
         [key] = place.keys(1)
         async with place.store() as store:
             await write_all(store, [sample(key, samples.entries(300))])
@@ -102,7 +102,7 @@ class PlaceTests:
             assert task.cancelled() or task.result() == whole
 
     async def test_read_twice_at_once(self, place: Place) -> None:
-        """As ``verify`` of a store with itself would."""
+        """Two reads may run at once, as in ``verify`` of a store with itself."""
         keys = place.keys(2)
         async with place.store() as store:
             await write_all(store, samples.several(keys, place.backend.large))

@@ -1,4 +1,4 @@
-"""Tests that a write comes back whole: messages, ids, order, marks, summaries, expiry."""
+"""Tests of writing and reading back: messages, ids, order, marks, summaries, expiry."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from memctl.testing.samples import NAMES, Sample, sample
 
 
 async def _hold_or_refuse(place: Place, written: list[Sample], *, picky: bool = False) -> None:
-    """Every memory comes back under its own name, or is refused for its name."""
+    """Assert that each memory is stored under its exact name, or refused because of a name."""
     async with place.store() as store:
         results = await write(store, written)
         failures = [result.failure for result in results.values() if result.failure]
@@ -29,7 +29,7 @@ async def _hold_or_refuse(place: Place, written: list[Sample], *, picky: bool = 
 
 
 class RoundtripTests:
-    """Tests that a write comes back whole: messages, ids, order, marks, summaries, expiry."""
+    """Tests of writing and reading back: messages, ids, order, marks, summaries, expiry."""
 
     async def test_roundtrip_of_several_pages(self, place: Place) -> None:
         written = [

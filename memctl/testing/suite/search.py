@@ -1,4 +1,4 @@
-"""A search finds what is in the store, by memctl's index or by the service of the store."""
+"""Tests that a search finds the stored messages, by memctl's index or the store's service."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from memctl.testing.samples import Sample, sample
 async def find(
     place: Place, query: str, where: Selection | None = None, **options: Any
 ) -> list[Hit]:
-    """Search a place."""
+    """Search a place with ``memctl.ops.search``."""
     target = Target(place.location, partial(place.store, create=False))
     return (await search([target], query, where or Selection(), SearchOptions(**options))).hits
 
 
 class SearchTests:
-    """A search finds what is in the store, and the next one what came since."""
+    """Tests that a search finds the stored messages, and later the messages added since."""
 
     @pytest.mark.parametrize("keep", [True, False], ids=["kept", "unkept"])
     async def test_search_finds_what_is_there(
@@ -64,9 +64,9 @@ class SearchTests:
 
 
 WORD = "zeppelin"
-"""The word that a service is to find."""
+"""The word to search for."""
 _EACH = 12
-"""The messages of a memory; those with an even number have the word."""
+"""The number of messages in a memory; messages with an even number have the word."""
 
 
 def _id(number: int) -> str:
@@ -82,7 +82,7 @@ def at(minutes: float) -> datetime:
 
 
 def selections(keys: list[MemoryKey]) -> dict[str, Selection]:
-    """Return selections of some of the messages."""
+    """Return selections to search in, by name."""
     first, last = keys[0], keys[-1]
     return {
         "everything": Selection(),
@@ -141,18 +141,18 @@ QUERIES = (
     '"' * 10_000,
     " ".join(f"word{number}" for number in range(1000)),
 )
-"""Queries that a service may stumble over."""
+"""Queries with syntax, or of a size, that may break a service."""
 
 
 @dataclass(frozen=True)
 class Known:
-    """A place whose service knows the messages, and all of them."""
+    """A place with searchable messages, and its memories."""
 
     place: Place
     memories: dict[MemoryKey, Sample]
 
     async def find(self, query: str, where: Selection, top: int = 100) -> list[ServiceHit]:
-        """Ask the service; the hits are messages of the store, each once, selected and in order."""
+        """Search by the service; assert that the hits are selected, distinct and in order."""
         async with self.place.store(create=False) as store:
             hits = await store.search(query, where, top)
             for hit in hits:
@@ -169,7 +169,7 @@ class Known:
         return hits
 
     def expected(self, where: Selection) -> set[tuple[MemoryKey, str]]:
-        """Return the selected messages with the word."""
+        """Return the key and id of each selected message with the word."""
         return {
             (key, entry.id)
             for key, one in self.memories.items()
@@ -189,11 +189,11 @@ def ids_of(hits: list[ServiceHit]) -> set[tuple[MemoryKey, str]]:
 
 
 class ServiceSearchTests:
-    """The service of a store finds messages, where ``Features.search`` says that it can."""
+    """Tests that the service of a store with ``Features.search`` finds messages."""
 
     @pytest.fixture
     async def known(self, place: Place) -> Known:
-        """Some memories in which every second message has the word."""
+        """Memories with the word in every second message."""
         async with place.store() as store:
             if not store.features.search:
                 pytest.skip("its service does not search texts")

@@ -1,4 +1,4 @@
-"""Tests that a store picks out itself what ``Selection`` would pick out of everything."""
+"""Tests that a store selects the same messages as ``Selection.apply``."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ SELECTIONS = {
 
 
 def odd() -> list[StoredMessage]:
-    """Return messages that are hard to select by."""
+    """Return messages with unusual ids, names, roles, times and contents."""
     return [
         samples.entry("odd:*?[x]", 1, ("hint", "HINT"), name="会话 😀", content="会话 😀 100%\\n"),
         samples.entry("blocks", 2, content=[{"type": "text", "text": "a needle"}]),
@@ -99,7 +99,7 @@ def odd() -> list[StoredMessage]:
 
 
 def memories(place: Place) -> list[Sample]:
-    """A large memory, small ones, one of odd messages and, where it can be, an empty one."""
+    """Return a large memory with odd messages at the end, and small memories."""
     keys = place.keys(6)
     found = [sample(keys[0], [*samples.entries(2345), *odd()])]
     found += [sample(key, samples.entries(5, start=n)) for n, key in enumerate(keys[1:])]
@@ -108,7 +108,7 @@ def memories(place: Place) -> list[Sample]:
 
 @dataclass(frozen=True)
 class Filled:
-    """A place with memories, and all that it gave when it was read."""
+    """A place with memories, and the result of reading all of them."""
 
     place: Place
     everything: list[Sample]
@@ -118,7 +118,7 @@ FILLED = pytest.StashKey[dict[str, Filled]]()
 
 
 async def fill(place: Place) -> list[Sample]:
-    """Write the memories; return what is read then."""
+    """Write the memories, and an empty memory if possible; return the memories as read."""
     async with place.store() as store:
         await write_all(store, memories(place))
         if store.features.empty and not place.backend.only:
@@ -130,12 +130,12 @@ INSIDE = {name: where for name, where in SELECTIONS.items() if not where.whole}
 
 
 def needles(texts: Sequence[bytes]) -> list[int]:
-    """The places of the texts that are looked for."""
+    """Return the indexes of the texts with the word ``needle``."""
     return [place for place, text in enumerate(texts) if b"needle" in text]
 
 
 class SelectionTests:
-    """Tests that a store picks out itself what ``Selection`` would pick out of everything."""
+    """Tests that a store selects the same messages as ``Selection.apply``."""
 
     @pytest.fixture
     def filled(
@@ -144,7 +144,7 @@ class SelectionTests:
         request: pytest.FixtureRequest,
         tmp_path_factory: pytest.TempPathFactory,
     ) -> Filled:
-        """The same memories in each store; nobody changes them, so they are written once."""
+        """A place with the memories, filled once for all tests: the tests change nothing."""
         kept = request.config.stash.setdefault(FILLED, {})
         if backend.name not in kept:
             place = new_place(backend, tmp_path_factory.mktemp("filled"))
@@ -164,7 +164,7 @@ class SelectionTests:
 
     @pytest.mark.parametrize("where", INSIDE.values(), ids=INSIDE)
     async def test_selection_has_anchors(self, filled: Filled, where: Selection) -> None:
-        """By the message before it that is not selected."""
+        """The anchor of a message is the last unselected message before it."""
         before: dict[MemoryKey, dict[str, str | None]] = {}
         expected = await picked(filled.everything, where)
         for one in filled.everything:

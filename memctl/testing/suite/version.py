@@ -1,4 +1,4 @@
-"""Versions: what a store that sets ``Memory.version`` promises; the defaults rely on it."""
+"""Tests of the versions of memories; the defaults of ``Store`` rely on ``Memory.version``."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from memctl.testing.samples import Sample, sample
 
 
 async def memory_of(place: Place, key: MemoryKey) -> Memory:
-    """Return the memory with its version; skip the test where the store sets none."""
+    """Return the memory with its version; skip the test if the store sets no versions."""
     async with place.store(create=False) as store:
         memory = (await read(store))[key].memory
     if memory.version is None:
@@ -36,7 +36,7 @@ async def memory_of(place: Place, key: MemoryKey) -> Memory:
 
 
 class VersionTests:
-    """A version changes with the memory, and nothing is replaced at an old one."""
+    """Tests that a version changes with the memory, and that an old version is not replaced."""
 
     async def test_version_changes_with_the_memory(self, place: Place) -> None:
         one, *others = await filled(place, 6, 3)
@@ -88,7 +88,7 @@ class VersionTests:
     async def test_version_lets_an_edit_keep_what_comes_meanwhile(
         self, place: Place, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """An agent adds a message between the reading and the writing of the default edit."""
+        """An agent adds a message between the read and the write of the default ``edit``."""
         [one] = await filled(place, 6)
         await memory_of(place, one.key)
         more = samples.entries(1, start=50)

@@ -1,4 +1,4 @@
-"""Each memory is written whole or not at all, whatever happens to it or to the others."""
+"""Tests that a write stores each memory whole or not at all, even if other memories fail."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ async def _assert_left_alone(
 
 
 def _strays(place: Place) -> list[str]:
-    """Return the files that a write left behind."""
+    """Return the temporary files that a write left."""
     return [str(path) for path in place.folder.rglob("*") if ".tmp" in path.name]
 
 
 class WriteTests:
-    """Each memory is written whole or not at all, whatever happens to it or to the others."""
+    """Tests that a write stores each memory whole or not at all, even if other memories fail."""
 
     async def test_write_appends(self, place: Place) -> None:
         keys = place.keys(2)
@@ -157,7 +157,7 @@ class WriteTests:
     async def test_write_failures_harm_no_other_memory(
         self, many_place: Place, mode: WriteMode
     ) -> None:
-        """Bad memories between good ones: small and large, at the beginning and in the middle."""
+        """Refused memories, small and large, stand at the beginning and in the middle."""
         keys = many_place.keys(9)
         part = MemoryKey("user", "session", "agent.memory")
         good = [sample(key, samples.entries(1500 if n == 3 else 3)) for n, key in enumerate(keys)]
@@ -205,7 +205,7 @@ class WriteTests:
             assert {key: info.messages for key, info in listed.items()} == dict.fromkeys(keys, 4)
 
     async def test_write_by_several_at_once(self, place: Place) -> None:
-        """As ``migrate --jobs`` has them: each has sessions of its own."""
+        """Several writers each write different sessions, as ``migrate --jobs`` does."""
         keys = place.keys(40)
         written = [
             sample(key, samples.entries(1200 if n % 9 == 0 else 5)) for n, key in enumerate(keys)
@@ -221,7 +221,7 @@ class WriteTests:
                 assert_same(store, found[one.key], one)
 
     async def test_write_of_one_memory_by_two_at_once(self, place: Place) -> None:
-        """The slower one finds more than it expected; never are both in."""
+        """The slower writer finds an unexpected number of messages and fails."""
         [key] = place.keys(1)
         first = sample(key, samples.entries(1500))
         second = sample(key, samples.entries(1500, start=5000))
@@ -252,7 +252,7 @@ class WriteTests:
     async def test_write_from_a_source_that_breaks(
         self, many_place: Place, mode: WriteMode
     ) -> None:
-        """The memory that was being written stays as it was; what has a WriteResult is there."""
+        """The unfinished memory is unchanged; a memory with a WriteResult is stored."""
         done, broken, untouched = many_place.keys(3)
         before = samples.entries(4)
         async with many_place.store() as store:
@@ -273,7 +273,7 @@ class WriteTests:
             await _assert_left_alone(store, results, done, {broken: before, untouched: before})
 
     async def test_write_cancelled(self, many_place: Place) -> None:
-        """As Ctrl-C does: the task ends as cancelled, the store is usable, the memory as it was."""
+        """A cancelled write (Ctrl-C) ends as cancelled and leaves the memory unchanged."""
         done, broken, untouched = many_place.keys(3)
         before = samples.entries(4)
         async with many_place.store() as store:
