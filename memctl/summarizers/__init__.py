@@ -1,1 +1,1 @@
-"""Summarizers: one module for each kind, and what they share."""
+"""Summarizers: one module for each kind, and shared modules for prompts and replies."""

@@ -18,18 +18,18 @@ from memctl.tokens import TokenCounter
 WINDOW = 32_000
 TIMEOUT = 300.0
 REPLY = 2000
-"""Tokens kept free for the summary."""
+"""The tokens reserved for the summary."""
 MAX_OUTPUT = 1 << 20
 MAX_STDERR = 1 << 12
-"""Bytes of standard output and of standard error that are kept."""
+"""The maximum bytes to keep of standard output (``MAX_OUTPUT``) and of standard error."""
 TEMPORARY_FAILURE = 75
-"""The exit code of a program that may succeed later (EX_TEMPFAIL of sysexits.h)."""
+"""The exit code for a temporary failure (EX_TEMPFAIL of sysexits.h)."""
 CANNOT_RUN = (126, 127)
-"""The exit codes of a shell that cannot run or does not find the command."""
+"""The exit codes of a shell if the command cannot be run or is not found."""
 
 
 class Command(Summarizer):
-    """A program that is run for each summary, in a process group of its own."""
+    """A summarizer that runs a program for each summary, in a separate process group."""
 
     kind = "command"
 
@@ -66,7 +66,7 @@ class Command(Summarizer):
         return self._counter.name
 
     async def summarize(self, excerpt: Excerpt) -> Answer:
-        """Return a summary, in fields or as text."""
+        """Return the summary that the program printed, in fields or as text."""
         text, nonce = self._input(excerpt)
         try:
             code, output, stderr = await self._run(text)
@@ -83,7 +83,7 @@ class Command(Summarizer):
         return Answer(read(printed, nonce, usage), usage)
 
     def _input(self, excerpt: Excerpt) -> tuple[str, str]:
-        """Return the input of the program, and the nonce of the fence in it."""
+        """Return the input of the program, and the nonce of the fences in the input."""
         if self._transcript_only:
             earlier = [excerpt.earlier] if excerpt.earlier else []
             return encodable("\n\n".join([*earlier, prompts.transcript(excerpt)])) + "\n", ""
@@ -152,7 +152,7 @@ async def _feed(stream: asyncio.StreamWriter, text: bytes) -> None:
 
 
 async def _read(stream: asyncio.StreamReader, limit: int) -> bytes:
-    """Read the stream to its end, so that the program never blocks; return its first bytes."""
+    """Read the stream to its end, so that the program never blocks; return the first bytes."""
     kept = bytearray()
     while piece := await stream.read(1 << 16):
         kept += piece[: limit - len(kept)]
@@ -160,7 +160,7 @@ async def _read(stream: asyncio.StreamReader, limit: int) -> bytes:
 
 
 async def _kill(process: Process) -> None:
-    """Kill the program with every process that it has started, and reap it."""
+    """Kill the process group of the program, and reap the program."""
     with suppress(ProcessLookupError):
         system.kill_group(process.pid)
     # A second cancellation must not leave a zombie.

@@ -1,8 +1,8 @@
 """Summaries without a model or a network: the most informative sentences of the conversation.
 
-The text is taken apart into sentences, these are ranked by the words that recur (Luhn's method),
-and each field of the summary is filled with the best of those that fit it, by who said them, where,
-and with which words.
+The summarizer splits the text into sentences and ranks the sentences by recurring words (Luhn's
+method).  Each field of the summary gets the best matching sentences.  Speaker, position and cue
+words of a sentence decide about the match.
 """
 
 from __future__ import annotations
@@ -24,29 +24,27 @@ from memctl.summarizer import Answer, Excerpt, Summarizer, Turn
 from memctl.summary import LIMITS, Summary, read_headings
 
 WINDOW = 8000
-"""Tokens of a part: the time for a summary grows a little faster than the text."""
+"""The tokens of a part; long parts take more time per token."""
 _MIN_SENTENCES = 2
-"""Sentences by which the user's first turns state the task, and the agent's last turns the state.
-
-Where a turn has fewer, the next one counts as well.
-"""
+"""The number of sentences that select turns: the task is in the turns of the user's first
+sentences, the current state is in the turns of the agent's last sentences."""
 _LAST_TURNS = 3
-"""Turns at the end that may name next steps."""
+"""The number of turns at the end that may name next steps."""
 _MAX_SENTENCES = 4
-"""Sentences of a field: many short ones make no text."""
+"""The maximum number of sentences in a field: many short sentences do not make a text."""
 
 _MAX_LINE = 2000
-"""Characters of a line that are read: what goes on longer is data."""
+"""The number of characters to read of a line: the rest of a long line is data."""
 _MIN_WORDS = 4
 """A sentence with fewer words is mostly a greeting.  See ``words``."""
 _MIN_LETTERS = 0.6
-"""The share of letters in a sentence that is prose; code and tables have less."""
+"""The minimum share of letters in prose; code and tables have less."""
 _LANGUAGE_SAMPLE = 2000
-"""Words by which the language of a conversation is recognized."""
+"""The number of words to read to recognize the language of a conversation."""
 _LARGEST_GAP = 3
-"""Other words between two significant words of a cluster.
+"""The maximum number of insignificant words between two significant words of a cluster.
 
-Luhn allowed four or five; sentences of a conversation are shorter than those of his articles.
+Luhn allowed four or five, but conversations have shorter sentences than Luhn's articles.
 """
 
 _CODE = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
@@ -58,9 +56,9 @@ _EMPHASIS = re.compile(r"\*\*|__|~~")
 
 _CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _HAN = re.compile(f"[{_CJK}]")
-# Scripts that put no spaces between words: also Thai, Lao, Burmese and Khmer.
+# The scripts without spaces between words: CJK, Thai, Lao, Burmese and Khmer.
 _UNSPACED = re.compile(f"[{_CJK}\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]+")
-# Not \w: the vowel signs of Indic and other scripts are not letters to it.
+# Not \w, because \w does not match the vowel signs of Indic and further scripts.
 _WORD = re.compile(r"[^\s\d!-/:-@\[-`{-~¡-¿–-⁞،؛؟।、-〿！-／：-＠［-｠…]+")
 
 
@@ -68,8 +66,8 @@ _WORD = re.compile(r"[^\s\d!-/:-@\[-`{-~¡-¿–-⁞،؛؟।、-〿！-／：-�
 class Sentence:
     """A sentence of a turn, with its position in the conversation.
 
-    ``field`` is the field of an earlier summary that it is from, else empty.  ``rank`` is 0 for the
-    most informative sentence.
+    ``field`` names the source field if the sentence is from an earlier summary.  ``rank`` is 0 for
+    the most informative sentence.
     """
 
     position: int
@@ -82,14 +80,14 @@ class Sentence:
 
     @property
     def informative(self) -> bool:
-        """True if it is prose of some length."""
+        """True if the sentence is prose and not very short."""
         letters = sum(map(len, _WORD.findall(self.text)))
         dense = letters >= _MIN_LETTERS * len(self.text.replace(" ", ""))
         return dense and len(self.words) >= _MIN_WORDS
 
     @property
     def asks(self) -> bool:
-        """True if it is a question."""
+        """True if the sentence is a question."""
         return self.text.rstrip("\"'”’»)」』").endswith(("?", "？", "؟"))
 
 
@@ -97,7 +95,7 @@ _SortKey = Callable[[Sentence], tuple[int | bool, ...]]
 
 
 class Extractive(Summarizer):
-    """A summarizer that picks sentences of the conversation; the summary has nothing else."""
+    """A summarizer that builds the summary from sentences of the conversation."""
 
     kind = "extractive"
     window = WINDOW
@@ -107,7 +105,7 @@ class Extractive(Summarizer):
         self.name = name
 
     async def summarize(self, excerpt: Excerpt) -> Answer:
-        """Return a summary; the same one for the same excerpt."""
+        """Return a summary; equal excerpts give equal summaries."""
         return Answer(await asyncio.to_thread(extract, excerpt), Usage(exact=True))
 
 
@@ -125,21 +123,21 @@ def extract(excerpt: Excerpt) -> Summary:
 
 
 class _FieldFiller:
-    """The fields of one summary, each filled from the sentences that no other has taken."""
+    """The fields of one summary; no sentence goes into two fields."""
 
     def __init__(self, sentences: list[Sentence]) -> None:
         informative = [sentence for sentence in sentences if sentence.informative]
-        # A conversation of nothing but short sentences is still one.
+        # A conversation with only short sentences also gets a summary.
         self._sentences = informative or sentences
         self._taken: set[int] = set()
-        # Backwards, so that the first of each turn stays.
+        # In reverse, so that the dict keeps the first sentence of each turn.
         begins = {sentence.turn: sentence.position for sentence in reversed(self._sentences)}
         self._begins = set(begins.values())
         self._first = self._turns("user")
         self._last = self._turns("assistant", last=True)
 
     def fill(self) -> dict[str, str]:
-        """Return the fields; those that are easiest to fill from little are filled last."""
+        """Return the fields; the least demanding fields get what remains at the end."""
         filled = {
             "task_overview": self._task_overview(),
             "next_steps": self._next_steps(),
@@ -150,12 +148,12 @@ class _FieldFiller:
         return {name: filled[name] for name in LIMITS}
 
     def _task_overview(self) -> str:
-        """Take what the user asked for first; of a conversation without a user, its beginning."""
+        """Take the first sentences of the user; without a user, the beginning."""
         asked = [*self._from_field("task_overview"), *self._in_turns(self._first)]
         return self._take("task_overview", asked or self._sentences, self._beginnings_first)
 
     def _next_steps(self) -> str:
-        """Take the last next steps that were named; else what was asked for last."""
+        """Take recent next steps, or next steps of an earlier summary, or the last request."""
         spoken = [sentence for sentence in self._free() if sentence.role in ("user", "assistant")]
         recent = {sentence.turn for sentence in spoken[-1:]}
         recent |= self._last | {s.turn for s in spoken if s.role == "user" and not s.field}
@@ -167,7 +165,7 @@ class _FieldFiller:
         return self._take("next_steps", ahead or latest or asked, lambda s: (-s.turn, s.rank))
 
     def _current_state(self) -> str:
-        """Take what the agent said last."""
+        """Take the agent's last statements, or else tool results; earlier summaries come last."""
         done = self._in_turns(self._last) or [s for s in self._free() if s.role == "tool"]
         earlier = self._from_field("current_state")
         return self._take(
@@ -175,7 +173,7 @@ class _FieldFiller:
         )
 
     def _important_discoveries(self) -> str:
-        """Take what the agent and its tools found out."""
+        """Take statements of the agent and of tools, findings first."""
         found = [s for s in self._free() if s.role in ("assistant", "tool") and not s.asks]
         found += self._from_field("important_discoveries") + self._without_field()
         return self._take(
@@ -185,10 +183,10 @@ class _FieldFiller:
         )
 
     def _context_to_preserve(self) -> str:
-        """Take what else the user said, wishes first."""
+        """Take further statements of the user, wishes first."""
         said = [s for s in self._free() if s.role == "user"]
         said += self._from_field("context_to_preserve") + self._without_field()
-        # What was asked for last, once, may be a wish that lasts.
+        # An old next step may also express a lasting wish.
         said += [s for s in self._from_field("next_steps") if _WISH.search(s.text)]
         return self._take(
             "context_to_preserve",
@@ -197,11 +195,11 @@ class _FieldFiller:
         )
 
     def _beginnings_first(self, sentence: Sentence) -> tuple[int | bool, ...]:
-        """Sort by: an earlier summary, the beginning of each turn, the most informative."""
+        """Sort earlier summaries first, then the beginnings of turns, then by rank."""
         return not sentence.field, sentence.position not in self._begins, sentence.rank
 
     def _take(self, field: str, pool: Iterable[Sentence], key: _SortKey) -> str:
-        """Return the best sentences as the text of a field, in the order of the conversation."""
+        """Return the best sentences as the text of a field, in conversation order."""
         limit = LIMITS[field]
         chosen: list[Sentence] = []
         best = sorted(pool, key=key)
@@ -210,7 +208,7 @@ class _FieldFiller:
             fits = len(chosen) < _MAX_SENTENCES and len(join(texts)) <= limit
             if fits and sentence not in chosen:
                 chosen.append(sentence)
-        # Half a sentence is better than none.
+        # If the best sentence is too long, a shortened sentence is better than an empty field.
         chosen = chosen or best[:1]
         self._taken.update(sentence.position for sentence in chosen)
         return shorten(join([one.text for one in sorted(chosen, key=_position)]), limit)
@@ -219,24 +217,24 @@ class _FieldFiller:
         return [sentence for sentence in self._sentences if sentence.position not in self._taken]
 
     def _from_field(self, field: str) -> list[Sentence]:
-        """Return what earlier summaries said in a field."""
+        """Return the sentences from a field of an earlier summary."""
         return [sentence for sentence in self._free() if sentence.field == field]
 
     def _without_field(self) -> list[Sentence]:
-        """Return what earlier summaries without fields said, and messages of the system."""
+        """Return the sentences of system messages and of earlier summaries without fields."""
         return [s for s in self._free() if s.role in ("summary", "system") and not s.field]
 
     def _in_turns(self, turns: set[int]) -> list[Sentence]:
         return [sentence for sentence in self._free() if sentence.turn in turns]
 
     def _turns(self, role: str, last: bool = False) -> set[int]:
-        """Return the first or the last turns of a role that have sentences enough."""
+        """Return the turns of the first or last ``_MIN_SENTENCES`` sentences of a role."""
         said = [sentence.turn for sentence in self._sentences if sentence.role == role]
         return set(said[-_MIN_SENTENCES:] if last else said[:_MIN_SENTENCES])
 
 
 def _without_sentences(excerpt: Excerpt) -> Summary:
-    """Return the summary of turns that are all code or placeholders: how first and last begin."""
+    """Return a summary of the first and last text, for turns of only code or placeholders."""
     texts = [turn.text for turn in excerpt.turns] + [excerpt.earlier]
     said = [" ".join(text.split()) for text in texts if text.strip()]
     if not said:
@@ -248,7 +246,7 @@ def _without_sentences(excerpt: Excerpt) -> Summary:
 
 
 def _weight(sentence: Sentence, cue: re.Pattern[str]) -> int:
-    """Count what speaks for a sentence in a field: a cue word, and an earlier summary with it."""
+    """Return 0 to 2 points: one for a cue word, one for a sentence of an earlier summary."""
     return bool(cue.search(sentence.text)) + bool(sentence.field)
 
 
@@ -260,9 +258,9 @@ def _position(sentence: Sentence) -> int:
 
 
 def split_conversation(earlier: str, turns: list[Turn]) -> tuple[list[Sentence], str | None]:
-    """Return the sentences of an earlier summary and of the turns, none twice, and their language.
+    """Return the distinct sentences of an earlier summary and of the turns, and their language.
 
-    The language is an ISO 639-1 code, None where none is recognized.
+    The language is an ISO 639-1 code, or None if no language is recognized.
     """
     everything = [Turn("summary", "", earlier), *turns] if earlier else turns
     lines = [
@@ -285,7 +283,7 @@ def split_conversation(earlier: str, turns: list[Turn]) -> tuple[list[Sentence],
 
 
 def _fields(turn: Turn) -> Iterator[tuple[str, str]]:
-    """Yield the text of a turn; that of a summary by its fields, where it has their headings."""
+    """Yield the text of a turn; a summary with headings is yielded as its named fields."""
     fields = read_headings(turn.text) if turn.role == "summary" else None
     if fields is None:
         yield "", turn.text
@@ -295,7 +293,7 @@ def _fields(turn: Turn) -> Iterator[tuple[str, str]]:
 
 
 def prose(text: str) -> Iterator[str]:
-    """Yield the lines of a text that are prose, without marks of lists, headings and emphasis."""
+    """Yield the prose lines of a text, without Markdown for lists, headings and emphasis."""
     for line in _CODE.sub("\n", _TAGS.sub("", clean(text))).split("\n"):
         line = _PLACEHOLDER.sub("", line, count=1) if _PLACEHOLDER.match(line) else line
         line = _LIST_MARKS.sub("", _RESULT_OF.sub("", line, count=1), count=1)
@@ -305,16 +303,16 @@ def prose(text: str) -> Iterator[str]:
 
 
 def split(line: str, language: str | None = None) -> list[str]:
-    """Return the sentences of a line; abbreviations and dates are those of the language.
+    """Return the sentences of a line, split by the rules of the language for abbreviations.
 
-    A line in no language, or in one that sentencex does not know, is split as English.
+    If the language is None or unknown to sentencex, the rules are English.
     """
     found = (sentence.strip() for sentence in sentencex.segment(language or "en", line))
     return [sentence for sentence in found if sentence]
 
 
 def join(sentences: list[str]) -> str:
-    """Return the sentences as one text; scripts without spaces have none between sentences."""
+    """Return the sentences as one text, with spaces between if the script uses spaces."""
     text = ""
     for sentence in sentences:
         close = not text or (_HAN.match(sentence) and not text[-1].isascii())
@@ -323,7 +321,10 @@ def join(sentences: list[str]) -> str:
 
 
 def words(text: str) -> list[str]:
-    """Return the words of a text in lower case; of scripts without spaces pairs of characters."""
+    """Return the words of a text in lower case.
+
+    Text in a script without spaces gives pairs of adjacent characters instead of words.
+    """
     found: list[str] = []
     for word in _WORD.findall(text.casefold()):
         start = 0
@@ -337,9 +338,9 @@ def words(text: str) -> list[str]:
 
 
 def recognize_language(texts: Iterable[str]) -> str | None:
-    """Return the language of the texts, as an ISO 639-1 code: that of most of their stop words.
+    """Return the language with the most stop words in the texts, as an ISO 639-1 code.
 
-    None where they have no stop words of any language.
+    Return None if the texts have no stop words of any language.
     """
     counts: Counter[str] = Counter()
     for text in texts:
@@ -356,13 +357,14 @@ def recognize_language(texts: Iterable[str]) -> str | None:
 
 @cache
 def stop_words(language: str | None) -> frozenset[str]:
-    """Return the words of a language that carry no information, taken apart as by ``words``."""
+    """Return the uninformative words of a language, split as by ``words``."""
     if language is None:
         return frozenset()
     found: set[str] = set()
     for word in stopwordsiso.stopwords(language):
         parts = words(word)
-        # Of a longer word in a script without spaces, the pairs of characters mean something else.
+        # A long stop word in a script without spaces is skipped: its pairs of characters would also
+        # match informative words.
         if len(parts) == 1 or not _UNSPACED.search(word):
             found.update(parts)
     return frozenset(found)
@@ -371,14 +373,14 @@ def stop_words(language: str | None) -> frozenset[str]:
 # Ranking
 #
 # Source: H. P. Luhn, "The Automatic Creation of Literature Abstracts", IBM Journal of Research and
-# Development 2 (1958), 159-165.  As in the library sumy, with which the ratings agree, every word
-# counts as significant that occurs twice and is not a stop word.
+# Development 2 (1958), 159-165.  As in the library sumy, a word is significant if the word occurs
+# at least twice and is not a stop word.  The ratings agree with sumy's ratings.
 
 
 def rank(sentences: Sequence[Sentence], stop_words: Set[str]) -> None:
-    """Number the sentences by their rating: rank 0 is the most informative.
+    """Set the rank of each sentence by rating: rank 0 is the most informative sentence.
 
-    Sentences of equal rating keep the order of the conversation.
+    Sentences of equal rating rank in conversation order.
     """
     significant = significant_words([sentence.words for sentence in sentences], stop_words)
     best = sorted(sentences, key=lambda sentence: rate(sentence.words, significant), reverse=True)
@@ -387,17 +389,17 @@ def rank(sentences: Sequence[Sentence], stop_words: Set[str]) -> None:
 
 
 def significant_words(sentences: Sequence[Sequence[str]], stop_words: Set[str]) -> set[str]:
-    """Return the words that occur more than once and are not stop words."""
+    """Return the words with more than one occurrence, except stop words."""
     counts = Counter(word for words in sentences for word in words)
     return {word for word, count in counts.items() if count > 1 and word not in stop_words}
 
 
 def rate(words: Sequence[str], significant: Collection[str]) -> float:
-    """Return the rating of the best cluster of a sentence; 0 where no two words make a cluster.
+    """Return the rating of the best cluster of a sentence, or 0 without a cluster.
 
-    A cluster runs from one significant word to another, with at most ``_LARGEST_GAP`` other words
-    between two of them.  Its rating is the square of the number of its significant words, divided
-    by the number of all its words.
+    A cluster starts and ends with a significant word.  At most ``_LARGEST_GAP`` insignificant words
+    stand between two significant words.  The rating of a cluster is the squared number of its
+    significant words, divided by the number of all its words.
     """
     clusters: list[list[int]] = []
     for position, word in enumerate(words):
@@ -414,8 +416,8 @@ def rate(words: Sequence[str], significant: Collection[str]) -> float:
 
 # Cue words
 #
-# By these a sentence names a next step, a finding or a wish, in the languages that are most often
-# used with agents.  In other languages the rank of a sentence decides alone.
+# Cue words show that a sentence names a next step, a finding or a wish.  The lists cover the
+# languages most often used with agents.  In all remaining languages, only the rank decides.
 
 _NEXT_STEP = re.compile(
     r"\b(next|then|todo|to do|still|remain\w*|pending|plan\w*|will|shall|should|need\w*|let'?s"

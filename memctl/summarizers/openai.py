@@ -1,6 +1,6 @@
 """Summaries by a model at an OpenAI-compatible address.
 
-Servers that are called compatible differ in the formats of replies that they support.
+OpenAI-compatible servers support different reply formats.
 """
 
 from __future__ import annotations
@@ -18,20 +18,21 @@ from memctl.summarizers.prompts import Prompt
 from memctl.tokens import TokenCounter
 
 WINDOW = 32_000
-"""Tokens, where nothing is configured: what nearly every model of today takes."""
+"""The default context window in tokens: nearly every current model takes as many."""
 MAX_REPLY_TOKENS = 4096
 MIN_ROOM = 1000
-"""Tokens of conversation that must fit into a request besides the prompt and the reply."""
+"""The minimum room for the conversation in a request, in tokens."""
 CHECK_REPLY_TOKENS = 512
-"""Tokens that the reply to a check may have: a reasoning model needs some to begin with."""
+"""The maximum reply to a check, in tokens: a reasoning model spends some tokens on thoughts."""
 
-# An estimate of tokens is off by far less than this; except for spaces and lines of dashes.
+# The factors by which the count of a server may fall below the own count, by exactness of the own
+# count.  Estimates are off by far less, except for runs of spaces and dashes.
 _CUT_BY = {True: 1.5, False: 3.0}
 _SMALL = 2000
 
 
 class OpenAI(Summarizer):
-    """A model as a summarizer."""
+    """A summarizer that asks a model."""
 
     kind = "openai"
 
@@ -73,9 +74,9 @@ class OpenAI(Summarizer):
         return self._answer(await self._ask(lambda: self._body(prompt)), prompt)
 
     async def check(self) -> None:
-        """Send a request of a few tokens: many servers list their models without a key.
+        """Send a small request, because many servers list their models without a valid key.
 
-        Any reply will do, one that is cut off or empty included.
+        Every reply passes, even an empty or truncated reply.
         """
         messages = [
             {"role": "system", "content": "Reply with OK."},
@@ -89,7 +90,7 @@ class OpenAI(Summarizer):
         _choice(self._server.object(await self._ask(body)), None)
 
     async def _ask(self, body: Callable[[], dict[str, Any]]) -> Any:
-        """Return the server's reply; ask again where another format is to be tried."""
+        """Return the server's reply; ask again after a step down to the next format."""
         used = self._format.current
 
         def first() -> dict[str, Any]:
@@ -122,9 +123,9 @@ class OpenAI(Summarizer):
         return Answer(replies.read_summary(text, prompt.nonce, usage), usage)
 
     def _check_all_read(self, prompt: Prompt, usage: Usage) -> None:
-        """Refuse a summary of only a part of the conversation.
+        """Refuse a summary if the server has read only a part of the conversation.
 
-        Ollama cuts a prompt that is longer than its ``num_ctx``, and shows it only in its count.
+        Ollama truncates a prompt longer than ``num_ctx``.  Only the token count shows the loss.
         """
         sent = self._size(prompt)
         exactly = self._counter.name != "estimate"
@@ -141,11 +142,11 @@ class OpenAI(Summarizer):
 
 
 def _content(body: dict[str, Any], usage: Usage | None) -> str:
-    """Return the text of a reply that is complete."""
+    """Return the text of a complete reply; refuse an incomplete reply."""
     choice = _choice(body, usage)
     match choice.get("finish_reason"):
         case "length":
-            # Even where it could be repaired, part of the summary would be missing.
+            # A repair would not help: a part of the summary is missing.
             raise ModelError(
                 "cut-off", "the reply was longer than max_tokens", retry=True, usage=usage
             )
@@ -157,7 +158,7 @@ def _content(body: dict[str, Any], usage: Usage | None) -> str:
     if message.get("refusal"):
         raise ModelError("refused", "the model refused to reply", retry=True, usage=usage)
     content = message.get("content")
-    if isinstance(content, list):  # Mistral's are parts
+    if isinstance(content, list):  # Mistral sends a list of parts
         texts = (part.get("text") for part in content if isinstance(part, dict))
         content = "".join(text for text in texts if isinstance(text, str))
     if not isinstance(content, str) or not content.strip():
@@ -166,7 +167,7 @@ def _content(body: dict[str, Any], usage: Usage | None) -> str:
 
 
 def _choice(body: dict[str, Any], usage: Usage | None) -> dict[str, Any]:
-    """Return the first choice, which has a message."""
+    """Return the first choice of a reply; refuse a reply without a choice with a message."""
     choices = body.get("choices")
     choice = choices[0] if isinstance(choices, list) and choices else None
     if not isinstance(choice, dict) or not isinstance(choice.get("message"), dict):
@@ -175,7 +176,7 @@ def _choice(body: dict[str, Any], usage: Usage | None) -> dict[str, Any]:
 
 
 def _usage(reported: Any) -> Usage | None:
-    """Return the tokens that the server counted, or None."""
+    """Return the token counts of the server, or None if they are missing or invalid."""
     if not isinstance(reported, dict):
         return None
     sent, replied = reported.get("prompt_tokens"), reported.get("completion_tokens")
@@ -192,7 +193,7 @@ FORMS: tuple[Form, ...] = ("schema", "object", "text")
 # OpenAI: "Invalid parameter: 'response_format' of type 'json_schema' is not supported with this
 # model"; DeepSeek: "This response_format type is unavailable now"; DashScope: "Json mode response
 # is not supported when enable_thinking is true"; LM Studio: "'response_format.type' must be
-# 'json_schema'"; vLLM speaks of guided decoding, structured outputs and its grammars.
+# 'json_schema'"; vLLM: messages about guided decoding, structured outputs and grammars.
 _ABOUT_FORM = re.compile(
     r"response_?format|json[_ ]?(schema|object|mode)|structured.?output|guided|grammar",
     re.IGNORECASE,
@@ -203,7 +204,7 @@ _OTHER_LIMIT = re.compile(r"max_completion_tokens")
 
 
 class RequestFormat(NamedTuple):
-    """The parameters of one request that servers support differently."""
+    """The parameters of a request with different support among servers."""
 
     form: Form
     limit: str
@@ -211,7 +212,10 @@ class RequestFormat(NamedTuple):
 
 
 class FormatNegotiator:
-    """The format that a server supports, found by stepping down where it refuses, once a run."""
+    """The search for a format that the server supports: each refusal leads to the next format.
+
+    The format found stays in use for the run.
+    """
 
     def __init__(self, structured: str) -> None:
         """``structured`` is ``auto``, or the only form to use."""
@@ -220,7 +224,7 @@ class FormatNegotiator:
         self.current = RequestFormat(form, "max_tokens")
 
     def parameters(self, max_tokens: int) -> dict[str, Any]:
-        """Return the parameters of a request whose reply may have ``max_tokens`` tokens."""
+        """Return the format parameters of a request, for a reply of at most ``max_tokens``."""
         parameters: dict[str, Any] = {self.current.limit: max_tokens}
         if self.current.form == "schema":
             parameters["response_format"] = {
@@ -236,9 +240,10 @@ class FormatNegotiator:
         return parameters
 
     def step_down(self, used: RequestFormat, status: int, words: str) -> bool:
-        """Choose another format after a refusal; return False where the format was not its cause.
+        """Choose the next format after a refusal; return False if the format is not the cause.
 
-        Requests at the same time may be refused for the same cause: one step for all of them.
+        ``used`` is the format of the refused request.  If several concurrent requests are refused
+        for the same format, only the first refusal takes a step.
         """
         if status not in (400, 422):
             return False

@@ -1,4 +1,4 @@
-"""Prompts for models: instructions, and the conversation inside a fence that it cannot forge."""
+"""Prompts for models: instructions, and the conversation between unforgeable fences."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ INSTRUCTIONS = (
     "numbers, dates, identifiers, file names, decisions, promises), leave out the rest, and "
     "invent nothing."
 )
-"""The instructions that an operator's own prompt replaces."""
+"""The default instructions; the operator may replace them."""
 
 _FENCED = (
     "The conversation stands between <conversation-{nonce}> and </conversation-{nonce}>, an "
@@ -39,9 +39,10 @@ _NONCE_BYTES = 8
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """One request: the text for the system role, and that for the user role.
+    """The texts of one request for the system role and the user role.
 
-    ``nonce`` marks the fence; no conversation can know it, and no reply may contain it.
+    ``nonce`` marks the fences.  Conversations cannot know the nonce, and replies must not repeat
+    the nonce.
     """
 
     system: str
@@ -50,7 +51,7 @@ class Prompt:
 
 
 def build_prompt(excerpt: Excerpt, instructions: str | None = None) -> Prompt:
-    """Return the request for a summary; ``instructions`` are the operator's own."""
+    """Return the request for a summary; ``instructions`` replace the default instructions."""
     nonce = secrets.token_hex(_NONCE_BYTES)
     parts = []
     if excerpt.earlier:
@@ -60,14 +61,15 @@ def build_prompt(excerpt: Excerpt, instructions: str | None = None) -> Prompt:
 
 
 def transcript(excerpt: Excerpt) -> str:
-    """Return the turns as text: each a line with its speaker, and what was said."""
+    """Return the turns as text: for each turn, a line with the speaker, then the text."""
     return "\n\n".join(f"[{turn.speaker}]\n{turn.text}" for turn in excerpt.turns)
 
 
 def reply_schema() -> dict[str, Any]:
     """Return the JSON schema of a reply.
 
-    It has no lengths: OpenAI's strict schemas long refused ``maxLength``, and so do some others.
+    The schema has no ``maxLength``: OpenAI's strict schemas long refused it, and some servers still
+    do.
     """
     return {
         "type": "object",
@@ -94,6 +96,6 @@ def _system(nonce: str, instructions: str | None) -> str:
 
 
 def _fence(tag: str, nonce: str, text: str) -> str:
-    # Nobody can have known the nonce; that the fence holds should not rest on luck, though.
+    # The nonce is random.  Removing it from the text makes the fence certain, not only likely.
     inside = encodable(text).replace(nonce, "")
     return f"<{tag}-{nonce}>\n{inside}\n</{tag}-{nonce}>"

@@ -1,6 +1,6 @@
-"""The kinds of summarizers, their options, and the one way to make them.
+"""The kinds of summarizers, their options, and the function that makes summarizers.
 
-Only what a kind needs is imported, when it is made.
+``make_summarizer`` imports only the modules of the requested kind.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from memctl.inference.settings import Settings
 from memctl.summarizer import Summarizer
 
 EXTRACTIVE = Settings("extractive", "extractive")
-"""The summarizer that needs no configuration."""
+"""The settings of the summarizer that needs no configuration."""
 
 _COMMON = ("context_window", "timeout", "max_retries", "concurrency", "tokenizer")
 _PRICES = ("input_price", "output_price")
@@ -24,19 +24,18 @@ KEYS: dict[str, frozenset[str]] = {
     "command": frozenset(("command", "input", "reply", "environment", *_COMMON, *_PRICES)),
     "extractive": frozenset(),
 }
-"""The kinds, and the keys besides ``kind`` that each takes."""
+"""The configuration keys of each kind, without ``kind``."""
 
 
 def make_summarizer(
     settings: Settings, secret: str | None = None, prompt: str | None = None
 ) -> Summarizer:
-    """Return the summarizer for the settings, not open yet.
+    """Return an unopened summarizer for the settings.
 
-    ``secret`` is the API key, as ``api_key_*`` leads to it, ``prompt`` the operator's instructions
-    in place of memctl's.
+    ``secret`` is the API key found by ``api_key_*``.  ``prompt`` replaces memctl's instructions.
 
     Raises:
-        UsageError: the configuration is wrong, or a library that the kind needs is not installed.
+        UsageError: the configuration is wrong, or a required library is not installed.
     """
     _check(settings)
     if settings.kind == "extractive":

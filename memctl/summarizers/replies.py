@@ -1,4 +1,4 @@
-"""Replies of models and programs, read as summaries or refused with a reason."""
+"""Parsing of the replies of models and programs into summaries."""
 
 from __future__ import annotations
 
@@ -13,22 +13,25 @@ from memctl.inference.text import clean, shorten
 from memctl.summary import LIMITS, Summary
 
 MAX_REPLY = 64 * 1024
-"""Characters of a reply that are accepted: a summary in fields has some two thousand."""
+"""The maximum characters of a reply; a summary in fields has about two thousand."""
 MAX_TEXT = 8000
-"""Characters of a summary without fields."""
+"""The maximum characters of a summary without fields."""
 
 _THOUGHTS = re.compile(r"\s*<(think|thinking|reasoning)>.*?(?:</\1>|\Z)", re.DOTALL)
 _END_OF_THOUGHTS = "</think>"
 _BRACE = re.compile(r"\{")
 _MAX_BRACES = 100
-"""Positions where an object is tried: a reply full of braces must not take forever."""
+"""The maximum attempts to parse an object: a reply full of braces must not take forever."""
 
 
 def read_summary(text: str, nonce: str, usage: Usage | None = None) -> Summary:
-    """Return the summary in a reply: as JSON, in a code fence, in prose, or as almost JSON.
+    """Return the summary in a reply.
+
+    The summary may be JSON or nearly JSON, also in a code fence or between prose.
 
     Raises:
-        ModelError: ``bad-reply``: it has none, or two that differ, or the code of the fence.
+        ModelError: ``bad-reply``: the reply has no summary, two different summaries, or the nonce
+            of the fence.
     """
     text = _without_thoughts(text)
     _check(text, nonce, usage)
@@ -41,7 +44,7 @@ def read_summary(text: str, nonce: str, usage: Usage | None = None) -> Summary:
         summary = _summary(_repaired(text))
         found = [] if summary is None else [summary]
     if len(found) > 1:
-        # One of them may be quoted from the conversation, and nothing shows which.
+        # One summary may be a quote from the conversation, and nothing shows which one.
         raise bad_reply("the reply contains two summaries", usage)
     if not found:
         raise bad_reply(
@@ -51,11 +54,11 @@ def read_summary(text: str, nonce: str, usage: Usage | None = None) -> Summary:
 
 
 def read_any(text: str, nonce: str, usage: Usage | None = None) -> Summary | str:
-    """Return the summary that a program printed: its fields if it has any, else the text itself.
+    """Return the summary printed by a program, as fields if the text names a field, else as text.
 
     Raises:
-        ModelError: ``bad-reply``: nothing, too much, fields that are not all there, or the
-            code of the fence.
+        ModelError: ``bad-reply``: the text is empty or too long, lacks a field, or has the nonce of
+            the fence.
     """
     if any(f'"{name}"' in text for name in LIMITS):
         return read_summary(text, nonce, usage)
@@ -71,15 +74,15 @@ def _check(text: str, nonce: str, usage: Usage | None) -> None:
         raise bad_reply("the reply is empty", usage)
     if len(text) > MAX_REPLY:
         raise bad_reply(f"the reply has {len(text)} characters, more than {MAX_REPLY}", usage)
-    # A model that repeats the code was asked to: the conversation steers the reply.
+    # A reply with the nonce shows that the conversation steers the model.
     if nonce and nonce in text:
         raise bad_reply("the reply repeats the code that fences the conversation", usage)
 
 
 def _without_thoughts(text: str) -> str:
-    """Return the reply of a reasoning model without its thoughts.
+    """Return the reply of a reasoning model without the thoughts.
 
-    Some servers (vLLM without a reasoning parser) pass the thoughts on without their first tag.
+    Some servers (vLLM without a reasoning parser) pass on the thoughts without the opening tag.
     """
     rest = text[thoughts.end() :] if (thoughts := _THOUGHTS.match(text)) else text
     if not rest.lstrip().startswith("{") and _END_OF_THOUGHTS in rest:
@@ -88,8 +91,8 @@ def _without_thoughts(text: str) -> str:
 
 
 def _objects(text: str) -> Iterator[Any]:
-    """Yield each JSON object in the text that is not inside another, and the values in it."""
-    decoder = json.JSONDecoder(strict=False)  # newlines in a text are the usual slip
+    """Yield each outermost JSON object in the text, and the values of the object."""
+    decoder = json.JSONDecoder(strict=False)  # models often leave newlines in strings unescaped
     start = 0
     for _ in range(_MAX_BRACES):
         brace = _BRACE.search(text, start)
@@ -100,23 +103,23 @@ def _objects(text: str) -> Iterator[Any]:
         except (ValueError, RecursionError):
             start = brace.end()
             continue
-        # Some models put the summary into an object of their own.
+        # Some models wrap the summary in an outer object.
         inner = [value, *value.values()]
         yield from inner
         start = end
 
 
 def _repaired(text: str) -> Any:
-    """Return the object that the text almost is; None if it is cut off, or has none."""
+    """Return the object in nearly valid JSON, or None if the text is cut off or has no object."""
     text = text.rstrip().removesuffix("```").rstrip()
     start = text.find("{")
-    # What has no end was cut off, and a repair would make a whole of a half.
+    # Text without a closing brace was cut off.  A repair would hide the loss.
     if start < 0 or not text.endswith("}"):
         return None
     try:
         import json_repair
     except ModuleNotFoundError:
-        return None  # it comes with the models; a program may be asked without
+        return None  # json_repair comes with the extra for models; programs work without it
     try:
         return json_repair.loads(text[start:], skip_json_loads=True)
     except (ValueError, RecursionError):
@@ -131,10 +134,10 @@ def _summary(value: Any) -> Summary | None:
         text = _text(value.get(name))
         if text is None:
             return None
-        # Models count characters badly, and hardly any server holds them to a length: a field
-        # that is a little long is worth a cut, not another request that has to be paid.
+        # Models count characters badly, and hardly any server enforces a length.  Shortening a long
+        # field is cheaper than a second paid request.
         fields[name] = shorten(text, limit)
-    # A summary that does not say what the work is about has left its schema in all but name.
+    # A summary without a task is useless, although the summary fits the schema.
     return Summary(**fields) if fields["task_overview"] else None
 
 

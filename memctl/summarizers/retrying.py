@@ -1,4 +1,4 @@
-"""A summarizer that asks another one again where that may help."""
+"""A summarizer that retries failed requests of an inner summarizer."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from memctl.summarizer import Answer, Excerpt, Summarizer
 
 
 class RetryingSummarizer(Summarizer):
-    """A summarizer that retries another one; see ``RequestRetries``."""
+    """A wrapper that retries the requests of a summarizer; see ``RequestRetries``."""
 
     def __init__(
         self,
@@ -18,7 +18,7 @@ class RetryingSummarizer(Summarizer):
         max_retries: int = MAX_RETRIES,
         first_pause: float = FIRST_PAUSE,
     ) -> None:
-        self.kind = inner.kind  # type: ignore[misc]  # it is what it wraps
+        self.kind = inner.kind  # type: ignore[misc]  # the kind of the inner summarizer
         self.name = inner.name
         self.window = inner.window
         self.overhead = inner.overhead
@@ -47,10 +47,10 @@ class RetryingSummarizer(Summarizer):
         return self._inner.counted_by
 
     async def check(self) -> None:
-        """Check the inner summarizer, once: a check reports problems, it does not wait."""
+        """Check the inner summarizer without retries, so that problems are reported at once."""
         await self._inner.check()
 
     async def summarize(self, excerpt: Excerpt) -> Answer:
-        """Return the inner summarizer's summary; the usage includes attempts that failed."""
+        """Return the inner summarizer's summary; the usage includes failed attempts."""
         answer, spent = await self._retries.run(lambda: self._inner.summarize(excerpt))
         return Answer(answer.summary, spent.plus(answer.usage))
