@@ -1,1 +1,1 @@
-"""Embedders: models behind an address, and models in a file."""
+"""Embedders: models on a server, and models in a file."""

@@ -1,4 +1,4 @@
-"""Vectors of a model in an ONNX file, computed on this machine."""
+"""An embedder with a model in an ONNX file, which runs locally."""
 
 from __future__ import annotations
 
@@ -18,16 +18,18 @@ from memctl.inference.text import encodable
 from memctl.tokens import load_tokenizer
 
 MAX_TOKENS = 256
-"""Tokens of a text that are read, where nothing is configured: as all-MiniLM-L6-v2 was trained."""
+"""The default for the tokens to read of a text: the training length of all-MiniLM-L6-v2."""
 POOLINGS = ("mean", "cls")
 
 
 class OnnxEmbedder(Embedder):
-    """A sentence encoder: a transformer whose token vectors are pooled and normalized.
+    """A sentence encoder: a transformer with pooled and normalized token vectors.
 
-    ``path`` names the ``model.onnx``, ``tokenizer`` its ``tokenizer.json``, by default the one next
-    to it.  The model takes ``input_ids`` and ``attention_mask``, and ``token_type_ids`` if it has
-    such an input; its first output holds a vector for each token, or one for each text.
+    The setting ``path`` names the ``model.onnx``.  The setting ``tokenizer`` names the
+    ``tokenizer.json``; the default is ``tokenizer.json`` next to the model.
+
+    The possible inputs of the model are ``input_ids``, ``attention_mask`` and ``token_type_ids``.
+    The first output of the model holds a vector for each token, or a vector for each text.
     """
 
     kind = "onnx"
@@ -61,7 +63,7 @@ class OnnxEmbedder(Embedder):
             self._session = onnxruntime.InferenceSession(
                 str(self._path), options, providers=["CPUExecutionProvider"]
             )
-        except Exception as error:  # the library has a class for each of its reasons
+        except Exception as error:  # the library raises many unrelated classes
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise UsageError(
                 f"the model {self._path} cannot be loaded: {reason}", "name a model.onnx"
@@ -93,7 +95,7 @@ class OnnxEmbedder(Embedder):
         return Embedded([array("f", row.tobytes()) for row in vectors], tokens)
 
     def _pooled(self, found: Any, mask: Any) -> Any:
-        """Return a vector of length 1 for each text."""
+        """Return a unit vector for each text."""
         if found.ndim == 3:
             if self._pooling == "cls":
                 found = found[:, 0]

@@ -1,4 +1,4 @@
-"""Vectors of a model at an OpenAI-compatible address."""
+"""An embedder with a model at an OpenAI-compatible address."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from memctl.inference.text import encodable
 
 
 class OpenAIEmbedder(Embedder):
-    """A model as an embedder; requests that fail are retried where that may help."""
+    """An embedder that asks a model; failed requests are retried as in ``RequestRetries``."""
 
     kind = "openai"
 
@@ -56,7 +56,7 @@ class OpenAIEmbedder(Embedder):
 
 
 def _vectors(data: Any, count: int) -> list[array[float]]:
-    """Return the vectors of a reply, by their indexes."""
+    """Return the vectors of a reply in the order of their indexes; refuse an invalid reply."""
     items = data if isinstance(data, list) else []
     found: dict[int, array[float]] = {}
     for place, item in enumerate(items):

@@ -1,6 +1,6 @@
-"""The kinds of embedders, their options, and the one way to make them.
+"""The kinds of embedders, their options, and the function that makes embedders.
 
-Only what a kind needs is imported, when it is made.
+``make_embedder`` imports only the module of the requested kind.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ KEYS: dict[str, frozenset[str]] = {
     "openai": frozenset((*_COMMON, *_SERVER, *_PRICE, *_KEY_SOURCES)),
     "onnx": frozenset((*_COMMON, *_FILE)),
 }
-"""The kinds, and the keys besides ``kind`` that each takes."""
+"""The configuration keys of each kind, without ``kind``."""
 
 
 def make_embedder(settings: Settings, secret: str | None = None) -> Embedder:
-    """Return the embedder for the settings, not open yet; ``secret`` is the API key.
+    """Return an unopened embedder for the settings; ``secret`` is the API key.
 
     Raises:
-        UsageError: the configuration is wrong, or a library that the kind needs is not installed.
+        UsageError: the configuration is wrong, or a required library is not installed.
     """
     try:
         if settings.kind == "openai":
