@@ -1,1 +1,1 @@
-"""Models that memctl asks: their settings, servers, errors and retries."""
+"""Requests to models: settings, servers, errors and retries."""

@@ -1,4 +1,4 @@
-"""The ways in which a model fails."""
+"""The errors of models."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from memctl.inference.settings import Usage
 
 
 class ModelError(Exception):
-    """A failure of a model to do its work.  ``code`` is stable: scripts may test it.
+    """A failed request to a model.  Scripts may test ``code``, which is stable.
 
-    ``bad-reply`` (it does not fit the schema), ``refused`` (by the model), ``timeout``,
-    ``rate-limited``, ``server-error``, ``cut-off`` (the reply was too long for the model),
-    ``rejected`` (the request was wrong to the model), ``program-failed``.
+    The codes are ``bad-reply`` (the reply cannot be used), ``refused`` (by the model or a filter),
+    ``timeout``, ``rate-limited``, ``server-error``, ``cut-off`` (the reply exceeds the token
+    limit), ``rejected`` (the request is invalid), ``too-long`` and ``program-failed``.
     """
 
     def __init__(
@@ -23,9 +23,9 @@ class ModelError(Exception):
         after: float | None = None,
         usage: Usage | None = None,
     ) -> None:
-        """``retry`` where a retry may help, after no less than ``after`` seconds if it is set.
+        """``retry`` says that a retry may help, ``after`` the minimum seconds to wait first.
 
-        ``usage`` is that of a reply that was of no use.
+        ``usage`` counts the tokens of the failed request.
         """
         super().__init__(message)
         self.code = code
@@ -36,23 +36,23 @@ class ModelError(Exception):
 
 
 class TooLong(ModelError):
-    """An input longer than the model's window, whatever was configured."""
+    """The input exceeds the context window of the model, whatever the configuration says."""
 
     def __init__(self, message: str, usage: Usage | None = None) -> None:
         super().__init__("too-long", message, usage=usage)
 
 
 class Unreachable(Unavailable):
-    """An address of a model at which nothing answers."""
+    """Nothing answers at the address of a model."""
 
 
 class Unauthorised(Unavailable):
-    """A key that is refused, a model that is not known, or an account without credit.
+    """The key is refused, the model is unknown, or the account has no credit.
 
-    No other request can succeed either.
+    All further requests would fail, too.
     """
 
 
 def bad_reply(message: str, usage: Usage | None = None) -> ModelError:
-    """Return the error of a reply of no use; a retry may give another."""
+    """Return the error for an unusable reply; a retry may give a usable reply."""
     return ModelError("bad-reply", message, retry=True, usage=usage)

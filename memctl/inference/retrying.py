@@ -1,4 +1,4 @@
-"""Retries of requests to a model: where they may help, with growing pauses, within bounds."""
+"""Limited retries of requests to a model, with growing pauses."""
 
 from __future__ import annotations
 
@@ -14,32 +14,33 @@ from memctl.inference.settings import Usage
 MAX_RETRIES = 4
 FIRST_PAUSE = 1.0
 LONGEST_PAUSE = 60.0
-"""Seconds between two attempts; each pause is up to twice the one before."""
+"""The maximum seconds between two attempts, if the server sets no pause."""
 LONGEST_WAIT = 600.0
-"""Seconds that a server may ask to wait for."""
+"""The maximum seconds that a server may ask a client to wait."""
 PAID_FAILURES = frozenset({"bad-reply", "refused", "cut-off"})
+"""The codes of failures that cost tokens."""
 MAX_PAID_RETRIES = 2
-"""Retries of a model that replied, and was paid, but gave nothing of use."""
+"""The maximum retries of a request after failures that cost tokens."""
 
 T = TypeVar("T")
 
 
 class RequestRetries:
-    """The retries of the requests to one model, many at once.
+    """The retries of concurrent requests to one model.
 
-    Where a server sets how long to wait, every request waits, not only the one that was refused.
-    An address that has never answered is not retried: it may be wrong.
+    If the server asks one request to wait, all requests wait.  An address that has never answered
+    may be wrong, and is not retried.
     """
 
     def __init__(self, limit: int = MAX_RETRIES, first_pause: float = FIRST_PAUSE) -> None:
-        """``limit`` counts the retries of a request, ``first_pause`` is in seconds."""
+        """``limit`` is the maximum retries of a request; ``first_pause`` is in seconds."""
         self._limit = limit
         self._first_pause = first_pause
         self._reached = False
         self._paused_until = 0.0
 
     async def run(self, attempt: Callable[[], Awaitable[T]]) -> tuple[T, Usage]:
-        """Return the result of an attempt that ends well, and the usage of those that failed.
+        """Return the result of the first successful attempt, and the usage of failed attempts.
 
         Raises:
             ModelError, Unreachable, Unauthorised: as the last attempt.
@@ -74,7 +75,7 @@ class RequestRetries:
             await asyncio.sleep(wait)
 
     def _pause(self, failures: int, after: float | None) -> float:
-        """Return the seconds to wait after so many failures; make all requests wait if asked to."""
+        """Return the seconds to wait; ``after``, if set by the server, pauses all requests."""
         pause = backoff(failures, self._first_pause, LONGEST_PAUSE)
         if after is None:
             return pause

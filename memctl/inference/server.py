@@ -1,6 +1,6 @@
-"""A server of models at an OpenAI-compatible address, through the official SDK.
+"""A client for models at an OpenAI-compatible address, based on the official SDK.
 
-Servers that are called compatible differ in the words of their errors, which are handled here.
+OpenAI-compatible servers word their errors differently.  This module translates the errors.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from memctl.inference.text import one_line
 
 OPENAI = "https://api.openai.com/v1"
 TIMEOUT = 120.0
-"""Seconds for a request, where nothing is configured."""
+"""The default seconds for a request."""
 MAX_ERROR_PAGE = 2000
-"""Characters that are read of an error that is not JSON."""
+"""The number of characters to read of an error page, if the error is not JSON."""
 CONNECT_TIMEOUT = 15.0
-"""Seconds in which a connection must be made."""
+"""The maximum seconds to make a connection."""
 
-# The errors of a connection that was never made, in httpx and in its successor, to which the SDK
-# has moved: by name, as either may be installed.
+# The names of exceptions of failed connections, in httpx and in the successor of httpx that newer
+# SDKs use.  Names, because either library may be installed.
 _NEVER_CONNECTED = {"ConnectError", "ConnectTimeout", "ProxyError", "UnsupportedProtocol"}
 
 Body = Callable[[], dict[str, Any]]
 StepDown = Callable[[int, str], bool]
-"""Changes what the body asks for after a refusal, given its status and words; False if not."""
+"""Takes status and message of a refusal; changes the request and returns True, or returns False."""
 
 
 class ModelServer:
-    """A server and one of its models; the SDK's own retries are off, so that they can be counted.
+    """A client for one model of a server, to be opened as an async context manager.
 
-    Opened as an async context manager.
+    The retries of the SDK are off, because ``RequestRetries`` retries and counts.
     """
 
     def __init__(self, settings: Settings, model: str, secret: str | None) -> None:
@@ -58,20 +58,20 @@ class ModelServer:
         self._errors = ErrorTranslator(model, host, self._secret)
 
     async def __aenter__(self) -> Self:
-        # It reads the certificates of all authorities, which takes its time.
+        # In a thread, because reading the certificates of all authorities takes time.
         self._client = await asyncio.to_thread(self._make_client)
         return self
 
     def _make_client(self) -> openai.AsyncOpenAI:
         client = openai.AsyncOpenAI(
-            # Local servers want none, the SDK does.
+            # The SDK demands a key, even if a local server needs none.
             api_key=self._secret or "none",
             base_url=self.address,
             max_retries=0,
             timeout=openai.Timeout(None, connect=min(CONNECT_TIMEOUT, self._timeout)),
         )
         if self.address != OPENAI:
-            # The SDK takes these from the environment; no other host may see them.
+            # The SDK reads both from the environment; only OpenAI may see them.
             client.organization = client.project = None
         return client
 
@@ -79,15 +79,16 @@ class ModelServer:
         await self._client.close()
 
     async def post(self, path: str, body: Body, step_down: StepDown | None = None) -> Any:
-        """Return the server's reply to a request, as the SDK decodes it.
+        """Return the server's reply to a request, as decoded by the SDK.
 
-        ``body`` makes the request, once more where ``step_down`` has changed something.
+        ``body`` makes the request.  After a refusal, the request is made and sent again if
+        ``step_down`` returns True.
 
         Raises:
-            ModelError, Unreachable, Unauthorised: it did not reply, or refused.
+            ModelError, Unreachable, Unauthorised: the server refused, or did not reply.
         """
         try:
-            # The SDK bounds the time between two bytes; a slow trickle of them has no end.
+            # The SDK limits only the time between two bytes, so a slow trickle might never end.
             async with asyncio.timeout(self._timeout):
                 return await self._post(path, body, step_down)
         except TimeoutError as error:
@@ -117,13 +118,13 @@ class ModelServer:
         return ModelError("server-error", f"the connection was lost: {words}", retry=True)
 
     def object(self, body: Any) -> dict[str, Any]:
-        """Return a reply as an object, without an error in it.
+        """Return a reply as a JSON object.
 
         Raises:
-            ModelError, Unauthorised: it is none, or it is an error.
+            ModelError, Unauthorised: the reply is not an object, or reports an error.
         """
         if isinstance(body, str):
-            # JSON with another content type, or a page that is something else.
+            # Either JSON with a wrong content type, or an unrelated page.
             try:
                 body = json.loads(body)
             except (ValueError, RecursionError) as error:
@@ -131,14 +132,14 @@ class ModelServer:
         if not isinstance(body, dict):
             raise bad_reply("the server's reply is not a JSON object")
         if body.get("error"):
-            # LM Studio answers so, with status 200.
+            # LM Studio reports errors with status 200.
             raise self._errors.error(ErrorResponse(400, error_text(body["error"]), {}))
         return body
 
 
 def checked_url(settings: Settings) -> str:
-    # Never taken from OPENAI_BASE_URL, as the SDK would: the configuration alone decides where
-    # conversations are sent.
+    # Unlike the SDK, memctl ignores OPENAI_BASE_URL: only the configuration decides about the
+    # destination of conversations.
     url = settings.text("base_url") or OPENAI
     try:
         parts = urlsplit(url)
@@ -179,7 +180,7 @@ def checked_secret(settings: Settings, secret: str | None, url: str) -> str | No
 #   size"; "Context size has been exceeded."; its Python server: "Requested tokens (N) exceed
 #   context window of N"
 # Ollama: "the input length exceeds the context length"
-# OpenAI, status 429, where one request is more than a minute's share: "Request too large for ..."
+# OpenAI, status 429, if one request exceeds the limit per minute: "Request too large for ..."
 # LM Studio: "Trying to keep the first N tokens when context the overflows"
 _TOO_LONG = re.compile(
     r"context_length_exceeded|exceed_context_size|maximum (context|model) length"
@@ -201,7 +202,7 @@ _MASKED = re.compile(r"\S*\*{2,}\S*")
 
 
 class ErrorResponse(NamedTuple):
-    """An HTTP response that is an error: status, message (codes included) and headers."""
+    """An HTTP error response: status, message (with the codes) and headers."""
 
     status: int
     words: str
@@ -209,7 +210,7 @@ class ErrorResponse(NamedTuple):
 
 
 class ErrorTranslator:
-    """A translator of one server's errors into those of memctl; no message contains its key."""
+    """A translator of a server's errors into errors of memctl, without the API key."""
 
     def __init__(self, model: str, host: str, secret: str | None) -> None:
         self._model = model
@@ -217,7 +218,7 @@ class ErrorTranslator:
         self._secret = secret
 
     def error(self, response: ErrorResponse) -> ModelError | Unauthorised:
-        """Return the error of memctl for a response."""
+        """Return the error for a response."""
         status, words = response.status, response.words
         message = f"{self._host} answers {status}: {self.shown(words)}"
         if _TOO_LONG.search(words) or status == 413:
@@ -225,7 +226,7 @@ class ErrorTranslator:
         if _NO_CREDIT.search(words) or status == 402:
             return Unauthorised(message, "check the billing of the account: its credit is used up")
         if status == 401:
-            # Servers quote a part of the key that they do not know.
+            # The server's message is omitted, because servers quote a part of the key.
             return Unauthorised(f"{self._host} refuses the key (401)", "check api_key_*")
         if status == 403 and not _BARRED.search(words):
             return Unauthorised(message, f"the key must be allowed to use {self._model!r}")
@@ -241,24 +242,24 @@ class ErrorTranslator:
         return ModelError("rejected", message)
 
     def unreachable(self, cause: BaseException) -> Unreachable:
-        """Return the error of a connection that could not be made."""
+        """Return the error for a failed connection."""
         why = self.shown(str(cause)) or type(cause).__name__
         return Unreachable(f"cannot reach {self._host}: {why}", "check base_url")
 
     def shown(self, words: str) -> str:
         """Return a server's message without secrets, in one line."""
         if self._secret:
-            # More than the key itself: a part of it would be no better.
+            # Half of the key is also masked: servers may quote only a part.
             part = re.escape(self._secret[: max(4, len(self._secret) // 2)])
             words = re.sub(rf"\S*{part}\S*", "***", words)
         return one_line(_MASKED.sub("***", words)) or "(no message)"
 
 
 def error_text(body: Any) -> str:
-    """Return the message of an error and its codes, which servers put in different places.
+    """Return the message and the codes of an error, from the fields of various servers.
 
-    OpenAI has ``error.message`` and ``error.code``, vLLM had them outside of ``error``, FastAPI
-    has ``detail``, LM Studio an ``error`` that is a text.
+    OpenAI has ``error.message`` and ``error.code``.  vLLM had both fields outside ``error``.
+    FastAPI has ``detail``.  LM Studio has a string as ``error``.
     """
     if isinstance(body, str):
         return body
@@ -271,11 +272,11 @@ def error_text(body: Any) -> str:
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds to wait: of ``retry-after-ms``, or ``Retry-After`` in either form."""
+    """Return the seconds of ``retry-after-ms`` or of ``Retry-After`` (seconds or a date)."""
     try:
         return max(0.0, float(headers["retry-after-ms"]) / 1000)
     except (KeyError, ValueError):
-        pass  # most servers have only the other
+        pass  # most servers have only Retry-After
     value = headers.get("retry-after")
     if value is None:
         return None

@@ -1,4 +1,4 @@
-"""The settings of a model, what its use costs, and how much of it was used."""
+"""The settings, the prices and the usage of a model."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from memctl.errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens that a call used; ``exact`` where the model itself has counted."""
+    """The tokens of a call; ``exact`` is True if the model has counted the tokens."""
 
     tokens_in: int = 0
     tokens_out: int = 0
     exact: bool = False
 
     def plus(self, other: Usage) -> Usage:
-        """Return the sum; it is exact where both are."""
+        """Return the sum; the sum is exact if both parts are exact, ignoring an empty part."""
         empty, other_empty = self == Usage(), other == Usage()
         return Usage(
             self.tokens_in + other.tokens_in,
@@ -30,7 +30,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """Prices of a million tokens, in the operator's currency."""
+    """The prices of a million tokens, in the operator's currency."""
 
     tokens_in: float = 0.0
     tokens_out: float = 0.0
@@ -44,9 +44,7 @@ class Prices:
 class Settings:
     """A table of the configuration about a model, such as ``[summarizers.NAME]``.
 
-    Its secrets are not resolved.
-
-    The methods return an option with its type checked, and raise UsageError where it has another::
+    Secrets are not resolved.  The methods return an option of the right type, or raise UsageError::
 
         settings = Settings("night", "openai", {"model": "qwen-plus", "timeout": 60})
         settings.seconds("timeout", 120.0)  # 60.0
@@ -56,35 +54,35 @@ class Settings:
     kind: str
     options: dict[str, Any] = field(default_factory=dict)
     secret_variables: frozenset[str] = frozenset()
-    """Variables that a program is not given, unless the option ``environment`` names them."""
+    """The environment variables to hide from a program unless ``environment`` names them."""
     family: str = "summarizers"
-    """The name of the table that it is in."""
+    """The name of the parent table."""
 
     @property
     def place(self) -> str:
-        """The name of its table, as errors show it."""
+        """The name of the table for error messages."""
         return f"{self.family}.{self.name}"
 
     def value(self, key: str) -> Any:
-        """Return what is configured, or None."""
+        """Return the configured value, or None."""
         return self.options.get(key)
 
     def text(self, key: str) -> str | None:
-        """Return a text that is not empty, or None."""
+        """Return a nonempty text, or None."""
         value = self.value(key)
         if value is None or (isinstance(value, str) and value.strip()):
             return value
         raise self.invalid(key, "a text")
 
     def required(self, key: str, hint: str) -> str:
-        """Return a text that must be configured."""
+        """Return a nonempty text; raise UsageError if the option is missing."""
         value = self.text(key)
         if value is None:
             raise UsageError(f"{self.place} has no {key}", hint)
         return value
 
     def path(self, key: str) -> Path | None:
-        """Return a path, or None; ``~`` is the user's home."""
+        """Return a path, or None; a leading ``~`` means the home directory."""
         value = self.text(key)
         return None if value is None else Path(value).expanduser()
 
@@ -116,7 +114,7 @@ class Settings:
         raise self.invalid(key, f"one of {', '.join(known)}")
 
     def texts(self, key: str) -> list[str]:
-        """Return a list of strings, empty where there is none."""
+        """Return a list of strings; the default is empty."""
         value = self.value(key)
         if value is None:
             return []
@@ -125,7 +123,7 @@ class Settings:
         raise self.invalid(key, "a list of strings")
 
     def table(self, key: str) -> dict[str, Any]:
-        """Return a table, empty where there is none."""
+        """Return a table; the default is empty."""
         value = self.value(key)
         if value is None:
             return {}
@@ -134,7 +132,7 @@ class Settings:
         raise self.invalid(key, "a table")
 
     def prices(self) -> Prices | None:
-        """Return ``input_price`` and ``output_price``, or None where neither is configured."""
+        """Return ``input_price`` and ``output_price``, or None if neither is configured."""
         expected = "a number of 0 or more: what a million tokens cost"
         values = [self._number(key, expected) for key in ("input_price", "output_price")]
         if values == [None, None]:
@@ -145,7 +143,7 @@ class Settings:
         return Prices(values[0] or 0.0, values[1] or 0.0)
 
     def invalid(self, key: str, expected: str) -> UsageError:
-        """Return the error of a value that is not what is expected; the value is not shown."""
+        """Return the error for an invalid value; the error does not show the value."""
         return UsageError(
             f"{self.place}: {key} must be {expected}",
             f"see the configuration of {self.family} in the documentation",
@@ -155,7 +153,7 @@ class Settings:
         value = self.value(key)
         if value is None:
             return None
-        # A bool is an int to Python; infinity and nan are floats to TOML.
+        # Python counts bool as int; TOML allows infinity and NaN.
         if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > 1e9:
             raise self.invalid(key, expected)
         if value != value:

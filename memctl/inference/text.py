@@ -1,4 +1,4 @@
-"""Text that can be sent, stored and shown: no control characters, no half characters."""
+"""Cleaning and shortening of text, to send, store and show it."""
 
 from __future__ import annotations
 
@@ -10,37 +10,37 @@ _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _SURROGATES = re.compile(r"[\ud800-\udfff]")
 _SENTENCE_END = re.compile(r"(?:[.!?…؟।](?=\s|$)|[。！？])[\"'”’»)\]」』）]*")
 _JOINERS = "\u200d\ufe0f"
-"""Characters that join others to one emoji."""
+"""The zero-width joiner and the variation selector, both used inside emoji."""
 
 
 def clean(text: str) -> str:
-    """Return the text without escape sequences and control characters; newlines and tabs stay."""
+    """Return the text without escape sequences and control characters, except newlines and tabs."""
     text = _ESCAPES.sub("", text.replace("\r\n", "\n"))
     return encodable(_CONTROLS.sub("", text))
 
 
 def encodable(text: str) -> str:
-    """Return the text with U+FFFD for each half of a surrogate pair.
+    """Return the text with U+FFFD for each lone surrogate.
 
-    JSON may hold these, UTF-8 may not.
+    JSON may contain lone surrogates, UTF-8 may not.
     """
     return _SURROGATES.sub("\ufffd", text)
 
 
 def one_line(text: str, limit: int = 300) -> str:
-    """Return the text as part of a message: one line of at most ``limit`` characters."""
+    """Return the text as one line of at most ``limit`` characters, for messages."""
     return shorten(" ".join(clean(text).split()), limit)
 
 
 def shorten(text: str, limit: int) -> str:
     """Return the text with at most ``limit`` characters, cut at the end of a sentence or a word.
 
-    A text that was cut ends with ``…``, within the limit.
+    A cut text ends with ``…``, which counts for the limit.
     """
     if len(text) <= limit:
         return text
     room = limit - 1
-    # Less than half of what fits would say less than a sentence that breaks off.
+    # A broken sentence is better than complete sentences that fill less than half of the room.
     ends = [end.end() for end in _SENTENCE_END.finditer(text, 0, room)]
     if ends and ends[-1] >= limit // 2:
         return text[: ends[-1]].rstrip() + "…"
@@ -50,7 +50,7 @@ def shorten(text: str, limit: int) -> str:
 
 
 def _whole_characters(text: str, end: int) -> int:
-    """Return the last position up to ``end`` that splits no letter with accents and no emoji."""
+    """Return the last position up to ``end`` that does not split an accented letter or an emoji."""
     for place in range(end, max(0, end - 16), -1):
         after = text[place]
         if not (unicodedata.combining(after) or after in _JOINERS or text[place - 1] == "\u200d"):
