@@ -1,16 +1,18 @@
 """Conversion of messages from one dialect to another, exact on the way back.
 
-Of two dialects one is *fine* and the other *coarse*: one coarse message stands for one or several
-fine ones, such as a reply of AgentScope 2.x for a call of AgentScope 1.x and its result.  A
-``Joint`` says how, as well as the other dialect can express it.  ``Joiner`` and ``Splitter`` make
-it exact: they convert, convert back, and note what that does not give, as a delta, in the metadata
-of the new message::
+One of the two dialects is *fine* and one is *coarse*.  A coarse message stands for one or several
+fine messages.  For example, a reply of AgentScope 2.x stands for a call and a result of
+AgentScope 1.x.  A ``Joint`` converts as far as the target dialect can express a message.
+
+``Joiner`` and ``Splitter`` make the conversion exact.  They convert a message, convert the result
+back, and compare with the original.  They note the difference as a delta in the metadata of the new
+message::
 
     "metadata": {"memctl": {"agentscope1": "{\\"check\\": \\"...\\", \\"delta\\": [...]}"}}
 
-The note is a JSON text of its own, so that every store takes what it holds (``NaN``, lone
-surrogates).  It counts as long as the message is what it was: ``check`` is a digest of it.  A
-message that was changed since is converted as it is.
+The note is JSON inside a string, because stores do not take all values as JSON (``NaN``, lone
+surrogates).  ``check`` is a digest of the new message.  If the digest no longer matches, the
+message has changed, and the way back does not use the delta.
 """
 
 from __future__ import annotations
@@ -33,74 +35,72 @@ from memctl.model import Memory, StoredMessage
 COMPRESSED = "compressed"
 
 _MADE_OF_NONE = ""
-"""The check in the note of a message that was not made of those of the other dialect, but restored:
-the note says only what they have besides."""
+"""The check of a note on a restored message: the note holds data of the memory, but no delta."""
 
 Message = dict[str, Any]
 
 
 class Joint(ABC):
-    """The correspondence of the messages of two dialects.
+    """The correspondence between the messages of two dialects.
 
-    Its functions are pure, take messages without notes, and never fail on a JSON object.  What they
-    give loads in the framework, whatever they are given.
+    The methods are pure, take messages without notes, and never fail on a JSON object.  The
+    framework can load every message that they return, even if the input cannot be loaded.
     """
 
     fine: Dialect
     coarse: ClassVar[Dialect]
     free: ClassVar[bool] = False
-    """True if a coarse message may have any mark, not only ``compressed``, and any id in the store,
-    also one that another has."""
+    """True if coarse messages may have any mark (not only ``compressed``), and may share an id."""
 
     @abstractmethod
     def belongs(self, group: list[Message], message: Message) -> bool:
-        """Return whether a fine message belongs to the coarse one of those before it."""
+        """Return whether a fine message belongs to the same coarse message as the group before."""
 
     def id(self, parts: list[Message], id: str) -> str:  # noqa: ARG002
-        """Return the id of the coarse message of these, the first of which has the given one."""
+        """Return the id of the coarse message of ``parts``; ``id`` is the id of the first part."""
         return id
 
     @abstractmethod
     def join(self, parts: list[Message], id: str) -> Message:
-        """Return the coarse message, with this id, of one or several fine ones."""
+        """Return the coarse message of one or several fine messages, with the given id."""
 
     @abstractmethod
     def split(self, whole: Message) -> list[Message]:
-        """Return the fine messages of a coarse one: one at least, the first with its id."""
+        """Return the fine messages of a coarse message, at least one; the first keeps the id."""
 
 
 @dataclass(slots=True)
 class Entry:
-    """A message on its way: its id and marks in the store, and its value."""
+    """A decoded message during the conversion, with the id and the marks in the store."""
 
     id: str
     value: Message
     marks: tuple[str, ...] = ()
     odd: bool = False
-    """True if it may hold a number that JSON lacks, such as NaN."""
+    """True if the message may hold a number that JSON lacks, such as NaN."""
 
 
 @dataclass(slots=True)
 class _Note:
-    """The rest of the messages that a message was made of."""
+    """The data of the original messages that the new message cannot express."""
 
     check: str = ""
     count: int = 1
-    """The number of messages of which it is the first, or that it was made of."""
+    """In the first of several fine messages, the number of messages of the split."""
     delta: Any = None
     ids: list[str] | None = None
-    """The ids in the store, where they are not those of the messages."""
+    """The ids of the fine messages in the store, if the messages do not contain these ids."""
     marks: list[list[str]] | None = None
     extra: str = ""
     """``Memory.extra``, in the first message of a memory."""
     id: str | None = None
-    """The id in the store of the message that it was made of, where that has another."""
+    """The id of the coarse message in the store, if it differs from the id in the message."""
     metadata: list[Any] | None = None
-    """The metadata of the message, where that is no object: in a list, empty where it has none."""
+    """A list with the metadata of the new message, if not an object; empty without metadata."""
 
     @classmethod
     def parse(cls, text: Any) -> _Note | None:
-        """Return the note of a text; None where it is not one."""
+        """Return the note in a text, or None if the text is not a valid note."""
         if not isinstance(text, str):
             return None
         try:
@@ -146,7 +146,7 @@ class _Note:
         )
 
     def applied_to(self, base: Any) -> Any:
-        """Return the value that the delta makes of another; None where it is not one of it."""
+        """Return ``base`` with the delta applied, or None if the delta does not fit."""
         try:
             return patch(base, self.delta)
         except ValueError:
@@ -161,7 +161,7 @@ class _Note:
                 record[name] = value
         if self.extra:
             record["extra"] = self.extra
-        # In one form, whatever the order of the fields in which a store gave the message.
+        # Sorted, so that the order of the fields in a store does not change the text.
         return json.dumps(record, separators=(",", ":"), sort_keys=True)
 
 
@@ -180,7 +180,7 @@ def _settled(dialect: Dialect, parts: list[Message]) -> list[Message]:
 
 
 def _check(values: list[Message]) -> str:
-    """Return a digest of messages, by value."""
+    """Return a digest of the values of messages."""
     try:
         text = orjson.dumps(values, option=orjson.OPT_SORT_KEYS)
     except TypeError:
@@ -189,14 +189,14 @@ def _check(values: list[Message]) -> str:
 
 
 def _noted(value: Message) -> list[str]:
-    """Return the names of the dialects that a message may have notes of."""
+    """Return the names of the dialects with a note in the message; the notes may be invalid."""
     metadata = value.get("metadata")
     notes = metadata.get(NOTES) if isinstance(metadata, dict) else None
     return list(notes) if isinstance(notes, dict) else []
 
 
 def _take_note(value: Message, dialect: str) -> tuple[Message, _Note | None]:
-    """Return a message without the note that leads back to a dialect, and the note."""
+    """Return a message without the note for a dialect, and the note."""
     metadata = value.get("metadata")
     if not isinstance(metadata, dict) or not isinstance(notes := metadata.get(NOTES), dict):
         return value, None
@@ -224,12 +224,12 @@ def _put_note(value: Message, dialect: str, note: _Note) -> None:
 
 
 def may_have_note(text: bytes) -> bool:
-    """Return whether a message may have a note, by its text."""
+    """Return whether the text of a message may contain a note."""
     return b'"memctl"' in text
 
 
 def take_extras(value: Message, names: Iterable[str]) -> tuple[Message, dict[str, str]]:
-    """Return a message without the ``Memory.extra`` in the notes of these dialects, and each."""
+    """Return a message without the ``Memory.extra`` in the notes, and each extra by dialect."""
     found: dict[str, str] = {}
     for name in names:
         plain, note = _take_note(value, name)
@@ -243,7 +243,7 @@ def take_extras(value: Message, names: Iterable[str]) -> tuple[Message, dict[str
 
 
 def _put_extras(value: Message, extras: Mapping[str, str]) -> None:
-    """Give a message what ``take_extras`` took of another."""
+    """Put the extras of ``take_extras`` into the notes of a message."""
     for name, extra in extras.items():
         note = _take_note(value, name)[1] or _Note(_MADE_OF_NONE)
         note.extra = extra
@@ -259,14 +259,14 @@ def _parse(entry: StoredMessage) -> Entry:
 
 
 def _text(value: Message, *, odd: bool) -> bytes:
-    """Return a message as JSON, exact."""
+    """Return a message as JSON, without loss; ``odd`` as in ``Entry``."""
     if odd:  # orjson writes null for NaN and infinities
         return jsonio.dumps(value)
     return jsonio.compact(value)
 
 
 class Converter(ABC):
-    """A conversion of one memory, whose messages pass in order; used once."""
+    """The conversion of one memory, message by message in order; used once."""
 
     source: Dialect
     target: Dialect
@@ -274,15 +274,15 @@ class Converter(ABC):
     def __init__(self) -> None:
         self._lost = 0
         self._used: set[int] = set()
-        """The ids that the new messages have, as hashes."""
+        """The hashes of the ids of the new messages."""
         self._extra = ""
         """The source's ``Memory.extra``, until a message carries it."""
         self._passing: dict[str, str] | None = None
-        """What other dialects have beside messages, on its way from the first message to the first
-        new one; None before that."""
+        """``Memory.extra`` of further dialects, to move from the first message to the first new
+        message; None before the first message."""
 
     def memory(self, memory: Memory, first: StoredMessage | None) -> Memory:
-        """Return what the memory has besides messages; called before the first of them is added."""
+        """Return the converted memory, given the first message; call this before ``add``."""
         if not self.source.is_default(memory.extra, memory.key.user, memory.key.session):
             self._extra = memory.extra
         note = _take_note(_parse(first).value, self.target.name)[1] if first is not None else None
@@ -290,24 +290,24 @@ class Converter(ABC):
 
     @abstractmethod
     def add(self, entries: Iterable[StoredMessage]) -> list[StoredMessage]:
-        """Take the next messages; return those that are converted.
+        """Take the next messages; return the new messages that are complete.
 
         Raises:
-            ValueError: one is not a JSON object.
+            ValueError: a message is not a JSON object.
         """
 
     @abstractmethod
     def end(self) -> list[StoredMessage]:
-        """Return the messages that waited for more."""
+        """Return the last new messages, after the last ``add``."""
 
     @property
     def left(self) -> bool:
-        """Return whether no message has carried what the memory has besides messages."""
+        """Return whether ``Memory.extra`` is left, because no message has carried it."""
         return bool(self._extra)
 
     @property
     def lost(self) -> int:
-        """The number of messages of which something was lost."""
+        """The number of messages that lost data."""
         return self._lost
 
     def _take_extra(self) -> str:
@@ -315,7 +315,7 @@ class Converter(ABC):
         return extra
 
     def _without_extras(self, value: Message) -> Message:
-        """Return a message without what other dialects have beside messages, which passes by."""
+        """Return the first message without the extras of further dialects; keep the extras."""
         if self._passing is not None:
             return value
         others = [one for one in _noted(value) if one not in (self.source.name, self.target.name)]
@@ -323,12 +323,12 @@ class Converter(ABC):
         return value
 
     def _put_extras(self, value: Message) -> None:
-        """Give a new message what passes by."""
+        """Put the kept extras of further dialects into a new message."""
         if self._passing:
             _put_extras(value, self._passing)
 
     def _unused(self, id: str) -> str:
-        """Return an id that no other of the new messages has."""
+        """Return the id, with a number appended if a new message already has the id."""
         found, number = id, 1
         while hash(found) in self._used:
             number += 1
@@ -338,7 +338,7 @@ class Converter(ABC):
 
 
 class Joiner(Converter):
-    """A conversion from the fine to the coarse dialect."""
+    """The conversion from the fine to the coarse dialect."""
 
     def __init__(self, joint: Joint) -> None:
         super().__init__()
@@ -363,7 +363,7 @@ class Joiner(Converter):
         return [self._joined()] if self._group else []
 
     def _goes_on(self, one: Entry) -> bool:
-        """Return whether a message belongs to those that wait."""
+        """Return whether a message belongs to the waiting group."""
         note, place = self._note, len(self._group)
         if note is not None and note.count > 1 and note.ids is not None:
             if place < len(note.ids) and one.id == note.ids[place]:
@@ -409,7 +409,7 @@ class Joiner(Converter):
         return StoredMessage(id, _text(whole, odd=odd), marks)
 
     def _restored(self, parts: list[Message], note: _Note) -> Message | None:
-        """Return the message that these were made of; None where they have changed since."""
+        """Return the coarse message that was split into ``parts``; None if a part has changed."""
         settled = _settled(self.source, parts)
         if len(parts) != note.count or _check(settled) != note.check:
             return None
@@ -421,7 +421,7 @@ class Joiner(Converter):
 
 
 def _split(joint: Joint, whole: Message) -> list[Message]:
-    """Return the fine messages of a coarse one, with ids where there is a place for them."""
+    """Return the fine messages of a coarse message, with ids if the dialect has a place for ids."""
     parts = joint.split(whole)
     for value, name in zip(parts, _names(parts, whole), strict=True):
         joint.fine.with_id(value, name)
@@ -429,7 +429,7 @@ def _split(joint: Joint, whole: Message) -> list[Message]:
 
 
 def _names(parts: list[Message], whole: Message) -> list[str]:
-    """Return an id for each part of a message, from its own."""
+    """Return an id for each part: the id in the part, or the id of the whole with a number."""
     id = str(whole.get("id", ""))
     return [
         str(value.get("id", f"{id}-{number}" if number else id))
@@ -438,10 +438,10 @@ def _names(parts: list[Message], whole: Message) -> list[str]:
 
 
 class Splitter(Converter):
-    """A conversion from the coarse to the fine dialect."""
+    """The conversion from the coarse to the fine dialect."""
 
     def __init__(self, joint: Joint, *, notes: bool = True) -> None:
-        """Without ``notes``, what the fine dialect cannot express is lost, and counted."""
+        """Without ``notes``, data that the fine dialect cannot express are lost, and counted."""
         super().__init__()
         self.source, self.target = joint.coarse, joint.fine
         self._joint = joint
@@ -502,7 +502,7 @@ class Splitter(Converter):
         ]
 
     def _restored(self, whole: Message, parts: list[Message], note: _Note) -> list[Message] | None:
-        """Return the messages that this was made of; None where it has changed since."""
+        """Return the fine messages that were joined into ``whole``; None if it has changed."""
         if _check([whole]) != note.check:
             return None
         found = note.applied_to(parts)
@@ -514,7 +514,10 @@ class Splitter(Converter):
 def _marks_of_parts(
     note: _Note | None, marks: tuple[str, ...], count: int
 ) -> list[tuple[str, ...]]:
-    """Return the marks of the parts of a message: those they had, but for what came since."""
+    """Return the marks of the parts of a message.
+
+    The marks come from the note, updated if ``compressed`` was added or removed since.
+    """
     if note is None or note.marks is None or len(note.marks) != count:
         return [marks] * count
     had = [tuple(some) for some in note.marks]
@@ -528,7 +531,7 @@ def _marks_of_parts(
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """The way from one dialect to another: one step, or several over others.
+    """The conversion from one dialect to another, in one or several steps.
 
     ::
 
@@ -541,25 +544,25 @@ class Conversion:
 
     @property
     def exact(self) -> bool:
-        """Return whether notes in the new messages make the way back exact."""
+        """Return whether the new messages have notes for an exact way back."""
         return all(step.keywords.get("notes", True) for step in self.steps)
 
     @property
     def refines(self) -> bool:
-        """Return whether it leads to a finer dialect."""
+        """Return whether the target dialect is finer than the source dialect."""
         return bool(self.steps) and all(step.func is Splitter for step in self.steps)
 
     def converter(self) -> Converter:
-        """Return what converts one memory."""
+        """Return a new converter, for one memory."""
         made: list[Converter] = [step() for step in self.steps]
         return made[0] if len(made) == 1 else _Chain(made, [step() for step in self.steps])
 
 
 class _Chain(Converter):
-    """Several conversions, one after the other."""
+    """A conversion in several steps."""
 
     def __init__(self, steps: list[Converter], probes: list[Converter]) -> None:
-        """``probes`` are the same steps once more, for a look at what the first message becomes."""
+        """``probes`` are further converters of the steps, for a first look at the first message."""
         super().__init__()
         self.source, self.target = steps[0].source, steps[-1].target
         self._steps = steps
@@ -568,7 +571,7 @@ class _Chain(Converter):
     def memory(self, memory: Memory, first: StoredMessage | None) -> Memory:
         for step, probe in zip(self._steps, self._probes, strict=True):
             memory = step.memory(memory, first)
-            if first is not None:  # it alone can carry anything
+            if first is not None:  # only the first message carries extras
                 first = next(iter([*probe.add([first]), *probe.end()]), None)
         return memory
 

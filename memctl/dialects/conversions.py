@@ -1,4 +1,4 @@
-"""The conversions that memctl knows, by the dialects between which they lead."""
+"""The conversions between the dialects."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ JOINTS: tuple[Joint, ...] = (VERSIONS, RUNTIME_VERSIONS)
 
 
 def conversion(source: Dialect, target: Dialect) -> Conversion:
-    """Return the shortest way from one dialect to another.
+    """Return the conversion with the fewest steps from one dialect to another.
 
-    Where the target holds no notes, what only the source can express is lost on it.
+    If the target holds no notes, data that only the source can express are lost.
 
     Raises:
-        UsageError: there is none.
+        UsageError: there is no such conversion.
     """
     if source.facts is not target.facts:
         raise UsageError(

@@ -1,10 +1,10 @@
-"""The difference between two JSON values, as JSON: small where they are nearly the same.
+"""The difference between two JSON values, as JSON.
 
-A delta is one of::
+A delta has one of these forms::
 
-    ["=", value]                       it is this value
-    ["{", {"name": delta}, ["gone"]]   an object: fields that differ or are new, and those that go
-    ["[", {"3": delta}]                a list of the same length: items that differ
+    ["=", value]                       the new value
+    ["{", {"name": delta}, ["gone"]]   an object: changed and new fields, names of removed fields
+    ["[", {"3": delta}]                a list of equal length: changed items by index
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Delta = list[Any]
 
 
 def delta(old: Any, new: Any) -> Delta | None:
-    """Return what makes the new value of the old one; None where they are the same."""
+    """Return the delta from the old to the new value, or None if the values are equal."""
     if old is new:
         return None
     if isinstance(old, dict) and isinstance(new, dict):
@@ -33,15 +33,15 @@ def delta(old: Any, new: Any) -> Delta | None:
             if one is not None:
                 items[str(place)] = one
         return ["[", items] if items else None
-    # 1, 1.0 and True are equal in Python, and three values in JSON.
+    # Types are compared, too: 1, 1.0 and True are equal in Python, but differ in JSON.
     return None if type(old) is type(new) and old == new else ["=", new]
 
 
 def patch(old: Any, change: Delta | None) -> Any:
-    """Return what ``delta`` was given as the new value; the old one is left as it is.
+    """Return the new value of a delta; ``old`` is not modified.
 
     Raises:
-        ValueError: the delta is none, or none of this value.
+        ValueError: the delta is invalid, or does not fit the old value.
     """
     if change is None:
         return old

@@ -1,4 +1,4 @@
-"""The dialects that memctl knows, by name."""
+"""The registry of dialects, by name."""
 
 from __future__ import annotations
 

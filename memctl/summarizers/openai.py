@@ -204,7 +204,7 @@ _OTHER_LIMIT = re.compile(r"max_completion_tokens")
 
 
 class RequestFormat(NamedTuple):
-    """The parameters of a request with different support among servers."""
+    """The request parameters that depend on the server."""
 
     form: Form
     limit: str

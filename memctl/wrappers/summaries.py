@@ -146,14 +146,14 @@ class SummaryEdits:
 
 
 def _joined(of_messages: str, of_state: str) -> str:
-    """Return one ``before`` for the two of the stores of messages and of states."""
+    """Return one ``WriteResult.before`` from the two of the store of messages and of states."""
     if not (of_messages or of_state):
         return ""
     return json.dumps({"messages": of_messages, "state": of_state})
 
 
 def _parted(before: str) -> tuple[str, str]:
-    """Return the two texts given to ``_joined``; empty texts if ``_joined`` did not write it."""
+    """Return the two texts given to ``_joined``, or empty texts for any other ``before``."""
     found = json.loads(before) if before.startswith('{"messages": ') else {}
     return found.get("messages", ""), found.get("state", "")
 
