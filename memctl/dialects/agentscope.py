@@ -1,7 +1,8 @@
-"""The parts that the messages of AgentScope 1.x and 2.x have in common.
+"""The common parts of the messages of AgentScope 1.x and 2.x.
 
-Both are JSON objects with ``id``, ``name``, ``role``, ``content`` and ``metadata``, whose content
-is a list of blocks by ``type`` (``message/`` of agentscope 1.0.21 and 2.0.11).
+Messages of both versions are JSON objects with ``id``, ``name``, ``role``, ``content`` and
+``metadata``.  The content is a list of blocks with a ``type`` (``message/`` of agentscope 1.0.21
+and 2.0.11).
 """
 
 from __future__ import annotations
@@ -31,17 +32,17 @@ from memctl.dialects.view import (
 )
 
 ID, NAME, ROLE, CONTENT = "id", "name", "role", "content"
-"""The fields of a message that stores look for without parsing the rest."""
+"""The fields that stores look up without parsing the rest of a message."""
 
 RESULT = "tool_result"
 CALLS = ("tool_use", "tool_call")
-"""The types of the call of a tool, in 1.x and in 2.x."""
+"""The block types of tool calls in 1.x and in 2.x."""
 ROLES = ("user", "assistant", "system")
 NO_TIME = ""
 """The stored time of a message without a time.
 
-Both versions load the empty text: 2.x keeps it, 1.x shows the moment of loading.
-``TablestoreMemory`` of 1.x writes it, too.
+Both versions load the empty text: 2.x keeps the empty text, 1.x shows the time of loading.
+``TablestoreMemory`` of 1.x also writes the empty text.
 """
 
 
@@ -51,7 +52,7 @@ class AgentScopeView(MessageView):
     __slots__ = ()
     time_field: ClassVar[str]
     fields: ClassVar[frozenset[str]]
-    """The fields that AgentScope knows."""
+    """The fields known to AgentScope."""
 
     @property
     def id(self) -> str | None:
@@ -108,7 +109,7 @@ class AgentScopeView(MessageView):
 
 
 _PLAIN_TEXT = 2
-"""The fields of a block with text alone: its type and the text."""
+"""The number of fields of a plain text block: ``type`` and ``text``."""
 
 
 def _texts(block: dict[str, Any]) -> Iterator[str]:
@@ -123,14 +124,14 @@ def _texts(block: dict[str, Any]) -> Iterator[str]:
 
 
 def string(value: Any) -> str:
-    """Return a value as a text; an empty one for None."""
+    """Return a value as a text; None becomes an empty text."""
     if isinstance(value, str):
         return value
     return "" if value is None else str(value)
 
 
 def block_id(block: dict[str, Any]) -> str:
-    """Return the id of a block as a text; an empty one where it has none."""
+    """Return the id of a block as a text; empty without an id."""
     id = block.get("id")
     if isinstance(id, str):
         return id
@@ -138,11 +139,11 @@ def block_id(block: dict[str, Any]) -> str:
 
 
 OwnBlock = Callable[[dict[str, Any]], Block | None]
-"""Returns a block of a type that one version alone has; None where it is not one."""
+"""Parses a block of a type specific to one version; returns None for any unknown type."""
 
 
 def blocks(content: Any, own: OwnBlock) -> list[Block]:
-    """Return the blocks of a content or an output, whose own types a version reads itself."""
+    """Return the blocks of a content or an output; ``own`` parses the types of one version."""
     if isinstance(content, str):
         return [TextBlock(content, content)]
     return [_block(block, own) for block in content] if isinstance(content, list) else []
@@ -164,7 +165,7 @@ def _block(block: Any, own: OwnBlock) -> Block:
 
 
 def _bytes(value: Any) -> int:
-    """Return the bytes of the texts in a value, media included."""
+    """Return the size of the texts in a value in bytes, with media."""
     if isinstance(value, str):
         return len(value) if value.isascii() else len(value.encode("utf-8", "surrogatepass"))
     if isinstance(value, dict):
@@ -175,11 +176,11 @@ def _bytes(value: Any) -> int:
 
 
 class AgentScopeDialect(Dialect):
-    """A dialect of AgentScope."""
+    """The base class of dialects with messages in the format of AgentScope."""
 
     view: ClassVar[type[AgentScopeView]]
     call: ClassVar[str]
-    """The type of the block that calls a tool."""
+    """The block type of a tool call."""
 
     def parse(self, text: bytes) -> AgentScopeView:
         return self.view(object_of(jsonio.loads(text)))
@@ -212,14 +213,14 @@ class AgentScopeDialect(Dialect):
 
     @abstractmethod
     def stored_block(self, block: Block) -> dict[str, Any]:
-        """Return a block as AgentScope stores it."""
+        """Return a block in the stored format of AgentScope."""
 
 
 class AgentScopeVersion(AgentScopeDialect):
-    """The dialect of a version of AgentScope itself."""
+    """The base class of the dialects of AgentScope 1.x and 2.x."""
 
     answered: ClassVar[dict[str, Any]] = {}
-    """The fields of a result besides id, name and output."""
+    """Further fields of a new tool result, besides id, name and output."""
 
     def stored_block(self, block: Block) -> dict[str, Any]:
         match block:
@@ -239,23 +240,23 @@ class AgentScopeVersion(AgentScopeDialect):
 
     @abstractmethod
     def _stored(self, block: HintBlock | ToolCallBlock | MediaBlock) -> dict[str, Any]:
-        """Return a block that each version stores in its own way."""
+        """Return the stored format of a block with a different format in each version."""
 
 
 _TOOL, _ESCAPED = b"tool_", b"\\u00"
-"""One of them is in every message with such a block: the name, or letters of it in escapes."""
+"""Every message with a tool block contains ``_TOOL``, or ``_ESCAPED`` if letters are escaped."""
 _ESCAPED_ASCII = re.compile(rb"\\u00[2-7]")
 _PLAIN_ID = re.compile(rb"[\w.:+=-]+", re.ASCII)
-"""An id that stands in JSON as it is, unless letters of it are in escapes."""
+"""An id that JSON need not escape."""
 _TOGETHER = 8 * 1024 * 1024
-"""Bytes of messages that are searched as one."""
+"""The maximum bytes of messages to search as one text."""
 _IDS = re.compile(rb'"id"\s*:\s*"([^"\\]*)"')
 
 
 class _PairMatcher:
-    """A search for messages with the other half of some calls.
+    """A search for messages with the missing halves of calls.
 
-    What rules most of them out is decided for many at once, in C.
+    Byte searches in C first exclude most messages, many messages at once.
     """
 
     def __init__(self, dialect: AgentScopeDialect, halves: Iterable[tuple[str, ToolSide]]) -> None:
@@ -274,8 +275,8 @@ class _PairMatcher:
                 yield index
 
     def _candidates(self, messages: Sequence[bytes]) -> list[int]:
-        """Return the indexes of the messages that may match, by the bytes of their texts."""
-        # One byte is found much faster than several, and most texts have none such.
+        """Return the indexes of possible matches, found by byte searches."""
+        # The search for one byte is much faster, and most texts contain no backslash.
         slashed = [index for index, text in enumerate(messages) if b"\\" in text]
         escaped = [index for index in slashed if _ESCAPED in messages[index]]
         found: set[int] = set()
@@ -293,10 +294,10 @@ class _PairMatcher:
 
 
 def _have(ids: set[bytes], texts: list[bytes]) -> bool:
-    """Return whether one of the ids, or a part of a text that looks like it, is in the texts."""
+    """Return whether the texts contain one of the ids, or a string that looks like one."""
     return not all(ids.isdisjoint(_IDS.findall(text)) for text in _joined(texts))
 
 
 def _joined(texts: list[bytes]) -> list[bytes]:
-    """Return the texts as one, if that is not too large."""
+    """Return the texts joined into one text, unless the joined text is too large."""
     return [b"\n".join(texts)] if sum(map(len, texts)) <= _TOGETHER else texts

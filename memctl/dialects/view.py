@@ -1,4 +1,4 @@
-"""A message in any dialect: the views that operations see, and the contract of a dialect.
+"""The common view of messages in any dialect, and the contract of a dialect.
 
 Source of the block types: ``message/_message_block.py`` of agentscope 1.0.21 and 2.0.11.
 """
@@ -14,11 +14,11 @@ from typing import Any, ClassVar, NamedTuple
 
 
 class NotAnObject(ValueError):
-    """A message that is JSON, and not a JSON object."""
+    """A message is valid JSON, but not a JSON object."""
 
 
 def object_of(value: Any) -> dict[str, Any]:
-    """Return a decoded message.
+    """Return the value, which must be a JSON object.
 
     Raises:
         NotAnObject: the value is not a JSON object.
@@ -29,14 +29,14 @@ def object_of(value: Any) -> dict[str, Any]:
 
 
 class TextBlock(NamedTuple):
-    """Text that the speaker says."""
+    """Text spoken by the author of the message."""
 
     text: str
     value: Any = None
 
 
 class ThinkingBlock(NamedTuple):
-    """Reasoning of a model, which is not sent back to it."""
+    """Reasoning of a model, which is not sent back to the model."""
 
     text: str
     value: Any = None
@@ -50,7 +50,7 @@ class HintBlock(NamedTuple):
 
 
 class ToolCallBlock(NamedTuple):
-    """A call of a tool; ``input`` is the decoded arguments."""
+    """A tool call; ``input`` holds the decoded arguments."""
 
     id: str
     name: str
@@ -59,9 +59,9 @@ class ToolCallBlock(NamedTuple):
 
 
 class ToolResultBlock:
-    """The result of a tool call that has the same id.
+    """The result of the tool call with the same id.
 
-    ``output`` is taken apart when it is first asked for: most readers need the id alone.
+    ``output`` is parsed on first access, because most readers need only the id.
     """
 
     __match_args__ = ("id", "name", "output")
@@ -78,14 +78,14 @@ class ToolResultBlock:
 
     @property
     def output(self) -> list[Block]:
-        """The blocks that the tool returned; a plain text is one TextBlock."""
+        """The blocks returned by the tool; a plain text is one TextBlock."""
         if self._output is None:
             self._output = self._parse()
         return self._output
 
 
 class MediaBlock(NamedTuple):
-    """An image, a sound or a film: at ``url``, or along with the message as base64 ``data``."""
+    """An image, audio, video or file, at ``url`` or in the message as base64 ``data``."""
 
     kind: str
     url: str | None = None
@@ -95,14 +95,14 @@ class MediaBlock(NamedTuple):
 
     @property
     def size(self) -> int:
-        """The bytes of the decoded data."""
+        """The size of the decoded data in bytes, up to two bytes too large."""
         return len(self.data) * 3 // 4 if self.data else 0
 
 
 class UnknownBlock(NamedTuple):
-    """A block of a type that the dialect does not know; ``kind`` is that type, ``?`` without.
+    """A block of an unknown type; ``kind`` is the type, or ``?`` without a type.
 
-    Without a ``value``, the block is one that nobody can read without a key.
+    A block without ``value`` is encrypted, and cannot be read without the key.
     """
 
     kind: str
@@ -118,18 +118,18 @@ Block = (
     | MediaBlock
     | UnknownBlock
 )
-"""A piece of the content of a message.  ``value`` is the block as it was stored."""
+"""A part of the content of a message.  ``value`` is the stored block."""
 
 
 def call_text(name: str, arguments: Any) -> str:
-    """Return the call of a tool as a text."""
+    """Return a tool call as one text."""
     if not isinstance(arguments, str):
         arguments = json.dumps(arguments, ensure_ascii=False)
     return f"{name} {arguments}"
 
 
 def local_time(timestamp: str | None) -> datetime | None:
-    """Return a timestamp as local time without a zone; None where it cannot be read."""
+    """Return a timestamp as local time without a zone, or None if the timestamp is invalid."""
     try:
         found = datetime.fromisoformat(timestamp or "")
     except ValueError:
@@ -138,11 +138,11 @@ def local_time(timestamp: str | None) -> datetime | None:
 
 
 NOTES = "memctl"
-"""The key under which messages carry notes of memctl, for an exact way back to another dialect."""
+"""The key of memctl's notes in a message, for an exact way back to the original dialect."""
 
 
 def held(*fields: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields that have a value, without the notes of memctl."""
+    """Return the fields with a nonempty value, without the notes of memctl."""
     return {
         name: value
         for some in fields
@@ -152,9 +152,9 @@ def held(*fields: dict[str, Any]) -> dict[str, Any]:
 
 
 class MessageView(ABC):
-    """A view of one message, read from its stored text when it is asked for.
+    """A view of one message.
 
-    ``value`` is the decoded message, with all that the properties do not show.
+    ``value`` is the complete decoded message.  The properties are read from ``value`` on access.
     """
 
     __slots__ = ("value",)
@@ -165,26 +165,26 @@ class MessageView(ABC):
     @property
     @abstractmethod
     def id(self) -> str | None:
-        """The message's own id; None where it has none."""
+        """The id in the message, or None without an id."""
 
     @property
     @abstractmethod
     def role(self) -> str | None:
-        """``user``, ``assistant`` or ``system``, as stored; None where it is not a text."""
+        """The role, usually ``user``, ``assistant`` or ``system``; None if not a text."""
 
     @property
     @abstractmethod
     def name(self) -> str | None:
-        """The name of the speaker; None where it is not a text."""
+        """The name of the speaker; None if not a text."""
 
     @property
     @abstractmethod
     def time(self) -> str | None:
-        """The timestamp, as stored; None where it is not a text."""
+        """The stored timestamp; None if not a text."""
 
     @property
     def moment(self) -> datetime | None:
-        """The timestamp as local time without a zone; None where it cannot be read."""
+        """The timestamp as local time without a zone; None if the timestamp is invalid."""
         return local_time(self.time)
 
     @property
@@ -195,35 +195,35 @@ class MessageView(ABC):
     @property
     @abstractmethod
     def metadata(self) -> dict[str, Any]:
-        """The metadata that the application attached; empty where there is none."""
+        """The metadata attached by the application; empty without metadata."""
 
     @property
     @abstractmethod
     def unknown(self) -> dict[str, Any]:
-        """The fields of the message that the dialect does not know."""
+        """The fields of the message unknown to the dialect."""
 
     @property
     def unread(self) -> dict[str, Any]:
-        """The fields with a value that no other property shows: metadata, and unknown fields."""
+        """The nonempty metadata and unknown fields: the data that readers do not show."""
         return held(self.metadata, self.unknown)
 
     @property
     @abstractmethod
     def fault(self) -> str:
-        """The reason why the framework cannot load or send the message; empty where it can."""
+        """The reason why the framework cannot load or send the message; empty if it can."""
 
     @abstractmethod
     def texts(self) -> Iterator[str]:
-        """Yield every readable text: what is said, thinking, and the output of tools."""
+        """Yield every readable text: spoken text, thinking, hints and tool outputs."""
 
     def searchable(self) -> str:
-        """Return all that a search looks at: the readable texts, and the calls of tools."""
+        """Return the text for searches: all readable texts and tool calls."""
         calls = [block for block in self.blocks if isinstance(block, ToolCallBlock)]
         return "\n".join([*self.texts(), *(call_text(call.name, call.input) for call in calls)])
 
 
 class ToolSide(StrEnum):
-    """One half of a tool call: the call itself, or its result."""
+    """One half of a tool call: the call or the result."""
 
     CALL = "call"
     RESULT = "result"
@@ -235,11 +235,11 @@ class ToolSide(StrEnum):
 
 
 PairMatcher = Callable[[Sequence[bytes]], Iterator[int]]
-"""Yields the indexes of the messages that match, given their texts; see ``Store.find_messages``."""
+"""Takes texts of messages; yields the indexes of the matches.  See ``Store.find_messages``."""
 
 
 class Dialect(ABC):
-    """The format of messages: how to read them, and how to write new ones.
+    """The format of messages: reads stored messages, and writes new messages.
 
     ::
 
@@ -249,50 +249,52 @@ class Dialect(ABC):
 
     name: ClassVar[str]
     keeps_extra: ClassVar[bool] = False
-    """True if a memory has more than messages, marks and a summary: ``Memory.extra``."""
+    """True if a memory may have ``Memory.extra`` besides messages, marks and a summary."""
     has_logs: ClassVar[bool] = False
     """True if a memory without ``Memory.extra`` is a log, which has no context."""
     facts: ClassVar[bool] = False
-    """True if its messages are facts: each for itself, in no order, without marks or a context."""
+    """True if the messages are facts: independent, unordered, without marks and context."""
     noun: ClassVar[str] = "message"
-    """The word for one of them in reports."""
+    """The word for a message in reports."""
     holds_marks: ClassVar[bool] = True
-    """True if its messages may have marks."""
+    """True if messages may have marks."""
     holds_notes: bool = True
-    """True if a message can carry what its dialect cannot express, in its ``metadata``."""
+    """True if a message can carry notes with data that the dialect cannot express."""
     unsettled: frozenset[str] = frozenset()
-    """Fields of a message that a store may change when it writes the message, such as the time by
-    which a table orders messages.  A note does not depend on these fields."""
+    """The fields of a message that a store may change in a write, such as the time in a table
+    ordered by time.  Notes do not depend on these fields."""
     makes_ids: ClassVar[bool] = False
-    """True if a message need not have an id: memctl makes one of what it says."""
+    """True if messages may lack an id: memctl derives an id from the message."""
     encrypts: ClassVar[bool] = False
     """True if a message may be encrypted; see ``is_encrypted``."""
     answers_within: ClassVar[bool] = False
-    """A message may hold a call and, after it, its result; else results come before calls."""
+    """A message may hold a call and then the result; else results come before calls."""
     results_follow: ClassVar[bool] = True
-    """A result has to follow the message of its call directly, with only results between them."""
+    """A result has to follow the message of the call, with only results between them."""
     last_result_counts: ClassVar[bool] = False
-    """A call may have several results, of which the framework sends the last one."""
+    """A call may have several results; the framework sends the last result."""
     skips_empty: ClassVar[bool] = False
     """The framework does not send messages without content to a model."""
     holds_items: ClassVar[bool] = False
-    """Its messages are items of OpenAI's Responses API, which refuses an id that occurs twice, and
-    reasoning without the item that it belongs to (``leads``)."""
+    """The messages are items of OpenAI's Responses API.
+
+    The API refuses repeated ids, and reasoning without the following item (``leads``).
+    """
 
     @abstractmethod
     def parse(self, text: bytes) -> MessageView:
-        """Return the view of a stored message, exact in every value.
+        """Return the view of a stored message, with exact values.
 
         Raises:
-            NotAnObject: it is not a JSON object.
-            ValueError: it is not JSON.
+            NotAnObject: the text is not a JSON object.
+            ValueError: the text is not JSON.
         """
 
     @abstractmethod
     def outline(self, text: bytes) -> MessageView:
-        """Return a view for short fields, quick and of little memory.
+        """Return a view for short fields, with little time and memory.
 
-        In a message above 1 MiB, texts longer than 1,000 bytes are empty.
+        In a message above 1 MiB, texts longer than 1,000 bytes appear empty.
 
         Raises:
             NotAnObject, ValueError: as ``parse``.
@@ -300,85 +302,95 @@ class Dialect(ABC):
 
     @abstractmethod
     def role_and_time(self, text: bytes) -> tuple[str | None, str | None]:
-        """Return the role and the time of a message, without a view: for counting a million.
+        """Return the role and the time of a message without making a view, which is faster.
 
         Raises:
             NotAnObject, ValueError: as ``parse``.
         """
 
     def is_encrypted(self, text: bytes) -> bool:  # noqa: ARG002 - in most dialects none is
-        """Return whether a message can be read only with a key that memctl does not have."""
+        """Return whether a message is encrypted; memctl has no key."""
         return False
 
     @abstractmethod
     def author(
         self, role: str, name: str, content: str | Sequence[Block], moment: datetime
     ) -> tuple[str, bytes]:
-        """Return the new id and the text of a message as the framework would have stored it.
+        """Return the id and the text of a new message, in the format of the framework.
 
         ``moment`` is local time without a zone.
         """
 
     def leads(self, view: MessageView) -> bool:  # noqa: ARG002 - most stand alone
-        """Return whether a message belongs to the next one, without which it is refused."""
+        """Return whether a model API refuses the message without the next message."""
         return False
 
     def is_answerable(self, call: ToolCallBlock) -> bool:  # noqa: ARG002 - most are
-        """Return whether ``author``, or ``answer``, makes results that fit a call."""
+        """Return whether ``author`` or ``answer`` can make a valid result of a call."""
         return True
 
     def answer(self, text: bytes, results: Sequence[ToolResultBlock]) -> bytes | None:  # noqa: ARG002
-        """Return a message with the results of its calls; None if a result is a message."""
+        """Return the message with results of its calls added.
+
+        Return None if results are separate messages in the dialect.
+        """
         return None
 
     def message_id(self, value: dict[str, Any]) -> str | None:
-        """Return the id of a decoded message; None without one."""
+        """Return the id of a decoded message, or None without an id."""
         found = value.get("id")
         return found if isinstance(found, str) else None
 
     def with_id(self, value: dict[str, Any], id: str) -> str:
-        """Give a new message an id, where there is a place for one; return the id that it has."""
+        """Set the id of a new message if the dialect has a place for ids; return the actual id."""
         value["id"] = id
         return id
 
     @abstractmethod
     def output_bytes(self, result: ToolResultBlock) -> int:
-        """Return the bytes of the texts in a stored result, media included."""
+        """Return the size of the texts in a stored result in bytes, with media."""
 
     @abstractmethod
     def summary_message(self, summary: str) -> bytes:
-        """Return the message, without an id, in which a model is sent a summary."""
+        """Return the message, without an id, that the framework sends as the summary."""
 
     def context(self, extra: str) -> list[str | bytes] | None:  # noqa: ARG002
-        """Return the messages that the model is sent, in order: ids, and texts of others.
+        """Return the messages in the context of the model, in order: ids or texts of messages.
 
-        None where ``Memory.extra`` does not say: these are those without the mark ``compressed``.
+        Return None if ``Memory.extra`` does not list the context: then all messages without the
+        mark ``compressed`` are in the context.
         """
         return None
 
     def without(self, extra: str, is_gone: Callable[[str], bool]) -> str:  # noqa: ARG002
-        """Return ``Memory.extra`` without what it says of messages that go, given their ids."""
+        """Return ``Memory.extra`` without entries of deleted messages.
+
+        ``is_gone`` returns whether all messages with an id are deleted.
+        """
         return extra
 
     def other_texts(self, shape: str) -> list[bytes]:  # noqa: ARG002
-        """Return the texts that a message of this shape also has in its memory, as messages."""
+        """Return further texts of a message in its memory, such as a variant in the context.
+
+        ``shape`` is ``StoredMessage.shape``.
+        """
         return []
 
     def is_default(self, extra: str, user: str, session: str) -> bool:  # noqa: ARG002
-        """Return whether ``Memory.extra`` is what a store makes of itself for this session."""
+        """Return whether ``Memory.extra`` equals the default that a store makes for a session."""
         return not extra
 
     def has_record(self, extra: str, user: str, session: str) -> bool:  # noqa: ARG002
-        """Return whether an extra has more than the state of a session; of most dialects none has.
+        """Return whether an extra holds more than the state of a session.
 
         See ``Features.state_only``.
         """
         return False
 
     def settings(self, extra: str, user: str, session: str) -> bytes:
-        """Return what ``Memory.extra`` says, for comparisons; empty where it is the default.
+        """Return ``Memory.extra`` in a comparable form; empty for the default.
 
-        Times at which the memory was used are not part of it.
+        The times of creation and of the last change are left out.
         """
         return b"" if self.is_default(extra, user, session) else extra.encode()
 
@@ -386,17 +398,17 @@ class Dialect(ABC):
     def tool_sides(self, text: bytes) -> Iterator[tuple[ToolSide, str]]:
         """Yield the calls and results of a message, each with its id.
 
-        Does not parse messages that cannot have any.
+        Messages without tool blocks are recognized without parsing.
 
         Raises:
             ValueError: the message is not JSON.
         """
 
     def pair_matcher(self, halves: Iterable[tuple[str, ToolSide]]) -> PairMatcher:
-        """Return a function that finds the messages with the other half of some calls.
+        """Return a function that finds the messages with the missing halves of calls.
 
-        ``halves`` are ids, each with the side that is known.  The function raises ValueError if a
-        message that may match is not JSON.
+        ``halves`` holds the id and the known side of each call.  The function raises ValueError if
+        a possible match is not JSON.
         """
         others = {(side.other, id) for id, side in halves}
 
