@@ -53,8 +53,8 @@ class MessageArray:
     """True if new messages are at the front of the list."""
 
 
-class MemoryPlaces(Store):
-    """A store that knows the keys of each memory, and converts between memories and values.
+class MemoryPlaces(RedisStore):
+    """A store that names the keys of each memory, takes their values apart and puts them together.
 
     The methods of a layout are called in a thread.
     """

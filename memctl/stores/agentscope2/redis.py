@@ -480,37 +480,8 @@ def _id_of(text: bytes, name: str) -> str:
         raise BadData(f"{name} is damaged: a message of its log is not valid: {error}") from error
 
 
-def _messages(comparison: Comparison, ids: list[str], log: list[bytes]) -> Iterator[StoredMessage]:
-    """Yield the messages of a session, with shapes if marks do not describe the context."""
-    unlogged = comparison.unlogged
-    differs = comparison.differing() is not None
-    for last, id, text in zip([None, *ids], [*ids, None], [*log, b""], strict=True):
-        for one in unlogged.before(id):
-            yield StoredMessage(one, unlogged.messages[one], shape=comparison.shape(one))
-        if id is not None:
-            marks = comparison.marks(id)
-            has_shape = bool(unlogged.messages) or (differs and not marks)
-            shape = comparison.shape(id, last) if has_shape else ""
-            yield StoredMessage(id, jsonio.utf8(text), marks, shape=shape)
-
-
 def _logged(messages: list[StoredMessage]) -> list[StoredMessage]:
     return [one for one in messages if not is_unlogged(one)]
-
-
-def _context(
-    entries: list[Entry], before: list[StoredMessage], messages: list[StoredMessage]
-) -> Iterator[bytes]:
-    """Yield the messages of a context as texts."""
-    texts = {one.id: one.message for one in messages}
-    log = [(message.id, COMPRESSED not in message.marks) for message in messages]
-    gone = ((message.id, False) for message in before if message.id not in texts)
-    shapes = {one.id: parse_shape(one.shape) for one in messages if one.shape and not one.marks}
-    for entry in rebuild(entries, chain(log, gone), shapes):
-        if not isinstance(entry, str):
-            yield entry.text
-        elif entry in texts:
-            yield texts[entry]
 
 
 def _logging(

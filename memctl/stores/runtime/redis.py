@@ -26,9 +26,7 @@ from memctl.selection import Selection
 from memctl.store import Features, Maintenance, OpenMode
 from memctl.storekit.edits import Snapshot
 from memctl.storekit.simple import Rejected
-
-HISTORY, MEMORY = "history", "memory"
-"""The values of ``?path=``; without ``?path=``, ``MEMORY`` is the part of the memory service."""
+from memctl.stores.runtime.paths import HISTORY, MEMORY, path_of
 
 _SESSION = b"session:"
 _MEMORY = b"user_memory:"

@@ -39,8 +39,6 @@ from memctl.storekit.edits import Snapshot
 from memctl.storekit.simple import Rejected, SimpleStore, VersionChanged
 from memctl.stores.runtime.paths import HISTORY, MEMORY, path_of
 
-HISTORY, MEMORY = "history", "memory"
-"""The values of ``?path=``; without ``?path=``, ``MEMORY`` is the part of the memory service."""
 _SESSIONS, _MESSAGES, _DOCUMENTS = TABLES["runtime"]
 _SESSION_KEY = ("user_id", "session_id")
 _MESSAGE_KEY = ("session_id", "create_time", "message_id")
