@@ -1,8 +1,7 @@
 """The messages of AgentScope 1.x.
 
-Sources: ``Msg.to_dict`` and ``from_dict`` in ``message/_message_base.py`` (what is stored, and what
-loads), ``message/_message_block.py`` (blocks) and ``formatter/*`` (what is sent) of agentscope
-1.0.21.
+Sources in agentscope 1.0.21: ``Msg.to_dict`` and ``from_dict`` in ``message/_message_base.py``
+(storing and loading), ``message/_message_block.py`` (blocks) and ``formatter/*`` (sending).
 """
 
 from __future__ import annotations
@@ -32,14 +31,14 @@ CALL = "tool_use"
 
 MEDIA = ("image", "audio", "video")
 _NEEDED = {"text": ("text",), CALL: ("id", "name"), RESULT: ("id", "output")}
-"""The keys of a block that AgentScope reads without asking whether they are there."""
+"""The required keys of a block: AgentScope reads them without a check."""
 
 _ALPHABET = string.digits + string.ascii_letters
 _ID_LENGTH = 22
 
 
 class AgentScope1View(AgentScopeView):
-    """A message of AgentScope 1.x."""
+    """A view of a message of AgentScope 1.x."""
 
     __slots__ = ()
     time_field = TIMESTAMP

@@ -1,7 +1,7 @@
-"""The messages of AgentScope 2.x, and what a session has besides them.
+"""The messages of AgentScope 2.x, and the further data of a session.
 
-Sources: ``message/_base.py`` and ``_block.py`` (what is stored, and what loads),
-``state/_state.py`` and ``app/storage/_model/`` (a session) of agentscope 2.0.11.
+Sources in agentscope 2.0.11: ``message/_base.py`` and ``_block.py`` (storing and loading),
+``state/_state.py`` and ``app/storage/_model/`` (sessions).
 """
 
 from __future__ import annotations
@@ -36,11 +36,12 @@ from memctl.dialects.view import (
 CREATED = "created_at"
 CALL = "tool_call"
 COMPRESSED = "compressed"
-"""The only mark: of a message that is in the log, and not in the context."""
+"""The only mark: the message is in the log, but not in the context."""
 VARIANT = "context"
-"""The field of a shape that has what a message is in the context, where that is not its text."""
+"""The field of a shape with the variant of the message in the context, if it differs from the log.
+"""
 DEFAULT_AGENT = "default"
-"""The agent of sessions that come from elsewhere, unless ``?agent=`` names another."""
+"""The agent of copied sessions, unless ``?agent=`` names an agent."""
 
 _FIELDS = frozenset(
     {
@@ -49,7 +50,7 @@ _FIELDS = frozenset(
     }
 )
 _ANSWERS = ("structured_output", "error")
-"""The fields of a reply that hold an answer, besides the content."""
+"""The fields of a reply that hold an answer in addition to the content."""
 _NEEDED = {
     "text": ("text",),
     "thinking": ("thinking",),
@@ -59,11 +60,11 @@ _NEEDED = {
     RESULT: ("id", "name", "output"),
 }
 ALLOWED = {"user": ("text", "data"), "system": ("text",), "assistant": tuple(_NEEDED)}
-"""The types of block by the role of the message (``Msg.validate_role_content``)."""
+"""The allowed block types by the role of the message (``Msg.validate_role_content``)."""
 
 
 class AgentScope2View(AgentScopeView):
-    """A message of AgentScope 2.x."""
+    """A view of a message of AgentScope 2.x."""
 
     __slots__ = ()
     time_field = CREATED
@@ -118,7 +119,7 @@ def _texts_of(value: Any) -> Iterator[str]:
 
 
 def _input(block: dict[str, Any]) -> Any:
-    """Return the decoded arguments of a call; as they are stored where they are no JSON."""
+    """Return the decoded arguments of a call, or the stored value if it is not JSON text."""
     found = block.get("input")
     if not isinstance(found, str):
         return found
@@ -141,21 +142,21 @@ def _data(block: dict[str, Any]) -> MediaBlock:
 
 
 def default_payload(session: str, agent: str) -> dict[str, Any]:
-    """Return the payload of a new session, but for its state."""
+    """Return the payload of a new session, without the state."""
     config = {"workspace_id": agent, "name": session, "naming": {"auto": False}}
     return {"origin": {"type": "user"}, "config": config}
 
 
 def default_state(session: str) -> dict[str, Any]:
-    """Return the state of a new session, but for its context and summary.
+    """Return the state of a new session, without context and summary.
 
-    AgentScope completes the rest when it loads it.
+    AgentScope fills in the missing fields on loading.
     """
     return {"session_id": session}
 
 
 def new_id() -> str:
-    """Return an id as AgentScope makes them (``_utils/_common.py``)."""
+    """Return a new id in the format of AgentScope (``_utils/_common.py``)."""
     return uuid.uuid4().hex
 
 
@@ -166,11 +167,16 @@ _DEFAULT_COLUMNS = frozenset({"agent_id", "source"}) | _TIMES
 class AgentScope2(AgentScopeVersion):
     """The dialect of AgentScope 2.x.
 
-    ``Memory.extra`` is a JSON object: ``record`` has the columns of the session, ``payload`` its
-    payload without the state, ``state`` the state without context and summary.  ``context`` is
-    there where the context is not what the unmarked messages say: a list of ids, and of messages
-    that differ from the log or that the log lacks.  ``summary`` is there where the summary is a
-    list of blocks.
+    ``Memory.extra`` is a JSON object with these fields:
+
+    - ``record``: the columns of the session.
+    - ``payload``: the payload of the session, without the state.
+    - ``state``: the state of the session, without context and summary.
+    - ``context``: the context, if it is not exactly the unmarked messages.  The items are ids of
+      messages in the memory, or whole messages.  A message is whole if it differs from the log, has
+      no id, or repeats an id.
+    - ``unlogged``: the ids of messages in the context that are missing in the log, if any.
+    - ``summary``: the summary, if it is a list of blocks.
     """
 
     name = "agentscope2"
@@ -286,7 +292,7 @@ class AgentScope2(AgentScopeVersion):
             there = found.get(name)
             if there is None:
                 continue
-            # A message of the context may be without an id.
+            # A message in the context may have no id.
             ids = [one if isinstance(one, str) else one.get(ID) for one in there]
             kept = [
                 one
@@ -302,16 +308,16 @@ class AgentScope2(AgentScopeVersion):
             return []
         try:
             found = jsonio.loads(shape.encode("utf-8", "surrogatepass"))
-        except ValueError:  # the shape of another store
+        except ValueError:  # a shape in the format of a different store
             return []
         variant = found.get(VARIANT) if isinstance(found, dict) else None
         return [jsonio.dumps(variant)] if isinstance(variant, dict) else []
 
 
 def _has_default_record(extra: dict[str, Any], session: str) -> bool:
-    """Return whether the record and the payload of an extra are those of a new session.
+    """Return whether record and payload of an extra equal the record and payload of a new session.
 
-    The times are those of the copy, and the agent is the one that was named for it.
+    Times and agent are ignored: a copy sets new times, and the user may name an agent.
     """
     record = extra.get("record")
     agent = record.get("agent_id") if isinstance(record, dict) else None

@@ -1,15 +1,15 @@
-"""Messages that are rows of a table, or entries of a list, of another framework.
+"""Messages that are rows of a table, or entries of a list, of frameworks besides AgentScope.
 
 Such a message is shown as one JSON object, whatever the names of the columns::
 
     {"role": "user", "content": "Hi", "time": "2026-11-23T15:32:19.877405+00:00"}
 
-``content`` is what the framework stored: a text, a list of blocks, or a document of its own.
-Beside it are, where the place has them, ``id``, ``role``, ``name``, ``time`` (always in UTC),
-``metadata``, ``tool_calls`` (JSON), ``tool_call_id``, ``tool_name``, and ``extra``: columns that
-nobody named.
+``content`` is the value stored by the framework: a text, a list of blocks, or a JSON document.
+Depending on the store, a message also has the fields ``id``, ``role``, ``name``, ``time`` (always
+in UTC), ``metadata``, ``tool_calls`` (JSON), ``tool_call_id`` and ``tool_name``.  ``extra`` holds
+the values of unmapped columns.
 
-A message without an id of its own gets one that is made of what it says and when.
+If a message has no id, memctl derives an id from role, name, time and content.
 """
 
 from __future__ import annotations
@@ -46,27 +46,27 @@ from memctl.dialects.view import (
 
 TIME, METADATA, EXTRA = "time", "metadata", "extra"
 CALLS, CALL_ID, CALL_NAME = "tool_calls", "tool_call_id", "tool_name"
-"""The fields of a row with calls of tools, or with the result of one."""
+"""The fields of a row with tool calls or with a tool result."""
 COLUMN_ROLES = (
     *("session", "user", "role", "content", "time", "order", "id", "name", "metadata"),
     *("calls", "call_id", "call_name"),
 )
-"""The meanings that a column of a mapped table can have."""
+"""The possible meanings of a column of a mapped table."""
 FIELDS = frozenset({ID, ROLE, NAME, TIME, METADATA, CALLS, CALL_ID, CALL_NAME})
-"""The fields that a row may have beside its content."""
+"""The possible fields of a row besides the content."""
 _FIELD = "field"
-"""The name, beside the notes, of what a content had in ``note_field`` where that was no object, or
-an empty one."""
+"""The key among the notes for the original value of ``note_field``, if that value was an empty
+object or not an object."""
 _ID_BYTES = 10
 
 
 def utc(moment: datetime) -> str:
-    """Return a moment as rows have it: in UTC, one without a zone being local time."""
+    """Return a moment as rows store it, in UTC; a moment without a zone is local time."""
     return moment.astimezone(UTC).isoformat(timespec="microseconds")
 
 
 def utc_of(seconds: Any) -> str | None:
-    """Return the time that is stored as seconds since 1970; None if `seconds` is not a time."""
+    """Return the time of seconds since 1970 as UTC; None if ``seconds`` is not a time."""
     if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not seconds:
         return None
     try:
@@ -76,13 +76,13 @@ def utc_of(seconds: Any) -> str | None:
 
 
 def text_of(fields: Mapping[str, Any], name: str) -> str | None:
-    """Return a field that is a text; None if it is missing or not a text."""
+    """Return the text of a field, or None if the field is missing or not a text."""
     found = fields.get(name)
     return found if isinstance(found, str) else None
 
 
 class RowView(MessageView):
-    """A message that is a row."""
+    """A view of a row."""
 
     __slots__ = ()
 
@@ -107,7 +107,7 @@ class RowView(MessageView):
 
     @property
     def content(self) -> Any:
-        """The content, as the framework stored it."""
+        """The stored content."""
         return self.value.get(CONTENT)
 
     @property
@@ -134,10 +134,10 @@ class RowView(MessageView):
 
 
 class DocumentView(RowView):
-    """A message whose content is a JSON object of the framework.
+    """A view of a row with a JSON object of the framework as content.
 
-    ``known`` has the fields that the view reads and fields without meaning for a reader.  All
-    other fields are ``unknown``.  ``roles`` maps roles of the framework to those of AgentScope.
+    ``known`` holds the fields that the view reads, and fields without meaning for a reader.  All
+    remaining fields are ``unknown``.  ``roles`` maps roles of the framework to AgentScope's roles.
     """
 
     __slots__ = ()
@@ -169,47 +169,48 @@ class DocumentView(RowView):
 
 
 class RowDialect(Dialect):
-    """A dialect of rows.
+    """The base class of dialects of rows.
 
-    A subclass reads the blocks of a content in its ``view``, and makes contents in ``contents``.
+    The ``view`` of a subclass reads the blocks of a content.  The method ``contents`` of a subclass
+    makes contents.
     """
 
     view: ClassVar[type[RowView]]
     holds_marks = False
     makes_ids = True
     documents: ClassVar[bool] = True
-    """A content is a JSON object, with the rest of the message in it; ``fields`` are then the
-    columns beside it."""
+    """A content is a JSON object with most data of the message; few fields are columns."""
     tool_words: ClassVar[tuple[bytes, ...]]
-    """Words of which one is in every message with a call of a tool, or a result."""
+    """Words for a quick test: every message with a tool call or a result contains one of them."""
 
     def __init__(self, fields: frozenset[str] = frozenset()) -> None:
-        """``fields`` are those of FIELDS that the place can hold beside the content."""
+        """``fields`` is the part of FIELDS that the place can hold besides the content."""
         self.fields = fields
         self.unsettled = fields & {TIME}
 
-    # What a subclass says
+    # Defined by subclasses
 
     @abstractmethod
     def contents(self, role: str, name: str, blocks: Sequence[Block]) -> list[Any]:
-        """Return what the framework would store of a message: one content at least."""
+        """Return the contents that the framework would store for a message, at least one."""
 
     def own_id(self, content: Any) -> str | None:  # noqa: ARG002 - most have none
-        """Return the id that a content has of its own; None without one."""
+        """Return the id inside a content, or None without an id."""
         return None
 
     def set_own_id(self, content: Any, id: str) -> bool:  # noqa: ARG002
-        """Put an id into a content; return whether there is a place for it."""
+        """Put an id into a content; return False if the content has no place for an id."""
         return False
 
     def continues(self, group: list[Message], message: Message) -> bool:  # noqa: ARG002
-        """Return whether a message and those of the group are one of AgentScope 1.x."""
+        """Return whether the group and the message together are one message of AgentScope 1.x."""
         return False
 
     note_key: ClassVar[str | None] = None
-    """The key of a content that takes notes, because the framework ignores it."""
+    """The key for notes inside a content, ignored by the framework; None if there is no such key.
+    """
     note_field: ClassVar[str | None] = None
-    """The field of a content, an object, that has ``note_key``; else the content itself has it."""
+    """The field of a content with the object for ``note_key``; None for the content itself."""
 
     @property
     def holds_notes(self) -> bool:  # type: ignore[override]
@@ -217,13 +218,13 @@ class RowDialect(Dialect):
 
     @property
     def notes_time(self) -> bool:
-        """True if the time of a message goes into its content, as a note."""
+        """True if the time of a message is stored as a note in the content."""
         return self.note_key is not None and TIME not in self.fields
 
     def pack(self, value: Message) -> Any:
-        """Return the content to store for a message, with the notes that belong into it.
+        """Return the content to store for a message, including the notes.
 
-        If no column holds times, the time of the message is one of them.
+        If no column holds the time, the time is also stored as a note.
         """
         content = value.get(CONTENT)
         metadata = value.get(METADATA)
@@ -241,7 +242,7 @@ class RowDialect(Dialect):
         return {**content, self.note_field: {**own, self.note_key: notes}}
 
     def unpack(self, content: Any) -> Message:
-        """Return the message of a stored content: without the metadata in it, and these."""
+        """Return the message of a stored content; notes move from the content to the metadata."""
         key, field = self.note_key, self.note_field
         holder = content.get(field) if field and isinstance(content, dict) else content
         if key is None or not isinstance(holder, dict) or not isinstance(holder.get(key), dict):
@@ -264,7 +265,7 @@ class RowDialect(Dialect):
         return value | {METADATA: {NOTES: notes}}
 
     def message_id(self, value: Message) -> str:
-        """Return the id of a message: its own, or one that is made of what it says and when."""
+        """Return the id in a message, or an id derived from role, name, time and content."""
         if isinstance(named := value.get(ID), str):
             return named
         own = self.own_id(value.get(CONTENT))
@@ -306,7 +307,7 @@ class RowDialect(Dialect):
     def rows(
         self, role: str, name: str, time: str | None, blocks: Sequence[Block]
     ) -> list[Message]:
-        """Return the messages, without ids, that say this."""
+        """Return new messages, without ids, from the given parts."""
         found = []
         for content in self.contents(role, name, blocks):
             row: Message = {}
@@ -338,7 +339,7 @@ class RowDialect(Dialect):
 
 
 class RowJoint(Joint):
-    """Rows of a framework and the messages of AgentScope 1.x."""
+    """The correspondence between rows of a framework and messages of AgentScope 1.x."""
 
     coarse = AGENTSCOPE1
     free = True
@@ -359,7 +360,7 @@ class RowJoint(Joint):
         moment = views[0].moment
         plain = [block for block in blocks if isinstance(block, TextBlock)]
         content: Any = [_stored(block) for block in blocks]
-        # As AgentScope has them: its agents answer in blocks.
+        # As in AgentScope: agents answer in blocks, and users in plain text.
         if len(blocks) == len(plain) == 1 and role != "assistant":
             content = plain[0].text
         return {
@@ -380,7 +381,7 @@ class RowJoint(Joint):
 
 
 def _stored(block: Block) -> dict[str, Any]:
-    """Return a block as AgentScope 1.x stores it."""
+    """Return a block in the format of AgentScope 1.x."""
     if isinstance(block, ToolCallBlock) and not isinstance(block.input, dict):
         block = block._replace(input={})
     if isinstance(block, MediaBlock) and block.kind not in ("image", "audio", "video"):
@@ -396,7 +397,7 @@ def _stored(block: Block) -> dict[str, Any]:
 
 
 def _plain(block: Block) -> Block:
-    """Return a block that every framework can express."""
+    """Return the block; hints and unknown blocks become text, for every framework."""
     if isinstance(block, HintBlock):
         return TextBlock(block.text)
     if isinstance(block, UnknownBlock):
@@ -408,19 +409,19 @@ def _unknown(block: UnknownBlock) -> str:
     return f"[{block.kind}]" if block.value is None else jsonio.dumps(block.value).decode()
 
 
-# What several frameworks have in common
+# Shared by several frameworks
 
 
 def others(fields: dict[str, Any], known: Iterable[str]) -> dict[str, Any]:
-    """Return the fields that are not known."""
+    """Return the fields except the known fields."""
     return {name: value for name, value in fields.items() if name not in known}
 
 
 def calls_of(calls: Any, seen: Iterable[Block] = ()) -> list[Block]:
-    """Return the calls of a list, as model APIs and their clients write them.
+    """Return the calls in a list in the formats of model APIs and their clients.
 
-    Calls with the id of one in ``seen`` are the same calls, written a second time: each of these
-    stands for one.
+    A call with the id of a call in ``seen`` is a repetition of that call, and is skipped.  Each
+    call in ``seen`` accounts for one repetition.
     """
     known = Counter(block.id for block in seen if isinstance(block, ToolCallBlock))
     found: list[Block] = []
@@ -434,14 +435,14 @@ def calls_of(calls: Any, seen: Iterable[Block] = ()) -> list[Block]:
 
 
 def call_of(value: Any) -> Block:
-    """Return a call in the form of OpenAI, Anthropic, Bedrock, Google or LangChain."""
+    """Return the block of a call by OpenAI, Anthropic, Bedrock, Google or LangChain."""
     if not isinstance(value, dict):
         return UnknownBlock("?", {"type": "?", "value": value})
     function, custom = value.get("function"), value.get("custom")
     called = next((one for one in (function, custom) if isinstance(one, dict)), value)
     names = [name for name in ("arguments", "args", "input") if name in called]
     input = arguments_of(called[names[0]]) if names else None
-    if called is custom and isinstance(input, str):  # a text of any kind
+    if called is custom and isinstance(input, str):  # a free text, not JSON
         input = {"input": input}
     id = value.get("id") or value.get("toolUseId") or value.get("call_id")
     name = agentscope.string(called.get("name"))
@@ -449,9 +450,10 @@ def call_of(value: Any) -> Block:
 
 
 def named_call(value: Any) -> list[Block]:
-    """Return the ``function_call`` of a message of OpenAI's API before tools, if there is one.
+    """Return the block of a ``function_call``, from OpenAI's API before the introduction of tools.
 
-    Such a call has no id; its result has the name of the function, which is the id of both here.
+    Such a call has no id, and the result names only the function.  So memctl takes the name of the
+    function as the id of both.  Return an empty list if ``value`` is not an object.
     """
     if not isinstance(value, dict):
         return []
@@ -460,7 +462,7 @@ def named_call(value: Any) -> list[Block]:
 
 
 def arguments_of(value: Any) -> Any:
-    """Return the arguments of a call from their JSON text; what is none as it is."""
+    """Return the decoded arguments of a call; a value that is not JSON text stays unchanged."""
     if not isinstance(value, str):
         return value
     try:
@@ -475,7 +477,7 @@ def arguments_text(value: Any) -> str:
 
 
 def media_at(kind: str, place: Any, value: Any, media_type: str | None = None) -> MediaBlock:
-    """Return what is at a URL, or in a ``data:`` URL."""
+    """Return the block for media at a URL; a ``data:`` URL is decoded into its parts."""
     text = agentscope.string(place)
     if text.startswith("data:") and "," in text:
         head, _, data = text[5:].partition(",")
@@ -484,20 +486,20 @@ def media_at(kind: str, place: Any, value: Any, media_type: str | None = None) -
 
 
 def place_of(media: MediaBlock) -> str:
-    """Return the URL of a medium; a ``data:`` URL where it comes along."""
+    """Return the URL of a medium; data in the message become a ``data:`` URL."""
     if media.url is not None:
         return media.url
     return f"data:{media.media_type or '?'};base64,{media.data or ''}"
 
 
 def openai_call(call: ToolCallBlock) -> dict[str, Any]:
-    """Return a call in the form of OpenAI's chat completions."""
+    """Return a call in the format of OpenAI's chat completions."""
     function = {"name": call.name, "arguments": arguments_text(call.input)}
     return {"id": call.id, "type": "function", "function": function}
 
 
 def output_blocks(value: Any, block_of: Callable[[Any], Block]) -> list[Block]:
-    """Return the blocks of the output of a tool: a text, a list of blocks, or any other value."""
+    """Return the blocks of a tool output: a text, a list of blocks, or any JSON value."""
     if isinstance(value, str):
         return [TextBlock(value, value)]
     if isinstance(value, list):
@@ -506,19 +508,19 @@ def output_blocks(value: Any, block_of: Callable[[Any], Block]) -> list[Block]:
 
 
 def output_text(blocks: Sequence[Block]) -> str:
-    """Return the output of a tool as one text; what is no text as JSON."""
+    """Return a tool output as one text; an output with further blocks becomes JSON."""
     if all(isinstance(block, TextBlock) for block in blocks):
         return "\n".join(block.text for block in blocks if isinstance(block, TextBlock))
     return jsonio.dumps([_stored(block) for block in blocks]).decode()
 
 
 def is_list_of_blocks(text: str) -> bool:
-    """Return whether the text of a column is read as blocks in JSON, not as what somebody said."""
+    """Return whether the text of a column is a JSON list of blocks, not plain text."""
     return blocks_of(text) is not None
 
 
 def blocks_of(text: str) -> list[Any] | None:
-    """Return the list of blocks that a text is in JSON; None where it is anything else."""
+    """Return the blocks in a JSON text, or None if the text is not a JSON list of blocks."""
     if not text.startswith("[{"):
         return None
     found = arguments_of(text)
@@ -528,7 +530,7 @@ def blocks_of(text: str) -> list[Any] | None:
 
 
 class RoleContentView(RowView):
-    """A row with a role and a content: a text, or blocks of AgentScope 1.x or OpenAI."""
+    """A view of a row with a role and a content: text, or blocks of AgentScope 1.x or OpenAI."""
 
     __slots__ = ()
 
@@ -537,7 +539,7 @@ class RoleContentView(RowView):
         said, calls = self._said, self._calls
         if not calls and self._is_result:
             name = self._field(CALL_NAME) or self._field(NAME) or ""
-            # A function of OpenAI's API before tools is called without an id.
+            # Function calls of OpenAI's API before the introduction of tools have no id.
             id = self._field(CALL_ID) or (name if self._field(ROLE) == "function" else "")
             return [ToolResultBlock(id, name, lambda: said, self.value)]
         if calls and self.content == "":
@@ -580,14 +582,14 @@ _ROLE_NAMES = {
     **{"human": "user", "ai": "assistant", "bot": "assistant", "model": "assistant"},
     **{"tool": "system", "function": "system", "developer": "system"},
 }
-"""Other names of the roles."""
+"""The roles of AgentScope for the role names of other frameworks."""
 
 
 class RoleContent(RowDialect):
-    """The dialect of tables that somebody made for their own messages.
+    """The dialect of custom tables of applications.
 
-    A content is a text, or a list of blocks as AgentScope 1.x has them (``Msg.content``).  A table
-    with columns for tool calls has the calls of OpenAI's API there, and a row for each result.
+    A content is a text, or a list of blocks of AgentScope 1.x (``Msg.content``).  If a table has
+    columns for tool calls, the calls are in the format of OpenAI's API, and each result is a row.
     """
 
     name = "role-content"
