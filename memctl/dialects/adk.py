@@ -1,7 +1,7 @@
-"""The events of Google's Agent Development Kit, as its sessions store them.
+"""The events of Google's Agent Development Kit, in the format of the kit's sessions.
 
 Source: ``events/event.py`` of google-adk 2.13 and ``Content`` of google-genai 2.34.  Events refuse
-fields that they do not know; notes are in ``custom_metadata``, which belongs to the application.
+unknown fields.  So notes are in ``custom_metadata``, a field for applications.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _ACTIONS = (
 
 
 def event_time(event: Any) -> str | None:
-    """Return the time of an event in UTC; None without a time."""
+    """Return the time of an event in UTC, or None without a time."""
     return utc_of(event.get("timestamp")) if isinstance(event, dict) else None
 
 
 class AdkView(DocumentView):
-    """An event of the Agent Development Kit."""
+    """A view of an event of the Agent Development Kit."""
 
     __slots__ = ()
     known = frozenset({"id", "author", "content", "timestamp", "invocation_id"})
@@ -103,7 +103,7 @@ def _kind(media_type: str) -> str:
 
 
 def _output(response: Any) -> list[Block]:
-    """Return the output of a tool, which the framework puts under ``result`` where it is a text."""
+    """Return the blocks of a tool output; the framework stores a text under ``result``."""
     match response:
         case {"result": str(text)} | {"output": str(text)} if len(response) == 1:
             return [TextBlock(text, response)]

@@ -1,7 +1,7 @@
-"""The messages of Agno's runs, as its sessions store them.
+"""The messages of Agno's runs, in the format of Agno's sessions.
 
-Source: ``models/message.py`` and ``media.py`` of agno 3.1.10.  ``Message.to_dict`` drops fields
-that it does not know; notes are in ``provider_data``, of which each model reads its own keys.
+Source: ``models/message.py`` and ``media.py`` of agno 3.1.10.  ``Message.to_dict`` drops unknown
+fields.  So notes are in ``provider_data``: models ignore foreign keys in ``provider_data``.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _FIELDS = {kind: field for field, kind in _MEDIA.items()}
 
 
 class AgnoView(DocumentView):
-    """A message of Agno."""
+    """A view of a message of Agno."""
 
     __slots__ = ()
     known = _READ
@@ -161,7 +161,7 @@ class Agno(RowDialect):
 
 
 def _said(role: str, name: str, blocks: Sequence[Block]) -> dict[str, Any]:
-    """Return a message that is no result of a tool, without id and time."""
+    """Return a message other than a tool result, without id and time."""
     calls = [openai_call(block) for block in blocks if isinstance(block, ToolCallBlock)]
     thoughts = [block.text for block in blocks if isinstance(block, ThinkingBlock)]
     media = [block for block in blocks if isinstance(block, MediaBlock)]
@@ -193,7 +193,7 @@ def _result(result: ToolResultBlock) -> dict[str, Any]:
 
 
 def _kept(media: Sequence[MediaBlock]) -> dict[str, Any]:
-    """Return media as the fields of a message."""
+    """Return the fields of a message for media."""
     fields: dict[str, Any] = {}
     for one in media:
         stored: dict[str, Any] = {"mime_type": one.media_type} if one.media_type else {}

@@ -1,15 +1,16 @@
-"""Facts: what an agent knows for longer than a conversation, as long-term memory keeps it.
+"""Facts: the knowledge of an agent beyond one conversation, stored in long-term memory.
 
-A fact is a text with an id of its own, in one scope, with times, metadata and perhaps a vector.
-Each system stores it in its own way; memctl holds it as compact JSON, its fields in this order, and
-each left out where the system has nothing for it::
+A fact is a text in one scope, with an id, times, metadata and perhaps a vector.  Every system has
+its own storage format.  memctl holds a fact as compact JSON with the fields in this order, without
+the fields that the system lacks::
 
     {"id": "...", "text": "...", "created_at": "...", "updated_at": "...", "metadata": {...},
      "entities": [...], "history": [...], "vector": "..."}
 
-``metadata`` is all that the system keeps of the fact besides, as stored.  ``entities`` are those
-that link to it, ``history`` is what was written down of its changes.  ``vector`` is the base64 of
-little-endian 32-bit floats; it comes last, so that it can be taken off without parsing the rest.
+``metadata`` holds all further data of the fact, as stored.  ``entities`` are the entities with a
+link to the fact.  ``history`` is the system's record of changes to the fact.  ``vector`` is the
+base64 text of little-endian 32-bit floats.  The vector comes last, so that memctl can cut it off
+without parsing the fact.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _FLOAT_BYTES = 4
 
 
 class FactView(MessageView):
-    """A fact."""
+    """A view of a fact."""
 
     __slots__ = ()
 
@@ -60,7 +61,7 @@ class FactView(MessageView):
 
     @property
     def time(self) -> str | None:
-        """The time of its last change, else that at which it was made; None without either."""
+        """The time of the last change, or else the time of creation; None without times."""
         return _time(self.value)
 
     @property
@@ -75,7 +76,7 @@ class FactView(MessageView):
 
     @property
     def entities(self) -> list[dict[str, Any]]:
-        """The entities that link to it; empty where there are none."""
+        """The entities with a link to the fact."""
         found = self.value.get("entities")
         return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
 
@@ -132,7 +133,7 @@ class FactDialect(Dialect):
 
 
 def build(fields: Mapping[str, Any]) -> bytes:
-    """Return the fact with these fields, of ``FIELDS``; None stands for one that it lacks."""
+    """Return the fact with the given fields of ``FIELDS``, without fields that are None."""
     found = {name: fields[name] for name in FIELDS if fields.get(name) is not None}
     vector = found.pop("vector", None)
     text = jsonio.dumps(found)
@@ -140,10 +141,10 @@ def build(fields: Mapping[str, Any]) -> bytes:
 
 
 def vector_of(text: bytes) -> str | None:
-    """Return the vector of a fact, as it is stored; None where it has none.
+    """Return the stored vector of a fact, or None without a vector.
 
     Raises:
-        NotAnObject, ValueError: as ``Dialect.parse``; only where ``build`` did not write the fact.
+        NotAnObject, ValueError: as ``Dialect.parse``, but never for a fact written by ``build``.
     """
     start = _start_of_vector(text)
     if start is not None:
@@ -168,7 +169,7 @@ def without_vector(text: bytes) -> bytes:
 
 
 def with_vector(text: bytes, vector: str) -> bytes:
-    """Return a fact, which is not empty, with another vector, as ``encode_vector`` returns it.
+    """Return a nonempty fact with a new vector, in the format of ``encode_vector``.
 
     Raises:
         NotAnObject, ValueError: as ``vector_of``.
@@ -177,7 +178,7 @@ def with_vector(text: bytes, vector: str) -> bytes:
 
 
 def encode_vector(values: Iterable[float]) -> str:
-    """Return a vector as a fact holds it."""
+    """Return the text of a vector for a fact."""
     numbers = array("f", values)
     if sys.byteorder == "big":
         numbers.byteswap()
@@ -188,7 +189,7 @@ def decode_vector(text: str) -> array[float]:
     """Return the numbers of a vector.
 
     Raises:
-        ValueError: it is not the base64 of 32-bit floats.
+        ValueError: the text is not the base64 text of 32-bit floats.
     """
     try:
         data = base64.b64decode(text, validate=True)
@@ -208,11 +209,11 @@ def dimensions(vector: str) -> int:
 
 
 def _start_of_vector(text: bytes) -> int | None:
-    """Return where the last field of a fact begins, if it is its vector, as ``build`` writes it."""
+    """Return the start of the vector in a fact written by ``build``, or None."""
     if not text.endswith(_END):
         return None
     start = text.rfind(_VECTOR)
-    # Nothing but the end of the object may follow: no escape, and no other text.
+    # After the vector, only the end of the object may follow.
     return None if start < 1 or text.find(b'"', start + len(_VECTOR)) != len(text) - 2 else start
 
 

@@ -1,7 +1,8 @@
-"""The messages of LangChain, as ``message_to_dict`` of langchain-core 1.x stores them.
+"""The messages of LangChain, in the format of ``message_to_dict`` of langchain-core 1.x.
 
-Sources: ``langchain_core/messages/`` of langchain-core 1.7 (``{"type": ..., "data": {...}}``, the
-content blocks) and ``messages_from_dict``, which reads ``type`` and ``data`` alone.
+Sources: ``langchain_core/messages/`` of langchain-core 1.7 (``{"type": ..., "data": {...}}`` and
+the content blocks), and ``messages_from_dict``.  ``messages_from_dict`` reads only ``type`` and
+``data``.
 """
 
 from __future__ import annotations
@@ -54,13 +55,13 @@ _FIELDS = frozenset(
     }
 )
 _MORE = frozenset({"tool_calls", "function_call", "refusal", "reasoning_content"})
-"""The fields of ``additional_kwargs`` that the view reads."""
+"""The fields of ``additional_kwargs`` read by the view."""
 _TYPES = {"user": "human", "assistant": "ai", "system": "system"}
 _CALL = "tool_call"
 
 
 class LangChainView(DocumentView):
-    """A message of LangChain."""
+    """A view of a message of LangChain."""
 
     __slots__ = ()
     known = frozenset({"type", "data"})
@@ -73,7 +74,7 @@ class LangChainView(DocumentView):
 
     @property
     def _more(self) -> dict[str, Any]:
-        """The fields of the model's API that LangChain has no place for."""
+        """The fields of the model's API without a field in LangChain."""
         found = self.data.get("additional_kwargs")
         return found if isinstance(found, dict) else {}
 
@@ -126,7 +127,7 @@ class LangChainView(DocumentView):
 
 
 class LangChainJsView(LangChainView):
-    """A message of LangChain.js."""
+    """A view of a message of LangChain.js."""
 
     __slots__ = ()
     known = _FIELDS
@@ -200,9 +201,9 @@ class LangChain(RowDialect):
 
 
 class LangChainJs(LangChain):
-    """The dialect of LangChain.js in PostgreSQL, of which n8n makes its chat memory.
+    """The dialect of LangChain.js in PostgreSQL, also used by the chat memory of n8n.
 
-    The fields of a message stand next to its type, without ``data``.  Source:
+    The fields of a message are next to ``type``, not in ``data``.  Source:
     ``dist/stores/message/postgres.js`` of @langchain/community 1.
     """
 
@@ -238,7 +239,7 @@ def _result(result: ToolResultBlock) -> dict[str, Any]:
 
 
 def _content(blocks: Sequence[Block]) -> Any:
-    """Return blocks as a content: a plain text where that is all."""
+    """Return the content for blocks; one text block becomes a plain text."""
     if not blocks:
         return ""
     if len(blocks) == 1 and isinstance(blocks[0], TextBlock):

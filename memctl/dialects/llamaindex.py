@@ -1,7 +1,7 @@
-"""The messages of LlamaIndex, as ``ChatMessage.model_dump(mode="json")`` stores them.
+"""The messages of LlamaIndex, in the format of ``ChatMessage.model_dump(mode="json")``.
 
-Source: ``base/llms/types.py`` of llama-index-core 0.14.25.  Calls are blocks, or as the OpenAI API
-has them in ``additional_kwargs``.  Fields that it does not know are ignored.
+Source: ``base/llms/types.py`` of llama-index-core 0.14.25.  Tool calls are blocks, or calls of the
+OpenAI API in ``additional_kwargs``.  LlamaIndex ignores unknown fields.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ _ROLES = {
 }
 _TOOL = ("tool", "function")
 _MORE = frozenset({"name", "tool_call_id", "tool_calls", "function_call"})
-"""The fields of ``additional_kwargs`` that the view reads."""
+"""The fields of ``additional_kwargs`` read by the view."""
 
 
 class LlamaIndexView(DocumentView):
-    """A message of LlamaIndex."""
+    """A view of a message of LlamaIndex."""
 
     __slots__ = ()
     known = frozenset({"role", "content", "blocks", "additional_kwargs"})
@@ -69,11 +69,11 @@ class LlamaIndexView(DocumentView):
         stored = document.get("blocks")
         if isinstance(stored, list):
             found = [_block(one) for one in stored]
-        else:  # as before 0.12
+        else:  # the format before 0.12
             found = [TextBlock(string(document.get("content")), document.get("content"))]
         if document.get("role") in _TOOL:
             name = string(more.get("name"))
-            # Without an id it is the result of a ``function_call``.
+            # Without an id, the message is the result of a ``function_call``.
             id = string(more.get("tool_call_id")) or name
             return [ToolResultBlock(id, name, lambda: found, document)]
         calls = calls_of(more.get("tool_calls"), found) or named_call(more.get("function_call"))

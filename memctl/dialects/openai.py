@@ -1,7 +1,8 @@
-"""The messages of OpenAI's chat completions, as training files and many programs have them.
+"""The messages of OpenAI's chat completions, used by training files and many programs.
 
-Source: ``types/chat/chat_completion_message_param.py`` of openai 3.  What these messages have no
-field for is under one key, ``memctl``: id, time, marks, and notes for an exact way back.
+Source: ``types/chat/chat_completion_message_param.py`` of openai 3.  The format has no fields for
+id, time and marks.  memctl stores these data, and notes for an exact way back, under the key
+``memctl``.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from memctl.dialects.view import (
 )
 
 KEY = "memctl"
-"""The key of a message, or of a conversation, that takes what OpenAI has no field for."""
+"""The key for data without a field of OpenAI, in a message or a conversation."""
 _ROLES = {"developer": "system", "tool": "system", "function": "system"}
 _TOOL = ("tool", "function")
 _FIELDS = frozenset(
@@ -49,7 +50,7 @@ _FIELDS = frozenset(
 
 
 class OpenAIView(DocumentView):
-    """A message of OpenAI's chat completions."""
+    """A view of a message of OpenAI's chat completions."""
 
     __slots__ = ()
     known = _FIELDS
@@ -65,13 +66,13 @@ class OpenAIView(DocumentView):
         found = output_blocks(message.get("content"), _block)
         if message.get("role") in _TOOL:
             name = self.name or ""
-            # A message of role function is the result of a call without an id.
+            # A message with the role ``function`` is the result of a call without an id.
             id = name if message["role"] == "function" else string(message.get("tool_call_id"))
             return [ToolResultBlock(id, name, lambda: found, message)]
         if isinstance(message.get("refusal"), str):
             found.append(TextBlock(message["refusal"], message["refusal"]))
         thoughts = message.get("reasoning_content") or message.get("reasoning")
-        if isinstance(thoughts, str) and thoughts:  # of DeepSeek, Qwen, OpenRouter and others
+        if isinstance(thoughts, str) and thoughts:  # DeepSeek, Qwen, OpenRouter and others
             found.insert(0, ThinkingBlock(thoughts, thoughts))
         calls = calls_of(message.get("tool_calls"))
         return [*found, *calls] if calls else [*found, *named_call(message.get("function_call"))]
@@ -95,7 +96,7 @@ def _block(part: Any) -> Block:
 class OpenAI(RowDialect):
     """The dialect of OpenAI's chat completions.
 
-    ``Memory.extra`` is a JSON object: the keys of a conversation besides its messages, such as
+    ``Memory.extra`` is a JSON object with the keys of a conversation except the messages, such as
     ``tools``.
     """
 
@@ -117,7 +118,7 @@ class OpenAI(RowDialect):
         return {**content, KEY: about} if about and isinstance(content, dict) else content
 
     def unpack_message(self, message: Any) -> Message:
-        """Return the message of a line of a file: what is under KEY beside the content."""
+        """Return the message of a line of a file; the data under KEY become fields."""
         about = message.get(KEY) if isinstance(message, dict) else None
         if not isinstance(about, dict):
             return {"content": message}
@@ -141,7 +142,7 @@ class OpenAI(RowDialect):
                 case ToolCallBlock():
                     calls.append(block)
                 case ThinkingBlock():
-                    continue  # OpenAI's messages have no place for it
+                    continue  # OpenAI's messages have no field for reasoning
                 case _:
                     said.append(block)
         if said or calls or not found:

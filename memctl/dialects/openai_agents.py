@@ -1,8 +1,7 @@
-"""The items of the OpenAI Agents SDK: what goes into, and comes out of, the Responses API.
+"""The items of the OpenAI Agents SDK: input and output of the Responses API.
 
-Source: ``types/responses/response_input_item_param.py`` of openai 3, which the sessions of
-openai-agents 0.24 store as they are.  The API refuses fields that it does not know, so that an
-item carries no notes.
+Source: ``types/responses/response_input_item_param.py`` of openai 3.  The sessions of openai-agents
+0.24 store the items unchanged.  The API refuses unknown fields, so an item cannot carry notes.
 """
 
 from __future__ import annotations
@@ -45,20 +44,20 @@ _CALL, _OUTPUT, _REASONING, _MESSAGE = (
 _ROLES = {"developer": "system"}
 _ENCRYPTED = "encrypted item"
 _FAKE_ID = "__fake_id__"
-"""The id of every item of a model that is asked by another API (``models/fake_id.py``)."""
+"""The id of all items of models without the Responses API (``models/fake_id.py``)."""
 
 
 def is_envelope(item: dict[str, Any]) -> bool:
-    """Return whether an item is one that ``EncryptedSession`` has encrypted.
+    """Return whether ``EncryptedSession`` has encrypted an item.
 
-    Source: ``_is_encrypted_envelope`` of ``extensions/memory/encrypt_session.py``.  The key of an
-    item depends on the session: under another name nobody can decrypt it.
+    Source: ``_is_encrypted_envelope`` of ``extensions/memory/encrypt_session.py``.  The key depends
+    on the name of the session, so nobody can decrypt an item in a renamed session.
     """
     return item.get("__enc__") == 1 and {"payload", "kid", "v"} <= item.keys()
 
 
 class OpenAIAgentsView(DocumentView):
-    """An item of the OpenAI Agents SDK."""
+    """A view of an item of the OpenAI Agents SDK."""
 
     __slots__ = ()
     known = frozenset({"id", "type", "role", "content", "status", "phase"})
@@ -69,7 +68,7 @@ class OpenAIAgentsView(DocumentView):
 
     @property
     def unread(self) -> dict[str, Any]:
-        # The fields of other items are those of the call, the result or the reasoning.
+        # All fields of the other items belong to a call, a result or reasoning.
         if self.kind == _MESSAGE:
             return super().unread
         extra = self.value.get(EXTRA)
@@ -77,7 +76,7 @@ class OpenAIAgentsView(DocumentView):
 
     @property
     def kind(self) -> str:
-        """The type of the item; a message need not say so."""
+        """The type of the item; a message may lack the field ``type``."""
         item = self.document
         return string(item.get("type")) or (_MESSAGE if "role" in item else "?")
 
@@ -127,11 +126,11 @@ class OpenAIAgentsView(DocumentView):
 
 
 _SUFFIXES = ("_call", "_call_output")
-"""The ends of the types of other tools: custom ones, a shell, a computer, patches."""
+"""The ends of the item types of further tools: custom tools, shell, computer, patches."""
 
 
 def _of_tool(kind: str, id: str, item: dict[str, Any]) -> Block:
-    """Return a call of another tool than a function, or its result."""
+    """Return the block of a call or result of a tool that is not a function."""
     if kind.endswith("_output"):
         return ToolResultBlock(id, "", lambda: output_blocks(item.get("output"), _block), item)
     input = {name: one for name, one in item.items() if name not in _ABOUT_CALL}
@@ -189,7 +188,7 @@ class OpenAIAgents(RowDialect):
         return found if isinstance(found, str) and found not in ("", _FAKE_ID) else None
 
     def continues(self, group: list[Message], message: Message) -> bool:
-        """Return whether an item is of the same reply: reasoning, a message, calls, in order."""
+        """Return whether an item continues a reply: reasoning, message and calls, in this order."""
         order = (_REASONING, _MESSAGE, _CALL)
         before, now = OpenAIAgentsView(group[-1]), OpenAIAgentsView(message)
         if before.role != "assistant" or now.role != "assistant":
@@ -202,7 +201,7 @@ class OpenAIAgents(RowDialect):
     def rows(
         self, role: str, name: str, time: str | None, blocks: Sequence[Block]
     ) -> list[Message]:
-        # In whole seconds, as SQLite writes them: what the SDK adds next must not come before.
+        # In whole seconds, as SQLite writes times: items added by the SDK must come later.
         whole = None if time is None else f"{time[:19]}.000000+00:00"
         return super().rows(role, name, whole, blocks)
 
@@ -217,7 +216,7 @@ class OpenAIAgents(RowDialect):
                 case ToolResultBlock(id, _, output):
                     item = {"type": _OUTPUT, "call_id": id, "output": _output(output)}
                 case ThinkingBlock():
-                    continue  # the API takes reasoning only with the id that it gave it
+                    continue  # the API takes reasoning only with the id assigned by the API
                 case _:
                     said.append(_part(block, role))
                     if len(said) == 1:
@@ -251,7 +250,7 @@ def _part(block: Block, role: str) -> dict[str, Any]:
 
 
 def _output(blocks: Sequence[Block]) -> Any:
-    """Return the output of a tool: a text, or parts where there is an image."""
+    """Return the output of a tool as a text, or as parts if there is an image."""
     if any(isinstance(block, MediaBlock) and block.kind == "image" for block in blocks):
         return [_part(block, "user") for block in blocks]
     return output_text(blocks)

@@ -1,9 +1,9 @@
 """The messages of agentscope-runtime's services.
 
-Sources: ``engine/schemas/agent_schemas.py`` (what is stored, and what loads) and
-``adapters/agentscope/message.py`` (from and to AgentScope) of agentscope-runtime 1.0.5.  One
-message of AgentScope becomes several of these, whose ``metadata`` has its ``original_id`` and
-``original_name``; its time is lost.
+Sources in agentscope-runtime 1.0.5: ``engine/schemas/agent_schemas.py`` (storing and loading) and
+``adapters/agentscope/message.py`` (conversion from and to AgentScope).  The adapter splits a
+message of AgentScope into several messages.  Their ``metadata`` holds ``original_id`` and
+``original_name`` of the original message.  The time of the original message is lost.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ _SIDES = dict.fromkeys(_CALL_TYPES, ToolSide.CALL) | {
 _ROLES = ("user", "assistant", "system", "tool", None)
 _CONTENTS = ("text", "image", "data", "audio", "file", "refusal")
 _ABOUT = ("original_id", "original_name", "metadata")
-"""The metadata that the services themselves write."""
+"""The metadata fields written by the services themselves."""
 _DATA_URL = re.compile(r"data:([^;,]*)(?:;[^,]*)?,", re.ASCII)
 
 
 class RuntimeView(AgentScopeView):
-    """A message of agentscope-runtime."""
+    """A view of a message of agentscope-runtime."""
 
     __slots__ = ()
     time_field = ""
@@ -142,7 +142,7 @@ def _tool_block(side: ToolSide, data: dict[str, Any], content: dict[str, Any]) -
 
 
 def _decoded(value: Any) -> Any:
-    """Return the value of a JSON text; what is none as it is."""
+    """Return the decoded value of a JSON text; a value that is not JSON text stays unchanged."""
     if not isinstance(value, str):
         return value
     try:
@@ -152,7 +152,7 @@ def _decoded(value: Any) -> Any:
 
 
 def _output(value: Any) -> list[Block]:
-    """Return the blocks of an output: those of AgentScope where it is a list of them."""
+    """Return the blocks of an output: a list of blocks of AgentScope, or one text."""
     found = _decoded(value)
     blocks = AgentScope1View({CONTENT: found}).blocks if isinstance(found, list) else []
     if blocks and not any(isinstance(block, UnknownBlock) for block in blocks):
@@ -162,7 +162,7 @@ def _output(value: Any) -> list[Block]:
 
 
 def _media(kind: str, place: str, format: str, content: dict[str, Any]) -> MediaBlock:
-    """Return an image, a sound or a file: at a URL, or with the message."""
+    """Return the block of an image, audio or file, at a URL or with data in the message."""
     found = _DATA_URL.match(place)
     if found is not None:
         return MediaBlock(kind, None, found[1] or "?", place[found.end() :], content)

@@ -1,7 +1,7 @@
-"""The messages of agentscope-runtime as those of AgentScope 1.x, and the reverse.
+"""The conversion between messages of agentscope-runtime and messages of AgentScope 1.x.
 
-The runtime's adapter (``adapters/agentscope/message.py`` of 1.0.5) makes several messages of one of
-AgentScope: consecutive ones with the same ``original_id`` belong together.
+The runtime's adapter (``adapters/agentscope/message.py`` of 1.0.5) splits a message of AgentScope
+into consecutive messages with the same ``original_id``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from memctl.dialects.view import (
 
 
 class RuntimeVersions(Joint):
-    """agentscope-runtime and AgentScope 1.x."""
+    """The correspondence between messages of agentscope-runtime and of AgentScope 1.x."""
 
     fine = RUNTIME
     coarse = AGENTSCOPE1
@@ -50,7 +50,7 @@ class RuntimeVersions(Joint):
             ROLE: role,
             CONTENT: content,
             "metadata": dict(metadata) if isinstance(metadata, dict) else {},
-            TIMESTAMP: NO_TIME,  # the runtime keeps none
+            TIMESTAMP: NO_TIME,  # the runtime keeps no time
         }
 
     def split(self, whole: Message) -> list[Message]:
@@ -86,7 +86,7 @@ def _stored(block: Block) -> dict[str, Any]:
 
 
 def _plain(block: Block) -> Block:
-    """Return a block that the runtime can express."""
+    """Return the block; an unknown block becomes text, because the runtime has no such block."""
     if isinstance(block, UnknownBlock):
         return TextBlock(jsonio.dumps(block.value).decode())
     return block

@@ -1,7 +1,7 @@
-"""The messages of AgentScope 1.x as those of 2.x, and the reverse.
+"""The conversion between messages of AgentScope 1.x and messages of AgentScope 2.x.
 
-A reply of 2.x holds calls and their results.  In 1.x a result is a message of its own, of role
-system: it belongs to the message that holds its call, if it comes right behind it.
+A reply of 2.x holds calls and their results.  In 1.x, a result is a separate message with the role
+``system``.  If the result directly follows the message with the call, both become one reply.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from memctl.dialects.agentscope import CONTENT, ID, NAME, NO_TIME, RESULT, ROLE,
 from memctl.dialects.conversion import Joint, Message
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d(?::\d\d(?:\.\d{3}(?:\d{3})?)?)?")
-"""A time as both versions write it, but for the character between date and time."""
+"""A time in the format of both versions; only the character between date and time differs."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _URL = re.compile(
     r"(?i:https?|wss?|ftp)://[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*(?::\d{1,4})?(?:[/?#].*)?|(?:data|file):.+",
     re.DOTALL,
 )
-"""A URL that AgentScope 2.x loads, once what is in its path is quoted."""
+"""A URL that AgentScope 2.x can load after the path has been quoted."""
 _OWN = frozenset({"id", "created_at", "finished_at"})
 """The fields of each block of 2.x that 1.x lacks."""
 
@@ -34,7 +34,7 @@ Block = dict[str, Any]
 
 
 class Versions(Joint):
-    """AgentScope 1.x and 2.x."""
+    """The correspondence between messages of AgentScope 1.x and 2.x."""
 
     fine = agentscope1.AGENTSCOPE1
     coarse = agentscope2.AGENTSCOPE2
@@ -130,7 +130,7 @@ def _part(id: str, name: str, role: str, time: str) -> Message:
 
 
 def _shorten(part: Message) -> None:
-    """Write the content of a message that is one text as a text, as people's messages are."""
+    """Replace the content by a plain text if it is one text block, except for assistants."""
     content = part[CONTENT]
     if part[ROLE] != "assistant" and len(content) == 1 and content[0].keys() == {"type", "text"}:
         part[CONTENT] = content[0]["text"]
@@ -149,12 +149,12 @@ def _from_iso(time: Any) -> str:
 
 
 def _clean(text: str) -> str:
-    """Return a text without lone surrogates, which AgentScope 2.x does not load."""
+    """Return a text without lone surrogates, because AgentScope 2.x cannot load them."""
     return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
 
 
 def _clean_value(value: Any) -> Any:
-    """Return a value without lone surrogates, and with null for numbers that JSON lacks."""
+    """Return a value without lone surrogates; NaN and infinities become None."""
     if isinstance(value, str):
         return _clean(value)
     if isinstance(value, float):
@@ -165,7 +165,7 @@ def _clean_value(value: Any) -> Any:
 
 
 def _text_value(value: Any) -> str:
-    """Return what should be a text as one."""
+    """Return the text of a field; a value of a wrong type becomes JSON text."""
     if isinstance(value, str):
         return _clean(value)
     return "" if value is None else jsonio.dumps(value).decode()
@@ -175,7 +175,7 @@ def _text_value(value: Any) -> str:
 
 
 def _upgraded(content: Any, id: str, number: int, time: str) -> list[Block]:
-    """Return the blocks of a message or of a result; those that 2.x does not know are left out."""
+    """Return the blocks of a message or a result in the format of 2.x, without unknown blocks."""
     if isinstance(content, str):
         content = [{"type": "text", "text": content}]
     found = []
@@ -262,7 +262,7 @@ def _upgraded_source(kind: str, source: Any) -> Block | None:
 
 
 def _as_url(text: str) -> str:
-    """Return a URL that 2.x loads; a path becomes one of a file."""
+    """Return a URL that 2.x can load; a path becomes a ``file:`` URL."""
     text = _clean(text)
     if _URL.fullmatch(text):
         scheme, _, rest = text.partition(":")
@@ -301,7 +301,7 @@ def _downgraded(block: Block) -> Block:
             }
         case "data":
             return _downgraded_data(block)
-        case _:  # thinking, with what models add to it, and what 2.x does not know
+        case _:  # thinking, with fields added by models, and blocks unknown to 2.x
             return {name: value for name, value in block.items() if name not in _OWN}
 
 
@@ -314,7 +314,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def _arguments(text: Any) -> Any:
-    """Return the arguments of a call, an object, of their JSON text."""
+    """Return the decoded arguments of a call; an empty object if the text is not a JSON object."""
     if not isinstance(text, str):
         return {}
     try:
