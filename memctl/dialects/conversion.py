@@ -35,7 +35,7 @@ from memctl.model import Memory, StoredMessage
 COMPRESSED = "compressed"
 
 _MADE_OF_NONE = ""
-"""The check of a note on a restored message: the note holds data of the memory, but no delta."""
+"""The check of a note without a delta, on a message that was restored or only carries extras."""
 
 Message = dict[str, Any]
 
@@ -86,7 +86,7 @@ class _Note:
 
     check: str = ""
     count: int = 1
-    """In the first of several fine messages, the number of messages of the split."""
+    """The number of fine messages, in the note of the first of them."""
     delta: Any = None
     ids: list[str] | None = None
     """The ids of the fine messages in the store, if the messages do not contain these ids."""
@@ -96,7 +96,10 @@ class _Note:
     id: str | None = None
     """The id of the coarse message in the store, if it differs from the id in the message."""
     metadata: list[Any] | None = None
-    """A list with the metadata of the new message, if not an object; empty without metadata."""
+    """The original ``metadata`` field as a list of one value, if it was not an object.
+
+    The list is empty if the field was missing.
+    """
 
     @classmethod
     def parse(cls, text: Any) -> _Note | None:
@@ -229,7 +232,7 @@ def may_have_note(text: bytes) -> bool:
 
 
 def take_extras(value: Message, names: Iterable[str]) -> tuple[Message, dict[str, str]]:
-    """Return a message without the ``Memory.extra`` in the notes, and each extra by dialect."""
+    """Return a message without ``Memory.extra`` in the notes of ``names``, and the extras."""
     found: dict[str, str] = {}
     for name in names:
         plain, note = _take_note(value, name)

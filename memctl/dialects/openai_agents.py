@@ -201,7 +201,8 @@ class OpenAIAgents(RowDialect):
     def rows(
         self, role: str, name: str, time: str | None, blocks: Sequence[Block]
     ) -> list[Message]:
-        # In whole seconds, as SQLite writes times: items added by the SDK must come later.
+        # In whole seconds, as SQLite writes times.  With a fraction, an item might sort after an
+        # item that the SDK adds later in the same second.
         whole = None if time is None else f"{time[:19]}.000000+00:00"
         return super().rows(role, name, whole, blocks)
 

@@ -281,8 +281,7 @@ class ConvertedStore(StoreWrapper):
     async def _expire(self, grown: list[_Growth]) -> AsyncGenerator[WriteResult]:
         """Set the expiry of the memories that are written with an expiry; yield the failures.
 
-        The edit that follows keeps the expiry.  If the edit fails, the memory only has the new
-        expiry.
+        The edit that follows keeps the expiry.  If the edit fails, only the expiry has changed.
         """
         asked = self._store.location.options.get("ttl")
         pages = []
@@ -439,7 +438,7 @@ class _Growth(NamedTuple):
 
 
 class _Growing:
-    """The work on a ``_Growth``: a stored memory is read, extended and converted back.
+    """A ``_Growth`` in progress: a stored memory is converted, extended and converted back.
 
     The messages before the first difference are not held.
     """
@@ -533,7 +532,7 @@ class _Growing:
 class _Settings(NamedTuple):
     """The settings (``Memory.extra``) of a memory before and after messages were appended.
 
-    The inserted messages do not tell an undo about settings.  ``WriteResult.before`` does.
+    The inserted messages do not hold the settings, so ``WriteResult.before`` holds them for undo.
     """
 
     old: str
@@ -597,7 +596,7 @@ def _why(error: Exception) -> str:
 
 
 class _Run:
-    """The memories of a ``write``, split into runs of new memories and runs of continued ones."""
+    """The memories of a ``write``, in runs of new memories and runs of memories to continue."""
 
     def __init__(self, first: Page | None, rest: AsyncGenerator[Page], mode: WriteMode) -> None:
         self.next = first
