@@ -474,6 +474,8 @@ FURTHER = {
     "mem0-faiss",
     "mem0-chroma",
     "mem0-pgvector",
+    "mem0-platform",
+    "state",
 }
 """The backends for slow tests.
 

@@ -10,22 +10,25 @@ import pytest
 from memctl import jsonio
 
 MANY = 400_000
+SOME = 40_000
 SHAPES: dict[str, Any] = {
-    "object": {f"k{number}": number for number in range(MANY)},
-    "array": list(range(MANY)),
-    "empty": [[] for _ in range(MANY)],
-    "nested": [{"a": {"b": [1, {"c": "},"}]}, "d": 1} for _ in range(MANY // 4)],
-    "objects": {f"k{number}": {"a": 1, "b": [1, 2]} for number in range(MANY // 4)},
-    "arrays": [[0] * 20_000 for _ in range(MANY // 10_000)],
-    "long texts": [["x" * 70_000, {"a": 1}]] * 30 + [[0]] * MANY,
+    "object": {f"k{number}": number for number in range(SOME)},
+    "array": list(range(SOME)),
+    "empty": [[] for _ in range(SOME)],
+    "nested": [{"a": {"b": [1, {"c": "},"}]}, "d": 1} for _ in range(SOME // 4)],
+    "objects": {f"k{number}": {"a": 1, "b": [1, 2]} for number in range(SOME // 4)},
+    "arrays": [[0] * 2_000 for _ in range(SOME // 1_000)],
+    "long texts": [["x" * 70_000, {"a": 1}]] * 30 + [[0]] * SOME,
 }
 
 
 @pytest.mark.parametrize("separators", [(",", ":"), (" , ", " : ")])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_pruned_keeps_the_first_members_and_all_short_fields(
-    shape: str, separators: tuple[str, str]
+    monkeypatch: pytest.MonkeyPatch, shape: str, separators: tuple[str, str]
 ) -> None:
+    monkeypatch.setattr(jsonio, "_MOST_VALUES", 30_000)
+    monkeypatch.setattr(jsonio, "_MOST_MEMBERS", 5_000)
     value = {"id": "m", "metadata": SHAPES[shape], "timestamp": "2025", "more": "x" * 100}
     text = json.dumps(value, separators=separators).encode()
     found = json.loads(jsonio.pruned(text))
