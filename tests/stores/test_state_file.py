@@ -192,6 +192,18 @@ async def test_state_change_after_reading_changes_no_page(tmp_path: Path) -> Non
     assert [json.loads(one.message) for one in found] == [text for text, _ in pairs]
 
 
+async def test_state_change_between_two_reads_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "state.json"
+    path.write_bytes(b"{}")
+    async with store_of(path) as store:
+        for ids in ("a", "ab", "c"):
+            path.write_bytes(dump({"content": [[message(id), []] for id in ids]}))
+            [info] = [info async for info in store.list_memories(ALL)]
+            assert info.messages == len(ids)
+            [page] = [page async for page in store.read(ALL)]
+            assert [one.id for one in page.messages] == list(ids)
+
+
 async def test_state_change_while_reading_is_noticed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
