@@ -1,7 +1,7 @@
 """The vector store of ReMe 0.2: a folder with a file for each workspace, a line for each node.
 
 Read from flowllm 0.2.0.10 (``core/vector_store/local_vector_store.py``).  ReMe holds a workspace in
-memory once it has used it, and writes its whole file with every change.
+memory once it has used it, and writes its whole file with every change.  So does memctl.
 """
 
 from __future__ import annotations
@@ -9,8 +9,6 @@ from __future__ import annotations
 import json
 import os
 import stat
-import tempfile
-from array import array
 from collections import Counter
 from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence, Set
 from contextlib import aclosing
@@ -18,7 +16,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import BinaryIO
 
 from memctl import system
 from memctl.concurrency import in_thread
@@ -27,6 +24,7 @@ from memctl.dialects.view import Dialect
 from memctl.errors import Failure, Lost
 from memctl.location import Location, visible
 from memctl.model import (
+    PAGE_ENTRIES,
     Edit,
     Embedding,
     Finding,
@@ -37,7 +35,6 @@ from memctl.model import (
     WriteResult,
 )
 from memctl.selection import Selection
-from memctl.spool import ItemSpool
 from memctl.store import Maintenance, OpenMode
 from memctl.storekit.facts import FactEntry, FactStore, LoadedFact
 from memctl.storekit.files import AtomicFile, sync_folder, system_errors
@@ -51,17 +48,19 @@ _MADE = "file"
 """The ``WriteResult.before`` of a workspace that had no file."""
 _END = b"\n"
 _ALL_FILES = 0o666
-_Facts = Iterable[tuple[MemoryKey, Sequence[StoredMessage]]]
-"""Facts of one workspace, with their scopes."""
+_BEYOND = 2**62
+"""The number of a new line without a place."""
+_Placed = tuple[int, bytes]
+"""A line to put in, and the number that it is to have."""
 
 
 @dataclass(slots=True)
-class _Lines:
-    """The whereabouts of the nodes in the file of a workspace, as it was at one moment."""
+class _Workspace:
+    """The file of a workspace as it was at one moment, and the nodes in it."""
 
     version: tuple[int, ...]
-    starts: array[int] = field(default_factory=lambda: array("q"))
-    """Where each line starts, and where the last ends."""
+    """Empty if there is no file."""
+    lines: list[bytes] = field(default_factory=list)
     numbers: dict[str, int] = field(default_factory=dict)
     """The line of each id, the last one if it has several."""
     earlier: dict[str, list[int]] = field(default_factory=dict)
@@ -80,15 +79,6 @@ class _Lines:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class _New:
-    """Lines to put in, in a file of their own: where they are, and before which line they go."""
-
-    file: BinaryIO
-    places: list[tuple[int, int, int]]
-    """The number of the line, or one beyond all; the offset; the size."""
-
-
 class ReMeLinesStore(FactStore):
     """The workspaces of ReMe 0.2."""
 
@@ -99,7 +89,7 @@ class ReMeLinesStore(FactStore):
     def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
         super().__init__(location, mode)
         self.folder = Folder(location.path)
-        self._known: dict[str, _Lines] = {}
+        self._known: dict[str, _Workspace] = {}
 
     async def connect(self, mode: OpenMode) -> None:
         self.folder.open(create=mode.creates)
@@ -142,91 +132,85 @@ class ReMeLinesStore(FactStore):
         for user in users:
             if where.users and user not in where.users:
                 continue
-            lines = await in_thread(partial(self._lines, user))
+            held = await in_thread(partial(self._held, user))
             whole = MemoryKey(user, "")
-            for id in lines.numbers:
-                key = lines.keys.get(id, whole)
+            for id in held.numbers:
+                key = held.keys.get(id, whole)
                 if where.has_key(key):
-                    yield FactEntry(key, id, lines.times.get(id, ""))
+                    yield FactEntry(key, id, held.times.get(id, ""))
 
-    def _lines(self, user: str) -> _Lines:
-        """Return where the nodes of a workspace are; read anew if the file has changed."""
+    def _held(self, user: str) -> _Workspace:
+        """Return a workspace; read anew if the file has changed."""
         path = self._path(user)
         with system_errors(path, "read"):
             version = _version(path)
             known = self._known.get(user)
             if known is None or known.version != version:
-                self._known.clear()  # one at a time: it is as large as its ids
+                self._known.clear()  # one at a time: it is as large as its file
                 known = self._known[user] = self._scanned(user, version)
         return known
 
-    def _scanned(self, user: str, version: tuple[int, ...]) -> _Lines:
-        lines = _Lines(version)
-        lines.starts.append(0)
+    def _scanned(self, user: str, version: tuple[int, ...]) -> _Workspace:
+        held = _Workspace(version)
         if not version:
-            return lines
+            return held
         whole = MemoryKey(user, "")
         with self._path(user).open("rb") as file:
-            for number, line in enumerate(file):
-                lines.starts.append(lines.starts[-1] + len(line))
-                if not line.strip():
-                    continue
-                try:
-                    key, id, time = self.form.place(line, user)
-                except BadNode as error:
-                    id = f"line {number + 1}"
-                    lines.damage[id] = _why(line, str(error))
-                    lines.numbers[id] = number
-                    continue
-                if id in lines.numbers:
-                    lines.earlier.setdefault(id, []).append(lines.numbers[id])
-                lines.numbers[id] = number
-                lines.times[id] = time
-                if key != whole:
-                    lines.keys[id] = key
-                else:
-                    lines.keys.pop(id, None)
-        return lines
+            held.lines = file.readlines()
+        for number, line in enumerate(held.lines):
+            if not line.strip():
+                continue
+            try:
+                key, id, time = self.form.place(line, user)
+            except BadNode as error:
+                id = f"line {number + 1}"
+                held.damage[id] = _why(line, str(error))
+                held.numbers[id] = number
+                continue
+            if id in held.numbers:
+                held.earlier.setdefault(id, []).append(held.numbers[id])
+            held.numbers[id] = number
+            held.times[id] = time
+            if key != whole:
+                held.keys[id] = key
+            else:
+                held.keys.pop(id, None)
+        return held
 
     async def load(self, key: MemoryKey, ids: Sequence[str]) -> list[LoadedFact]:
-        return await in_thread(partial(self._load_lines, key, ids))
+        return await in_thread(partial(self._load_facts, key.user, ids))
 
-    def _load_lines(self, key: MemoryKey, ids: Sequence[str]) -> list[LoadedFact]:
-        user = key.user
+    def _load_facts(self, user: str, ids: Sequence[str]) -> list[LoadedFact]:
         if _bad_name(user):
             return []
-        lines = self._lines(user)
+        held = self._held(user)
         found = []
-        if not any(id in lines.numbers for id in ids):
-            return []
-        with system_errors(self._path(user), "read"), self._path(user).open("rb") as file:
-            for id in ids:
-                if id not in lines.numbers:
-                    continue
-                if id in lines.damage:
-                    place = MemoryKey(user, "")
-                    found.append(LoadedFact(place, StoredMessage(id, b""), lines.damage[id]))
-                    continue
-                texts = {number: _line(file, lines, number) for number in sorted(lines.of([id]))}
-                try:
-                    place, own, message = self.form.fact(texts[lines.numbers[id]], user)
-                except BadNode as error:
-                    raise self._changed(user) from error
-                if own != id:
-                    raise self._changed(user)
-                shape = json.dumps(
-                    [
-                        [number, text.decode("utf-8", "surrogateescape")]
-                        for number, text in texts.items()
-                    ]
-                )
-                found.append(LoadedFact(place, StoredMessage(id, message, shape=shape)))
+        for id in ids:
+            if id not in held.numbers:
+                continue
+            damage = held.damage.get(id, "")
+            try:
+                if not damage:
+                    place, own, message = self.form.fact(held.lines[held.numbers[id]], user)
+            except BadNode as error:  # its vector
+                damage = str(error)
+            if damage:
+                place = held.keys.get(id, MemoryKey(user, ""))
+                found.append(LoadedFact(place, StoredMessage(id, b""), damage))
+                continue
+            shape = json.dumps(
+                [
+                    [number, held.lines[number].decode("utf-8", "surrogateescape")]
+                    for number in sorted(held.of([id]))
+                ]
+            )
+            found.append(LoadedFact(place, StoredMessage(own, message, shape=shape)))
         return found
 
     # Writing
 
     async def put(self, key: MemoryKey, facts: Sequence[StoredMessage]) -> None:
-        new = [(key, facts)]
+        new = self._placed(key, facts)
         await in_thread(partial(self._rewrite, key.user, {one.id for one in facts}, new))
 
     async def remove(self, key: MemoryKey, ids: Sequence[str]) -> None:
@@ -236,48 +220,40 @@ class ReMeLinesStore(FactStore):
         self, pages: AsyncGenerator[Page], mode: WriteMode = WriteMode.ADD
     ) -> AsyncGenerator[WriteResult]:
         """Write scopes, each by one rewriting of its workspace; see ``FactStore.write``."""
-        parts: ItemSpool[Page] | None = None
-        try:
-            async for page in pages:
-                with system_errors(Path(tempfile.gettempdir()), "write"):
-                    parts = parts or ItemSpool()
-                    parts.add(page)
-                if page.last:
-                    yield await self._write(parts, mode)
-                    parts.close()
-                    parts = None
-        finally:
-            if parts is not None:
-                parts.close()
+        facts: list[StoredMessage] = []
+        async for page in pages:
+            facts += page.messages
+            if page.last:
+                yield await self._write(page.memory.key, facts, mode)
+                facts = []
 
-    async def _write(self, parts: ItemSpool[Page], mode: WriteMode) -> WriteResult:
-        key = parts[0].memory.key
-        result = WriteResult(key)
-        ids: set[str] = set()
+    async def _write(
+        self, key: MemoryKey, facts: list[StoredMessage], mode: WriteMode
+    ) -> WriteResult:
+        result = WriteResult(key, len(facts))
+        ids = {one.id for one in facts}
+        if len(ids) < len(facts):
+            failure = Failure("repeated-id", "a fact has the id of another")
+            return WriteResult(key, failure=failure)
         there: set[str] = set()
-        for page in parts:
-            known = len(ids)
-            ids.update(one.id for one in page.messages)
-            if len(ids) < known + len(page.messages):
-                failure = Failure("repeated-id", "a fact has the id of another")
-                return replace(result, failure=failure)
-            found = await self._there(key, [one.id for one in page.messages])
-            refused = self.refusal(key, page.messages, found, mode)
+        for start in range(0, len(facts), PAGE_ENTRIES):
+            some = facts[start : start + PAGE_ENTRIES]
+            found = await self._there(key, [one.id for one in some])
+            refused = self.refusal(key, some, found, mode)
             if refused is not None:
-                return replace(result, failure=refused)
+                return WriteResult(key, failure=refused)
             there |= found.keys()
-            result = replace(result, written=result.written + len(page.messages))
-        drop = set(there)
-        new: _Facts = ((key, page.messages) for page in parts)
+        drop = there
         if mode is WriteMode.ADD:
             drop = set()
-            new = ((key, [one for one in page.messages if one.id not in there]) for page in parts)
+            facts = [one for one in facts if one.id not in there]
         else:
             async with aclosing(self.entries(Selection(keys=frozenset({key})))) as entries:
                 others = {entry.id async for entry in entries} - ids
             drop |= others
             result = replace(result, deleted=len(others))
         try:
+            new = self._placed(key, facts)
             made = await in_thread(partial(self._rewrite, key.user, drop, new))
         except Rejected as rejected:
             return WriteResult(key, failure=rejected.failure)
@@ -288,78 +264,56 @@ class ReMeLinesStore(FactStore):
 
         So lines of several scopes come back between those that stay as they were.
         """
-        parts: ItemSpool[Edit] | None = None
-        user = ""
-        try:
-            async for edit in edits:
-                if parts is not None and edit.memory.key.user != user:
-                    for result in await self._apply_all(parts):
-                        yield result
-                    parts.close()
-                    parts = None
-                user = edit.memory.key.user
-                with system_errors(Path(tempfile.gettempdir()), "write"):
-                    parts = parts or ItemSpool()
-                    parts.add(edit)
-            if parts is not None:
+        parts: list[Edit] = []
+        async for edit in edits:
+            if parts and edit.memory.key.user != parts[0].memory.key.user:
                 for result in await self._apply_all(parts):
                     yield result
-        finally:
-            if parts is not None:
-                parts.close()
+                parts = []
+            parts.append(edit)
+        for result in await self._apply_all(parts) if parts else ():
+            yield result
 
-    async def _apply_all(
-        self, parts: ItemSpool[Edit], only: MemoryKey | None = None
-    ) -> list[WriteResult]:
-        """Change the scopes of one workspace, or one of them; return a result for each."""
+    async def _apply_all(self, parts: list[Edit]) -> list[WriteResult]:
+        """Change scopes of one workspace; return a result for each."""
         results: dict[MemoryKey, WriteResult] = {}
+        gone: dict[MemoryKey, set[str]] = {}
+        new: dict[MemoryKey, list[_Placed]] = {}
         for edit in parts:
             key = edit.memory.key
-            if key != (only or key):
-                continue
             result = results.setdefault(key, WriteResult(key))
-            if result.failure is None:
-                results[key] = replace(result, failure=await self._misfit(key, edit))
-        gone: set[str] = set()
-        put: set[str] = set()
-        unmake = False
-        for edit in parts:
-            key = edit.memory.key
-            if key not in results or results[key].failure is not None:
+            if result.failure is not None:
                 continue
-            there = await self._there(key, [change.id for change in edit.changes])
+            try:
+                failure = await self._misfit(key, edit)
+                if failure is not None:
+                    raise Rejected(failure.code, failure.message)
+                there = await self._there(key, [change.id for change in edit.changes])
+                come = [
+                    StoredMessage(one.id, one.message, shape=one.shape)
+                    for one in edit.changes
+                    if one.old is None and one.id not in there
+                ]
+                new.setdefault(key, []).extend(self._placed(key, come))
+            except Rejected as rejected:
+                results[key] = WriteResult(key, failure=rejected.failure)
+                continue
             go = {one.id for one in edit.changes if one.new is None and one.id in there}
-            come = {one.id for one in edit.changes if one.old is None and one.id not in there}
-            result = results[key]
-            results[key] = replace(
-                result, written=result.written + len(come), deleted=result.deleted + len(go)
-            )
-            gone |= go
-            put |= come
-            unmake |= edit.before == _MADE
-        good = {key for key, result in results.items() if result.failure is None}
+            gone.setdefault(key, set()).update(go)
+            written, deleted = result.written + len(come), result.deleted + len(go)
+            results[key] = replace(result, written=written, deleted=deleted)
+        good = [key for key, result in results.items() if result.failure is None]
         if not good:
             return list(results.values())
-        new = (
-            (
-                edit.memory.key,
-                [
-                    StoredMessage(change.id, change.message, shape=change.shape)
-                    for change in edit.changes
-                    if change.old is None and change.id in put
-                ],
-            )
-            for edit in parts
-            if edit.memory.key in good
-        )
-        user = parts[0].memory.key.user
+        drop = set().union(*(gone[key] for key in good))
+        lines = [line for key in good for line in new[key]]
+        unmake = any(one.before == _MADE for one in parts if one.memory.key in good)
+        rewrite = partial(self._rewrite, good[0].user, drop, lines, unmake=unmake)
         try:
-            made = await in_thread(partial(self._rewrite, user, gone, new, unmake=unmake))
-        except Rejected as rejected:
-            if len(results) == 1:
-                return [WriteResult(key, failure=rejected.failure) for key in results]
-            # One of them was refused, and the others can be done.
-            return [one for key in results for one in await self._apply_all(parts, key)]
+            made = await in_thread(rewrite)
+        except Rejected as rejected:  # no file can have that name
+            refused = {key: WriteResult(key, failure=rejected.failure) for key in good}
+            return list((results | refused).values())
         before = _MADE if made else ""
         return [one if one.failure else replace(one, before=before) for one in results.values()]
 
@@ -383,10 +337,12 @@ class ReMeLinesStore(FactStore):
             await in_thread(partial(self._rewrite, key.user, ids, [], unmake=True))
             yield WriteResult(key, deleted=len(ids))
 
-    def _rewrite(self, user: str, drop: Set[str], new: _Facts, *, unmake: bool = False) -> bool:
+    def _rewrite(
+        self, user: str, drop: Set[str], new: list[_Placed], *, unmake: bool = False
+    ) -> bool:
         """Write the file of a workspace anew; return whether there was none.
 
-        ``unmake`` removes it, if nothing is left in it; else it stays, as ReMe leaves it.
+        ``unmake`` removes the file if nothing is left in it.  Else it stays, as ReMe leaves it.
         """
         fault = _bad_name(user)
         if fault:
@@ -394,41 +350,31 @@ class ReMeLinesStore(FactStore):
                 "bad-name", f"{visible(user)!r} is not a valid name of a workspace: {fault}"
             )
         path = self._path(user)
-        with system_errors(Path(tempfile.gettempdir()), "write"), tempfile.TemporaryFile() as file:
-            places = self._prepare(new, file)
-            with system_errors(path, "read"):
-                lines = self._lines(user)
-            made = not lines.version
-            gone = lines.of(drop)
-            if not (gone or places):
-                if unmake and lines.starts[-1] == 0:
-                    self._unlink(path)
-                return False
-            if unmake and not places and len(gone) == len(lines.starts) - 1:
-                self._unlink(path)
-                return False
-            self._replace(path, lines, gone, _New(file, places))
-        return made
+        with system_errors(path, "read"):
+            held = self._held(user)
+        gone = held.of(drop)
+        if unmake and not new and len(gone) == len(held.lines):
+            self._unlink(path)
+            return False
+        if not (gone or new):
+            return False
+        self._replace(path, held, _merged(held.lines, gone, new))
+        return not held.version
 
     def _unlink(self, path: Path) -> None:
         with system_errors(path, "write"):
             path.unlink(missing_ok=True)
         sync_folder(path.parent)
 
-    def _prepare(self, new: _Facts, file: BinaryIO) -> list[tuple[int, int, int]]:
-        """Write the lines of facts into a temporary file; return where they go, and are in it."""
-        places = []
-        at = 0
-        for key, facts in new:
-            for fact in facts:
-                for number, text in self._texts(key, fact):
-                    file.write(text)
-                    places.append((number, at, len(text)))
-                    at += len(text)
-        places.sort()
-        return places
+    def _placed(self, key: MemoryKey, facts: Iterable[StoredMessage]) -> list[_Placed]:
+        """Return the lines of facts, each with the number that it is to have.
 
-    def _texts(self, key: MemoryKey, fact: StoredMessage) -> list[tuple[int, bytes]]:
+        Raises:
+            Rejected: no line can be made of a fact.
+        """
+        return [line for fact in facts for line in self._texts(key, fact)]
+
+    def _texts(self, key: MemoryKey, fact: StoredMessage) -> list[_Placed]:
         """Return the lines of a fact, and their numbers: those that it had, or its only one."""
         if fact.shape:
             try:
@@ -446,21 +392,26 @@ class ReMeLinesStore(FactStore):
         except UnicodeEncodeError:
             raise Rejected("refused", f"the fact {fact.id!r} is not Unicode") from None
 
-    def _replace(self, path: Path, lines: _Lines, gone: set[int], new: _New) -> None:
+    def _replace(self, path: Path, held: _Workspace, lines: Iterable[bytes]) -> None:
+        """Replace the file of a workspace that is as it was read.
+
+        Raises:
+            Lost: another program has changed it.
+        """
         mode = None
-        if not lines.version:
+        if not held.version:
             with system_errors(path, "write"):
                 mode = path.parent.stat().st_mode & _ALL_FILES
         with AtomicFile(path, mode) as target:
             whole = True
-            for text in _merged(path, lines, gone, new):
+            for text in lines:
                 if not whole:
                     target.write(_END)
                 target.write(text)
                 whole = text.endswith(_END)
             target.sync()
             with system_errors(path, "read"):
-                if _version(path) != lines.version:
+                if _version(path) != held.version:
                     raise self._changed(path.name.removesuffix(SUFFIX))
             target.replace()
         sync_folder(path.parent)
@@ -479,7 +430,7 @@ class ReMeLinesStore(FactStore):
         """Yield the ids that have several lines."""
         for user in self._users():
             key = MemoryKey(user, "")
-            earlier = self._lines(user).earlier
+            earlier = self._held(user).earlier
             if earlier and where.has_key(key):
                 count = sum(map(len, earlier.values()))
                 yield Finding("repeated-fact", key, count, tuple(islice(earlier, 3)))
@@ -500,46 +451,24 @@ class _LinesMaintenance(Maintenance):
             yield finding
 
 
-_BEYOND = 2**62
+def _merged(lines: list[bytes], gone: set[int], new: list[_Placed]) -> Iterator[bytes]:
+    """Yield the lines of a file without those that go, and with new lines in their places.
 
-
-def _merged(path: Path, lines: _Lines, gone: set[int], new: _New) -> Iterator[bytes]:
-    """Yield the lines of a file without those that go, and with new ones in their places.
-
-    What has no place comes last, but before a line that does not end: so that stays as it is.
+    A new line without a place comes last, but before a line that does not end: that line stays as
+    it is.
     """
-    waiting = iter(new.places)
-    next_one = next(waiting, None)
+    waiting = sorted(new, key=lambda one: one[0])[::-1]
+    kept = [text for number, text in enumerate(lines) if number not in gone]
     written = 0
-    count = len(lines.starts) - 1
-    kept = [number for number in range(count) if number not in gone]
-    if lines.version:
-        with system_errors(path, "read"), path.open("rb") as file:
-            for number in kept:
-                text = _line(file, lines, number)
-                open_end = number == kept[-1] and not text.endswith(_END)
-                while next_one and (
-                    next_one[0] <= written or (open_end and next_one[0] == _BEYOND)
-                ):
-                    yield _new_line(new, next_one)
-                    written += 1
-                    next_one = next(waiting, None)
-                yield text
-                written += 1
-    while next_one:
-        yield _new_line(new, next_one)
-        next_one = next(waiting, None)
-
-
-def _new_line(new: _New, place: tuple[int, int, int]) -> bytes:
-    new.file.seek(place[1])
-    return new.file.read(place[2])
-
-
-def _line(file: BinaryIO, lines: _Lines, number: int) -> bytes:
-    start, end = lines.starts[number], lines.starts[number + 1]
-    file.seek(start)
-    return file.read(end - start)
+    for number, text in enumerate(kept):
+        open_end = number == len(kept) - 1 and not text.endswith(_END)
+        while waiting and (waiting[-1][0] <= written or (open_end and waiting[-1][0] == _BEYOND)):
+            yield waiting.pop()[1]
+            written += 1
+        yield text
+        written += 1
+    while waiting:
+        yield waiting.pop()[1]
 
 
 def _version(path: Path) -> tuple[int, ...]:
