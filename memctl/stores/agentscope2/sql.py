@@ -12,27 +12,31 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memctl import jsonio
 from memctl.dialects.agentscope2 import AGENTSCOPE2, CREATED, DEFAULT_AGENT
 from memctl.engines.sql.database import (
-    Contended,
     Database,
     RejectedValue,
     damage,
     is_text,
     make_database,
-    retry_while_locked,
     shown_name,
 )
-from memctl.engines.sql.syntax import MAX_PUSHED_VALUES, SMALL_BYTES, session_condition
+from memctl.engines.sql.executor import BATCH_MESSAGES, Executor, Writer, erase_memory
+from memctl.engines.sql.syntax import (
+    MAX_PUSHED_VALUES,
+    SMALL_BYTES,
+    pieces,
+    session_condition,
+)
 from memctl.errors import Failure, Uninitialised
 from memctl.layouts.sql import name_failure
 from memctl.location import Location
@@ -55,7 +59,6 @@ from memctl.storekit.batching import (
     Large,
     Small,
     are_objects,
-    gather,
     grouped,
     paginate,
 )
@@ -83,14 +86,8 @@ from memctl.stores.agentscope2.session import (
 )
 from memctl.stores.agentscope2.tables import create_tables, existing_teams, missing_tables
 
-T = TypeVar("T")
-
-BATCH_MESSAGES = 10_000
-"""Small memories share a transaction up to this size: a commit waits for the disk."""
 CHUNK_MESSAGES = PAGE_ENTRIES
 """Small sessions are read together, as many as have so many messages."""
-IDS = 500
-"""The ids in one statement."""
 
 SESSION_COLUMNS = ("id", "user_id", *COLUMNS, "payload")
 AGENT_COLUMNS = ("id", "user_id", "source", "created_at", "updated_at", "payload")
@@ -177,7 +174,7 @@ class Agentscope2Database:
         """Return the sessions of these names that there are, locked where ``lock`` says so."""
         columns = ", ".join(f"s.{name}" for name in SESSION_COLUMNS[:-1])
         found: dict[str, StoredSession] = {}
-        for some in _pieces(sorted(names)):
+        for some in pieces(sorted(names)):
             sql = (
                 f"SELECT {columns}, {self._small('s.payload')} FROM sessions s "
                 f"WHERE s.id IN :names ORDER BY s.id {lock}"
@@ -197,7 +194,7 @@ class Agentscope2Database:
             "GROUP BY session_id"
         )
         found: dict[str, tuple[int, Any]] = {}
-        for some in _pieces(sorted(names)):
+        for some in pieces(sorted(names)):
             rows = await self.fetch(connection, sql, names=some)
             found |= {name: (count, last) for name, count, last in rows}
         return found
@@ -251,7 +248,7 @@ class Agentscope2Database:
         """Return the ids of the logs of sessions, locked as ``lock`` says."""
         sql = f"SELECT session_id, msg_id FROM messages WHERE session_id IN :names {lock}"
         found: dict[str, set[str]] = {}
-        for some in _pieces(sorted(names)):
+        for some in pieces(sorted(names)):
             for name, id in await self.fetch(connection, sql, names=some):
                 found.setdefault(name, set()).add(id)
         return found
@@ -304,7 +301,7 @@ class Agentscope2Database:
             statement = self.syntax.bind(sql, {"session": session})
             return (await connection.execute(*statement)).rowcount
         deleted = 0
-        for some in _pieces(list(ids)):
+        for some in pieces(list(ids)):
             values = {"session": session, "ids": some}
             statement = self.syntax.bind(f"{sql} AND msg_id IN :ids", values)
             deleted += (await connection.execute(*statement)).rowcount
@@ -319,7 +316,7 @@ class Agentscope2Database:
         """
         pairs = sorted(set(wanted), key=lambda pair: (pair[1], pair[0]))
         owners: dict[str, str] = {}
-        for some in _pieces(sorted({agent for _, agent in pairs})):
+        for some in pieces(sorted({agent for _, agent in pairs})):
             sql = "SELECT id, user_id FROM agents WHERE id IN :ids"
             owners |= dict(await self.fetch(connection, sql, ids=some))
         names = ", ".join(AGENT_COLUMNS)
@@ -547,7 +544,7 @@ class Agentscope2Reader:
             if self._damage is None:
                 return
         if bad:
-            messages = [one for one in messages if _is_object(one.message)]
+            messages = [one for one in messages if jsonio.is_object(one.message)]
         memory = Memory(key, session.summary_text, extra=session.extra(comparison))
         del log, rows, comparison, session
         messages.reverse()
@@ -573,7 +570,7 @@ def _not_objects(messages: list[StoredMessage]) -> list[StoredMessage]:
     """Return the messages that are not JSON objects in UTF-8."""
     if are_objects([one.message for one in messages]):
         return []
-    return [one for one in messages if not _is_object(one.message)]
+    return [one for one in messages if not jsonio.is_object(one.message)]
 
 
 def _not_an_object(message: StoredMessage) -> str:
@@ -670,55 +667,32 @@ class Draft:
         return self.session.text(context)
 
 
-class Agentscope2Writer:
-    """One ``write`` of a store.  Each memory is held whole; small ones share a transaction."""
+class Agentscope2Writer(Writer):
+    """One write of a store.  The writer holds each memory whole."""
 
     def __init__(self, tables: Agentscope2Database, mode: WriteMode, agent: str) -> None:
+        super().__init__(tables.database)
         self._tables = tables
-        self._database = tables.database
         self._mode = mode
         self._agent = agent
 
-    async def write(self, pages: AsyncGenerator[Page]) -> AsyncGenerator[WriteResult]:
-        """Write sessions; see ``Store.write``."""
-        async with AsyncExitStack() as stack:
-            connection: AsyncConnection | None = None
-            async for batch in gather(pages, BATCH_BYTES, BATCH_MESSAGES):
-                if connection is None:
-                    connection = await stack.enter_async_context(self._database.connect())
-                if isinstance(batch, Large):
-                    batch = [await _held_whole(batch)]
-                failures = [(one.memory.key, failure_of(one.memory, one.entries)) for one in batch]
-                for key, failure in failures:
-                    if failure is not None:
-                        yield WriteResult(key, failure=failure)
-                good = [
-                    one
-                    for one, (_, failure) in zip(batch, failures, strict=True)
-                    if failure is None
-                ]
-                del batch  # the next one needs its room
-                for result in await self._write_all(connection, good) if good else ():
-                    yield result
-                del good
+    def failure(self, task: Small | Large) -> Failure | None:
+        return failure_of(task.memory, task.entries if isinstance(task, Small) else [])
 
-    async def _write_all(
+    async def commit(self, connection: AsyncConnection, batch: list[Small]) -> list[WriteResult]:
+        async with self._database.transaction(connection):
+            return await self.write_all(connection, batch)
+
+    async def commit_alone(
         self, connection: AsyncConnection, batch: list[Small]
     ) -> list[WriteResult]:
-        """Write memories together, or by halves if the database refuses one of them."""
-        for attempt in reversed(range(ATTEMPTS if len(batch) == 1 else 1)):
-            try:
-                async with self._database.transaction(connection):
-                    return await self.commit(connection, batch)
-            except (RejectedValue, Contended) as error:
-                # Another run may have made the session meanwhile: then it is there now.
-                if not attempt and len(batch) == 1:
-                    return [WriteResult(batch[0].memory.key, failure=error.failure)]
-        half = len(batch) // 2
-        results = await self._write_all(connection, batch[:half])
-        return results + await self._write_all(connection, batch[half:])
+        for _ in range(ATTEMPTS - 1):
+            # Another run may have made the session meanwhile: then the session exists now.
+            with suppress(*self.memory_errors):
+                return await self.commit(connection, batch)
+        return await self.commit(connection, batch)
 
-    async def commit(
+    async def write_all(
         self, connection: AsyncConnection, batch: Sequence[Small]
     ) -> list[WriteResult]:
         """Write memories in a transaction that is open."""
@@ -854,12 +828,6 @@ class Agentscope2Writer:
         return made
 
 
-async def _held_whole(large: Large) -> Small:
-    """Return a large memory as it is held: whole."""
-    messages = [message async for page in large.pages for message in page.messages]
-    return Small(large.memory, messages, large.offset)
-
-
 def _refuse_misfit(draft: Draft, logged: set[str]) -> None:
     """Refuse to add messages to a session that has others than expected.
 
@@ -878,41 +846,21 @@ def _refuse_misfit(draft: Draft, logged: set[str]) -> None:
 # Editing
 
 
-class Agentscope2Editor:
-    """One ``edit`` of a store: sessions held whole one by one, small edits in one transaction."""
+class Agentscope2Editor(Executor[Edit, LargeEdit]):
+    """One edit of a store.  The editor holds sessions whole, one by one."""
 
     def __init__(self, tables: Agentscope2Database, agent: str) -> None:
+        super().__init__(tables.database)
         self._tables = tables
-        self._database = tables.database
         self._agent = agent
 
-    async def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
+    def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
         """Change sessions; see ``Store.edit``."""
-        async with AsyncExitStack() as stack:
-            connection: AsyncConnection | None = None
-            batches = batch_edits(edits)
-            async for batch in await stack.enter_async_context(aclosing(batches)):
-                if connection is None:
-                    connection = await stack.enter_async_context(self._database.connect())
-                if isinstance(batch, LargeEdit):
-                    changes = [change async for some in batch.pieces for change in some]
-                    batch = [replace(batch.edit, changes=changes, last=True)]
-                    del changes
-                for result in await self._edit_all(connection, batch):
-                    yield result
-                del batch
+        return self.execute(batch_edits(edits))
 
-    async def _edit_all(self, connection: AsyncConnection, edits: list[Edit]) -> list[WriteResult]:
-        """Change sessions together, or by halves if the database refuses one of them."""
-        try:
-            async with self._database.transaction(connection):
-                return await self._edit_locked(connection, edits)
-        except (RejectedValue, Contended) as error:
-            if len(edits) == 1:
-                return [WriteResult(edits[0].memory.key, failure=error.failure)]
-        half = len(edits) // 2
-        results = await self._edit_all(connection, edits[:half])
-        return results + await self._edit_all(connection, edits[half:])
+    async def commit(self, connection: AsyncConnection, batch: list[Edit]) -> list[WriteResult]:
+        async with self._database.transaction(connection):
+            return await self._edit_locked(connection, batch)
 
     async def _edit_locked(
         self, connection: AsyncConnection, edits: list[Edit]
@@ -962,7 +910,7 @@ class Agentscope2Editor:
             return WriteResult(edit.memory.key, failure=failure)
         writer = Agentscope2Writer(self._tables, WriteMode.ADD, self._agent)
         memory = replace(edit.memory, summary=edit.memory.summary or "")
-        [result] = await writer.commit(connection, [Small(memory, changed.messages, 0)])
+        [result] = await writer.write_all(connection, [Small(memory, changed.messages, 0)])
         return result
 
 
@@ -1267,10 +1215,7 @@ class SqlAgentscope2Store(Store):
             async with self.database.transaction(connection):
                 return await self.tables.erase_session(connection, key)
 
-        try:
-            return WriteResult(key, deleted=await retry_while_locked(attempt))
-        except (RejectedValue, Contended) as error:
-            return WriteResult(key, failure=error.failure)
+        return await erase_memory(key, attempt)
 
     def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
         return Agentscope2Editor(self.tables, self.agent).edit(edits)
@@ -1346,22 +1291,8 @@ def _whole(time: datetime, step: timedelta) -> datetime:
 
 
 def _bytes(text: Any) -> bytes:
-    return text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text or b""
+    return b"" if text is None else jsonio.encoded(text)
 
 
 def _optional(text: Any) -> bytes | None:
     return None if text is None else _bytes(text)
-
-
-def _is_object(text: bytes) -> bool:
-    if are_objects([text]):  # which takes only valid UTF-8
-        return True
-    try:
-        return jsonio.is_utf8(text) and isinstance(jsonio.outline(text), dict)
-    except ValueError:
-        return False
-
-
-def _pieces(names: Sequence[T]) -> Iterator[list[T]]:
-    for start in range(0, len(names), IDS):
-        yield list(names[start : start + IDS])
