@@ -33,7 +33,7 @@ class MadeRow(NamedTuple):
 
 
 MadeRows = dict[tuple[str, ...], MadeRow]
-"""The rows that memctl made, by their table and their names."""
+"""New rows by table and names."""
 
 
 class Sessions:

@@ -332,7 +332,7 @@ def _index_names(connection: Connection) -> set[str | None]:
 
 
 class _Checks:
-    """The checks, each of which passes over its tables once."""
+    """The checks.  Each check reads its tables once."""
 
     def __init__(
         self, database: MemoryTables, connection: AsyncConnection, where: Selection

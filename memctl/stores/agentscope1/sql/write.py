@@ -39,8 +39,8 @@ class SqlWriter(Writer):
     """One write of a store.
 
     The writer counts the messages of all memories once, before the first batch: without an index on
-    ``session_id`` each statement about one session scans the table.  Each transaction counts the
-    memories that it changes again.
+    ``session_id`` each statement about one session scans the table.  Each transaction counts its
+    memories again.
     """
 
     memory_errors = (RejectedValue,)
@@ -264,8 +264,8 @@ async def delete_messages(
 ) -> dict[MemoryKey, int]:
     """Delete the messages of memories and their marks; return the number of messages by memory.
 
-    The rows are deleted by their ids.  A DELETE that searches for rows locks the rows that it reads
-    in some databases, and two such statements would wait for each other.
+    The rows are deleted by id.  In some databases, a DELETE with a search locks all searched rows,
+    and two transactions would wait for each other.
     """
     found: Counter[MemoryKey] = Counter()
     if not keys:
