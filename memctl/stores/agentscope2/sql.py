@@ -1,8 +1,8 @@
 """AgentScope 2.x sessions in a SQL database of any kind.
 
-A session is a row of ``sessions``, whose payload has the state, and its log, rows of ``messages``
-in order of (created_at, msg_id).  The database and its driver are those of the layout of 1.x; see
-``memctl.stores.agentscope2.session`` for what a session is as a memory.
+A session is a row of ``sessions``, with the state in its payload, and a log: rows of ``messages``
+in the order of (created_at, msg_id).  ``memctl.stores.agentscope2.session`` turns a session into a
+memory.
 
 Source: ``app/storage/_sql/_storage.py`` of agentscope 2.0.11.
 """
@@ -87,7 +87,7 @@ from memctl.stores.agentscope2.session import (
 from memctl.stores.agentscope2.tables import create_tables, existing_teams, missing_tables
 
 CHUNK_MESSAGES = PAGE_ENTRIES
-"""Small sessions are read together, as many as have so many messages."""
+"""The most messages of small sessions that are read in one step."""
 
 SESSION_COLUMNS = ("id", "user_id", *COLUMNS, "payload")
 AGENT_COLUMNS = ("id", "user_id", "source", "created_at", "updated_at", "payload")
@@ -95,11 +95,11 @@ MESSAGE_COLUMNS = ("session_id", "msg_id", "created_at", "payload")
 _TIMES = ("created_at", "updated_at")
 _PLAIN = re.compile("[0-9a-z]+")
 ATTEMPTS = 3
-"""The attempts to write a session that another run may be making."""
+"""The number of attempts to write a session; another run may insert the session meanwhile."""
 
 
 class Listed(NamedTuple):
-    """A session that may be read: its names, and how much it holds."""
+    """The names of a session, and its size: the bytes of the payload, the messages of the log."""
 
     session: str
     user: str
@@ -108,12 +108,12 @@ class Listed(NamedTuple):
 
     @property
     def key(self) -> MemoryKey:
-        """Return its name, as a text where it is none."""
+        """Return the key of the session; names that are not text are made text."""
         return MemoryKey(shown_name(self.user), shown_name(self.session))
 
     @property
     def is_named(self) -> bool:
-        """Return whether its names are texts."""
+        """Return whether both names are text."""
         return _is_name(self.user) and _is_name(self.session)
 
 
@@ -127,13 +127,13 @@ class LogRow(NamedTuple):
 
 
 class Agentscope2Database:
-    """The statements about sessions and logs, in a database of any kind."""
+    """The statements on sessions and logs, for each kind of database."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
         self.syntax = database.syntax
         self.others: tuple[str, ...] = ()
-        """The tables of a user's records, besides agents, that an erase clears and that exist."""
+        """The existing tables, besides ``agents``, with records of users that an erase deletes."""
 
     async def fetch(self, connection: AsyncConnection, sql: str, **values: Any) -> Sequence[Any]:
         """Return all rows of a statement."""
@@ -143,7 +143,7 @@ class Agentscope2Database:
         return self.syntax.json_text(column)
 
     async def listed(self, connection: AsyncConnection, where: Selection) -> AsyncGenerator[Listed]:
-        """Yield the sessions that may be selected, in order of their ids."""
+        """Yield the sessions that a selection may contain, in the order of their ids."""
         conditions, values = ["1 = 1"], dict[str, Any]()
         sessions = where.sessions
         if not sessions and where.keys is not None:
@@ -171,7 +171,7 @@ class Agentscope2Database:
     async def sessions(
         self, connection: AsyncConnection, names: Iterable[str], lock: str = ""
     ) -> dict[str, StoredSession]:
-        """Return the sessions of these names that there are, locked where ``lock`` says so."""
+        """Return the existing sessions of these names, locked by the SQL of ``lock``."""
         columns = ", ".join(f"s.{name}" for name in SESSION_COLUMNS[:-1])
         found: dict[str, StoredSession] = {}
         for some in pieces(sorted(names)):
@@ -188,7 +188,7 @@ class Agentscope2Database:
     async def counts(
         self, connection: AsyncConnection, names: Iterable[str]
     ) -> dict[str, tuple[int, Any]]:
-        """Return how many messages are in the logs of sessions, and the times of the last."""
+        """Return the number of messages in each log, and the time of the last message."""
         sql = (
             "SELECT session_id, COUNT(*), MAX(created_at) FROM messages WHERE session_id IN :names "
             "GROUP BY session_id"
@@ -205,7 +205,7 @@ class Agentscope2Database:
         return [shown_name(user) for (user,) in await self.fetch(connection, sql)]
 
     async def logs_alone(self, connection: AsyncConnection) -> list[str]:
-        """Return the names of logs that have no session."""
+        """Return the names of the logs without a session."""
         sql = (
             "SELECT DISTINCT m.session_id FROM messages m WHERE NOT EXISTS "
             "(SELECT 1 FROM sessions s WHERE s.id = m.session_id) ORDER BY m.session_id"
@@ -215,9 +215,9 @@ class Agentscope2Database:
     async def logs(
         self, connection: AsyncConnection, sessions: Mapping[str, Session]
     ) -> dict[str, list[LogRow]]:
-        """Return the logs of sessions, in their order.
+        """Return the rows of each log, in order.
 
-        A text that a context has too, byte for byte, is the same object as there.
+        A text that a context holds, too, is the same object in both.
         """
         contexts = [session.context for session in sessions.values()]
         known = {one.text: one.text for context in contexts for one in context}
@@ -245,7 +245,7 @@ class Agentscope2Database:
     async def ids(
         self, connection: AsyncConnection, names: Iterable[str], lock: str = ""
     ) -> dict[str, set[str]]:
-        """Return the ids of the logs of sessions, locked as ``lock`` says."""
+        """Return the ids in each log; ``lock`` is the SQL that locks the rows."""
         sql = f"SELECT session_id, msg_id FROM messages WHERE session_id IN :names {lock}"
         found: dict[str, set[str]] = {}
         for some in pieces(sorted(names)):
@@ -263,10 +263,10 @@ class Agentscope2Database:
         return _bytes(rows[0][0]) if rows else b""
 
     async def taken_apart(self, connection: AsyncConnection, stored: StoredSession) -> Session:
-        """Return what a row of ``sessions`` holds.
+        """Parse a row of ``sessions``.
 
         Raises:
-            NotASession: its payload is that of something else.
+            NotASession: the payload is not the payload of a session.
         """
         for name, value in stored.record.items():
             if isinstance(value, bytes):
@@ -276,8 +276,8 @@ class Agentscope2Database:
             sql = f"SELECT {self._text('s.payload')} FROM sessions s WHERE s.id = :id"
             rows = await self.fetch(connection, sql, id=stored.name)
             text = _bytes(rows[0][0]) if rows else b""
-            del rows  # which may have another copy
-        if not jsonio.is_utf8(text):  # the driver of AgentScope does not read it, either
+            del rows  # may hold another copy
+        if not jsonio.is_utf8(text):  # the driver of AgentScope cannot read such a text, either
             raise NotASession("its payload is not UTF-8")
         try:
             payload, context = without_context(text)
@@ -286,7 +286,7 @@ class Agentscope2Database:
         return Session.of(stored.record, payload, context)
 
     def _small(self, column: str) -> str:
-        """Return SQL for a text that is not large; a large text is fetched by itself."""
+        """Return SQL for the text of a column, NULL for a large text."""
         size = self.syntax.json_size(column)
         return f"CASE WHEN {size} <= {SMALL_BYTES} THEN {self._text(column)} END"
 
@@ -295,7 +295,7 @@ class Agentscope2Database:
     async def delete_messages(
         self, connection: AsyncConnection, session: str, ids: Iterable[str] | None = None
     ) -> int:
-        """Delete some messages of a log, or all; return how many."""
+        """Delete messages of a log, all by default; return the number of deleted rows."""
         sql = "DELETE FROM messages WHERE session_id = :session"
         if ids is None:
             statement = self.syntax.bind(sql, {"session": session})
@@ -310,9 +310,9 @@ class Agentscope2Database:
     async def ensure_agents(
         self, connection: AsyncConnection, wanted: Iterable[tuple[str, str]], now: datetime
     ) -> tuple[dict[str, str], set[str]]:
-        """Make the agents, by user and id, whose ids are free.
+        """Insert the missing agents of these pairs of user and id.
 
-        Returns the owners of all these ids, and the ids that are new.
+        Return the owner of each id, and the set of inserted ids.
         """
         pairs = sorted(set(wanted), key=lambda pair: (pair[1], pair[0]))
         owners: dict[str, str] = {}
@@ -347,7 +347,7 @@ class Agentscope2Database:
     async def update_sessions(
         self, connection: AsyncConnection, rows: Iterable[tuple[Any, ...]]
     ) -> None:
-        """Give sessions the columns of their rows."""
+        """Update sessions to these rows, in the order of ``SESSION_COLUMNS``."""
         sets = ", ".join(f"{name} = :{name}" for name in COLUMNS)
         sql = f"UPDATE sessions SET {sets}, payload = {self.syntax.json_place} WHERE id = :id"
         values = [dict(zip(SESSION_COLUMNS, row, strict=True)) for row in rows]
@@ -359,26 +359,26 @@ class Agentscope2Database:
     async def update_payload(
         self, connection: AsyncConnection, session: str, payload: bytes
     ) -> None:
-        """Give a session another payload."""
+        """Replace the payload of a session."""
         sql = f"UPDATE sessions SET payload = {self.syntax.json_place} WHERE id = :id"
         await self.database.execute_json(connection, sql, payload, {"id": session})
 
     async def move_message(
         self, connection: AsyncConnection, session: str, id: str, time: datetime
     ) -> None:
-        """Give a row of a log another time."""
+        """Set the time of a row of a log."""
         sql = "UPDATE messages SET created_at = :time WHERE session_id = :session AND msg_id = :id"
         moment = self.syntax.stored_time(time)
         await self.fetch(connection, sql, time=moment, session=session, id=id)
 
     async def shift_log(self, connection: AsyncConnection, session: str, by: timedelta) -> None:
-        """Give the rows of a log earlier times, by whole seconds."""
+        """Make all times of a log earlier by ``by``, rounded up to whole seconds."""
         shifted = self.syntax.earlier("created_at", int(by.total_seconds()) + 1)
         sql = f"UPDATE messages SET created_at = {shifted} WHERE session_id = :session"
         await self.fetch(connection, sql, session=session)
 
     async def delete_empty(self, connection: AsyncConnection, key: MemoryKey, agent: Any) -> None:
-        """Delete a session without messages, and its agent, if that has no other session."""
+        """Delete a session if its log is empty, and its agent if the agent has no other session."""
         if await self.counts(connection, [key.session]):
             return
         await self.fetch(connection, "DELETE FROM sessions WHERE id = :id", id=key.session)
@@ -390,7 +390,7 @@ class Agentscope2Database:
             await self.fetch(connection, sql, id=agent, user=key.user, agent=agent)
 
     async def erase_session(self, connection: AsyncConnection, key: MemoryKey) -> int:
-        """Delete a session with its log and the teams that it leads; return how many messages."""
+        """Delete a session, its log and the teams that it leads; return the number of messages."""
         values = {"session": key.session, "user": key.user}
         same = self.syntax.exact
         of_session = f"{same('session_id')} = {same(':session')}"
@@ -413,14 +413,14 @@ class Agentscope2Database:
             await self._run(connection, sql, {"user": user})
 
     async def _run(self, connection: AsyncConnection, sql: str, values: Mapping[str, Any]) -> int:
-        """Run a statement; return how many rows it has changed."""
+        """Run a statement; return the number of changed rows."""
         return (await connection.execute(*self.syntax.bind(sql, values))).rowcount
 
     def session_row(self, key: MemoryKey, session: Session, payload: bytes) -> tuple[Any, ...]:
-        """Return a row of ``sessions``.
+        """Return the row of a session, in the order of ``SESSION_COLUMNS``.
 
         Raises:
-            RejectedValue: its record has a value that its column cannot hold.
+            RejectedValue: a column cannot hold its value in the record.
         """
         record = {"agent_id": DEFAULT_AGENT, "source": "user"} | {
             name: value for name, value in session.record.items() if value is not None
@@ -447,7 +447,7 @@ class StoredSession(NamedTuple):
 
 
 def messages_in(session: Session, log: list[LogRow]) -> tuple[list[StoredMessage], Comparison]:
-    """Return the messages of a session with this log, and the comparison of its context with it."""
+    """Return the messages of a session, and the comparison of its context with its log."""
     comparison = Comparison(session.context)
     times = (_moment_text(row.time) for row in log)
     about = ({"at": time} if isinstance(time, str) else {} for time in times)
@@ -467,8 +467,9 @@ class Agentscope2Reader:
         failures: dict[MemoryKey, Failure],
         damage: list[Finding] | None,
     ) -> None:
-        """``failures`` takes damaged sessions.  If ``damage`` is a list, it takes the damage
-        instead, and the rest of a damaged session is read.
+        """Note damaged sessions in ``failures``.
+
+        If ``damage`` is a list, note the damage there instead, and read the rest of the session.
         """
         self._tables = tables
         self._where = where
@@ -476,7 +477,7 @@ class Agentscope2Reader:
         self._damage = damage
 
     async def pages(self) -> AsyncGenerator[Page]:
-        """Yield the pages of the sessions that may be selected, whole."""
+        """Yield the pages of the sessions, with all messages of each session."""
         database = self._tables.database
         async with (
             database.snapshot() as connection,
@@ -492,7 +493,7 @@ class Agentscope2Reader:
                     await database.begin_read(connection)
 
     async def _chunks(self, connection: AsyncConnection) -> AsyncGenerator[list[Listed]]:
-        """Yield small sessions together, large ones one by one."""
+        """Yield lists of small sessions, and large sessions alone."""
         chunk: list[Listed] = []
         messages = size = 0
         async with aclosing(self._tables.listed(connection, self._where)) as listed:
@@ -529,7 +530,7 @@ class Agentscope2Reader:
                 session, log = sessions.pop(one.session), logs.pop(one.session, [])
                 await self._tables.complete(connection, one.session, log)
                 pages = self._session(one.key, session, log)
-                del session, log  # the messages go with their pages
+                del session, log  # each page releases its messages
                 for page in pages:
                     yield page
                     del page
@@ -548,11 +549,11 @@ class Agentscope2Reader:
         memory = Memory(key, session.summary_text, extra=session.extra(comparison))
         del log, rows, comparison, session
         messages.reverse()
-        # A message goes when its page goes.
+        # Popping releases each message with its page.
         yield from paginate(memory, (messages.pop() for _ in range(len(messages))), empty=True)
 
     def _leave_out(self, key: MemoryKey, why: str) -> None:
-        """Note that a session, or one of its messages, is damaged."""
+        """Note that a session or a message of the session is damaged."""
         if self._damage is None:
             self._failures[key] = damage(why)
         else:
@@ -560,7 +561,7 @@ class Agentscope2Reader:
 
 
 def _without_place(row: LogRow) -> str:
-    """Return why a row has no place in a log; empty if it has one."""
+    """Return the reason why a row cannot be placed in a log; empty if the row is valid."""
     if _is_name(row.id) and _utc(row.time) is not None:
         return ""
     return f"the message {shown_name(row.id)!r} is not one with an id and a time"
@@ -582,7 +583,7 @@ def _not_an_object(message: StoredMessage) -> str:
 
 
 class Clock:
-    """Times for the rows of a log, each after the one before, with which rows come in order."""
+    """Ascending times for the rows of a log, so that the order by time keeps the order of rows."""
 
     def __init__(self, step: timedelta, last: datetime | None = None) -> None:
         self._step = step
@@ -591,7 +592,11 @@ class Clock:
         self._last_id = ""
 
     def time(self, entry: StoredMessage) -> datetime:
-        """Return the time of the next row: that of its shape, or of the message, if it can be."""
+        """Return the time of the next row.
+
+        The time in the shape of the entry comes first, then the time of the message; the result is
+        later if the order of the rows demands it.
+        """
         kept = _time_of(entry.shape)
         if kept is None:
             own = _whole(_own_time(entry.message) or self._now, self._step)
@@ -599,7 +604,7 @@ class Clock:
         return self.next(entry.id, kept)
 
     def next(self, id: str, time: datetime) -> datetime:
-        """Return ``time`` if a row of this id comes last at it, or else the next time."""
+        """Return ``time``, or the time after the last row if this row would not sort last."""
         if self.last is not None and not (
             time > self.last or (time == self.last and comes_after(id, self._last_id))
         ):
@@ -608,26 +613,26 @@ class Clock:
         return time
 
     def set(self, id: str, time: datetime) -> None:
-        """Go on after a row that is there."""
+        """Continue after an existing row."""
         self.last, self._last_id = time, id
 
     def before(self, limit: datetime) -> datetime:
-        """Return a time for a row that is to come before one at ``limit``."""
+        """Return a time for a row that must sort before a row at ``limit``."""
         return limit - 1000 * self._step if self.last is None else self.last
 
     @property
     def ahead(self) -> timedelta:
-        """The time by which the last row lies in the future."""
+        """How far in the future the last row is."""
         return (self.last or self._now) - self._now
 
 
 def comes_after(id: str, last: str) -> bool:
-    """Return whether an id comes after another in the order of every database."""
+    """Return whether ``id`` sorts after ``last`` in every database and collation."""
     return id > last and bool(_PLAIN.fullmatch(id) and _PLAIN.fullmatch(last))
 
 
 class Refused(Exception):
-    """A memory cannot be written, and nothing was changed for it."""
+    """A memory cannot be written; nothing of the memory was changed."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -636,22 +641,22 @@ class Refused(Exception):
 
 @dataclass(slots=True)
 class Draft:
-    """A memory that is to be written: its session, and the texts of its context."""
+    """A memory to write: its session, and the texts of its context."""
 
     small: Small
     session: Session
     context: list[bytes]
     clock: Clock
     is_new: bool
-    """There is no row of the session yet."""
+    """True if the session has no row yet."""
     held: int
-    """The messages that the log has."""
+    """The number of messages in the log."""
     lost: dict[str, Any]
-    """The parts that an undo would not restore."""
+    """The parts of the session that undo would not restore."""
 
     @property
     def key(self) -> MemoryKey:
-        """The name of the memory."""
+        """The key of the memory."""
         return self.small.memory.key
 
     def rows(self) -> Iterator[tuple[str, str, datetime, bytes]]:
@@ -661,7 +666,7 @@ class Draft:
                 yield self.key.session, entry.id, self.clock.time(entry), entry.message
 
     def payload(self) -> bytes:
-        """Return the payload of the session; the texts of the context are let go of."""
+        """Return the payload of the session, and release the texts of the context."""
         context, self.context = self.context, []
         self.session.context.clear()
         return self.session.text(context)
@@ -687,7 +692,7 @@ class Agentscope2Writer(Writer):
         self, connection: AsyncConnection, batch: list[Small]
     ) -> list[WriteResult]:
         for _ in range(ATTEMPTS - 1):
-            # Another run may have made the session meanwhile: then the session exists now.
+            # If another run inserted the session meanwhile, the next attempt finds the session.
             with suppress(*self.memory_errors):
                 return await self.commit(connection, batch)
         return await self.commit(connection, batch)
@@ -695,7 +700,7 @@ class Agentscope2Writer(Writer):
     async def write_all(
         self, connection: AsyncConnection, batch: Sequence[Small]
     ) -> list[WriteResult]:
-        """Write memories in a transaction that is open."""
+        """Write memories in an open transaction."""
         tables, insert = self._tables, self._database.insert
         drafts, results = await self._drafts(connection, batch)
         agents = await self._agents(connection, drafts)
@@ -731,7 +736,7 @@ class Agentscope2Writer(Writer):
     async def _drafts(
         self, connection: AsyncConnection, batch: Sequence[Small]
     ) -> tuple[list[Draft], list[WriteResult]]:
-        """Return the drafts of memories, and the results of those that cannot be written."""
+        """Return the drafts of memories, and the results of memories that cannot be written."""
         tables = self._tables
         names = {one.memory.key.session for one in batch}
         there = await tables.sessions(connection, names, tables.syntax.row_lock)
@@ -771,10 +776,12 @@ class Agentscope2Writer(Writer):
         held: int,
         last: Any,
     ) -> Draft:
-        """Return the draft of a memory.  Its log has ``held`` messages, the last at ``last``.
+        """Return the draft of a memory.
+
+        The log has ``held`` messages; ``last`` is the time of the last message.
 
         Raises:
-            NotASession: its extra, or what is stored, is not that of a session.
+            NotASession: ``Memory.extra``, or the stored row, is not a session.
         """
         tables, memory, adds = self._tables, small.memory, self._mode is WriteMode.ADD
         step = tables.syntax.time_step
@@ -800,10 +807,10 @@ class Agentscope2Writer(Writer):
         return Draft(small, session, context, clock, stored is None, held, lost)
 
     async def _agents(self, connection: AsyncConnection, drafts: list[Draft]) -> set[str]:
-        """Make the agents of new sessions that are missing; return the ids of new agents.
+        """Insert the missing agents of new sessions; return the ids of the inserted agents.
 
-        An id belongs to one user.  If the default agent is another user's, the session gets an
-        agent that has the name of the user, too.
+        An agent belongs to one user.  If the default agent belongs to another user, the session
+        gets an agent with the name of the user appended.
         """
         now = datetime.now(UTC)
         tables = self._tables
@@ -829,10 +836,10 @@ class Agentscope2Writer(Writer):
 
 
 def _refuse_misfit(draft: Draft, logged: set[str]) -> None:
-    """Refuse to add messages to a session that has others than expected.
+    """Refuse to append to a session that differs from what the caller expects.
 
     Raises:
-        Refused: the number of its messages differs, or it has one of the new ids.
+        Refused: the number of messages differs, or the session holds an id of a new message.
     """
     alone = draft.session.ids() - logged
     count = draft.held + len(alone)
@@ -847,7 +854,7 @@ def _refuse_misfit(draft: Draft, logged: set[str]) -> None:
 
 
 class Agentscope2Editor(Executor[Edit, LargeEdit]):
-    """One edit of a store.  The editor holds sessions whole, one by one."""
+    """One edit of a store.  The editor holds one session at a time, whole."""
 
     def __init__(self, tables: Agentscope2Database, agent: str) -> None:
         super().__init__(tables.database)
@@ -865,7 +872,7 @@ class Agentscope2Editor(Executor[Edit, LargeEdit]):
     async def _edit_locked(
         self, connection: AsyncConnection, edits: list[Edit]
     ) -> list[WriteResult]:
-        """Lock sessions and change them.  Small sessions are read together."""
+        """Lock and change sessions; read small sessions in groups."""
         tables, lock = self._tables, self._tables.syntax.row_lock
         there = await tables.sessions(connection, {_name(edit) for edit in edits}, lock)
         counts = await tables.counts(connection, there)
@@ -902,7 +909,7 @@ class Agentscope2Editor(Executor[Edit, LargeEdit]):
         return results
 
     async def _make(self, connection: AsyncConnection, edit: Edit) -> WriteResult:
-        """Make a session of the messages that an edit puts in."""
+        """Create a session from the messages that an edit inserts."""
         changed, result = apply_edit(edit, Snapshot(Memory(edit.memory.key), exists=False))
         if changed is None:
             return result
@@ -919,18 +926,18 @@ def _name(edit: Edit) -> str:
 
 
 def _not_owned(edit: Edit, stored: StoredSession) -> Failure:
-    """Return why an edit leaves a session of another user alone."""
+    """Return the failure of an edit of a session that belongs to another user."""
     text = f"the session {stored.name!r} belongs to the user {stored.user!r}"
     changes = any(change.old is not None for change in edit.changes)
     return Failure("changed" if changes else "bad-name", text)
 
 
 PlacedRow = tuple[str, Any, StoredMessage | None]
-"""The id and the time of a row that stays, or a message that is put in."""
+"""The id and time of a row that stays (without a message), or a message to insert."""
 
 
 def _limits(placed: list[PlacedRow]) -> list[datetime | None]:
-    """Return for each row the time of the next row that stays; None at the end."""
+    """Return, for each row, the time of the next row that stays, or None."""
     found: list[datetime | None] = []
     limit: datetime | None = None
     for _, time, entry in reversed(placed):
@@ -941,7 +948,7 @@ def _limits(placed: list[PlacedRow]) -> list[datetime | None]:
 
 
 class SessionEdit:
-    """One edit of one session, whose row is locked."""
+    """The edit of one session, with a locked row."""
 
     def __init__(
         self, tables: Agentscope2Database, connection: AsyncConnection, edit: Edit
@@ -952,12 +959,12 @@ class SessionEdit:
         self._name = edit.memory.key.session
         self._before = parse_shape(edit.before)
         self._lost: dict[str, Any] = {}
-        """The parts that the reverse of this edit would not restore."""
+        """The parts of the session that the reverse edit would not restore."""
 
     async def apply(self, session: Session, log: list[LogRow]) -> WriteResult:
-        """Change a session with this log.  A session that is not as the edit says is left alone.
+        """Change a session and its log; change nothing if the session differs from the edit.
 
-        The session and the log are not to be used afterwards.
+        The caller must not use the session and the log afterwards.
         """
         tables, edit, key = self._tables, self._edit, self._edit.memory.key
         await tables.complete(self._connection, key.session, log)
@@ -972,7 +979,7 @@ class SessionEdit:
         self._lost = lost_summary(session, edit.memory.summary)
         await self._change_log(log, [one for one in changed.messages if not is_unlogged(one)])
         payload = self._payload(session, messages, changed.messages)
-        del session, log, messages, there, changed  # the database needs their room
+        del session, log, messages, there, changed  # free memory for the database
         if payload is not None:
             await tables.update_payload(self._connection, self._name, payload)
         if "session" in self._before:
@@ -980,7 +987,7 @@ class SessionEdit:
         return replace(result, before=json.dumps(self._lost) if self._lost else "")
 
     async def _change_log(self, log: list[LogRow], messages: list[StoredMessage]) -> None:
-        """Make a log one of other messages; rows whose message stays in its order stay."""
+        """Replace the messages of a log; rows of unchanged messages in unchanged order stay."""
         places = {row.id: place for place, row in enumerate(log)}
         placed: list[PlacedRow] = []
         stay: set[str] = set()
@@ -998,7 +1005,7 @@ class SessionEdit:
         await self._insert(await self._moved_back(placed))
 
     async def _moved_back(self, placed: list[PlacedRow]) -> list[PlacedRow]:
-        """Give rows the times again that the edit to undo has changed, if they stay in order."""
+        """Restore the times that the undone edit changed, if the rows stay in order."""
         times = self._before.get("times")
         if not isinstance(times, dict):
             return placed
@@ -1016,7 +1023,7 @@ class SessionEdit:
         return found
 
     async def _insert(self, placed: list[PlacedRow]) -> None:
-        """Insert rows at their places, with other times for the rows after them if needed."""
+        """Insert rows at their places; if needed, make the times of the following rows later."""
         if not any(entry for _, _, entry in placed):
             return
         tables = self._tables
@@ -1031,7 +1038,7 @@ class SessionEdit:
                 fresh = True
                 continue
             there = _utc(time) or datetime.min
-            # Rows that have not moved are in order, whatever the database's order of ids.
+            # Unmoved rows are in order, however the database sorts ids.
             if not fresh:
                 clock.set(id, there)
                 continue
@@ -1046,7 +1053,7 @@ class SessionEdit:
 
     @staticmethod
     def _time(clock: Clock, entry: StoredMessage, limit: datetime | None) -> datetime:
-        """Return the time of a row that is put in: that of its shape if that is its place."""
+        """Return the time of an inserted row: the time in its shape, if that keeps the order."""
         kept = _time_of(entry.shape)
         if kept is not None and (limit is None or kept <= limit):
             return clock.next(entry.id, kept)
@@ -1057,10 +1064,10 @@ class SessionEdit:
     def _payload(
         self, session: Session, before: list[StoredMessage], after: list[StoredMessage]
     ) -> bytes | None:
-        """Return the payload with another context and summary; None if both are as before."""
+        """Return the payload with the new context and summary; None if both are unchanged."""
         texts = {one.id: one.message for one in before}
         again = {one.id for one in after if texts.get(one.id) != one.message}
-        # A message that takes the place of another with its id takes it in the context too.
+        # A message that replaces a message with the same id replaces it in the context, too.
         entries: list[Entry] = [
             one.id if one.id is not None and one.id in again else one for one in session.context
         ]
@@ -1077,7 +1084,7 @@ class SessionEdit:
 
 
 class Agentscope2Maintenance(Maintenance):
-    """The findings of contexts, and of logs without a session."""
+    """Findings in contexts, and logs without a session."""
 
     store: SqlAgentscope2Store
 
@@ -1106,13 +1113,13 @@ class Agentscope2Maintenance(Maintenance):
         try:
             session = await self.store.tables.taken_apart(connection, stored)
         except NotASession:
-            return []  # reading has named it
+            return []  # reading has reported the session
         ids = await self.store.tables.ids(connection, [key.session])
         return list(context_findings(key, session.context, ids.get(key.session, set())))
 
 
 class SqlAgentscope2Store(Store):
-    """The sessions in AgentScope 2.x's tables; a subclass names its database."""
+    """The sessions in the tables of AgentScope 2.x."""
 
     features = Features(parallel=True, marks=MARKS, summaries=True, empty=True, session_owners=True)
     dialect = AGENTSCOPE2
@@ -1173,7 +1180,7 @@ class SqlAgentscope2Store(Store):
             async for page in pages:
                 self.left_out.others |= page.last
                 yield page
-                del page  # not kept while the next one is read: it may be large
+                del page  # a large page must not stay while the next page is read
 
     def write(
         self, pages: AsyncGenerator[Page], mode: WriteMode = WriteMode.ADD
@@ -1194,9 +1201,9 @@ class SqlAgentscope2Store(Store):
                 yield key
 
     async def erase(self, where: Selection) -> AsyncGenerator[WriteResult]:
-        """Erase sessions, their logs and the teams that they lead, and agents of nobody's session.
+        """Erase sessions, their logs and teams, and the agents of users without a session.
 
-        Other records of a user, such as credentials and schedules, are no memory, and stay.
+        Other records of a user, such as credentials and schedules, are not memory, and stay.
         """
         keys = [key async for key in self.names(where)]
         if not keys:
@@ -1222,7 +1229,7 @@ class SqlAgentscope2Store(Store):
 
 
 def failure_of(memory: Memory, messages: list[StoredMessage]) -> Failure | None:
-    """Return why a memory cannot be written: its name, a mark, or an id that occurs twice."""
+    """Return the failure of a memory with an invalid name or mark, or with a repeated id."""
     if failure := name_failure(memory.key):
         return failure
     if failure := _mark_failure(messages):
@@ -1242,7 +1249,7 @@ def _mark_failure(messages: Iterable[StoredMessage]) -> Failure | None:
 
 
 def made_of(draft: Draft, agents: set[str]) -> str:
-    """Return ``WriteResult.before``: the rows that were made, or what is lost."""
+    """Return ``WriteResult.before``: the inserted rows, or the parts that undo cannot restore."""
     if not draft.is_new:
         return json.dumps(draft.lost) if draft.lost else ""
     agent = draft.session.record.get("agent_id")
@@ -1254,7 +1261,7 @@ def _time_of(shape: str) -> datetime | None:
 
 
 def _own_time(message: bytes) -> datetime | None:
-    """Return the time of a message, UTC without a zone; without one it is local."""
+    """Return the time of a message, in UTC without a zone; a time without a zone is local."""
     try:
         time = jsonio.field(message, CREATED)
         found = datetime.fromisoformat(time or "")
@@ -1264,7 +1271,7 @@ def _own_time(message: bytes) -> datetime | None:
 
 
 def _utc(time: Any) -> datetime | None:
-    """Return a time as a database or an extra has it, UTC without a zone."""
+    """Return a time of a row or of ``Memory.extra``, in UTC without a zone."""
     if isinstance(time, str):
         try:
             time = datetime.fromisoformat(time)
@@ -1276,13 +1283,13 @@ def _utc(time: Any) -> datetime | None:
 
 
 def _moment_text(time: Any) -> Any:
-    """Return the time of a row with its zone, as it is where it is none."""
+    """Return a time as ISO text in UTC; return a value that is not a time unchanged."""
     found = _utc(time)
     return time if found is None else found.replace(tzinfo=UTC).isoformat()
 
 
 def _is_name(value: Any) -> bool:
-    """Return whether the value of a column of names is one; SQLite takes any."""
+    """Return whether a value is a name; SQLite accepts any value in a column of names."""
     return isinstance(value, str) and is_text(value)
 
 
