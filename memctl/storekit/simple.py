@@ -196,24 +196,12 @@ class SimpleStore(Store):
             return WriteResult(key, failure=Failure("bad-name", text))
         try:
             there = await self.load(key) or Snapshot(Memory(key), exists=False)
-            version = there.memory.version
-            if mode is WriteMode.ADD and len(there.messages) != first.offset:
-                text = f"there are {len(there.messages)} messages, not {first.offset}"
-                return WriteResult(key, failure=Failure("changed", text))
-            if mode is WriteMode.REPLACE and wanted.version not in (None, version):
-                raise VersionChanged
-            whole = [*there.messages, *messages] if mode is WriteMode.ADD else messages
-            if not self.features.duplicate_ids and (failure := _duplicates(whole)):
-                return WriteResult(key, failure=failure)
-            memory = replace(
-                wanted,
-                summary=there.memory.summary if wanted.summary is None else wanted.summary,
-                ttl=there.memory.ttl if wanted.ttl is None else wanted.ttl,
-                extra=there.memory.extra if mode is WriteMode.ADD and version else wanted.extra,
-            )
-            await self.save(key, Snapshot(memory, whole), version)
+            new = written(there, first, messages, mode, repeats=self.features.duplicate_ids)
+            ttl = there.memory.ttl if wanted.ttl is None else wanted.ttl
+            new = replace(new, memory=replace(new.memory, ttl=ttl))
+            await self.save(key, new, there.memory.version)
         except VersionChanged:
-            return WriteResult(key, failure=_CHANGED)
+            return WriteResult(key, failure=CHANGED)
         except Rejected as rejected:
             return WriteResult(key, failure=rejected.failure)
         except BadData as error:
@@ -246,7 +234,7 @@ class SimpleStore(Store):
             except BadData as error:
                 return WriteResult(key, failure=Failure("damaged", error.message))
             return replace(result, before=before if there.exists else MADE)
-        return WriteResult(key, failure=_CHANGED)
+        return WriteResult(key, failure=CHANGED)
 
     async def names(self, where: Selection) -> AsyncGenerator[MemoryKey]:
         async with aclosing(self.keys()) as keys:
@@ -271,13 +259,37 @@ class SimpleStore(Store):
             if left is not None and (left.messages or self.features.empty):
                 return WriteResult(key, failure=NAME_STAYS)
             return WriteResult(key, deleted=len(there.messages))
-        return WriteResult(key, failure=_CHANGED)
+        return WriteResult(key, failure=CHANGED)
 
 
-_CHANGED = Failure("changed", "another program has changed it meanwhile")
+CHANGED = Failure("changed", "another program has changed it meanwhile")
+"""The failure of a memory that is not the version that was read."""
 
 
-def _duplicates(messages: list[StoredMessage]) -> Failure | None:
-    ids = IdSet()
-    ids.add(message.id for message in messages)
-    return Failure("repeated-id", "a message id occurs twice") if ids.duplicates else None
+def written(
+    there: Snapshot, first: Page, messages: list[StoredMessage], mode: WriteMode, *, repeats: bool
+) -> Snapshot:
+    """Return a memory as it is after messages were written to it.
+
+    ``there`` is the memory as it is stored, ``first`` the first page that is written.  ``repeats``
+    is true if the store takes an id twice.
+
+    Raises:
+        VersionChanged: REPLACE is for another version.
+        Rejected: ADD is for another number of messages, or an id occurs twice.
+    """
+    wanted, version, adds = first.memory, there.memory.version, mode is WriteMode.ADD
+    if adds and len(there.messages) != first.offset:
+        text = f"there are {len(there.messages)} messages, not {first.offset}"
+        raise Rejected("changed", text)
+    if not adds and wanted.version not in (None, version):
+        raise VersionChanged
+    whole = [*there.messages, *messages] if adds else messages
+    if not repeats:
+        ids = IdSet()
+        ids.add(message.id for message in whole)
+        if ids.duplicates:
+            raise Rejected("repeated-id", "a message id occurs twice")
+    summary = there.memory.summary if wanted.summary is None else wanted.summary
+    extra = there.memory.extra if adds and version is not None else wanted.extra
+    return Snapshot(replace(wanted, summary=summary, extra=extra), whole)

@@ -28,9 +28,8 @@ from memctl.model import (
 )
 from memctl.selection import Selection
 from memctl.store import EDIT_ATTEMPTS, Maintenance
-from memctl.storekit.catalog import IdSet
 from memctl.storekit.edits import Snapshot, apply_edit, whole_edits
-from memctl.storekit.simple import MADE, Rejected
+from memctl.storekit.simple import CHANGED, MADE, Rejected, VersionChanged, written
 
 T = TypeVar("T")
 
@@ -101,42 +100,12 @@ class WholeMemoryStore(MemoryPlaces):
         for _ in range(EDIT_ATTEMPTS):
             old = self._watch(pipeline, place)
             there = old or Snapshot(Memory(memory.key), [])
-            failure = self._misfit(there, first, messages, mode)
-            if failure is not None:
-                pipeline.execute([(b"UNWATCH",)])
-                return WriteResult(memory.key, failure=failure)
-            whole = [*there.messages, *messages] if mode is WriteMode.ADD else messages
-            new = self.merged(there, memory, mode)
-            before = self.lost(old, new) if old else self.before(pipeline, new)
-            if pipeline.commit(self.replacing(pipeline, place, old, Snapshot(new, whole))):
+            new = written(there, first, messages, mode, repeats=self.features.duplicate_ids)
+            before = self.lost(old, new.memory) if old else self.before(pipeline, new.memory)
+            if pipeline.commit(self.replacing(pipeline, place, old, new)):
                 gone = len(there.messages) if mode is WriteMode.REPLACE else 0
                 return WriteResult(memory.key, len(messages), gone, before=before)
-        return WriteResult(memory.key, failure=_BUSY)
-
-    def _misfit(
-        self, there: Snapshot, first: Page, messages: list[StoredMessage], mode: WriteMode
-    ) -> Failure | None:
-        wanted = first.memory.version
-        if mode is WriteMode.REPLACE:
-            return _BUSY if wanted not in (None, there.memory.version) else self._repeated(messages)
-        if len(there.messages) != first.offset:
-            text = f"there are {len(there.messages)} messages, not {first.offset}"
-            return Failure("changed", text)
-        return self._repeated([*there.messages, *messages])
-
-    def _repeated(self, messages: list[StoredMessage]) -> Failure | None:
-        if self.features.duplicate_ids:
-            return None
-        ids = IdSet()
-        ids.add(message.id for message in messages)
-        return Failure("repeated-id", "a message id occurs twice") if ids.duplicates else None
-
-    def merged(self, there: Snapshot, wanted: Memory, mode: WriteMode) -> Memory:
-        """Return what the memory has besides messages after it was written."""
-        summary = there.memory.summary if wanted.summary is None else wanted.summary
-        stays = there.memory.version is not None and mode is WriteMode.ADD
-        extra = there.memory.extra if stays else wanted.extra
-        return replace(wanted, summary=summary, extra=extra)
+        return WriteResult(memory.key, failure=CHANGED)
 
     # Changing
 
@@ -177,7 +146,7 @@ class WholeMemoryStore(MemoryPlaces):
                 commands = self.replacing(pipeline, place, old, new, edit.before)
             if pipeline.commit(commands):
                 return replace(result, before=before)
-        return WriteResult(edit.memory.key, failure=_BUSY)
+        return WriteResult(edit.memory.key, failure=CHANGED)
 
     def maintenance(self) -> Maintenance:
         return WholeMaintenance(self)
@@ -226,7 +195,7 @@ class WholeMemoryStore(MemoryPlaces):
                 return None
             if pipeline.commit(self.erasing(pipeline, place, owner, old)):
                 return WriteResult(owner, deleted=len(old.messages) if old else 0)
-        return WriteResult(place.memory, failure=_BUSY)
+        return WriteResult(place.memory, failure=CHANGED)
 
     def _watch(self, pipeline: Pipeline, place: MemoryPlace) -> Held | None:
         """Return the memory, which nobody can change from now on without failing the commit."""
@@ -234,13 +203,12 @@ class WholeMemoryStore(MemoryPlaces):
         return self.fetch(pipeline, place)
 
 
-_BUSY = Failure("changed", "another program has changed it meanwhile")
-
-
 def _result(pipeline: Pipeline, memory: Memory, call: Callable[[], WriteResult]) -> WriteResult:
     """Return the result of a call, or of what it raised because of the memory alone."""
     try:
         return call()
+    except VersionChanged:
+        failure = CHANGED
     except Rejected as rejected:
         failure = rejected.failure
     except BadData as error:
