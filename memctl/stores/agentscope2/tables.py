@@ -135,10 +135,10 @@ _VERSION = Table(
 
 
 def missing_tables(connection: Connection) -> list[str]:
-    """Return which of the tables are missing that memctl uses.
+    """Return the names of the missing tables among the tables that memctl uses.
 
     Raises:
-        BadData: what has one of these names is somebody else's.
+        BadData: a table with such a name belongs to another application.
     """
     inspector = inspect(connection)
     there = set(inspector.get_table_names())
@@ -158,15 +158,15 @@ def missing_tables(connection: Connection) -> list[str]:
 
 
 def existing_teams(connection: Connection) -> tuple[str, ...]:
-    """Return ``("teams",)`` if that table is there: older versions of AgentScope have none."""
+    """Return ``("teams",)`` if the table exists; older versions of AgentScope do not have it."""
     return ("teams",) if inspect(connection).has_table("teams") else ()
 
 
 def create_tables(connection: Connection) -> None:
-    """Create what is missing; an empty database is stamped, so that migrations can go on.
+    """Create the missing tables, and stamp an empty database for AgentScope's migrations.
 
-    The table of the stamp comes first, and the stamp last: where a run ends in between, and what
-    it has created stays, the next one knows that the database was empty.
+    The table of the stamp is created first, and the stamp is inserted last.  If a run ends in
+    between, the next run sees a table without a stamp, and knows that the database was empty.
     """
     there = set(inspect(connection).get_table_names())
     if there.isdisjoint(METADATA.tables) and _VERSION.name not in there:
