@@ -404,7 +404,7 @@ class Agentscope2Database:
         return await self._run(connection, f"DELETE FROM messages WHERE {of_session}", values)
 
     async def erase_user(self, connection: AsyncConnection, user: str) -> None:
-        """Delete the agents and teams of a user who has no session left."""
+        """Delete the agents and teams of a user without sessions."""
         same = self.syntax.exact
         of_user = f"{same('user_id')} = {same(':user')}"
         other = f"NOT EXISTS (SELECT 1 FROM sessions s WHERE {same('s.user_id')} = {same(':user')})"

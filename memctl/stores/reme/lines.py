@@ -51,22 +51,22 @@ _ALL_FILES = 0o666
 _BEYOND = 2**62
 """The number of a new line without a place."""
 _Placed = tuple[int, bytes]
-"""A line to put in, and the number that it is to have."""
+"""A new line, after the number of its place."""
 
 
 @dataclass(slots=True)
 class _Workspace:
-    """The file of a workspace as it was at one moment, and the nodes in it."""
+    """The lines of the file of a workspace, and the nodes in them."""
 
     version: tuple[int, ...]
     """Empty if there is no file."""
     lines: list[bytes] = field(default_factory=list)
     numbers: dict[str, int] = field(default_factory=dict)
-    """The line of each id, the last one if it has several."""
+    """The line of each id; the last line of a repeated id."""
     earlier: dict[str, list[int]] = field(default_factory=dict)
-    """The other lines of ids."""
+    """The earlier lines of repeated ids."""
     keys: dict[str, MemoryKey] = field(default_factory=dict)
-    """The scopes of the ids that are not those of the workspace alone."""
+    """The scopes of ids, without ids in the scope of the workspace itself."""
     times: dict[str, str] = field(default_factory=dict)
     damage: dict[str, str] = field(default_factory=dict)
 
@@ -219,7 +219,7 @@ class ReMeLinesStore(FactStore):
     async def write(
         self, pages: AsyncGenerator[Page], mode: WriteMode = WriteMode.ADD
     ) -> AsyncGenerator[WriteResult]:
-        """Write scopes, each by one rewriting of its workspace; see ``FactStore.write``."""
+        """Write scopes.  Each scope rewrites the file of its workspace once."""
         facts: list[StoredMessage] = []
         async for page in pages:
             facts += page.messages
@@ -260,9 +260,9 @@ class ReMeLinesStore(FactStore):
         return replace(result, before=_MADE if made else "")
 
     async def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
-        """Change scopes, those of a workspace by one rewriting; see ``FactStore.edit``.
+        """Change scopes.  All scopes of a workspace rewrite its file once.
 
-        So lines of several scopes come back between those that stay as they were.
+        So an undo restores the lines of several scopes at their places.
         """
         parts: list[Edit] = []
         async for edit in edits:
@@ -367,7 +367,7 @@ class ReMeLinesStore(FactStore):
         sync_folder(path.parent)
 
     def _placed(self, key: MemoryKey, facts: Iterable[StoredMessage]) -> list[_Placed]:
-        """Return the lines of facts, each with the number that it is to have.
+        """Return the lines of facts with the numbers of their places.
 
         Raises:
             Rejected: no line can be made of a fact.
@@ -375,7 +375,7 @@ class ReMeLinesStore(FactStore):
         return [line for fact in facts for line in self._texts(key, fact)]
 
     def _texts(self, key: MemoryKey, fact: StoredMessage) -> list[_Placed]:
-        """Return the lines of a fact, and their numbers: those that it had, or its only one."""
+        """Return the lines of a fact with their numbers: its former lines, or one new line."""
         if fact.shape:
             try:
                 texts = [
@@ -393,7 +393,7 @@ class ReMeLinesStore(FactStore):
             raise Rejected("refused", f"the fact {fact.id!r} is not Unicode") from None
 
     def _replace(self, path: Path, held: _Workspace, lines: Iterable[bytes]) -> None:
-        """Replace the file of a workspace that is as it was read.
+        """Replace the file of a workspace.
 
         Raises:
             Lost: another program has changed it.
@@ -452,10 +452,9 @@ class _LinesMaintenance(Maintenance):
 
 
 def _merged(lines: list[bytes], gone: set[int], new: list[_Placed]) -> Iterator[bytes]:
-    """Yield the lines of a file without those that go, and with new lines in their places.
+    """Yield the lines of a file without the lines in ``gone``, and with new lines at their places.
 
-    A new line without a place comes last, but before a line that does not end: that line stays as
-    it is.
+    A new line without a place comes last, but before a last line without a line break.
     """
     waiting = sorted(new, key=lambda one: one[0])[::-1]
     kept = [text for number, text in enumerate(lines) if number not in gone]
