@@ -1,4 +1,4 @@
-"""Messages as pages, pages as batches: what stores read in bulk and write together."""
+"""Group messages into pages, and pages and edits into batches for bulk writes."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from memctl.model import PAGE_BYTES, PAGE_ENTRIES, Edit, Memory, Page, StoredMes
 T = TypeVar("T")
 
 LARGE_BYTES = 4 * PAGE_BYTES
-"""A page above this size is written by itself."""
+"""A larger memory is written alone, page by page."""
 
 BATCH_BYTES = 2 * PAGE_BYTES
-"""So many bytes of messages are changed together, and of a SQL database written together."""
+"""The bytes of messages that are edited in one batch, or written to a SQL database in one."""
 
 PATIENCE = 1.0
-"""Seconds after which what has been gathered of a slow source is handed on with the next page."""
+"""Seconds after which a batch from a slow source is handed on with the next page."""
 
 _LARGE = 1 << 20
 _ENTRY: Callable[[tuple[Any, ...]], StoredMessage] = partial(tuple.__new__, StoredMessage)
 
 
 def are_objects(texts: Sequence[Any]) -> bool:
-    """Return whether all are texts that hold a JSON object each, in UTF-8.
+    """Return whether each text is a JSON object in UTF-8.
 
-    At the speed of C.  It may reject what ``jsonio`` takes, and large texts, which need memory
-    to be parsed: such texts are looked at one by one.
+    A fast test in C.  It returns False for some texts that ``jsonio`` accepts, and for texts of
+    1 MiB and more, which take much RAM to parse.  The caller then checks each text alone.
     """
     try:
         if max(map(len, texts), default=0) >= _LARGE:
@@ -45,12 +45,12 @@ def are_objects(texts: Sequence[Any]) -> bool:
 def messages_from_columns(
     ids: Iterable[str], messages: Iterable[bytes], marks: Iterable[Any], indexes: Iterable[Any]
 ) -> list[StoredMessage]:
-    """Return messages from their parts, until one ends; without a call of Python for each."""
+    """Build messages from columns, up to the end of the shortest, without a Python loop."""
     return list(map(_ENTRY, zip(ids, messages, marks, indexes, repeat(""), strict=False)))
 
 
 def paginate(memory: Memory, entries: Iterable[StoredMessage], *, empty: bool) -> Iterator[Page]:
-    """The pages of a memory; ``empty`` makes one page of a memory without messages, else none."""
+    """Yield the pages of a memory; ``empty`` yields one page for a memory without messages."""
     page: list[StoredMessage] = []
     offset = size = 0
     for entry in entries:
@@ -65,7 +65,7 @@ def paginate(memory: Memory, entries: Iterable[StoredMessage], *, empty: bool) -
 
 
 class PageBuilder:
-    """A memory on its way into pages; ``offset`` counts the messages that were handed out."""
+    """Collect the messages of a memory into pages; ``offset`` counts the messages paged out."""
 
     def __init__(self, memory: Memory) -> None:
         self.entries: list[StoredMessage] = []
@@ -74,7 +74,7 @@ class PageBuilder:
         self._size = 0
 
     def take(self, entries: list[StoredMessage]) -> Iterator[Page]:
-        """Take messages off the list, and hand out a page where there are more than fit."""
+        """Move messages from the list into the page, and yield each full page."""
         while entries:
             yield from self.full()
             room = PAGE_ENTRIES - len(self.entries)
@@ -83,12 +83,12 @@ class PageBuilder:
             del entries[:room]
 
     def full(self) -> Iterator[Page]:
-        """A page, if there is enough for one."""
+        """Yield the page if it is full."""
         if self._size >= PAGE_BYTES or len(self.entries) >= PAGE_ENTRIES:
             yield self.page(last=False)
 
     def page(self, *, last: bool) -> Page:
-        """Return the messages so far as a page."""
+        """Return the collected messages as a page, and begin the next page."""
         page = Page(self._memory, self.entries, self.offset, last)
         self.offset += len(self.entries)
         self.entries, self._size = [], 0
@@ -96,10 +96,10 @@ class PageBuilder:
 
 
 class Group(Generic[T]):
-    """Items gathered until they are worth a step.
+    """Items collected for one step.
 
-    They are when they hold so many bytes or messages, when they are so many, or when the first of
-    them has waited for ``PATIENCE``.
+    A group is full if it reaches its limit of bytes, of messages or of items, or if its first
+    item has waited for ``PATIENCE``.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class Group(Generic[T]):
         self._begun = 0.0
 
     def add(self, item: T, size: int, count: int) -> bool:
-        """Take an item with so many bytes and messages; return whether these are enough."""
+        """Add an item with its bytes and its messages; return whether the group is full."""
         if not self.items:
             self._begun = time.monotonic()
         self.items.append(item)
@@ -132,11 +132,11 @@ class Group(Generic[T]):
 def grouped(
     items: Iterable[T], measure: Callable[[T], tuple[int, int]], size: int = PAGE_BYTES
 ) -> Iterator[list[T]]:
-    """Yield many small items in lists of about a page; ``measure`` gives bytes and messages."""
+    """Yield lists of items of about ``size`` bytes; ``measure`` returns bytes and messages."""
     group: Group[T] = Group(size)
     for item in items:
         enough = group.add(item, *measure(item))
-        del item  # it may be large
+        del item  # the item may be large
         if enough:
             yield group.take()
     if group.items:
@@ -146,7 +146,7 @@ def grouped(
 async def grouped_async(
     items: AsyncGenerator[T], measure: Callable[[T], tuple[int, int]], size: int = PAGE_BYTES
 ) -> AsyncGenerator[list[T]]:
-    """See ``grouped``."""
+    """As ``grouped``, for an asynchronous generator."""
     group: Group[T] = Group(size)
     async for item in items:
         enough = group.add(item, *measure(item))
@@ -158,18 +158,18 @@ async def grouped_async(
 
 
 def page_size(page: Page) -> tuple[int, int]:
-    """Return the bytes and the number of the messages of a page."""
+    """Return the bytes and the number of messages of a page."""
     return sum([len(message.message) for message in page.messages]), len(page.messages)
 
 
 def edit_size(edit: Edit) -> tuple[int, int]:
-    """Return the bytes of the messages of an edit, and its changes, itself counted as one."""
+    """Return the bytes of the messages of an edit, and the number of changes plus one."""
     return sum([len(change.message) for change in edit.changes]), len(edit.changes) + 1
 
 
 @dataclass(frozen=True, slots=True)
 class Small:
-    """A memory, or a tail of one, that came in few pages."""
+    """A whole memory, or the rest of a memory, that came in few pages."""
 
     memory: Memory
     entries: list[StoredMessage]
@@ -178,7 +178,7 @@ class Small:
 
 @dataclass(slots=True)
 class Large:
-    """A memory that comes in many pages.  ``pages`` must be consumed to the end."""
+    """A memory that comes in many pages; the caller must consume ``pages`` to the end."""
 
     memory: Memory
     offset: int
@@ -190,7 +190,7 @@ class Large:
         return Small(self.memory, messages, self.offset)
 
     async def drain(self) -> None:
-        """Consume the pages that are left."""
+        """Consume the remaining pages."""
         async for _ in self.pages:
             pass
 
@@ -198,10 +198,11 @@ class Large:
 async def gather(
     pages: AsyncGenerator[Page], size: int = PAGE_BYTES, messages: int = PAGE_ENTRIES
 ) -> AsyncGenerator[list[Small] | Large]:
-    """Yield lists of small memories of about so much together, and large memories one by one.
+    """Yield lists of small memories up to the limits, and one ``Large`` for each large memory.
 
-    A memory in several pages is small while they fit into that together.  A page is released
-    before it is handed on: one message may be most of the memory in use.
+    A memory is large if it reaches ``size`` bytes or ``messages`` messages before its last page, or
+    exceeds ``LARGE_BYTES``.  Each page is released before it is yielded: one message may take most
+    of the RAM in use.
     """
     batch: Group[Small] = Group(size, messages)
     held: list[Page] = []
@@ -228,7 +229,7 @@ async def gather(
 
 
 def _small(pages: list[Page]) -> Small:
-    """Return a memory, whose pages are no longer in the list then."""
+    """Join the pages of a memory, and empty the list to release them."""
     first = pages[0]
     messages = first.messages
     if len(pages) > 1:
