@@ -1,7 +1,7 @@
 """Edits applied to the messages of a memory.  No I/O.
 
-``ChangeMatcher`` does it while the messages stream past, ``apply_edit`` to a ``Snapshot``: a
-memory that is held whole.
+``ChangeMatcher`` applies changes while the messages of a memory stream past.  ``apply_edit``
+applies an edit to a ``Snapshot``, a memory held whole.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ _SOME = 1 << 16
 
 Marks = tuple[str, ...]
 TextTest = Callable[[int, bytes], bool]
-"""Returns whether the message of an index has this text."""
+"""``has_text(index, text)`` returns whether the message at the index has the text."""
 
 
 class Keep(NamedTuple):
-    """Messages that stay as they are: those from ``start``, before ``stop``."""
+    """Unchanged messages, from index ``start`` up to but not including ``stop``."""
 
     start: int
     stop: int
 
 
 class Drop(NamedTuple):
-    """A message that goes."""
+    """A deleted message."""
 
     at: int
 
 
 class Mark(NamedTuple):
-    """A message that stays, with these marks."""
+    """A message with new marks."""
 
     at: int
     marks: Marks
@@ -57,7 +57,7 @@ class Mark(NamedTuple):
 
 
 class Put(NamedTuple):
-    """A message that comes here."""
+    """An inserted message."""
 
     entry: StoredMessage
 
@@ -66,44 +66,45 @@ Step = Keep | Drop | Mark | Put
 
 
 class ChangeMatcher:
-    """A matcher of the changes of an edit to the messages of a memory, in one pass over both.
+    """Match the changes of an edit with the messages of a memory, in one pass over both.
 
-    A change waits for the next message with its id and its old marks, whatever their order, and
-    with its text, if it is to go: no other is deleted than the one that was written down.  One that
-    puts a message in waits until the message ``after`` is the last that stays.  Ids may
-    repeat: a change is for the message that it fits and that is nearest to the place which it
-    names; without one for the first that it fits, behind that of the change before it.
+    A change matches the next message with its id and its old marks, in any order of the marks.  A
+    deletion must also match the text, so that no message other than the recorded one is deleted.
+    An insertion goes after the message with the id ``after``.
 
-    ``give`` takes changes as they arrive, ``apply`` the ids and marks of the messages.  While
-    ``needs_changes`` is true, ``apply`` cannot go on without further changes.  After the last
-    message, ``failure`` says whether a change found no place: then leave the memory alone.
+    Ids may repeat.  A change with an index (``at`` or ``to``) takes the match nearest to this
+    index.  A change without an index takes the first match after the previous change.
+
+    ``give`` takes changes as they arrive.  ``apply`` takes the ids and marks of the messages.
+    While ``needs_changes`` is true, ``apply`` cannot continue without further changes.  After the
+    last message, ``failure`` returns why the changes do not fit.  The caller must then leave the
+    memory unchanged.
     """
 
     def __init__(self, shared_ids: Set[str] = frozenset()) -> None:
-        """``shared_ids`` are ids that may be there although messages with them are put in."""
+        """Messages with ``shared_ids`` may exist although the edit inserts further ones."""
         self.written = 0
         self.deleted = 0
         self._allowed = shared_ids
         self._passed = self._left = 0
-        """The numbers of messages that were settled, and of those that then stand before the next.
-        """
+        """The number of messages processed, and the number kept or inserted so far."""
         self._dropped = array("q")
         self._names: list[str] = []
-        """The ids of the messages that go, as long as they are few."""
+        """The ids of the deleted messages; about the first 65,536 ids only."""
         self._waiting: deque[Change] = deque()
         self._complete = False
         self._last_kept: str | None = None
-        # As hashes: the ids of a million messages would take 70 MB, these 8.
+        # Hashes, to save RAM: a million ids take 70 MB, a million hashes 8 MB.
         self._kept = array("q")
         self._put = array("q")
 
     @property
     def needs_changes(self) -> bool:
-        """Return whether there are changes to come, and none in hand."""
+        """Return whether the matcher holds no change and expects further changes."""
         return not (self._waiting or self._complete)
 
     def give(self, changes: Iterable[Change], *, last: bool) -> None:
-        """Take the next changes of the memory; ``last`` says that no more will come."""
+        """Take the next changes of the memory; ``last`` is True for the final call."""
         self._waiting.extend(changes)
         self._complete = last
 
@@ -115,10 +116,10 @@ class ChangeMatcher:
         *,
         has_text: TextTest = lambda at, text: True,  # noqa: ARG005
     ) -> tuple[list[Step], int]:
-        """Return the steps for the next messages, from ``start`` on, and how many are settled then.
+        """Return the steps for the messages from ``start`` on, and the index of the next message.
 
-        All messages are settled, unless ``needs_changes`` is true.  An empty ``ids`` stands for the
-        end of the memory.  ``has_text`` compares their texts, see ``is_same_text``.
+        The index is ``len(ids)`` unless ``needs_changes`` is true.  Empty ``ids`` mean the end of
+        the memory.  ``has_text`` compares texts, as ``is_same_text`` does.
         """
         steps: list[Step] = []
         at = start
@@ -142,7 +143,7 @@ class ChangeMatcher:
         return steps, at
 
     def failure(self) -> Failure | None:
-        """Return the reason why the changes do not fit, after all messages have passed."""
+        """Return why the changes do not fit, or None; call after the last message."""
         if self._waiting:
             return Failure("changed", _misfit(self._waiting[0]))
         if len(self._dropped) > _SOME and self._shared():
@@ -153,13 +154,13 @@ class ChangeMatcher:
         return None
 
     def gone(self) -> Callable[[str], bool]:
-        """Return whether all messages with an id went, as a function of the id."""
+        """Return a function that tells whether all messages with an id were deleted."""
         dropped = set(self._dropped)
         stay = dropped.intersection(self._kept) if dropped else dropped
         return lambda id: hash(id) in dropped and hash(id) not in stay
 
     def shared_ids(self) -> dict[str, int]:
-        """Return the ids of messages that went and that others still have, and how many."""
+        """Map the ids of deleted messages to the number of remaining messages with the id."""
         shared = Counter(self._shared())
         return {id: shared[hash(id)] for id in self._names if hash(id) in shared}
 
@@ -179,7 +180,7 @@ class ChangeMatcher:
         start: int,
         has_text: TextTest,
     ) -> int | None:
-        """Return the index of the message that changes, or of the one to put it before."""
+        """Return the index of the message to change, or the index to insert before."""
         expected = self._expected(change, start)
         puts = change.old is None
         if expected is not None and ids and expected >= len(ids) + puts:
@@ -202,7 +203,7 @@ class ChangeMatcher:
         return nearest
 
     def _expected(self, change: Change, start: int) -> int | None:
-        """Return the index that a change names, as one of the messages at hand."""
+        """Return the index that the change names, relative to ``ids`` of ``apply``."""
         if change.to is not None:
             return start + change.to - self._left
         return None if change.at is None else start + change.at - self._passed
@@ -247,18 +248,18 @@ def _find(ids: Sequence[str], id: str, start: int, stop: int) -> int | None:
 
 
 def _fits(change: Change, marks: Marks, has_text: Callable[[bytes], bool]) -> bool:
-    """Return whether a message with the id of a change is the one that is to change."""
+    """Return whether a message has the old marks of a change, and the text of a deletion."""
     text = change.message if change.new is None else b""
     return _same(marks, change.old or ()) and (not text or has_text(text))
 
 
 def is_same_text(text: bytes, other: bytes) -> bool:
-    """Return whether two messages are the same, as text or by value."""
+    """Return whether two messages have equal bytes or equal JSON values."""
     if text == other:
         return True
     try:
         return jsonio.canonical(text) == jsonio.canonical(other)
-    except ValueError:  # nested too deep to tell
+    except ValueError:  # nested too deeply to compare
         return False
 
 
@@ -267,7 +268,7 @@ def _same(marks: Marks, others: Marks) -> bool:
 
 
 def _in_order(marks: Marks, change: Change) -> Marks:
-    """The new marks; where the old ones had come into another order, those that stay keep it."""
+    """Return the new marks; marks that stay keep their present order if it has changed."""
     new = tuple(dict.fromkeys(change.new or ()))
     if marks == change.old:
         return new
@@ -285,7 +286,7 @@ def _misfit(change: Change) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A memory held whole: what it has besides messages, and its messages in order.
+    """A memory held whole: its properties, and its messages in order.
 
     ::
 
@@ -295,7 +296,7 @@ class Snapshot:
     memory: Memory
     messages: list[StoredMessage] = field(default_factory=list)
     exists: bool = True
-    """False for a memory that is not in the store, whose rest is empty."""
+    """False if the store does not contain the memory."""
 
     async def pages(self) -> AsyncGenerator[Page]:
         """Yield the memory as pages."""
@@ -305,9 +306,9 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class LargeEdit:
-    """A memory of many changes: its edit without them, and the changes.
+    """The edit of a memory with many changes: the edit without changes, and the changes.
 
-    ``pieces`` must be consumed to the end.
+    The caller must consume ``pieces`` to the end.
     """
 
     edit: Edit
@@ -319,12 +320,12 @@ class LargeEdit:
         return self.edit.memory
 
     async def whole(self) -> Edit:
-        """Return the edit with all of its changes."""
+        """Return the edit with all changes."""
         changes = [change async for some in self.pieces for change in some]
         return replace(self.edit, changes=changes, last=True)
 
     async def drain(self) -> None:
-        """Consume the changes that are left."""
+        """Consume the remaining changes."""
         async for _ in self.pieces:
             pass
 
@@ -336,11 +337,12 @@ async def batch_edits(
     most_changes: int = PAGE_ENTRIES,
     most: int = PAGE_ENTRIES,
 ) -> AsyncGenerator[list[Edit] | LargeEdit]:
-    """Yield lists of whole edits of small memories, and large memories one by one.
+    """Yield lists of whole edits of small memories, and one ``LargeEdit`` for each large memory.
 
-    A memory is large with more than ``large`` changes, or ``BATCH_BYTES`` of messages.  The others
-    share a list up to ``most_changes`` changes, as many bytes, and ``most`` memories.  An edit is
-    released before it is handed on: one message may be most of the memory in use.
+    A memory is large if it has more than ``large`` changes or more than ``BATCH_BYTES`` of
+    messages.  A list holds about ``most_changes`` changes, ``BATCH_BYTES`` of messages, or ``most``
+    memories at most.  Each edit is released before it is yielded: one message may take most of the
+    RAM in use.
     """
     batch: Group[Edit] = Group(BATCH_BYTES, most_changes, most)
     pending = _PendingEdits(large)
@@ -364,7 +366,7 @@ async def batch_edits(
 async def _pieces(
     pending: _PendingEdits, rest: AsyncGenerator[Edit]
 ) -> AsyncGenerator[list[Change]]:
-    """Yield the changes of a large memory, so many that a step is worth its while."""
+    """Yield the changes of a large memory, in lists of about a batch."""
     while True:
         last = pending.last
         yield pending.take()
@@ -375,7 +377,7 @@ async def _pieces(
 
 
 class _PendingEdits:
-    """Edits of one memory that follow one another."""
+    """Consecutive edits of one memory."""
 
     def __init__(self, large: int) -> None:
         self.size = self.count = 0
@@ -390,24 +392,24 @@ class _PendingEdits:
         self._changes += edit.changes
 
     async def fill(self, edits: AsyncGenerator[Edit]) -> None:
-        """Take more, up to the end of the memory or until it is enough for a step."""
+        """Take further edits until the memory ends or ``full`` is true."""
         while not (self.last or self.full):
             self.add(await anext(edits))
 
     @property
     def full(self) -> bool:
-        """Return whether these are enough for a step."""
+        """Return whether the changes are enough for a batch."""
         return self.size > BATCH_BYTES or self.count > self._large
 
     def take(self) -> list[Change]:
-        """Return the changes, and hold them no more."""
+        """Return the changes and release them."""
         changes = self._changes
         self._changes, self.size, self.count = [], 0, 0
         return changes
 
 
 async def whole_edits(edits: AsyncGenerator[Edit]) -> AsyncGenerator[Edit]:
-    """Yield one Edit for each memory, whatever the number of parts it comes in."""
+    """Join the consecutive edits of each memory into one edit."""
     parts: list[Edit] = []
     async for edit in edits:
         parts.append(edit)
@@ -420,10 +422,9 @@ async def whole_edits(edits: AsyncGenerator[Edit]) -> AsyncGenerator[Edit]:
 def apply_edit(
     edit: Edit, there: Snapshot, dialect: Dialect = AGENTSCOPE1
 ) -> tuple[Snapshot | None, WriteResult]:
-    """Return the memory as the edit leaves it, and the counts; None where it does not fit.
+    """Return the memory after the edit, and the result; None if the edit does not fit.
 
-    ``dialect`` is that of the messages.  The snapshot has the version of the one that it was made
-    from.
+    ``dialect`` is the dialect of the messages.  The new snapshot keeps the version of ``there``.
     """
     key = edit.memory.key
     summary = there.memory.summary
