@@ -1,7 +1,7 @@
-"""A store of facts: records with an id of their own, each in one scope, in no order.
+"""A base class for stores of facts: unordered records with an id, each in one scope.
 
-``MemoryKey`` names the scope: the user, the run as session, and the agent as part, empty where a
-system has no such thing.  See ``memctl.dialects.fact`` for the form in which a fact is held.
+A ``MemoryKey`` names a scope: the user, the run (as session) and the agent (as part).  A field is
+empty if the framework does not have it.  ``memctl.dialects.fact`` defines the format of a fact.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from memctl.storekit.files import system_errors
 from memctl.storekit.simple import Rejected
 
 SOME = 500
-"""The number of facts that are loaded together at most."""
+"""The maximum number of facts loaded together."""
 
 
 class FactEntry(NamedTuple):
-    """The whereabouts of a fact: its scope, its id, and the time by which reports order facts."""
+    """The scope and the id of a fact, and the time by which reports order facts."""
 
     key: MemoryKey
     id: str
@@ -49,9 +49,10 @@ class FactEntry(NamedTuple):
 
 
 class LoadedFact(NamedTuple):
-    """A fact of a store, and the scope in which it is.
+    """A fact of a store, and its scope.
 
-    Where it is damaged, ``damage`` says how, and only the id of ``fact`` counts.
+    ``damage`` describes the damage of a damaged fact.  The other fields of ``fact`` except the id
+    are then undefined.
     """
 
     key: MemoryKey
@@ -60,7 +61,7 @@ class LoadedFact(NamedTuple):
 
 
 class FactStore(Store):
-    """A store of facts, in six short methods.
+    """A store of facts, defined by six short methods.
 
     ::
 
@@ -81,12 +82,11 @@ class FactStore(Store):
 
             async def remove(self, key: MemoryKey, ids: Sequence[str]) -> None: ...
 
-    Facts are read scope after scope, by time and id; of all of them no more than their ids is held,
-    in a temporary file.
+    Facts are read scope after scope, ordered by time and id.  A temporary file holds the ids.
 
-    Each fact is written whole or not at all, and so is a scope unless the run is killed in between:
-    what it has written then stays, and the same command goes on from there.  That does no harm,
-    for facts do not depend on one another.  Edits take what is already as it is to be as done.
+    Each fact is written whole or not at all.  If a run is killed, some facts of a scope may be
+    written and others not.  The same command then continues with the remaining facts.  Edits
+    accept a fact that is already in its new state.
     """
 
     features = Features(marks=frozenset(), parts=True)
@@ -96,17 +96,17 @@ class FactStore(Store):
 
     @abstractmethod
     async def connect(self, mode: OpenMode) -> None:
-        """Connect, and set ``embedding`` where the store has vectors; see ``Store.open``."""
+        """Connect, and set ``embedding`` if the store has vectors; see ``Store.open``."""
 
     @abstractmethod
     async def disconnect(self) -> None:
-        """Release what ``connect`` holds, whatever happened before."""
+        """Release the resources of ``connect``, also after an error."""
 
     @abstractmethod
     def entries(self, where: Selection) -> AsyncGenerator[FactEntry]:
-        """Yield the whereabouts of every fact of the selected scopes, in any order.
+        """Yield an entry for every fact of the selected scopes, in any order.
 
-        Facts of other scopes may come, too: ``Selection.has_key`` tells which are selected.
+        Entries of other scopes are allowed: the caller filters with ``Selection.has_key``.
 
         Raises:
             Unavailable: the store went away.
@@ -114,10 +114,10 @@ class FactStore(Store):
 
     @abstractmethod
     async def load(self, key: MemoryKey, ids: Sequence[str]) -> list[LoadedFact]:
-        """Return those facts of these ids that there are, in any order; ``SOME`` ids at most.
+        """Return the existing facts with these ids, in any order; at most ``SOME`` ids.
 
-        ``key`` is the scope in which they should be.  Where ids are those of the whole store,
-        facts of other scopes are returned, too, with theirs.
+        ``key`` is the expected scope.  If ids are unique in the whole store, facts of other scopes
+        are returned too, with their own scope.
 
         Raises:
             Unavailable: the store went away.
@@ -125,26 +125,26 @@ class FactStore(Store):
 
     @abstractmethod
     async def put(self, key: MemoryKey, facts: Sequence[StoredMessage]) -> None:
-        """Store facts of one scope, each in the place of the one with its id, if there is one.
+        """Store facts of one scope, at most a page; each replaces a fact with the same id.
 
-        They are durable on return.  There may be as many as fit into a page.
+        The facts are durable on return.
 
         Raises:
-            Rejected: the store does not take the scope or a value; nothing was stored.
-            Unavailable: the store went away; some may have been stored.
+            Rejected: the store does not accept the scope or a value; nothing was stored.
+            Unavailable: the store went away; some facts may have been stored.
         """
 
     @abstractmethod
     async def remove(self, key: MemoryKey, ids: Sequence[str]) -> None:
-        """Remove facts of one scope; those that are not there are no error.
+        """Remove facts of one scope; ignore missing facts.
 
-        Their going is durable on return.
+        The removal is durable on return.
 
         Raises:
-            Unavailable: the store went away; some may have been removed.
+            Unavailable: the store went away; some facts may have been removed.
         """
 
-    # The contract of a store
+    # The interface of ``Store``
 
     async def open(self, mode: OpenMode) -> None:
         self.mode = mode
@@ -176,12 +176,12 @@ class FactStore(Store):
                         yield builder.page(last=True)
 
     async def _load(self, key: MemoryKey, ids: list[str], *, begun: bool) -> list[StoredMessage]:
-        """Return the facts of a scope in the order of their ids; note those that are damaged."""
+        """Return the undamaged facts in the order of ``ids``; record damaged facts."""
         found = {one.fact.id: one for one in await self.load(key, ids) if one.key == key}
         facts = []
         for id in ids:
             one = found.get(id)
-            if one is None:  # it has gone meanwhile
+            if one is None:  # deleted since the index was read
                 continue
             if not one.damage:
                 facts.append(one.fact)
@@ -228,10 +228,10 @@ class FactStore(Store):
     async def write(
         self, pages: AsyncGenerator[Page], mode: WriteMode = WriteMode.ADD
     ) -> AsyncGenerator[WriteResult]:
-        """Put facts into scopes; ``Page.offset`` counts for nothing, for they have no order.
+        """Write facts into scopes; facts have no order, so ``Page.offset`` is ignored.
 
-        ADD fails (``changed``) where another fact has the id of one of them, and REPLACE removes
-        those that are not among them once they are stored.
+        ADD fails with ``changed`` if the store has a different fact with the same id.  REPLACE
+        stores the facts and then removes all other facts of the scope.
         """
         written: set[str] = set()
         result: WriteResult | None = None
@@ -276,7 +276,7 @@ class FactStore(Store):
         there: Mapping[str, LoadedFact],
         mode: WriteMode,
     ) -> Failure | None:
-        """Return why facts cannot be written where these are there; None where they can."""
+        """Return why the facts cannot be written in addition to the facts ``there``, or None."""
         for fact in facts:
             one = there.get(fact.id)
             if one is None:
@@ -304,12 +304,12 @@ class FactStore(Store):
                 count += len(others)
         return count
 
-    # Changing
+    # Editing
 
     async def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
-        """Remove facts and put others in, in any place; see ``Store.edit``.
+        """Delete and insert facts; see ``Store.edit``.
 
-        All changes of a scope are compared with what is stored before the first is made.
+        All changes of a scope are compared with the stored facts before the first change is made.
         """
         parts: ItemSpool[Edit] | None = None
         try:
@@ -357,7 +357,7 @@ class FactStore(Store):
         return WriteResult(key, written, deleted)
 
     async def _misfit(self, key: MemoryKey, edit: Edit) -> Failure | None:
-        """Return why an edit does not fit what is stored; None where it does."""
+        """Return why an edit does not fit the stored facts, or None."""
         if edit.memory.summary or edit.summary:
             return Failure("refused", "facts have no summary")
         there = await self._there(key, [change.id for change in edit.changes])
@@ -384,7 +384,7 @@ class FactStore(Store):
 
 
 def _same(one: StoredMessage, text: bytes) -> bool:
-    """Return whether two facts are the same, whatever model made their vectors."""
+    """Return whether two facts are equal, apart from their vectors."""
     if one.message == text:
         return True
     return is_same_text(without_vector(one.message), without_vector(text))
@@ -397,7 +397,7 @@ def _some(ids: Sequence[str]) -> Iterator[list[str]]:
 
 
 class FactIndex:
-    """The whereabouts of facts, by scope, time and id, in a temporary file that has no name."""
+    """Entries of facts, sorted by scope, time and id, in an unnamed temporary file."""
 
     def __init__(self) -> None:
         self._database = sqlite3.connect("", isolation_level=None)
@@ -411,11 +411,11 @@ class FactIndex:
         self.close()
 
     def close(self) -> None:
-        """Remove the file."""
+        """Close and remove the file."""
         self._database.close()
 
     def add(self, entry: FactEntry) -> None:
-        """Take an entry."""
+        """Add an entry."""
         texts = (*entry.key, entry.time, entry.id)
         self._rows.append(tuple(map(encoded, texts)))
         if len(self._rows) >= _ROWS:
@@ -426,7 +426,7 @@ class FactIndex:
         self._rows.clear()
 
     def scopes(self) -> Iterator[MemoryKey]:
-        """Yield the scopes, in order."""
+        """Yield the scopes in order."""
         self._flush()
         rows = self._database.execute(
             "SELECT DISTINCT user, session, part FROM fact ORDER BY 1, 2, 3"
@@ -435,7 +435,7 @@ class FactIndex:
             yield MemoryKey(*map(decoded, row))
 
     def ids(self, key: MemoryKey) -> Iterator[list[str]]:
-        """Yield the ids of a scope by time and id, some at a time; each once."""
+        """Yield lists of the ids of a scope, ordered by time and id, at most ``SOME`` each."""
         self._flush()
         names = tuple(map(encoded, key))
         rows = self._database.execute(_IDS, names)
@@ -453,10 +453,10 @@ _IDS = "SELECT id FROM fact WHERE user = ? AND session = ? AND part = ? ORDER BY
 
 
 def encoded(text: str) -> bytes:
-    """Return a text as a temporary file holds it: SQLite takes no text with half a pair."""
+    """Encode a text as bytes: SQLite does not accept text with lone surrogates."""
     return text.encode("utf-8", "surrogatepass")
 
 
 def decoded(text: bytes) -> str:
-    """Return the text that was ``encoded``."""
+    """Decode the bytes of ``encoded``."""
     return text.decode("utf-8", "surrogatepass")
