@@ -1,7 +1,7 @@
-"""A store in four short methods, for places whose memories fit into memory one by one.
+"""A base class for stores that load one whole memory into RAM at a time.
 
-Right for documents, vaults and small tables.  Whatever ``Store`` asks for beyond that works through
-``keys``, ``load`` and ``save``.
+``SimpleStore`` fits documents, vaults and small tables.  A store defines ``connect``,
+``disconnect``, ``keys``, ``load`` and ``save``.  The class derives the other methods of ``Store``.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from memctl.storekit.catalog import IdSet
 from memctl.storekit.edits import Snapshot, apply_edit
 
 MADE = "made"
-"""``WriteResult.before`` of a memory that was not there."""
+"""``WriteResult.before`` of a memory that the write created."""
 
 
 class VersionChanged(Exception):
-    """The stored memory is not the version that ``SimpleStore.save`` was to replace."""
+    """The stored memory does not have the version that ``SimpleStore.save`` expects."""
 
 
 class Rejected(Exception):
-    """The store does not take a memory: its key (``bad-name``), or a value (``refused``)."""
+    """The store does not accept a key (code ``bad-name``) or a value (code ``refused``)."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -45,9 +45,10 @@ class Rejected(Exception):
 
 
 def not_owned(what: str, owner: str, user: str) -> str:
-    """Return why a memory of a user has no place among what names no users.
+    """Return why a store without users cannot hold a memory of a user.
 
-    ``owner`` is the user of all, as ``?owner=`` of the URL has it.
+    ``what`` names the memories of the store.  ``owner`` is the user of all of them, from
+    ``?owner=`` of the URL, or empty.
     """
     whose = f"are all of {owner!r}" if owner else "name no user"
     hint = f"; add ?owner={user} to the URL of the target, and copy with --user {user}"
@@ -57,7 +58,7 @@ def not_owned(what: str, owner: str, user: str) -> str:
 class SimpleStore(Store):
     """A store that holds one memory in RAM at a time.
 
-    A store for a folder with a JSON file a session::
+    A store for a folder with one JSON file for each session::
 
         class NotesStore(SimpleStore):
             kind = "notes"
@@ -80,8 +81,8 @@ class SimpleStore(Store):
             ) -> None: ...
 
     ``load`` sets ``Memory.version``, such as a digest of the file or a counter of the row.
-    ``save`` compares it with what is stored at that moment, and replaces the memory whole or not
-    at all.  That comparison is what keeps the messages that an agent adds meanwhile.
+    ``save`` compares this version with the stored version, and replaces the memory whole or not at
+    all.  The comparison protects messages that an agent adds between ``load`` and ``save``.
     """
 
     @abstractmethod
@@ -90,11 +91,11 @@ class SimpleStore(Store):
 
     @abstractmethod
     async def disconnect(self) -> None:
-        """Release what ``connect`` holds, whatever happened before."""
+        """Release the resources of ``connect``, also after an error."""
 
     @abstractmethod
     def keys(self) -> AsyncGenerator[MemoryKey]:
-        """Yield the keys of the memories that there are, in a stable order.
+        """Yield the keys of the stored memories, in a stable order.
 
         Raises:
             Unavailable: the store went away.
@@ -102,7 +103,7 @@ class SimpleStore(Store):
 
     @abstractmethod
     async def load(self, key: MemoryKey) -> Snapshot | None:
-        """Return a memory, with its ``Memory.version``; None where there is none.
+        """Return a memory with its ``Memory.version``, or None if the store does not contain it.
 
         Raises:
             Unavailable: the store went away.
@@ -111,20 +112,20 @@ class SimpleStore(Store):
 
     @abstractmethod
     async def save(self, key: MemoryKey, snapshot: Snapshot, expect: str | None) -> None:
-        """Store a memory whole or not at all, if the version that is stored is ``expect``.
+        """Store a memory whole or not at all, if the stored version is ``expect``.
 
-        ``expect`` is None where the memory must not be there.  The memory is durable on return.
+        ``expect`` is None if the memory must not exist.  The memory is durable on return.
 
         Raises:
             VersionChanged: another version is stored.
-            Rejected: the store does not take the key or a value.
-            Unavailable: the store went away; the memory is as it was.
+            Rejected: the store does not accept the key or a value.
+            Unavailable: the store went away; the memory is unchanged.
         """
 
     async def remove(self, key: MemoryKey, expect: str | None) -> None:
-        """Remove a memory with its name, if the version that is stored is ``expect``.
+        """Remove a memory and its name, if the stored version is ``expect``.
 
-        This default saves it empty: right where nothing is kept of an empty memory.
+        The default saves an empty memory.  Override it if the store keeps empty memories.
 
         Raises:
             VersionChanged, Rejected, Unavailable: as ``save``.
@@ -132,14 +133,16 @@ class SimpleStore(Store):
         await self.save(key, Snapshot(Memory(key, summary=""), []), expect)
 
     def drop_extras(self, there: Snapshot, left: Snapshot) -> tuple[Snapshot, str]:  # noqa: ARG002
-        """Return a memory that lost messages without what the place repeats of them, and what.
+        """Remove copies of deleted messages from the other data of a memory.
 
-        That is ``WriteResult.before``, for ``restore_extras``.  Of most places it is nothing.
+        ``there`` is the memory before the deletion, ``left`` the memory after it.  Return the new
+        memory, and the removed data as ``WriteResult.before`` for ``restore_extras``.  The default
+        removes nothing.
         """
         return left, ""
 
     def restore_extras(self, left: Snapshot, before: str) -> Snapshot:  # noqa: ARG002
-        """Return a memory that got messages back with what ``drop_extras`` took with them."""
+        """Return a memory with the data ``before``, which ``drop_extras`` removed."""
         return left
 
     async def open(self, mode: OpenMode) -> None:
@@ -164,7 +167,7 @@ class SimpleStore(Store):
                         yield page
 
     async def _load_or_note(self, key: MemoryKey) -> Snapshot | None:
-        """Return a memory; None where there is none, or where its damage is noted."""
+        """Return a memory, or None if it does not exist or is damaged; record the damage."""
         try:
             return await self.load(key)
         except BadData as error:
