@@ -51,8 +51,8 @@ class FactEntry(NamedTuple):
 class LoadedFact(NamedTuple):
     """A fact of a store, and its scope.
 
-    ``damage`` describes the damage of a damaged fact.  The other fields of ``fact`` except the id
-    are then undefined.
+    ``damage`` describes the damage of the fact, or is empty.  Only the id of a damaged fact is
+    valid.
     """
 
     key: MemoryKey
