@@ -1,4 +1,4 @@
-"""Files: what they hold, whole or not at all under their names, and the system's refusals."""
+"""Recognise files, replace files atomically, and translate errors of the operating system."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ _MAGIC = {
 
 
 def recognise(path: Path) -> tuple[str, str] | None:
-    """Return the kind of store that a file is by its content, and the extension of such files.
+    """Return the kind of store in a file, and the usual extension of this kind.
 
-    None where it is not a regular file, cannot be read, or holds nothing that memctl knows.  A pipe
-    or a device is not opened.
+    Return None if the path is not a regular file, cannot be read, or has unknown content.  Pipes
+    and devices are not opened.
     """
     try:
         if not path.is_file():
@@ -58,12 +58,11 @@ def recognise(path: Path) -> tuple[str, str] | None:
 
 
 class AtomicFile:
-    """A file in the making, next to its target, that takes the target's name when it is whole.
+    """A temporary file in the folder of its target, which replaces the target on ``commit``.
 
-    Used as a context manager: what was not committed on leaving is removed, whatever happened.  A
-    new file has mode 0600; one that replaces another keeps its mode and owner.  Where the target
-    is a symbolic link, the file that it leads to is replaced.  It has the ``write`` and ``flush``
-    that compressors ask of a file.
+    Leaving the context removes an uncommitted file.  A new file has mode 0600.  A replacement has
+    the mode and the owner of the replaced file.  If the target is a symbolic link, the
+    linked file is replaced.  Compressors can write to the file through ``write`` and ``flush``.
 
     Raises:
         NotFound: the folder of the target does not exist.
@@ -72,7 +71,7 @@ class AtomicFile:
     """
 
     def __init__(self, path: Path, mode: int | None = None) -> None:
-        """``mode`` is that of the file, whatever it replaces."""
+        """``mode`` overrides the mode of the new file and of the replaced file."""
         self.path = path
         self._target = os.path.realpath(path)
         with system_errors(path, "write"):
@@ -96,53 +95,53 @@ class AtomicFile:
         self.discard()
 
     def write(self, data: bytes | memoryview) -> int:
-        """Append; the data may wait in a buffer."""
+        """Append data, possibly to the buffer only."""
         with system_errors(self.path, "write"):
             return self._file.write(data)
 
     def flush(self) -> None:
-        """Hand the buffer to the system."""
+        """Write the buffer to the operating system."""
         with system_errors(self.path, "write"):
             self._file.flush()
 
     def sync(self) -> None:
-        """Wait until the content is on the disk.  May run in another thread."""
+        """Wait until the content is on disk.  May run in another thread."""
         with system_errors(self.path, "write"):
             self._file.flush()
             os.fsync(self._file.fileno())
 
     def replace(self) -> None:
-        """Take the target's name.  To last, it needs ``sync`` before and ``sync_folder`` after."""
+        """Replace the target; durable if ``sync`` runs before and ``sync_folder`` after."""
         with system_errors(self.path, "write"):
             self._file.flush()
             if not system.POSIX:
-                self._file.close()  # Windows renames no open file
+                self._file.close()  # Windows cannot rename an open file
             os.replace(self._temporary, self._target)
             self._done = True
-            self._file.close()  # only now, for then others may take it for a leftover
+            self._file.close()  # after the rename: other runs remove unlocked temporary files
 
     def commit(self) -> None:
-        """Make the file durable under its name."""
+        """Replace the target, durably."""
         self.sync()
         self.replace()
         sync_folder(Path(self._target).parent)
 
     def discard(self) -> None:
-        """Remove the file, unless it has replaced its target."""
+        """Remove the temporary file, unless it has replaced the target."""
         if self._done:
             return
         self._done = True
-        with suppress(OSError):  # a buffer that cannot be written no longer matters
+        with suppress(OSError):  # the unwritten buffer is not needed
             self._file.close()
         with system_errors(self.path, "write"):
             Path(self._temporary).unlink(missing_ok=True)
 
 
 def put_in_place(file: Path, path: Path) -> None:
-    """Give a file another name in its file system, as an ``AtomicFile`` takes that of its target.
+    """Move a file within its file system to ``path``, as ``AtomicFile`` replaces its target.
 
     Raises:
-        Unavailable: the system refuses, or the name is not that of a regular file.
+        Unavailable: the system refuses, or ``path`` exists and is not a regular file.
     """
     with system_errors(path, "write"):
         present = _replaceable(path)
@@ -156,11 +155,11 @@ def put_in_place(file: Path, path: Path) -> None:
 
 
 def _replaceable(path: Path) -> os.stat_result | None:
-    """Return what is known of a file that is to be replaced; None where there is none.
+    """Return the status of a file to replace, or None if it does not exist.
 
     Raises:
-        OSError: the user may not write it.
-        Unavailable: it is not a regular file.
+        OSError: the user may not write the file.
+        Unavailable: the path is not a regular file.
     """
     try:
         present = os.stat(os.path.realpath(path))
@@ -177,7 +176,7 @@ def _replaceable(path: Path) -> os.stat_result | None:
 
 
 def _take_after(handle: int, present: os.stat_result, path: Path) -> None:
-    """Give an open file the owner and the mode of the one that it will replace.
+    """Give an open file the owner and the mode of the file that it will replace.
 
     Raises:
         Unavailable: the system refuses.
@@ -193,14 +192,14 @@ def _take_after(handle: int, present: os.stat_result, path: Path) -> None:
 
 
 _swept: set[str] = set()
-"""Folders that this process has cleared of leftovers: listing a large one takes its time."""
+"""Folders already swept by this process; listing a large folder is slow."""
 
 
 def _new_file(folder: str) -> tuple[int, str]:
-    """A temporary file in the folder, locked as long as it is open, and its name.
+    """Create a temporary file, locked while open; return its handle and its path.
 
-    The kernel releases the lock however the process ends.  So a file that is not locked was left
-    by a run that was killed, and the next one to write in the folder removes it.
+    The kernel releases the lock when the process ends.  An unlocked temporary file is therefore a
+    leftover of a killed run.  The next run that writes in the folder removes it.
     """
     if folder not in _swept:
         _sweep(folder)
@@ -210,23 +209,23 @@ def _new_file(folder: str) -> tuple[int, str]:
         try:
             ours = system.lock(handle)
         except OSError:
-            return handle, name  # without locks nothing is taken for a leftover either
+            return handle, name  # without locks, no run removes leftovers
         if ours and os.fstat(handle).st_nlink:
             return handle, name
-        os.close(handle)  # another run was quicker, and removes it
+        os.close(handle)  # another run holds the lock, and removes the file
 
 
 def _sweep(folder: str) -> None:
-    """Remove what killed runs have left in the folder; what cannot be removed stays."""
+    """Remove temporary files of killed runs from a folder, as far as the system permits."""
     left: list[str] = []
-    with suppress(PermissionError), os.scandir(folder) as found:  # it may be ours to write only
+    with suppress(PermissionError), os.scandir(folder) as found:  # the folder may be write-only
         left = [
             entry.path
             for entry in found
             if entry.name.startswith(TEMPORARY_PREFIX) and entry.name.endswith(TEMPORARY_SUFFIX)
         ]
     for path in left:
-        with suppress(OSError):  # it is another user's, in use, or gone
+        with suppress(OSError):  # the file belongs to another user, is in use, or is gone
             handle = os.open(path, system.WRITE_FLAGS)
             try:
                 if system.lock(handle):
@@ -237,9 +236,9 @@ def _sweep(folder: str) -> None:
 
 @contextmanager
 def temporary_folder(parent: Path | None = None) -> Iterator[Path]:
-    """A folder of this user alone, in ``TMPDIR`` unless told, that is removed in the end.
+    """Create a private temporary folder in ``parent`` or ``TMPDIR``; remove it at the end.
 
-    It is locked meanwhile, as a temporary file is: what killed runs have left goes with the next.
+    A locked folder is in use.  Unlocked folders of killed runs are removed first.
 
     Raises:
         OSError: the system refuses.
@@ -251,7 +250,7 @@ def temporary_folder(parent: Path | None = None) -> Iterator[Path]:
         try:
             handle = _lock_folder(made.name)
             break
-        except FileNotFoundError:  # another run took the folder for a leftover before the lock
+        except FileNotFoundError:  # another run removed the folder before it was locked
             made.cleanup()
     try:
         with made:
@@ -264,8 +263,8 @@ def temporary_folder(parent: Path | None = None) -> Iterator[Path]:
 def _lock_folder(folder: str) -> int | None:
     """Lock a new temporary folder; return the open handle that holds the lock.
 
-    Return None where nothing locks folders: on Windows, and in a file system without locks.  No run
-    removes a folder as a leftover there.
+    Return None if folders cannot be locked: on Windows, and in a file system without locks.  No
+    run removes leftover folders there.
 
     Raises:
         FileNotFoundError: another run has removed the folder, or is about to.
@@ -286,7 +285,7 @@ def _lock_folder(folder: str) -> int | None:
 
 
 def _sweep_folders(parent: Path) -> None:
-    """Remove the temporary folders of killed runs; what cannot be removed stays."""
+    """Remove the temporary folders of killed runs, as far as the system permits."""
     if not system.POSIX:
         return
     left: list[os.DirEntry[str]] = []
@@ -300,7 +299,7 @@ def _sweep_folders(parent: Path) -> None:
             and entry.stat(follow_symlinks=False).st_uid == os.geteuid()
         ]
     for entry in left:
-        with suppress(OSError):  # it is in use, or gone
+        with suppress(OSError):  # the folder is in use, or gone
             handle = os.open(entry.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             try:
                 if system.lock(handle):
@@ -310,7 +309,7 @@ def _sweep_folders(parent: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Wait until the names in a folder are on the disk.
+    """Wait until the directory entries of a folder are on disk.
 
     Raises:
         Unavailable: the system refuses.
@@ -321,12 +320,12 @@ def sync_folder(folder: Path) -> None:
 
 @contextmanager
 def system_errors(path: Path, verb: str) -> Iterator[None]:
-    """Turn an ``OSError`` of the body into an error of memctl.
+    """Translate an ``OSError`` of the body into an error of memctl.
 
-    ``path`` is the file that the error names; ``verb`` is ``read`` or ``write``.
+    ``path`` is the file to name in the error.  ``verb`` is ``read`` or ``write``.
 
     Raises:
-        NotFound: the file, or its folder, does not exist.
+        NotFound: the file or its folder does not exist.
         Unavailable: the system refuses the access, or has no space left.
     """
     try:
@@ -336,9 +335,9 @@ def system_errors(path: Path, verb: str) -> Iterator[None]:
 
 
 def missing(path: Path, label: str = "", *, folder: bool = False) -> NotFound:
-    """Return the error of a file, or its ``folder``, that does not exist, with the resolved path.
+    """Return the error for a missing file, or for its missing folder if ``folder`` is true.
 
-    ``label`` is the URL of the file, if it was given as one.
+    ``label`` is the URL of the file, or empty.
     """
     name = visible(str(path))
     what = f"the folder of {name} does not exist" if folder else f"{name} does not exist"
@@ -350,13 +349,13 @@ def missing(path: Path, label: str = "", *, folder: bool = False) -> NotFound:
         )
     hint = "create it, or check the path" if folder else "check the path"
     if not path.is_absolute():
-        with suppress(OSError):  # the working directory was removed
+        with suppress(OSError):  # the working directory may have been removed
             hint += f": {visible(str(path.absolute()))}"
     return NotFound(what, hint)
 
 
 def translated(error: OSError, path: Path, verb: str) -> MemctlError:
-    """Return the error of memctl that an ``OSError`` means for the operator."""
+    """Translate an ``OSError`` into an error of memctl; see ``system_errors``."""
     name = visible(str(path))
     match error.errno:
         case errno.ENOENT | errno.ENOTDIR:
