@@ -1,8 +1,8 @@
-"""The files of a folder, by names that cannot lead out of it.
+"""Access to the files of a folder by safe names.
 
-A name is a path relative to the folder, its parts separated by ``/``.  No part is hidden, none is
-``..``, and no symbolic link is followed: a name that comes from a fact of any other system, whoever
-wrote it, is a file within the folder or refused.
+A name is a path relative to the folder, with ``/`` between its parts.  No part may be hidden or
+``..``, and symbolic links are not followed.  A name from a fact of another system therefore names
+a file in the folder, or is rejected.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from memctl.storekit.files import AtomicFile, missing, sync_folder, system_error
 from memctl.storekit.simple import Rejected
 
 _NAME_BYTES = 255
-"""The limit of common file systems, for one part of a name."""
+"""The limit of common file systems for one part of a name."""
 _ALL_FILES = 0o666
 
 
 @dataclass(frozen=True, slots=True)
 class FoundFile:
-    """A file of a folder: its name, its content, its permissions and its time of change in ns."""
+    """A file of a folder: name, content, permissions, and modification time in nanoseconds."""
 
     name: str
     data: bytes
@@ -35,17 +35,17 @@ class FoundFile:
 
 
 class Folder:
-    """A folder in which files are read, replaced whole and removed."""
+    """A folder of files to read, replace whole and remove."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._unsynced: set[Path] = set()
 
     def open(self, *, create: bool) -> None:
-        """Make the folder if it is missing and ``create`` says so.
+        """Check that the folder exists; create a missing folder if ``create`` is true.
 
         Raises:
-            NotFound: it is not there.
+            NotFound: the folder does not exist.
             Unavailable: the system refuses.
         """
         with system_errors(self.path, "read"):
@@ -59,9 +59,10 @@ class Folder:
     def files(
         self, suffix: str, leave_out: frozenset[str] = frozenset()
     ) -> Iterator[os.DirEntry[str]]:
-        """Yield the files whose names end so, whatever their case, without those that are hidden.
+        """Yield the visible files in the folder and its subfolders with an extension.
 
-        ``leave_out`` are names of folders that are not looked into, at the top alone.
+        ``suffix`` is the extension in lower case; the case of file names is ignored.
+        ``leave_out`` names subfolders at the top level to skip.
 
         Raises:
             Unavailable: the system refuses.
@@ -81,18 +82,18 @@ class Folder:
                         yield entry
 
     def name_of(self, entry: os.DirEntry[str]) -> str:
-        """Return the name of a file that ``files`` has found."""
+        """Return the name of a file from ``files``."""
         return os.path.relpath(entry.path, self.path).replace(os.sep, "/")
 
     def takes(self, name: str) -> bool:
-        """Return whether a name could be that of a file in the folder."""
+        """Return whether a name is valid for a file in the folder."""
         return not any(map(_fault, name.split("/")))
 
     def path_of(self, name: str, *, folder: bool = False) -> Path:
-        """Return the path of a name: that of a file, or of a ``folder``.
+        """Return the path for the name of a file, or of a subfolder if ``folder`` is true.
 
         Raises:
-            Rejected: it is not that of a file that could be in the folder.
+            Rejected: the name is not valid, or names something of another type.
             Unavailable: the system refuses.
         """
         parts = name.split("/")
@@ -111,14 +112,14 @@ class Folder:
         return path
 
     def exists(self, name: str) -> bool:
-        """Return whether something of this name is in the folder."""
+        """Return whether the folder contains a file or a subfolder with this name."""
         for folder in (False, True):
             with suppress(Rejected):
                 return self.path_of(name.rstrip("/"), folder=folder).exists()
         return False
 
     def read(self, name: str) -> FoundFile | None:
-        """Return a file; None where there is none of this name.
+        """Return a file, or None if it does not exist.
 
         Raises:
             Unavailable: the system refuses.
@@ -139,13 +140,13 @@ class Folder:
     def write(
         self, name: str, data: bytes, *, mode: int | None = None, changed: int | None = None
     ) -> None:
-        """Write a file whole, in the place of the one that is there.
+        """Write a file whole, or replace an existing file.
 
-        ``mode`` are the permissions of a new one, by default those of the folder it is in, and
-        ``changed`` is its time of change.  It is durable after ``sync``.
+        ``mode`` holds the permissions of a new file; the default follows the parent folder.
+        ``changed`` is the modification time in nanoseconds.  The file is durable after ``sync``.
 
         Raises:
-            Rejected: see ``path_of``; or a file is there whose name differs in case alone.
+            Rejected: see ``path_of``; or an existing file has a name that differs only in case.
             Unavailable: the system refuses.
         """
         path = self.path_of(name)
@@ -154,7 +155,7 @@ class Folder:
                 mode=stat.S_IMODE(self.path.stat().st_mode), parents=True, exist_ok=True
             )
             if path.exists():
-                mode = None  # it keeps its own
+                mode = None  # an existing file keeps its permissions
                 if path.name not in os.listdir(path.parent):
                     raise Rejected("bad-name", f"another file is there whose name is like {name!r}")
             elif mode is None:
@@ -169,9 +170,9 @@ class Folder:
         self._unsynced.add(path.parent)
 
     def remove(self, name: str) -> None:
-        """Remove a file, if it is there, and the folders below the top ones that it leaves empty.
+        """Remove a file if it exists, and then its empty parent folders below the top level.
 
-        Its going is durable after ``sync``.
+        The removal is durable after ``sync``.
 
         Raises:
             Unavailable: the system refuses.
@@ -186,13 +187,13 @@ class Folder:
             while parent not in (self.path, self.path.parent) and parent.parent != self.path:
                 try:
                     parent.rmdir()
-                except OSError:  # it is not empty, or has gone
+                except OSError:  # the folder is not empty, or is gone
                     break
                 parent = parent.parent
         self._unsynced.add(parent)
 
     def sync(self) -> None:
-        """Make durable what was written and removed.
+        """Make all writes and removals durable.
 
         Raises:
             Unavailable: the system refuses.
@@ -204,7 +205,7 @@ class Folder:
 
 
 def _fault(part: str) -> str:
-    """Return what keeps a part of a name from being one; empty where nothing does."""
+    """Return why a part of a name is not valid, or an empty text."""
     if not part:
         return "a part of it is empty"
     if part.startswith("."):
@@ -219,7 +220,7 @@ def _fault(part: str) -> str:
 
 
 def _expect(path: Path, kind: Callable[[int], bool], fault: str) -> None:
-    """Refuse what is at a path, if it is not of this kind."""
+    """Reject the path if it exists and has another type than ``kind`` accepts."""
     with system_errors(path, "read"):
         try:
             found = os.lstat(path)
