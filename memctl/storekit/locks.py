@@ -1,7 +1,7 @@
-"""Locks that keep two memctl runs from writing into one place.
+"""Locks that keep two memctl runs from writing to the same place at once.
 
-Every write is safe without them: each store checks, as it commits, that what it adds to is still
-what it found.  A lock spares the operator the conflicts that come of two runs at once.
+Writes are safe without locks: each store checks on commit that the stored data has not changed.
+A lock spares the operator the resulting conflicts.
 """
 
 from __future__ import annotations
@@ -29,61 +29,62 @@ from memctl.system import user_name
 
 _ENDS = "wait for it to end, or stop it"
 _PAUSES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.4)
-"""Seconds before a lock is looked at again whose owner is about to release it, or to sign."""
+"""Seconds between attempts while another run is releasing the lock or writing its owner text."""
 
 _MODE = 0o644
-"""Others may read who holds the lock: a second run need not be the same user's."""
+"""Readable for all users, because a second run by another user reads the owner of the lock."""
 _NAME_BYTES = 255
 _HOLDER_BYTES = 1000
 _CLOSED = -1
-"""In place of the handle of a file."""
+"""A handle value for a closed file."""
 _UNFIT = re.compile(r"[^A-Za-z0-9 .,:;@()+_-]")
-"""The characters that not every server passes on unchanged."""
+"""Characters that some servers do not return unchanged."""
 
 
 def busy(label: str, owner: str, hint: str = _ENDS) -> Busy:
-    """The error of who comes second; ``owner`` is empty where nothing tells who came first."""
+    """Return the error for the second run; ``owner`` names the first run, or is empty."""
     name = f"another memctl run, {visible(owner)}," if owner else "another memctl run"
     return Busy(f"{name} is writing to {label}", hint)
 
 
 @cache
 def lock_owner() -> str:
-    """The text for ``Store.lock``: ``pid 4242 since 2026-11-21T02:17:53Z on web-1 (ada)``.
+    """Return the owner text for ``Store.lock``.
 
-    It is the same throughout a run, which so knows a lock as its own that it lost.  Its end is the
-    first to go where a server cuts it off.
+    An example is ``pid 4242 since 2026-11-21T02:17:53Z on web-1 (ada)``.  The text stays
+    the same throughout a run, so that a run recognises its own lost lock.  The least important part
+    is last, because some servers truncate the text.
     """
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return f"pid {os.getpid()} since {now} on {socket.gethostname()} ({user_name()})"
 
 
 def stand_in(identity: str) -> Path:
-    """Return a path that stands for a place without one, for ``FileLock``, on this machine."""
+    """Return a path for ``FileLock`` on this machine for a store without a path."""
     digest = sha256(identity.encode("utf-8", "surrogatepass")).hexdigest()[:32]
     return Path(tempfile.gettempdir()) / f"memctl-{digest}"
 
 
 class FileLock:
-    """A small file that is locked in the kernel, next to what it stands for or in the folder it is.
+    """A lock file with a kernel lock, next to the protected file or in the protected folder.
 
-    The kernel's lock ends with its process, so a file that a killed run left is not locked.  The
-    text in it is the owner's.  The file is removed by who holds it.
+    The kernel releases the lock when the process ends, so the file of a killed run is not locked.
+    The file contains the owner text.  The holder of the lock removes the file.
     """
 
     def __init__(self, path: Path, label: str) -> None:
-        """``path`` is what to keep others from; links are followed."""
+        """``path`` is the file or folder to protect; symbolic links are followed."""
         self._path = path
         self._label = label
         self._file = path
         self._handle: int | None = None
 
     def take(self, owner: str) -> list[str]:
-        """Take the lock; warnings where the file system has no locks.
+        """Take the lock; return a warning if the file system has no locks.
 
         Raises:
-            Busy: another run holds it.
-            NotFound, Unavailable: the system refuses the file.
+            Busy: another run holds the lock.
+            NotFound, Unavailable: the system refuses the lock file.
         """
         self._file = _lock_file(self._path)
         other = ""
@@ -108,47 +109,47 @@ class FileLock:
         raise busy(self._label, other)
 
     async def take_in_thread(self, owner: str) -> list[str]:
-        """``take`` in a thread."""
+        """Run ``take`` in a thread."""
         return await in_thread(partial(self.take, owner))
 
     def release(self) -> None:
-        """Release the lock, if it is held."""
+        """Release the lock if this object holds it."""
         handle, self._handle = self._handle, None
         if handle is None:
             return
         try:
             if _is_at(handle, self._file):
                 handle = _remove(handle, self._file)
-        except OSError:  # a file that stays is not locked, and in nobody's way
+        except OSError:  # an unlocked file that remains does no harm
             pass
         finally:
             _close(handle)
 
     @contextmanager
     def held(self, owner: str) -> Iterator[list[str]]:
-        """Hold the lock for the body; see ``take``."""
+        """Hold the lock during the body; see ``take``."""
         try:
             yield self.take(owner)
         finally:
             self.release()
 
     def _create(self, owner: str) -> bool:
-        """Return whether a new file of ours is there, locked and signed."""
+        """Create, lock and sign the lock file; return whether this succeeded."""
         flags = system.WRITE_FLAGS | os.O_CREAT | os.O_EXCL
         try:
             handle = os.open(self._file, flags, _MODE)
         except FileExistsError:
             return False
         try:
-            # Until it is locked, others take it for a leftover, which they lock and remove.
+            # Another run may lock and remove the file as a leftover before it is locked here.
             if not (system.lock(handle) and _is_at(handle, self._file)):
                 os.close(handle)
                 return False
             if system.POSIX:
-                os.fchmod(handle, _MODE)  # whatever the umask is
+                os.fchmod(handle, _MODE)  # independent of the umask
             os.write(handle, f"{owner}\n".encode(errors="replace"))
         except BaseException:
-            with suppress(OSError):  # the first error tells more
+            with suppress(OSError):  # the first error is more useful
                 os.unlink(self._file)
             os.close(handle)
             raise
@@ -156,10 +157,10 @@ class FileLock:
         return True
 
     def _clear(self) -> str | None:
-        """Remove the file if nobody holds it; the text of who does, None where nobody did.
+        """Remove an unlocked lock file; return the owner text if another run holds the lock.
 
-        A file of another user in a folder that keeps files to their owners, such as /tmp, is held
-        instead; its text stays.
+        In a folder with the sticky bit, such as /tmp, the file of another user cannot be removed.
+        The lock of this file is then taken, and the file keeps its old text.
         """
         handle = _opened(self._file)
         if handle is None:
@@ -179,7 +180,7 @@ class FileLock:
 
 
 def _lock_file(path: Path) -> Path:
-    """Return the path of the lock of a file or folder, whatever link leads to it."""
+    """Return the path of the lock file for a file or folder; symbolic links are followed."""
     real = Path(same_file(path))
     if real.is_dir():
         return real / f"{TEMPORARY_PREFIX}lock"
@@ -190,7 +191,7 @@ def _lock_file(path: Path) -> Path:
 
 
 def _remove(handle: int, file: Path) -> int:
-    """Remove a file, which is open, and close it; return ``_CLOSED``.
+    """Remove and close an open file; return ``_CLOSED``.
 
     Raises:
         OSError: the system refuses; the file stays open.
@@ -198,7 +199,7 @@ def _remove(handle: int, file: Path) -> int:
     if system.POSIX:
         os.unlink(file)
     os.close(handle)
-    if not system.POSIX:  # Windows removes no open file, whoever has opened it
+    if not system.POSIX:  # Windows cannot remove a file that any process has open
         with suppress(PermissionError):
             os.unlink(file)
     return _CLOSED
@@ -212,7 +213,7 @@ def _close(handle: int) -> None:
 def _opened(file: Path) -> int | None:
     try:
         try:
-            return os.open(file, system.WRITE_FLAGS)  # NFS locks only what can be written
+            return os.open(file, system.WRITE_FLAGS)  # NFS locks only files opened for writing
         except PermissionError:
             return os.open(file, system.WRITE_FLAGS & ~os.O_RDWR)
     except FileNotFoundError:
@@ -220,7 +221,7 @@ def _opened(file: Path) -> int | None:
 
 
 def _is_at(handle: int, file: Path) -> bool:
-    """Return whether the open file still has its name."""
+    """Return whether the path still leads to the open file."""
     try:
         there = os.stat(file, follow_symlinks=False)
     except FileNotFoundError:
@@ -229,18 +230,19 @@ def _is_at(handle: int, file: Path) -> bool:
 
 
 class ServerLock(ABC):
-    """A lock that a server keeps, looked after by a task until it is released.
+    """A lock on a server, kept by a task until ``release``.
 
-    The task notices when the lock is lost (a restart, a failover, a pause of this process) and
-    takes it again.  Where another run has it by then, that is a warning: writes stay safe.
+    The task detects a lost lock (after a restart, a failover, or a pause of this process) and takes
+    the lock again.  If another run holds the lock by then, the task adds a warning: writes remain
+    safe.
     """
 
     period = 5.0
-    """Seconds between two looks at the lock."""
+    """Seconds between two checks of the lock."""
     hint = _ENDS
 
     def __init__(self, label: str, warnings: list[str]) -> None:
-        """``warnings`` are those of the store."""
+        """``warnings`` is the list of warnings of the store."""
         self.label = label
         self.owner = ""
         self._warnings = warnings
@@ -248,11 +250,11 @@ class ServerLock(ABC):
         self._task: asyncio.Task[None] | None = None
 
     async def take(self, owner: str) -> None:
-        """Take the lock, and keep it until ``release``.
+        """Take the lock and keep it until ``release``.
 
         Raises:
-            Busy: another run holds it.
-            MemctlError: the server cannot be asked.
+            Busy: another run holds the lock.
+            MemctlError: the server does not answer.
         """
         self.owner = _UNFIT.sub("?", owner)
         self._begun = True
@@ -263,7 +265,7 @@ class ServerLock(ABC):
         self._task = asyncio.create_task(self._look_after())
 
     async def release(self) -> None:
-        """Release the lock, if it is held or was about to be."""
+        """Release the lock, also if ``take`` was interrupted."""
         if not self._begun:
             return
         self._begun = False
@@ -278,7 +280,7 @@ class ServerLock(ABC):
             task.result()
 
     async def _obtain(self) -> str | None:
-        """As ``attempt``, and again where who held it a moment ago is gone, or not yet known."""
+        """Call ``attempt``; retry while the holder is unknown, until the pauses are used up."""
         for pause in _PAUSES:
             other = await self.attempt()
             if other != "":
@@ -288,7 +290,7 @@ class ServerLock(ABC):
 
     async def _look_after(self) -> None:
         while True:
-            # A server that cannot be reached fails the writes, which tell; here it is tried again.
+            # If the server is unreachable, the writes report this.  The task only tries again.
             with suppress(MemctlError):
                 if await self.stay():
                     continue
@@ -306,16 +308,17 @@ class ServerLock(ABC):
 
     @abstractmethod
     async def attempt(self) -> str | None:
-        """Take the lock: None if it is ours now, else the text of who holds it, if it is known.
+        """Take the lock; return None on success, or the owner text of the holder.
 
-        Nothing stays open where it is another's.  The same text is the same run: a lock that it
-        lost with its connection, and that the server still keeps, gives way.
+        The text is empty if the holder is unknown.  Leave nothing open if another run holds the
+        lock.  Replace a lock with the owner text of this run: the run lost the lock with its
+        connection.
         """
 
     @abstractmethod
     async def stay(self) -> bool:
-        """Wait for a period and make the lock last; whether it is still ours."""
+        """Wait for a period and extend the lock; return whether this run still holds the lock."""
 
     @abstractmethod
     async def let_go(self) -> None:
-        """End the lock if it is ours, whatever state it is in; needs no reachable server."""
+        """Release the lock if this run holds it; must work without a reachable server."""
