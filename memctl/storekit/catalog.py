@@ -1,4 +1,4 @@
-"""The catalog of memories, counted from their messages."""
+"""Catalog entries of memories, computed from their messages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PARTS = 256
 async def catalog(
     pages: AsyncGenerator[Page], dialect: Dialect = AGENTSCOPE1
 ) -> AsyncGenerator[MemoryInfo]:
-    """Yield one MemoryInfo for each memory of the pages; ``repeated`` is left unknown."""
+    """Yield a ``MemoryInfo`` for each memory of the pages; ``repeated`` stays unknown."""
     info: MemoryInfo | None = None
     async with aclosing(pages):
         async for page in pages:
@@ -35,7 +35,7 @@ async def catalog(
 def count(
     info: MemoryInfo, messages: Iterable[StoredMessage], dialect: Dialect = AGENTSCOPE1
 ) -> None:
-    """Add messages to the counts of their memory."""
+    """Add messages to the counts of a memory."""
     marks, roles, role_and_time = info.marks, info.roles, dialect.role_and_time
     first, last = info.first, info.last
     number = size = 0
@@ -58,10 +58,10 @@ def count(
 
 
 class IdSet:
-    """Ids, all of them texts or all of them bytes, that are added first and asked for later.
+    """A set of ids, either all text or all bytes.
 
-    Up to 65,536 ids are kept as they are.  More are kept as 64 bits each (8 MB a million): the odds
-    that any two of a million are taken for one are 1 : 36,000,000.
+    The set keeps up to 65,536 ids exactly.  A larger set keeps a 64-bit hash of each id (8 MB for a
+    million ids).  The odds that two of a million ids have the same hash are 1 : 36,000,000.
     """
 
     def __init__(self) -> None:
@@ -71,7 +71,7 @@ class IdSet:
         self._sorted = False
 
     def add(self, ids: Iterable[str | bytes]) -> None:
-        """Add ids."""
+        """Add ids; a repeated id counts as a duplicate."""
         if self._exact is None:
             self._added += self._add_digests(ids)
             return
@@ -109,7 +109,7 @@ class IdSet:
 
     @property
     def duplicates(self) -> int:
-        """The number of ids that had been added before."""
+        """The number of repeated ids."""
         if self._exact is not None:
             return self._added - len(self._exact)
         self._sort()

@@ -1,4 +1,4 @@
-"""Paths in a JSON document: the names of the members that lead to a value."""
+"""Paths in a JSON document: the names of the members from the root to a value."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ Steps = tuple[str, ...]
 
 
 def join(steps: Steps) -> str:
-    """The path as people write it, such as ``agent.memory``; dots within a name are escaped."""
+    """Join names into a path such as ``agent.memory``; dots in a name are escaped."""
     return ".".join(step.replace("\\", "\\\\").replace(".", "\\.") for step in steps)
 
 
 def split(path: str) -> Steps:
-    """The names in a path; none for the document itself."""
+    """Split a path into names; the path of the whole document is empty."""
     if not path:
         return ()
     steps = [""]

@@ -1,4 +1,4 @@
-"""Damaged items among the items of an array, which ``doctor --repair`` moves into quarantine."""
+"""Find damaged items of an array, which ``doctor --repair`` moves into quarantine."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from memctl.model import Finding, MemoryKey
 from memctl.store import Record
 
 CODE, WRONG_KEY = "damaged-message", "wrong-key-type"
-"""The findings of what is moved: messages, and keys of Redis that are of another type."""
+"""The codes of quarantined data: damaged messages, and Redis keys of the wrong type."""
 
 _EXAMPLES = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Damaged items that follow one another, from ``start`` to ``end``.
+    """Consecutive damaged items, from ``start`` to ``end``.
 
-    In a text, a comma goes with them where the array has other items.
+    In a JSON text, the range includes a comma if the array has other items.
     """
 
     sound: int
-    """The number of sound items before them."""
+    """The number of sound items before the cut."""
     index: int
-    """The place of the first of them among all items."""
+    """The index of the first damaged item among all items."""
     start: int
     end: int
     items: int
@@ -35,7 +35,7 @@ class Cut:
 
 @dataclass(slots=True)
 class ItemScan:
-    """The items of an array as they pass, by their places in a text, or in a list."""
+    """Collect the damaged items of an array, by offset in a text or by index in a list."""
 
     sound: int = 0
     cuts: list[Cut] = field(default_factory=list)
@@ -46,7 +46,7 @@ class ItemScan:
     _items: int = 0
 
     def take(self, start: int, end: int, *, is_sound: bool) -> None:
-        """Take the next item."""
+        """Add the next item."""
         if is_sound:
             self._close(self._last if self.sound else start)
             self.sound += 1
@@ -58,7 +58,7 @@ class ItemScan:
         self._last = end
 
     def finish(self) -> ItemScan:
-        """Take the end of the array."""
+        """Close the last cut at the end of the array."""
         self._close(self._last)
         return self
 
@@ -75,7 +75,7 @@ class ItemScan:
 
 
 def to_text(value: bytes) -> str:
-    """Return bytes as a text for a record; bytes that are not UTF-8 become surrogates."""
+    """Decode bytes for a record; bytes that are not UTF-8 become surrogates."""
     return value.decode("utf-8", "surrogateescape")
 
 
@@ -88,10 +88,10 @@ def is_object(text: bytes) -> bool:
 
 
 def scan_text(text: bytes, path: tuple[str, ...]) -> ItemScan | None:
-    """Return the items of an array of objects in a JSON text; None without such an array.
+    """Scan an array of objects in a JSON text; return None if ``path`` has no array.
 
     Raises:
-        ValueError: the text is not JSON.
+        ValueError: the text is not valid JSON.
     """
     walk = Walk(text)
     found = _scan(walk, path)
@@ -122,10 +122,10 @@ def _scan(walk: Walk, path: tuple[str, ...]) -> ItemScan | None:
 
 
 def finding(key: MemoryKey, items: int, places: Iterable[str], detail: str) -> Finding:
-    """Return the finding of damaged items; ``places`` tell where they are."""
+    """Return the finding for damaged items; ``places`` locates the items."""
     return Finding(CODE, key, items, tuple(places)[:_EXAMPLES], detail)
 
 
 def record_of(key: MemoryKey, code: str = CODE, **more: Any) -> Record:
-    """Return a record of what is moved out of a memory."""
+    """Return a record for the quarantined data of a memory."""
     return {"code": code, "user": key.user, "session": key.session, **more}
