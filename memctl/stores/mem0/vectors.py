@@ -1,4 +1,4 @@
-"""The vector stores of mem0: two collections each, of facts and of entities."""
+"""The interface of mem0's vector stores: a collection of facts and a collection of entities."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ T = TypeVar("T")
 
 
 class Record(NamedTuple):
-    """A record of a collection: its id, what is stored with it, and its vector, if it has one.
+    """A record of a collection: id, payload and vector.
 
-    Where it cannot be read, ``damage`` says why.  ``bare`` says that it is to be stored without a
-    vector, because that is how it was.  ``at`` says how many records and vectors stand before it,
-    where the vector store has an order.
+    ``damage`` describes the damage of an unreadable record.  ``bare`` is True if the record may be
+    stored without a vector, as before.  ``at`` holds the numbers of records and of vectors before
+    the record, if the vector store has an order.
     """
 
     id: str
@@ -38,14 +38,13 @@ class Record(NamedTuple):
 
 
 class VectorStore(ABC):
-    """The collections of a mem0 store, through the vector store's own client or format.
+    """The collections of a mem0 store, accessed through a client library or the file format.
 
-    ``collection`` is the name of one of them everywhere.  That of the entities need not be there:
-    it then has no records, and ``put`` makes it.
+    The collection of entities may be missing.  It then has no records, and ``put`` creates it.
     """
 
     writes_whole_files = False
-    """True where ``flush`` writes all of a collection, so that it is done seldom."""
+    """True if ``flush`` rewrites whole collections, so that the caller must flush rarely."""
 
     def __init__(self, config: Mem0Config, label: str) -> None:
         self.config = config
@@ -54,62 +53,63 @@ class VectorStore(ABC):
     @property
     @abstractmethod
     def place(self) -> Path | None:
-        """The folder that holds both collections; None where that is a server."""
+        """The folder of both collections, or None for a server."""
 
     @abstractmethod
     async def identity(self) -> str:
-        """Return a text that two configurations share when their facts are in one place."""
+        """Return a text that is equal for two configurations of the same place."""
 
     @abstractmethod
     async def open(self, mode: OpenMode) -> None:
         """Connect.
 
         Raises:
-            NotFound: there is no collection of facts, and the mode does not create it.
+            NotFound: the collection of facts does not exist, and the mode does not create it.
             Busy: another process holds the place, and the mode writes.
-            BadData: what is there is not a collection of mem0.
+            BadData: the collection is not a collection of mem0.
             Unavailable: the place cannot be reached.
         """
 
     @abstractmethod
     async def close(self) -> None:
-        """Release what ``open`` holds, whatever happened before."""
+        """Release the resources of ``open``, also after an error."""
 
     @abstractmethod
     async def dimensions(self, collection: str) -> int | None:
-        """Return the dimensions of the vectors of a collection; None where nothing tells."""
+        """Return the dimensions of the vectors of a collection, or None if unknown."""
 
     @abstractmethod
     def scan(self, collection: str) -> AsyncGenerator[list[Record]]:
-        """Yield all records, in any order, without their vectors."""
+        """Yield all records without vectors, in any order."""
 
     @abstractmethod
     async def get(self, collection: str, ids: Sequence[str]) -> list[Record]:
-        """Return those records of these ids that there are, with their vectors."""
+        """Return the existing records with these ids, with vectors."""
 
     @abstractmethod
     def refuse(self, collection: str, records: Sequence[Record]) -> None:
-        """Raise what forbids to store the records.
+        """Check that the vector store accepts the records.
 
         Raises:
-            Rejected: the vector store does not take an id or a value.
+            Rejected: the vector store does not accept an id or a value.
         """
 
     @abstractmethod
     async def put(self, collection: str, records: Sequence[Record]) -> None:
-        """Store records, each in the place of the one with its id; durable after ``flush``."""
+        """Store records, or replace records with the same ids; durable after ``flush``."""
 
     @abstractmethod
     async def delete(self, collection: str, ids: Sequence[str]) -> None:
-        """Remove records; their going is durable after ``flush``."""
+        """Delete records; durable after ``flush``."""
 
     async def lock(self, owner: str) -> bool:  # noqa: ARG002
-        """Lock the place until ``close``, as the vector store itself does, if it does.
+        """Take the vector store's own lock, if any, until ``close``.
 
-        Returns whether that keeps other memctl runs out, too; ``owner`` is as in ``Store.lock``.
+        Return whether the lock also excludes other memctl runs.  ``owner`` is the owner text of
+        ``Store.lock``.
 
         Raises:
-            Busy: another program has it.
+            Busy: another program holds the lock.
         """
         return False
 
@@ -122,22 +122,24 @@ class VectorStore(ABC):
 
 
 class Turns:
-    """Calls of a client in threads, one at a time."""
+    """Run calls of a client in threads, one at a time."""
 
     def __init__(self) -> None:
         self._turn = asyncio.Lock()
 
     async def run(self, call: Callable[..., T], *args: Any) -> T:
-        """Run a call in a thread, when those before have ended."""
+        """Run a call in a thread after all earlier calls."""
         async with self._turn:
             return await in_thread(partial(call, *args))
 
 
 def check_vectors(records: Sequence[Record], size: int | None, name: str) -> None:
-    """Raise where a record lacks a vector, or has one of other dimensions than ``size``.
+    """Check that all vectors have ``size`` dimensions.
+
+    ``name`` names the vector store in the error.
 
     Raises:
-        Rejected: as said; ``name`` is what the vector store is called.
+        Rejected: a vector is missing or has a different size.
     """
     for record in records:
         if record.vector is None:
@@ -151,10 +153,12 @@ def check_vectors(records: Sequence[Record], size: int | None, name: str) -> Non
 
 
 def check_uuids(records: Sequence[Record], name: str) -> None:
-    """Raise where an id is not a UUID as mem0 writes it.
+    """Check that all ids are UUIDs in mem0's spelling.
+
+    ``name`` names the vector store in the error.
 
     Raises:
-        Rejected: as said; ``name`` is what the vector store is called.
+        Rejected: an id is not a valid UUID.
     """
     for record in records:
         if not is_uuid(record.id):
@@ -163,7 +167,7 @@ def check_uuids(records: Sequence[Record], name: str) -> None:
 
 
 def is_uuid(id: str) -> bool:
-    """Return whether an id is a UUID in the form in which servers return it."""
+    """Return whether an id is a UUID as servers spell it."""
     try:
         return str(UUID(id)) == id
     except ValueError:
@@ -171,7 +175,7 @@ def is_uuid(id: str) -> bool:
 
 
 def values(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the texts, numbers and nulls of a payload, however deep, each with its name."""
+    """Yield the names and values of all texts, numbers and nulls in a payload, at any depth."""
     if isinstance(value, dict):
         for key, one in value.items():
             yield from values(key, f"the name {key!r}")
@@ -184,7 +188,7 @@ def values(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def not_there(config: Mem0Config, label: str, where: str) -> NotFound:
-    """Return the error of a collection that is not there."""
+    """Return the error for a missing collection."""
     return NotFound(
         f"{label}: there is no collection {config.collection!r} in {visible(where)}",
         "check collection_name and path; mem0 takes a path from the working directory",
@@ -192,10 +196,10 @@ def not_there(config: Mem0Config, label: str, where: str) -> NotFound:
 
 
 def check_dimensions(config: Mem0Config, label: str, collection: str, found: int | None) -> None:
-    """Raise where a collection has other dimensions than the configuration says.
+    """Check that a collection has the dimensions of the configuration.
 
     Raises:
-        BadData: as said.
+        BadData: the dimensions differ.
     """
     expected = config.embedding.dimensions
     if found and expected and found != expected:
