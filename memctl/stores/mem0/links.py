@@ -1,4 +1,4 @@
-"""The links from the entities of mem0 to facts, in a temporary file."""
+"""The links from mem0's entities to facts, in a temporary file."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ _SOME = 500
 
 
 class Links:
-    """The links of all entities, and their scopes."""
+    """An index of the links and the scopes of all entities."""
 
     def __init__(self) -> None:
         self._database = sqlite3.connect("", isolation_level=None, check_same_thread=False)
         self._database.executescript(_SCHEMA)
 
     def close(self) -> None:
-        """Remove the file."""
+        """Close and remove the file."""
         self._database.close()
 
     def clear(self) -> None:
-        """Forget all links."""
+        """Remove all entities and links."""
         self._database.executescript("DELETE FROM link; DELETE FROM entity;")
 
     def take(self, entities: Iterable[Record]) -> None:
-        """Take entities as they are now, in the place of what was known of them."""
+        """Add entities and their links, or replace the entries of known entities."""
         for entity in entities:
             self.forget([entity.id])
             names = map(encoded, (entity.id, *scope_of(entity.payload)))
@@ -47,14 +47,14 @@ class Links:
             )
 
     def forget(self, entities: Sequence[str]) -> None:
-        """Forget entities."""
+        """Remove entities and their links."""
         for table, column in (("link", "entity"), ("entity", "id")):
             self._database.executemany(
                 f"DELETE FROM {table} WHERE {column} = ?", [(encoded(id),) for id in entities]
             )
 
     def of(self, facts: Sequence[str]) -> dict[str, list[str]]:
-        """Return the ids of the entities that link to facts, in order, by fact."""
+        """Map facts to the sorted ids of the entities with links to them."""
         found: dict[str, list[str]] = {}
         sql = f"SELECT fact, entity FROM link WHERE fact IN ({','.join('?' * len(facts))})"
         rows = self._database.execute(f"{sql} ORDER BY entity", tuple(map(encoded, facts)))
@@ -74,14 +74,14 @@ class Links:
         return [decoded(id) for (id,) in rows]
 
     def pieces(self) -> Iterator[list[str]]:
-        """Yield the ids of all facts that are linked to, some at a time."""
+        """Yield the ids of all linked facts, in lists of at most 500."""
         rows = self._database.execute("SELECT DISTINCT fact FROM link ORDER BY fact").fetchall()
         for start in range(0, len(rows), _SOME):
             yield [decoded(fact) for (fact,) in rows[start : start + _SOME]]
 
 
 def linked(payload: dict[str, Any]) -> list[str]:
-    """Return the ids of the facts to which an entity links."""
+    """Return the ids of the facts that an entity links to."""
     found = payload.get(LINKED)
     return [one for one in found if isinstance(one, str)] if isinstance(found, list) else []
 
@@ -95,5 +95,5 @@ def scope_of(payload: dict[str, Any]) -> MemoryKey:
 def _name(value: Any) -> str:
     if isinstance(value, str):
         return value
-    # Older versions of mem0 stored numbers as they came.
+    # Older versions of mem0 stored numbers unchanged.
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else ""
