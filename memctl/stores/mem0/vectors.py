@@ -134,7 +134,7 @@ class Turns:
 
 
 def check_vectors(records: Sequence[Record], size: int | None, name: str) -> None:
-    """Check that all vectors have ``size`` dimensions.
+    """Check that all vectors have ``size`` dimensions; a ``bare`` record may lack a vector.
 
     ``name`` names the vector store in the error.
 
