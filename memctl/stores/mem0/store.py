@@ -1,10 +1,10 @@
-"""The facts of mem0's open-source library: a vector store, a history and entities.
+"""Facts of mem0's open-source library: a vector store, a history and entities.
 
-A fact is a record of the vector store.  Its payload has the text as ``data``, the scope, the times,
-what mem0 derives from the text (``hash``, ``text_lemmatized``), and whatever metadata the program
-gave.  ``history.db`` has what became of it, and a second collection the entities that its text
-names, each with the ids of the facts to which it links.  All this is one fact to memctl: it goes
-and comes back together, the record first and last.
+A fact is a record of the vector store.  The payload of the record contains the text (``data``), the
+scope, the times, fields derived from the text (``hash``, ``text_lemmatized``) and the metadata of
+the program.  ``history.db`` contains the history of the fact.  A second collection contains the
+entities named in texts; each entity links to facts by id.  memctl moves, deletes and restores all
+parts of a fact together.
 """
 
 from __future__ import annotations
@@ -43,21 +43,21 @@ from memctl.stores.mem0.pgvector import PgvectorTables
 from memctl.stores.mem0.vectors import Record, VectorStore
 
 _SCOPE = ("user_id", "run_id", "agent_id")
-"""The fields of a payload that name its scope, in the order of ``MemoryKey``."""
+"""The payload fields of the scope, in the order of ``MemoryKey``."""
 _TIMES = ("created_at", "updated_at")
 _DERIVED = ("hash", "text_lemmatized")
 _SOME = 500
 _ENOUGH = 5000
-"""The number of changed facts after which a store that writes its files whole does so."""
+"""The number of changed facts after which a store that writes whole files is saved."""
 
 
 class Shape(NamedTuple):
-    """The ways in which mem0 holds a fact otherwise than memctl would write it.
+    """Details of a stored fact that differ from the format that memctl writes by default.
 
-    ``absent`` are derived fields that it lacks, ``places`` where its id stands among the links of
-    an entity whose links are not sorted; ``odd`` says that mem0 itself takes no such scope.
-    ``bare`` are the ids of those that have no vector, of the fact and its entities, and ``at`` is
-    ``Record.at`` of each.
+    ``absent`` names derived fields that the payload lacks.  ``places`` maps the id of an entity
+    with unsorted links to the index of the fact in the links.  ``odd`` is True if mem0 rejects the
+    scope.  ``bare`` holds the ids of the fact and its entities without vectors.  ``at`` maps ids to
+    ``Record.at``.
     """
 
     absent: tuple[str, ...] = ()
@@ -67,7 +67,7 @@ class Shape(NamedTuple):
     at: dict[str, tuple[int, int | None]] = {}  # noqa: RUF012 - never changed
 
     def text(self) -> str:
-        """Return the shape as ``StoredMessage.shape`` has it."""
+        """Return the shape as text for ``StoredMessage.shape``."""
         found = {
             "absent": list(self.absent),
             "places": self.places,
@@ -80,7 +80,7 @@ class Shape(NamedTuple):
 
 
 def _shape(text: str) -> Shape:
-    """Return the shape of a text; that of another store's says nothing here."""
+    """Parse a shape; return an empty shape for the shape of another store."""
     try:
         found = jsonio.loads(text.encode())["mem0"] if text else {}
     except (ValueError, TypeError, KeyError):
@@ -95,7 +95,7 @@ def _shape(text: str) -> Shape:
 
 
 class Mem0Store(FactStore):
-    """The facts of mem0's open-source library, by its configuration: ``mem0:CONFIG.json``."""
+    """The facts of mem0's open-source library, by a configuration file: ``mem0:CONFIG.json``."""
 
     kind = "mem0"
     features = Features(marks=frozenset(), parts=True, repairs=frozenset({"entity-link"}))
@@ -107,14 +107,14 @@ class Mem0Store(FactStore):
         self._vectors: VectorStore
         self._history: History
         self._going: list[str] = []
-        """Facts whose record is about to go, and whose history is to follow."""
+        """Deleted facts with a history that is still to be deleted."""
         self._unsaved = 0
 
     # Opening
 
     async def connect(self, mode: OpenMode) -> None:
         config = read(self.location.path)
-        # Known before the store is there: a dry run asks what a new target will need.
+        # Set before the target exists: a dry run reports the dimensions that a new target needs.
         self.embedding = config.embedding if config.embedding.dimensions else None
         self._vectors = _vector_store(config, self.label)
         self._history = History(config.history, self.label)
@@ -221,8 +221,8 @@ class Mem0Store(FactStore):
         changed, gone = await self._linked(fields, shapes)
         self._vectors.refuse(self._entities, changed)
         histories = {id: _rows(id, one) for id, one in fields.items()}
-        # The record comes last: until then the fact is not there, and a run that is killed before
-        # does all of it again.
+        # Write the record last.  Until then the fact does not exist, and a run after a killed run
+        # repeats all steps.
         await self._history.put(histories)
         await self._change_entities(changed, gone)
         await self._vectors.put(self._facts, records)
@@ -231,7 +231,7 @@ class Mem0Store(FactStore):
     async def _linked(
         self, fields: dict[str, dict[str, Any]], shapes: dict[str, Shape]
     ) -> tuple[list[Record], list[str]]:
-        """Return the entities as they are to be, and the ids of those that are to go."""
+        """Return the entities to store, and the ids of the entities to delete."""
         wanted: dict[str, list[str]] = {}
         given: dict[str, Record] = {}
         for id, one in fields.items():
@@ -245,7 +245,7 @@ class Mem0Store(FactStore):
         changed, gone = [], []
         for id in concerned:
             if id not in there and id not in given:
-                continue  # another program has removed it
+                continue  # another program has removed the entity
             record = _as_it_is(there[id]) if id in there else given[id]
             old = linked(record.payload)
             coming = wanted.get(id, [])
@@ -268,15 +268,15 @@ class Mem0Store(FactStore):
             self._links.forget(gone)
 
     async def remove(self, key: MemoryKey, ids: Sequence[str]) -> None:  # noqa: ARG002
-        # The record goes first: a fact that is there is whole, and what is left of one by a run
-        # that is killed in between, doctor finds.
+        # Delete the record first: every existing fact is then complete.  If the run is killed,
+        # doctor finds the remaining parts.
         await self._vectors.delete(self._facts, ids)
         await self._unlink(ids)
         self._going += ids
         self._unsaved += len(ids)
 
     async def _unlink(self, facts: Sequence[str]) -> None:
-        """Take facts off the entities that link to them; those that link to nothing go."""
+        """Remove the links of entities to facts, and the entities without remaining links."""
         leaving = set(facts)
         found = self._links.of(facts)
         concerned = sorted({id for some in found.values() for id in some})
@@ -290,7 +290,7 @@ class Mem0Store(FactStore):
         await self._change_entities(changed, gone)
 
     async def _save(self) -> None:
-        """Make durable what was put and removed."""
+        """Make all writes and deletions durable."""
         await self._vectors.flush()
         for start in range(0, len(self._going), _SOME):
             await self._history.delete(self._going[start : start + _SOME])
@@ -310,7 +310,7 @@ class Mem0Store(FactStore):
                 yield result
 
     async def _saved(self, results: AsyncGenerator[WriteResult]) -> AsyncGenerator[WriteResult]:
-        """Yield results once they are durable: a store of whole files saves several together."""
+        """Yield results after they are durable; whole-file stores save several results together."""
         waiting: list[WriteResult] = []
         async with aclosing(results):
             async for result in results:
@@ -335,7 +335,7 @@ class Mem0Store(FactStore):
                 yield key
 
     async def _leftovers(self) -> list[MemoryKey]:
-        """Return the scopes of which something besides facts is kept."""
+        """Return the scopes of entities and recent messages."""
         return [*self._links.scopes(), *await self._history.scopes()]
 
     async def erase(self, where: Selection) -> AsyncGenerator[WriteResult]:
@@ -359,7 +359,7 @@ class Mem0Store(FactStore):
 
 
 class Mem0Maintenance(Maintenance):
-    """Checks of what mem0 keeps besides its records."""
+    """Checks of records, entities and histories."""
 
     store: Mem0Store
 
@@ -371,7 +371,7 @@ class Mem0Maintenance(Maintenance):
             async for finding in findings:
                 yield finding
         if where.keys is not None or where.users or where.sessions:
-            return  # the rest is of the store as a whole
+            return  # the other checks cover the whole store
         store = self.store
         stray = await store._vectors.stray_vectors(store._facts)
         if stray:
@@ -405,7 +405,7 @@ class Mem0Maintenance(Maintenance):
         return Finding("entity-link", None, count, tuple(dangling)) if count else None
 
     async def _dangling(self) -> AsyncGenerator[list[str]]:
-        """Yield the ids of facts that entities link to, and that are not there."""
+        """Yield the ids of missing facts that entities link to."""
         store = self.store
         await store._read_links()
         for ids in store._links.pieces():
@@ -462,7 +462,7 @@ class Mem0Maintenance(Maintenance):
 
 
 def _vector_store(config: Mem0Config, label: str) -> VectorStore:
-    # A provider's module imports no client; that comes when it is opened.
+    # The modules import no client library; ``open`` does.
     from memctl.stores.mem0.chroma import ChromaPlace
     from memctl.stores.mem0.faiss import FaissFolder
     from memctl.stores.mem0.qdrant import QdrantFolder
@@ -529,7 +529,10 @@ def _record(key: MemoryKey, id: str, fields: dict[str, Any], shape: Shape) -> Re
 
 
 def _derived(text: str) -> dict[str, str]:
-    """Return what mem0 derives from a text: the lemmas are the text itself where spaCy lacks."""
+    """Return the fields that mem0 derives from a text.
+
+    Without spaCy, mem0 stores the text itself as its lemmas.
+    """
     digest = md5(text.encode("utf-8", "surrogatepass"), usedforsecurity=False).hexdigest()
     return dict(zip(_DERIVED, (digest, text), strict=True))
 
@@ -548,15 +551,15 @@ def _entity_fields(record: Record) -> dict[str, Any]:
 
 
 def _as_it_is(record: Record) -> Record:
-    """Return a record of the store, which may stay without a vector."""
+    """Return a record that stays without a vector if it has none."""
     return record._replace(bare=record.vector is None)
 
 
 def _entity(fields: Any, shape: Shape) -> Record:
-    """Return an entity of a fact, as a record without its links.
+    """Build the record of an entity, without links.
 
     Raises:
-        Rejected: it is not one.
+        Rejected: the entity is not valid.
     """
     if not isinstance(fields, dict) or not isinstance(fields.get("id"), str):
         raise Rejected("refused", "an entity of a fact is not an object with an id")
@@ -602,7 +605,7 @@ def _check_scope(key: MemoryKey, id: str) -> None:
 
 
 def _odd_scope(key: MemoryKey) -> str | None:
-    """Return why mem0 takes no such scope (its ``_validate_and_trim_entity_id``)."""
+    """Return why mem0 rejects a scope (``_validate_and_trim_entity_id``), or None."""
     if not any(key):
         return "mem0 needs a user, a run or an agent"
     for name, value in zip(_SCOPE, key, strict=True):
@@ -619,7 +622,7 @@ def _time(payload: dict[str, Any]) -> str:
 
 
 def _is_expired(payload: dict[str, Any], today: date) -> bool:
-    """Return what mem0's ``_payload_is_expired`` does."""
+    """Return whether a fact has expired, as mem0's ``_payload_is_expired``."""
     try:
         return date.fromisoformat(str(payload.get("expiration_date") or "")) < today
     except ValueError:
