@@ -1,6 +1,6 @@
-"""The configuration of mem0's library (``Memory.from_config``): what of it tells where facts are.
+"""The parts of a configuration of mem0's library (``Memory.from_config``) that locate facts.
 
-Names and defaults are those of mem0ai 2.2.1, ``mem0/configs``.
+Names and defaults are from mem0ai 2.2.1, ``mem0/configs``.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from memctl.model import Embedding
 from memctl.storekit.files import system_errors
 
 PROVIDERS = ("qdrant", "faiss", "chroma", "pgvector")
-"""The vector stores that memctl opens."""
+"""The vector stores that memctl supports."""
 _DIMENSIONS = 1536
-"""mem0's default, in every vector store that asks for dimensions, and of OpenAI's embedder."""
+"""mem0's default for its vector stores and for OpenAI's embedder."""
 _MOST_DIMENSIONS = 2**31 - 1
 _OPENAI_MODEL = "text-embedding-3-small"
 _SECTION = '"vector_store": {"provider": "qdrant", "config": {"path": "..."}}'
@@ -28,16 +28,17 @@ _SECTION = '"vector_store": {"provider": "qdrant", "config": {"path": "..."}}'
 
 @dataclass(frozen=True, slots=True)
 class Mem0Config:
-    """The parts of a configuration that tell where mem0 keeps what.
+    """The settings of mem0 that locate facts and history.
 
-    ``options`` are those of the vector store; they may hold a password, which no error shows.
+    ``options`` are the options of the vector store.  A password in the options never appears in an
+    error.
     """
 
     path: Path
     provider: str
     options: Mapping[str, Any] = field(repr=False)
     embedding: Embedding
-    """The vectors as the configuration has them; 0 dimensions where it does not tell."""
+    """The configured embedding; 0 dimensions if unknown."""
     history: Path
 
     @property
@@ -47,19 +48,19 @@ class Mem0Config:
 
     @property
     def entities(self) -> str:
-        """The collection of the entities, named as mem0 does (``_entity_collection_name``)."""
+        """The collection of the entities (mem0's ``_entity_collection_name``)."""
         return f"{self.collection}_entities"
 
     @property
     def folder(self) -> Path:
-        """The folder of a vector store that is one; mem0 takes it from the working directory."""
+        """The folder of a local vector store; relative paths start at the working folder."""
         return Path(self.text("path", f"/tmp/{self.provider}"))
 
     def text(self, name: str, default: str = "") -> str:
-        """Return an option that is a text.
+        """Return an option that must be a text.
 
         Raises:
-            UsageError: it is something else, or no place has such a name.
+            UsageError: the value is not a text, or contains characters that no name can have.
         """
         value = self.options.get(name)
         if value is None or value == "":
@@ -74,10 +75,10 @@ class Mem0Config:
 
 
 def _refuse_odd(path: Path, name: str, value: str) -> None:
-    """Refuse a text that no file, server or collection is called.
+    """Check that a text can name a file, a server or a collection.
 
     Raises:
-        UsageError: as said.
+        UsageError: the text contains a null character or a lone surrogate.
     """
     if "\0" in value or jsonio.has_surrogate(value):
         raise UsageError(
@@ -87,12 +88,12 @@ def _refuse_odd(path: Path, name: str, value: str) -> None:
 
 
 def read(path: Path) -> Mem0Config:
-    """Return what a file of JSON says, whose content is what ``Memory.from_config`` takes.
+    """Read a JSON file with the dict that ``Memory.from_config`` takes.
 
     Raises:
         NotFound, Unavailable: the file cannot be read.
-        BadData: it is not JSON.
-        UsageError: it names no vector store, or one that memctl does not open.
+        BadData: the file is not valid JSON.
+        UsageError: the file names no vector store, or an unsupported vector store.
     """
     name = visible(str(path))
     with system_errors(path, "read"):
