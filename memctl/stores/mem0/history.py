@@ -1,7 +1,7 @@
-"""``history.db``, in which mem0 writes down what became of each fact, and the latest messages.
+"""``history.db``: mem0's history of each fact, and its most recent messages.
 
-The tables are those of mem0ai 2.2.1, ``mem0/memory/storage.py``.  Several vector stores may share
-one file: it is mem0's default for all.
+The tables are from mem0ai 2.2.1, ``mem0/memory/storage.py``.  Several vector stores may share a
+file, because mem0 has one default path.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ COLUMNS = (
 )
 _NAMES = ", ".join(COLUMNS)
 _OLDEST = {"id", "memory_id", "old_memory", "new_memory", "event", "created_at"}
-"""The columns that every version of mem0 has: those of 0.1.0, mem0/memory/storage.py."""
+"""The columns of every version of mem0, from 0.1.0 on (``mem0/memory/storage.py``)."""
 Row = dict[str, Any]
-"""A row of the history, without its ``memory_id``, and without what is NULL."""
+"""A row of the history without ``memory_id`` and without NULL values."""
 Last = tuple[str, str | None, bool]
-"""The end of the history of a fact: its id, the last text, and whether it was deleted."""
+"""The end of a fact's history: the fact's id, its last text, and whether it was deleted."""
 
 
 class History:
-    """The file, which is made when there is something to write."""
+    """The history file; the first write creates a missing file."""
 
     def __init__(self, path: Path, label: str) -> None:
         self.path = path
@@ -63,14 +63,14 @@ class History:
         self._turns = Turns()
         self._reads_only = False
         self._rows = "history"
-        """The rows of the history, as a table or a subquery."""
+        """A table or a subquery with the rows of the history."""
         self.warnings: list[str] = []
 
     def open(self, *, writes: bool) -> None:
-        """Open the file, if it is there; one of an older mem0 is read, with a warning.
+        """Open the file if it exists; warn about the history of an older mem0.
 
         Raises:
-            BadData: it is not a history of mem0, or one of an older mem0 is to be changed.
+            BadData: the file is not a history of mem0, or is older and ``writes`` is true.
             Unavailable: the system refuses.
         """
         self._reads_only = not writes
@@ -84,7 +84,7 @@ class History:
             database = sqlite3.connect(
                 uri, _BUSY_SECONDS, isolation_level=None, check_same_thread=False, uri=True
             )
-            # A text that is not UTF-8 comes with lone surrogates, which are no text to is_row.
+            # Bytes that are not UTF-8 become lone surrogates, which ``is_row`` rejects.
             database.text_factory = partial(str, encoding="utf-8", errors="surrogateescape")
             self._database = database
             if self._reads_only:
@@ -95,10 +95,10 @@ class History:
         return database
 
     def _read_older(self, columns: set[str]) -> None:
-        """Read a history of an older mem0 as mem0 2 brings it up to date: by the shared columns.
+        """Read the shared columns of an older mem0's history, as mem0 2 does to migrate it.
 
         Raises:
-            BadData: it is to be changed, or is not a history of mem0.
+            BadData: the mode writes, or the table is not a history of mem0.
         """
         name = f"{self.label}: {visible(str(self.path))}"
         if not columns >= _OLDEST:
@@ -126,7 +126,7 @@ class History:
             self._database = None
 
     async def load(self, ids: Sequence[str]) -> dict[str, list[Row]]:
-        """Return the rows of facts, in the order in which ``Memory.history`` gives them."""
+        """Return the rows of facts, in the order of ``Memory.history``."""
         found: dict[str, list[Row]] = {}
         ids = list(filter(is_kept, ids))
         where = f"memory_id IN ({','.join('?' * len(ids))})"
@@ -142,7 +142,7 @@ class History:
         return found
 
     async def put(self, histories: dict[str, list[Row]]) -> None:
-        """Store the rows of facts, in the place of those that they have."""
+        """Replace the rows of facts."""
         if self._database is None and not any(histories.values()):
             return
         rows = [
@@ -164,7 +164,7 @@ class History:
             database.executemany(f"INSERT OR REPLACE INTO history VALUES ({places})", rows)
 
     async def delete(self, ids: Sequence[str]) -> None:
-        """Remove the rows of facts."""
+        """Delete the rows of facts."""
         await self._turns.run(self._delete, ids)
 
     def _delete(self, ids: Sequence[str]) -> None:
@@ -173,7 +173,7 @@ class History:
                 _delete(self._database, ids)
 
     async def last(self) -> list[list[Last]]:
-        """Return how the history of each fact ends."""
+        """Return the end of the history of each fact, in lists of at most 500."""
         sql = (
             "SELECT memory_id, new_memory, is_deleted FROM (SELECT *, row_number() OVER ("
             "PARTITION BY memory_id ORDER BY created_at DESC, datetime(updated_at) DESC, rowid DESC"
@@ -184,12 +184,12 @@ class History:
         return [ends[start : start + _SOME] for start in range(0, len(ends), _SOME)]
 
     async def scopes(self) -> list[MemoryKey]:
-        """Return the scopes of which mem0 keeps the latest messages."""
+        """Return the scopes with recent messages."""
         rows = await self._fetch("SELECT DISTINCT session_scope FROM messages", ())
         return [key for (scope,) in rows if (key := scope_key(scope)) is not None]
 
     async def delete_messages(self, key: MemoryKey) -> None:
-        """Remove the latest messages of a scope."""
+        """Delete the recent messages of a scope."""
         await self._turns.run(self._delete_messages, session_scope(key))
 
     def _delete_messages(self, scope: str) -> None:
@@ -231,7 +231,7 @@ class History:
 
 @contextmanager
 def transaction(database: sqlite3.Connection) -> Iterator[None]:
-    """Carry out the body as one transaction, or not at all."""
+    """Run the body in a transaction; roll back after an error."""
     database.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -243,14 +243,14 @@ def transaction(database: sqlite3.Connection) -> Iterator[None]:
 
 
 def is_row(row: Any) -> bool:
-    """Return whether a value of JSON is a row as ``History.put`` takes it."""
+    """Return whether a JSON value is a valid row for ``History.put``."""
     if not isinstance(row, dict) or not isinstance(row.get("id"), str):
         return False
     return all(is_kept(row.get(name)) for name in COLUMNS)
 
 
 def is_kept(value: Any) -> bool:
-    """Return whether a value of JSON can stand in a row, and thus whether an id can have any."""
+    """Return whether SQLite can store a JSON value in a row."""
     match value:
         case str():
             return not jsonio.has_surrogate(value)
@@ -260,7 +260,7 @@ def is_kept(value: Any) -> bool:
 
 
 def _delete(database: sqlite3.Connection, ids: Sequence[str]) -> None:
-    # mem0 has no index of the facts: each statement reads the whole table.
+    # mem0 has no index on ``memory_id``: each statement reads the whole table.
     ids = list(filter(is_kept, ids))
     for start in range(0, len(ids), _SOME):
         some = ids[start : start + _SOME]
@@ -279,7 +279,7 @@ def session_scope(key: MemoryKey) -> str:
 
 
 def scope_key(scope: Any) -> MemoryKey | None:
-    """Return the key of a scope; None where it is not written as mem0 does."""
+    """Return the key for the name of a scope, or None if mem0 does not write such names."""
     found = {}
     for pair in str(scope).split("&"):
         name, equals, value = pair.partition("=")
