@@ -1,9 +1,11 @@
-"""Folders in which mem0 keeps facts in faiss: an index and a JSON file for each collection.
+"""Folders of mem0's faiss store: an index and a JSON file for each collection.
 
-``NAME.faiss`` is a flat index as ``faiss.write_index`` writes it: a header, then the vectors.
-``NAME.json`` is ``{"docstore": {ID: PAYLOAD}, "index_to_id": {POSITION: ID}}``.  Both are read here
-without a client, and held in a temporary file.  mem0 writes both anew with each change, and so does
-memctl, but whole under their names: where it is killed between the two, the next run finishes.
+``NAME.faiss`` is a flat index from ``faiss.write_index``: a header, then the vectors.
+``NAME.json`` is ``{"docstore": {ID: PAYLOAD}, "index_to_id": {POSITION: ID}}``.
+
+memctl reads both files without a client library, into a temporary database.  mem0 rewrites both
+files for each change.  memctl rewrites both files on ``flush`` and replaces each atomically.  If a
+run is killed between the two replacements, the next run completes the write.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ from memctl.stores.mem0.vectors import (
 )
 
 _HEADER = struct.Struct("<4siqqqBi")
-"""The kind of index, dimensions, vectors, two numbers without a meaning, trained, metric."""
+"""Type of index, dimensions, number of vectors, two unused numbers, trained, metric."""
 _COUNT = struct.Struct("<Q")
 _START = _HEADER.size + _COUNT.size
 _L2, _INNER_PRODUCT = b"IxF2", b"IxFI"
@@ -51,7 +53,7 @@ _MOST_PLACES = 1 << 62
 _SOME = 500
 _ATTEMPTS = 20
 _EVEN = 1e-4
-"""A vector whose length is 1 but for so much is left as it is."""
+"""The tolerance for vectors of length 1, which are stored unchanged."""
 _PAUSE = 0.1
 _SCHEMA = """
 PRAGMA journal_mode = OFF;
@@ -65,7 +67,7 @@ _Stamp = tuple[int, int, int]
 
 
 class FaissFolder(VectorStore):
-    """A folder of mem0's faiss."""
+    """A folder of mem0's faiss store."""
 
     writes_whole_files = True
 
@@ -99,12 +101,12 @@ class FaissFolder(VectorStore):
             await self._create(self._collections[self.config.collection])
 
     async def _create(self, collection: _Collection) -> None:
-        """Make an empty collection, unless another run has made one meanwhile."""
+        """Create an empty collection, unless another run has created it meanwhile."""
         with system_errors(self._folder, "write"):
             self._folder.mkdir(parents=True, exist_ok=True)
             handle = os.open(self._folder, os.O_RDONLY)
             try:
-                while True:  # the other one is done in a moment
+                while True:  # the other run needs only a moment
                     if system.lock(handle):
                         break
                     await asyncio.sleep(_PAUSE)
@@ -154,7 +156,7 @@ class FaissFolder(VectorStore):
 
 
 class _Collection:
-    """A collection: its files, and what they hold in a temporary file."""
+    """A collection: its two files, and their content in a temporary database."""
 
     def __init__(self, folder: Path, name: str, label: str, config: Mem0Config) -> None:
         self.index = folder / f"{name}.faiss"
@@ -170,14 +172,14 @@ class _Collection:
         self.stray = 0
         self._gaps = array("q")
         self._missing = 0
-        """The number of facts that have a place in the index, but no payload."""
+        """The number of index entries whose fact has no payload."""
         self._stamp: tuple[_Stamp, ...] = ()
         self._handle: int | None = None
         self._spool = sqlite3.connect("", isolation_level=None, check_same_thread=False)
         self._spool.executescript(_SCHEMA)
 
     def close(self) -> None:
-        """Remove the temporary file."""
+        """Remove the temporary database, and close the index."""
         self._spool.close()
         if self._handle is not None:
             os.close(self._handle)
@@ -186,10 +188,11 @@ class _Collection:
     # Reading
 
     async def read(self) -> None:
-        """Read both files, again while another program is writing them.
+        """Read both files; retry while another program writes them.
 
         Raises:
-            BadData: they are damaged, or of another kind.
+            BadData: a file is missing, damaged, or of another type.
+            Lost: another program keeps writing the files.
         """
         for attempt in range(_ATTEMPTS):
             before = self._stamps()
@@ -202,7 +205,7 @@ class _Collection:
                     )
                 killed = any(self.index.parent.glob(self._pending("*").name))
                 if killed or self.index.exists() == self.store.exists():
-                    return  # a new collection: the next write completes or makes it
+                    return  # a new collection, or a write that the next run completes
                 if attempt < 2:
                     await asyncio.sleep(_PAUSE)
                     continue
@@ -234,10 +237,10 @@ class _Collection:
         return tuple((one.st_ino, one.st_mtime_ns, one.st_size) for one in found)
 
     def require_facts(self) -> None:
-        """Check that no fact is missing, before any changes: its vector would be lost with them.
+        """Check before changes that no payload is missing: a rewrite would lose the vector.
 
         Raises:
-            BadData: one is, so that the file is damaged.
+            BadData: the index has a vector of a fact without a payload.
         """
         if self._missing:
             raise BadData(
@@ -266,7 +269,7 @@ class _Collection:
         self.exists = True
 
     def _find_gaps(self, vectors: int) -> array[int]:
-        """Return the places of the vectors that belong to no fact."""
+        """Return the positions of vectors without a fact."""
         sql = "SELECT place FROM fact WHERE place IS NOT NULL ORDER BY place"
         gaps, expected = array("q"), 0
         for (place,) in chain(self._spool.execute(sql), [(vectors,)]):
@@ -275,7 +278,7 @@ class _Collection:
         return gaps
 
     def _read_header(self, header: bytes, length: int) -> int:
-        """Take the dimensions; return how many vectors there are."""
+        """Set the dimensions from the header; return the number of vectors."""
         if len(header) == _START:
             kind, size, vectors, _, _, _, _ = _HEADER.unpack_from(header)
             [numbers] = _COUNT.unpack_from(header, _HEADER.size)
@@ -310,16 +313,16 @@ class _Collection:
 
     def _take(self, statement: str, rows: list[tuple[Any, ...]]) -> None:
         done = self._spool.executemany(statement, rows).rowcount if rows else 0
-        self._missing += len(rows) - done  # places of facts that the docstore lacks
+        self._missing += len(rows) - done  # index entries without a fact in the docstore
         rows.clear()
 
     def rows_after(self, after: int) -> list[tuple[int, bytes, bytes]]:
-        """Return the next facts: numbers by which they follow one another, ids and payloads."""
+        """Return the next rows after a row number: row number, id and payload."""
         sql = f"SELECT number, id, payload FROM fact WHERE number > ? ORDER BY number LIMIT {_SOME}"
         return self._spool.execute(sql, (after,)).fetchall()
 
     def get(self, ids: Sequence[str]) -> list[Record]:
-        """Return the facts of these ids."""
+        """Return the records with these ids."""
         places = ",".join("?" * len(ids))
         sql = f"SELECT number, id, payload, place, vector FROM fact WHERE id IN ({places})"
         return [
@@ -330,7 +333,7 @@ class _Collection:
         ]
 
     def _at(self, number: int, place: int | None) -> tuple[int, int | None]:
-        """Return ``Record.at``; vectors that belong to no fact do not count, as none is kept."""
+        """Return ``Record.at``; vectors without a fact are not counted, because none is kept."""
         return number - 1, None if place is None else place - bisect_left(self._gaps, place)
 
     def _vector(self, place: int | None) -> bytes | None:
@@ -343,7 +346,7 @@ class _Collection:
     # Writing
 
     def put(self, records: Sequence[Record]) -> None:
-        """Take records, each in the place of the one with its id."""
+        """Add records, or replace records with the same ids."""
         self.changed = True
         self.size = self.size or self._config.embedding.dimensions
         rows = [
@@ -364,7 +367,7 @@ class _Collection:
         self._spool.execute("COMMIT")
 
     def _fitting(self, vector: array[float]) -> array[float]:
-        """Return a vector as mem0 would store it: of length 1 where it searches by the angle."""
+        """Return a vector as mem0 stores it: normalized if the configuration says so."""
         strategy = self._config.text("distance_strategy", "euclidean").lower()
         normal = bool(self._config.options.get("normalize_L2")) and strategy == "euclidean"
         length = math.sqrt(sum(value * value for value in vector))
@@ -373,15 +376,15 @@ class _Collection:
         return array("f", (value / length for value in vector))
 
     def delete(self, ids: Sequence[str]) -> None:
-        """Forget records."""
+        """Delete records."""
         self.changed = True
         self._spool.executemany("DELETE FROM fact WHERE id = ?", [(encoded(id),) for id in ids])
 
     def save(self) -> None:
-        """Write both files, durable on return.
+        """Write both files, durably.
 
         Raises:
-            Busy: another program has written them meanwhile.
+            Busy: another program has written the files meanwhile.
         """
         if self.exists and self._stamps() != self._stamp:
             raise Busy(
@@ -410,7 +413,7 @@ class _Collection:
         self._gaps = array("q")
 
     def _pending(self, digest: str) -> Path:
-        """Return the name under which the store waits until the index of this digest is there."""
+        """Return the path of a JSON file that waits for the index with this digest."""
         return self.index.parent / f"{TEMPORARY_PREFIX}{self.index.stem}.{digest}.pending"
 
     def _write_index(self, index: AtomicFile) -> str:
@@ -441,15 +444,16 @@ class _Collection:
         yield b"\n}}\n"
 
     def _in_index(self, columns: str) -> Iterator[tuple[Any, ...]]:
-        """Yield columns of the facts that have a vector, in the order of the index."""
+        """Yield columns of the facts with vectors, in the order of the index."""
         return self._in_order(columns, "place IS NULL, place, number", "was_place", _HAS_VECTOR)
 
     def _in_order(
         self, columns: str, order: str, was: str, condition: str = "1"
     ) -> Iterator[tuple[Any, ...]]:
-        """Yield columns of facts; those that are back stand where they were, by the column ``was``.
+        """Yield columns of facts in order.
 
-        The others keep their order.
+        A restored fact returns to its old position, from the column ``was``.  The other facts keep
+        their order.
         """
         sql = f"SELECT {was}, {columns} FROM fact WHERE {condition} AND {was}"
         back = self._spool.cursor().execute(f"{sql} IS NOT NULL ORDER BY {was}")
@@ -482,7 +486,7 @@ class _Collection:
         self._stamp = self._stamps()
 
     def recover(self) -> None:
-        """Finish what a run was killed at, if its index is in place already; drop it otherwise."""
+        """Complete an interrupted write if its index is in place; discard it if not."""
         digest = ""
         for pending in self.index.parent.glob(self._pending("*").name):
             digest = digest or _digest_of(self.index)
@@ -496,7 +500,7 @@ _HAS_VECTOR = "(place IS NOT NULL OR vector IS NOT NULL)"
 
 
 def _placed(cursor: Cursor, name: str, value: bytes) -> tuple[int, bytes]:
-    """Return a place in the index, and the id of the fact that is there."""
+    """Return a position in the index, and the id of its fact."""
     try:
         place, id = int(name), jsonio.loads(value)
     except ValueError as error:
