@@ -1,9 +1,9 @@
 """The facts of a project of the mem0 Platform, through its HTTP API.
 
-The calls are those of the SDK's ``MemoryClient`` (mem0ai 2.2.1, ``mem0/client/main.py``); the limit
-of a page is that of the API's documentation.  The Platform gives each text an id and times of its
-own, and makes its own vectors.  So what a fact had elsewhere stands in its metadata under one name,
-``memctl``, and comes back from there.
+The calls are those of the SDK's ``MemoryClient`` (mem0ai 2.2.1, ``mem0/client/main.py``).  The page
+limit is from the API's documentation.  The Platform assigns its own ids and times, and computes its
+own vectors.  memctl therefore stores the original id and times of a fact in its metadata, under the
+name ``memctl``, and reads them from there.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from memctl.storekit.facts import FactEntry, FactStore, LoadedFact
 from memctl.storekit.simple import Rejected
 
 NOTE = "memctl"
-"""The name in the metadata under which memctl keeps what the Platform has no field for."""
+"""The metadata field for fact data that the Platform has no field for."""
 KEY_VARIABLE = "MEM0_API_KEY"
-"""The variable from which mem0's SDK takes the key, too."""
+"""The environment variable of the key, as in mem0's SDK."""
 _PAGE = 200
 _SOME = 500
 _MOST_FOUND = 1000
-"""So many memories a search asks for at most."""
+"""The maximum number of memories that a search requests."""
 _FEW = 20
-"""So many users or sessions the Platform is told to look for; among more they are picked here."""
+"""The maximum number of users or sessions in a filter; memctl filters larger numbers itself."""
 _TIMEOUT = 60.0
 _ATTEMPTS = 6
 _LONGEST_WAIT = 60.0
@@ -49,9 +49,9 @@ _EVERYTHING = {"OR": [{name: "*"} for name in ("user_id", "agent_id", "app_id", 
 _OWN = frozenset(
     ["id", "memory", "user_id", "agent_id", "run_id", "metadata", "created_at", "updated_at"]
 )
-"""The fields of a memory that a fact has in another place."""
+"""The fields of a Platform memory with a field of their own in a fact."""
 _DERIVED = frozenset(["hash", "score", "owner", "organization", "name", "input"])
-"""The fields that say nothing of the fact itself."""
+"""Fields of a Platform memory that do not describe the fact."""
 _SCHEMA = """
 PRAGMA journal_mode = OFF;
 CREATE TABLE fact (
@@ -136,7 +136,7 @@ class PlatformStore(FactStore):
         ]
 
     async def _list(self) -> None:
-        """Read all facts into a temporary file, page by page."""
+        """Read all facts into a temporary database, page by page."""
         assert self._spool is not None
         self._spool.execute("DELETE FROM fact")
         number = 1
@@ -162,13 +162,13 @@ class PlatformStore(FactStore):
     # Searching
 
     async def search(self, query: str, where: Selection, top: int) -> list[ServiceHit]:
-        """See ``Store.search``; the Platform leaves out what expired, and what scores too low."""
+        """See ``Store.search``; the Platform omits expired memories and low scores."""
         text = searched_text(self, query, where)
         count = min(top, _MOST_FOUND)
         while True:
             found = await self._search(text, where, count)
             hits = self._hits(found, where)
-            # The Platform has no pages of a search: more are asked for from the beginning.
+            # A search has no pages: a larger search starts again at the beginning.
             if len(hits) >= top or len(found) < count or count == _MOST_FOUND:
                 return hits[:top]
             count = min(count * 5, _MOST_FOUND)
@@ -185,7 +185,7 @@ class PlatformStore(FactStore):
         return found
 
     def _hits(self, found: Sequence[Any], where: Selection) -> list[ServiceHit]:
-        """Return the selected ones of the memories that were found."""
+        """Return the selected memories of a search result."""
         hits: dict[str, ServiceHit] = {}
         for memory in found:
             id, _, user, session, part, _, message = _row(memory)
@@ -218,10 +218,10 @@ class PlatformStore(FactStore):
             self._spool.execute(_PUT, _row(fields))
 
     async def _send(self, request: dict[str, Any]) -> str:
-        """Add a text as it is; return the id that the Platform gave it, empty if it does not tell.
+        """Add a text unchanged; return the Platform's id, or an empty text if unknown.
 
         Raises:
-            Rejected: it does not take it.
+            Rejected: the Platform does not accept the text.
         """
         answer = await self._ask("POST", "/v3/memories/add/", request, refuses=True)
         event = answer.get("event_id")
@@ -233,7 +233,7 @@ class PlatformStore(FactStore):
         return ""
 
     async def _event(self, event: str) -> Any:
-        """Wait for what was queued."""
+        """Wait for a queued addition, and return its results."""
         for _ in range(_EVENT_POLLS):
             found = await self._ask("GET", f"/v1/event/{quote(event, safe='')}/")
             match found.get("status"):
@@ -254,7 +254,7 @@ class PlatformStore(FactStore):
         places = ",".join("?" * len(ids))
         sql = f"SELECT id, own FROM fact WHERE id IN ({places})"
         rows = self._spool.execute(sql, ids).fetchall()
-        if not all(own for _, own in rows):  # the Platform did not tell, as they were added
+        if not all(own for _, own in rows):  # ``put`` did not receive the Platform's ids
             await self._list()
             rows = self._spool.execute(sql, ids).fetchall()
         for id, own in rows:
@@ -271,17 +271,17 @@ class PlatformStore(FactStore):
         gone: bool = False,
         refuses: bool = False,
     ) -> dict[str, Any]:
-        """Return what the Platform answers, again where it asks to come later.
+        """Send a request and return the answer; retry after network errors and rate limits.
 
-        With ``gone``, what is not there is no error; with ``refuses``, what it does not take is
-        ``Rejected``.
+        With ``gone``, status 404 is not an error.  With ``refuses``, a client error raises
+        ``Rejected``, and a network error is not retried.
         """
         library = _library(self.label)
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 response = await self._client.request(method, path, json=body, params=query)
             except library.HTTPError as error:
-                # Adding again what may have been added would make two of it.
+                # The Platform may have added the text: a retry could add a duplicate.
                 if attempt == _ATTEMPTS or refuses:
                     reason = visible(str(error)) or type(error).__name__
                     hint = "check the host and the network"
@@ -306,7 +306,7 @@ class PlatformStore(FactStore):
             value = jsonio.loads(response.content)
         except ValueError:
             value = None
-        if isinstance(value, list):  # as older servers answer
+        if isinstance(value, list):  # the format of older servers
             return {"results": value}
         if not isinstance(value, dict):
             raise BadData(
@@ -335,7 +335,7 @@ class PlatformStore(FactStore):
 
 
 def _filters(where: Selection) -> dict[str, Any]:
-    """Return the filters of a search: the users and sessions, where they are few."""
+    """Return the filters of a search: the users and sessions, up to ``_FEW`` each."""
     keys = where.keys or frozenset()
     several = (
         ("user_id", where.users or {key.user for key in keys}),
@@ -344,14 +344,14 @@ def _filters(where: Selection) -> dict[str, Any]:
     parts: list[dict[str, Any]] = [
         {"OR": [{name: value} for value in sorted(map(encodable, values))]}
         for name, values in several
-        # "*" is no name there, and nothing is said of memories without a user or a run.
+        # "*" matches every name.  No filter matches memories without a user or a run.
         if 0 < len(values) <= _FEW and values.isdisjoint(("", "*"))
     ]
     return {"AND": parts} if parts else _EVERYTHING
 
 
 def _row(memory: Any) -> tuple[Any, ...]:
-    """Return a memory of the Platform as a row of the spool."""
+    """Return a memory of the Platform as a row of the temporary database."""
     memory = memory if isinstance(memory, dict) else {}
     metadata = dict(memory.get("metadata") or {})
     note = _note(metadata.pop(NOTE, None))
@@ -390,7 +390,7 @@ def _note(text: Any) -> dict[str, Any]:
 
 
 def _request(key: MemoryKey, fact: StoredMessage) -> dict[str, Any]:
-    """Return what ``MemoryClient.add`` sends for a text that is to be kept as it is."""
+    """Return the request of ``MemoryClient.add`` for a text to store unchanged."""
     fields = jsonio.loads(fact.message)
     text = fields.get("text")
     if not isinstance(text, str) or not text:
@@ -417,15 +417,15 @@ def _request(key: MemoryKey, fact: StoredMessage) -> dict[str, Any]:
 
 
 def _possible(ids: Sequence[str]) -> list[str]:
-    """Return the ids that a memory of the Platform can have: those without half characters."""
+    """Return the ids that the Platform can hold: ids without lone surrogates."""
     return [id for id in ids if encodable(id) == id]
 
 
 def _check_text(id: str, request: dict[str, Any]) -> None:
-    """Refuse what cannot be sent.
+    """Check that a request can be sent.
 
     Raises:
-        Rejected: the id, or something in the request, has half of a surrogate pair.
+        Rejected: the id or the request contains a lone surrogate.
     """
     try:
         json.dumps([id, request], ensure_ascii=False).encode()
@@ -434,7 +434,7 @@ def _check_text(id: str, request: dict[str, Any]) -> None:
 
 
 def _pause(after: str | None, attempt: int) -> float:
-    """Return the seconds to wait, as the Platform asks, or longer each time."""
+    """Return the seconds to wait: ``Retry-After``, or longer for each attempt."""
     try:
         return min(float(after or ""), _LONGEST_WAIT)
     except ValueError:
