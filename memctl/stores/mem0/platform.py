@@ -344,7 +344,7 @@ def _filters(where: Selection) -> dict[str, Any]:
     parts: list[dict[str, Any]] = [
         {"OR": [{name: value} for value in sorted(map(encodable, values))]}
         for name, values in several
-        # "*" matches every name.  No filter matches memories without a user or a run.
+        # "*" is a wildcard.  The API documents no filter for memories without a user or a run.
         if 0 < len(values) <= _FEW and values.isdisjoint(("", "*"))
     ]
     return {"AND": parts} if parts else _EVERYTHING
