@@ -1,9 +1,9 @@
-"""Folders of qdrant's client in local mode, in which mem0 keeps facts.
+"""Folders of qdrant's client in local mode, in which mem0 stores facts.
 
-The format is that of qdrant-client 1.1.7 and newer: ``meta.json`` describes the collections, and
-``collection/NAME/storage.sqlite`` has a row a point, both columns pickled.  The client itself loads
-the whole folder into memory, and returns vectors that it has normalized; so the rows are read here,
-one by one, and with no other classes than those of points.  Its lock is respected.
+The format is from qdrant-client 1.1.7 and newer.  ``meta.json`` describes the collections.
+``collection/NAME/storage.sqlite`` has one row for each point, with two pickled columns.  The client
+loads the whole folder into RAM and returns normalized vectors.  memctl therefore reads the rows
+itself, and unpickles only the classes of points.  memctl respects the client's lock.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ from memctl.stores.mem0.vectors import (
 _SOME = 500
 _BUSY_SECONDS = 30.0
 _PAUSES = (0.01, 0.05, 0.1, 0.2)
-"""Seconds before the lock is tried again: another memctl may hold it for a moment."""
+"""Seconds between attempts to take the lock: another memctl run may hold it briefly."""
 _KEY_PROTOCOL = 4
-"""The protocol with which the client pickles the ids that are its keys."""
+"""The pickle protocol of the client for the ids in keys."""
 BM25 = "memctl_bm25"
-"""The name in a payload under which the words of a fact travel, as the client's sparse vector."""
+"""The payload field for the words of a fact, which the client stores as a sparse vector."""
 _SLOT = "bm25"
-"""mem0's name for that vector."""
+"""mem0's name for the sparse vector."""
 _ENTRIES = ("indices", "values")
 
 
@@ -63,7 +63,7 @@ class QdrantFolder(VectorStore):
         self._databases: dict[str, sqlite3.Connection] = {}
         self._collections: dict[str, dict[str, Any]] = {}
         self._keys: dict[str, str] = {}
-        """The keys of those ids whose key is not the one that today's client gives them."""
+        """Maps ids to their stored keys, for keys that differ from ``encoded_key``."""
 
     @property
     def place(self) -> Path:
@@ -112,13 +112,13 @@ class QdrantFolder(VectorStore):
                 f"{self.label}: {visible(str(file))} is damaged", "restore it from a backup"
             ) from error
 
-    async def lock(self, owner: str) -> bool:  # noqa: ARG002 - qdrant's lock names nobody
+    async def lock(self, owner: str) -> bool:  # noqa: ARG002 - qdrant's lock stores no owner
         await self._turns.run(self._take_lock)
         return False
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Hold the lock of the folder for the body, if it is not held anyway."""
+        """Hold the lock of the folder during the body; take it only if it is not held already."""
         if self._lock is not None:
             yield
             return
@@ -132,7 +132,7 @@ class QdrantFolder(VectorStore):
         """Lock the folder as qdrant's client does.
 
         Raises:
-            Busy: another process has it open.
+            Busy: another process has the folder open.
         """
         for pause in (*_PAUSES, None):
             try:
@@ -206,7 +206,7 @@ class QdrantFolder(VectorStore):
             database.execute("SELECT id, point FROM points LIMIT 1").fetchall()
         except sqlite3.OperationalError as error:
             raise self._unavailable(file, error) from error
-        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # the second: its own words
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # error text may not be UTF-8
             raise BadData(
                 f"{self.label}: {visible(str(file))} is damaged: {error}",
                 "restore it from a backup",
@@ -222,7 +222,7 @@ class QdrantFolder(VectorStore):
         return self._folder / "collection" / name / "storage.sqlite"
 
     def _create(self, name: str) -> None:
-        """Make a collection as ``mem0/vector_stores/qdrant.py`` does, if there is none yet."""
+        """Create a missing collection as ``mem0/vector_stores/qdrant.py`` does."""
         self._read_meta()
         if name in self._collections:
             self._attach(name, OpenMode.CREATE)
@@ -273,7 +273,7 @@ class QdrantFolder(VectorStore):
             yield records
 
     def _rows_after(self, collection: str, after: int) -> list[tuple[int, str, bytes]]:
-        # A few rows at a time: a reader that stays keeps the agent from committing.
+        # Fetch a few rows at a time: a long read keeps the agent from committing.
         sql = f"SELECT rowid, id, point FROM points WHERE rowid > ? ORDER BY rowid LIMIT {_SOME}"
         return self._fetch(collection, sql, (after,))
 
@@ -363,20 +363,20 @@ class QdrantFolder(VectorStore):
 
 
 def encoded_key(id: str) -> str:
-    """Return the key of a point, as ``qdrant_client/local/persistence.py`` makes it."""
+    """Return the key of a point, as ``qdrant_client/local/persistence.py`` encodes it."""
     point: str | int = int(id) if id.isdecimal() else id
     return base64.b64encode(pickle.dumps(point, protocol=_KEY_PROTOCOL)).decode()
 
 
 def _id_of(key: str) -> str:
-    """Return the id of a point that cannot be read, from its key."""
+    """Return the id of an unreadable point, decoded from its key."""
     with suppress(Exception):
         return str(_PointReader(io.BytesIO(base64.b64decode(key))).load())
     return key
 
 
 class _Model:
-    """An object of the client, as its pickle has it."""
+    """An unpickled object of the client."""
 
     fields: dict[str, Any]
 
@@ -385,7 +385,7 @@ class _Model:
 
 
 class _PointReader(pickle.Unpickler):
-    """A reader of pickles of points that makes nothing else: a pickle may run anything."""
+    """An unpickler for points that rejects all other classes: a pickle can run any code."""
 
     def find_class(self, module: str, name: str) -> Any:
         if module.startswith("qdrant_client.") and name in ("PointStruct", "SparseVector"):
