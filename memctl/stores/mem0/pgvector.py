@@ -1,4 +1,4 @@
-"""Tables of PostgreSQL with the extension pgvector, in which mem0 keeps facts."""
+"""Tables of PostgreSQL with the extension pgvector, in which mem0 stores facts."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from memctl.stores.mem0.vectors import (
 _CONNECT_SECONDS = 15
 _SOME = 500
 _HNSW_LIMIT = 2000
-"""The dimensions that pgvector's index takes at most."""
+"""The maximum dimensions of a pgvector index."""
 _NAME_BYTES = 63
 _GONE = "check that the server is running, and host and port"
 _COLUMNS = (
@@ -68,11 +68,11 @@ class PgvectorTables(VectorStore):
         super().__init__(config, label)
         self._connection: PooledConnection | None = None
         self._pooled = False
-        """True behind a pooler: the lock belongs to an open transaction there, not to a session."""
+        """True if a pooler is in use: a transaction then holds the lock instead of a session."""
         self._lock_holder: PooledConnection | None = None
-        """The connection of that transaction."""
+        """The connection of the transaction that holds the lock."""
         self._tables: dict[str, int] = {}
-        """The dimensions of those tables that are there."""
+        """The dimensions of the existing tables."""
 
     @property
     def place(self) -> Path | None:
@@ -98,7 +98,7 @@ class PgvectorTables(VectorStore):
             if not await connection.fetchval(f"SELECT {lock}", name):
                 holder = str(await connection.fetchval(_HOLDER, name) or "")
                 raise busy(self.label, holder.removeprefix("memctl "))
-            await connection.execute("SELECT 1")  # ends the statement before, and what it sees
+            await connection.execute("SELECT 1")  # ends the previous statement and its snapshot
         return True
 
     async def _connected(self) -> PooledConnection:
@@ -142,10 +142,10 @@ class PgvectorTables(VectorStore):
         self._tables[name] = max(columns["vector"], 0)
 
     async def _create(self, name: str) -> None:
-        """Make a table as ``mem0/vector_stores/pgvector.py`` does."""
+        """Create a table as ``mem0/vector_stores/pgvector.py`` does."""
         size, table = self.config.embedding.dimensions, _quoted(name)
         async with self._errors() as connection, connection.transaction():
-            # Of two at once, "if not exists" fails the second.
+            # Two concurrent "IF NOT EXISTS" statements can fail.
             await connection.execute("SELECT pg_advisory_xact_lock(hashtext('memctl create'))")
             await connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
             await connection.execute(
@@ -243,7 +243,7 @@ class PgvectorTables(VectorStore):
 
     @asynccontextmanager
     async def _errors(self, *, connecting: bool = False) -> AsyncIterator[Any]:
-        """Lend the connection; turn the errors of the driver into memctl's."""
+        """Yield the connection; translate errors of the driver into errors of memctl."""
         try:
             if self._connection is None and not connecting:
                 raise Lost(f"{self.label}: the connection is closed", _GONE)
@@ -251,7 +251,7 @@ class PgvectorTables(VectorStore):
         except asyncpg.PostgresError as error:
             raise self._translated(error) from error
         except (asyncpg.ClientConfigurationError, ValueError):
-            # Its text may hold a part of the password.
+            # The error text may contain a part of the password.
             raise UsageError(
                 f"{self.label}: connection_string is not a valid PostgreSQL URL",
                 "write postgresql://USER@HOST:PORT/DATABASE",
@@ -282,10 +282,10 @@ class PgvectorTables(VectorStore):
 
 
 def _settings(config: Mem0Config, label: str) -> dict[str, Any]:
-    """Return what asyncpg asks for to connect, of mem0's options, with its defaults.
+    """Return the arguments of ``asyncpg.connect`` from mem0's options, with mem0's defaults.
 
     Raises:
-        UsageError: they do not say where the database is.
+        UsageError: the options do not locate the database.
     """
     found: dict[str, Any] = {}
     given = config.text("connection_string")
@@ -334,7 +334,7 @@ def _record(id: str, payload: str | None, vector: list[float] | None) -> Record:
 
 
 def _may_be_there(id: str) -> bool:
-    """Return whether PostgreSQL takes the id as a UUID."""
+    """Return whether PostgreSQL accepts the id as a UUID."""
     return is_uuid(id)
 
 
