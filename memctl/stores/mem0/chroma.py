@@ -1,4 +1,4 @@
-"""Folders and servers of Chroma, in which mem0 keeps facts, through Chroma's own client."""
+"""Folders and servers of Chroma, in which mem0 stores facts, through Chroma's client."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from memctl.stores.mem0.vectors import (
 
 _SOME = 500
 _OPENING = Lock()
-"""Chroma's client makes one system for a folder and process, and not safely in two threads."""
+"""Chroma's client caches one system per folder and process; the cache is not thread-safe."""
 _INT64 = range(-(2**63), 2**63)
 _RESERVED = ("chroma:", "#")
 REST = "memctl_rest"
-"""The name under which a payload has what Chroma cannot hold: nulls, objects, mixed lists."""
+"""The payload field for values that Chroma cannot hold: nulls, objects, mixed lists."""
 
 
 class ChromaPlace(VectorStore):
-    """A folder of Chroma, or a server that needs no key."""
+    """A folder of Chroma, or a server without an API key."""
 
     def __init__(self, config: Mem0Config, label: str) -> None:
         super().__init__(config, label)
@@ -102,7 +102,7 @@ class ChromaPlace(VectorStore):
     async def close(self) -> None:
         self._collections.clear()
         client, self._client = self._client, None
-        if client is not None and hasattr(client, "close"):  # older ones need none
+        if client is not None and hasattr(client, "close"):  # older clients have no ``close``
             await self._turns.run(client.close)
 
     async def _run(self, call: Any, *args: Any) -> Any:
@@ -111,7 +111,7 @@ class ChromaPlace(VectorStore):
         except (MemctlError, Rejected):
             raise
         except Exception as error:
-            # Chroma raises errors of its own, of httpx, and plain ValueErrors.
+            # The client raises its own errors, errors of httpx, and plain ValueErrors.
             text = f"{self.label}: {visible(str(error).strip().partition(chr(10))[0])}"
             if "not a database" in text or "malformed" in text:
                 raise BadData(text, "restore the folder from a backup") from error
@@ -185,7 +185,7 @@ class ChromaPlace(VectorStore):
         target.upsert(
             ids=ids,
             embeddings=[list(one.vector or ()) for one in records],
-            # What is not named stays, and None takes it away.
+            # Fields not named here stay; None removes a field.
             metadatas=[
                 dict.fromkeys(before.get(one.id) or ()) | _flat(one.payload) for one in records
             ],
@@ -201,7 +201,7 @@ class ChromaPlace(VectorStore):
 
 
 def _flat(payload: dict[str, Any]) -> dict[str, Any]:
-    """Return a payload as Chroma takes it: what it cannot hold is JSON under one name."""
+    """Return a payload for Chroma; unsupported values become JSON in the field ``REST``."""
     rest = {name: value for name, value in payload.items() if not _holds(value)}
     rest |= {name: value for name, value in payload.items() if name.startswith(_RESERVED)}
     if not rest and payload:
@@ -211,14 +211,14 @@ def _flat(payload: dict[str, Any]) -> dict[str, Any]:
 
 
 def _whole(metadata: dict[str, Any] | None) -> dict[str, Any]:
-    """Return the payload that was made ``_flat``."""
+    """Return the payload from the result of ``_flat``."""
     found = dict(metadata or {})
     rest = found.pop(REST, None)
     return found | jsonio.loads(rest.encode()) if isinstance(rest, str) else found
 
 
 def _holds(value: Any) -> bool:
-    """Return whether Chroma gives back this value as it is."""
+    """Return whether Chroma returns a value unchanged."""
     if isinstance(value, list):
         return bool(value) and len({type(one) for one in value}) == 1 and all(map(_is_plain, value))
     return _is_plain(value)
