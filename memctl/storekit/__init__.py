@@ -1,1 +1,1 @@
-"""Building blocks for stores, those of plugins too."""
+"""Building blocks for stores, also for stores of plugins."""

@@ -19,10 +19,10 @@ LARGE_BYTES = 4 * PAGE_BYTES
 """A larger memory is written alone, page by page."""
 
 BATCH_BYTES = 2 * PAGE_BYTES
-"""The bytes of messages that are edited in one batch, or written to a SQL database in one."""
+"""The bytes of messages in a batch of edits, and in a batch of writes to a SQL database."""
 
 PATIENCE = 1.0
-"""Seconds after which a batch from a slow source is handed on with the next page."""
+"""The age in seconds from which the next item completes a group from a slow source."""
 
 _LARGE = 1 << 20
 _ENTRY: Callable[[tuple[Any, ...]], StoredMessage] = partial(tuple.__new__, StoredMessage)
@@ -45,7 +45,7 @@ def are_objects(texts: Sequence[Any]) -> bool:
 def messages_from_columns(
     ids: Iterable[str], messages: Iterable[bytes], marks: Iterable[Any], indexes: Iterable[Any]
 ) -> list[StoredMessage]:
-    """Build messages from columns, up to the end of the shortest, without a Python loop."""
+    """Build messages from columns without a Python loop; stop after the shortest column."""
     return list(map(_ENTRY, zip(ids, messages, marks, indexes, repeat(""), strict=False)))
 
 
@@ -65,7 +65,7 @@ def paginate(memory: Memory, entries: Iterable[StoredMessage], *, empty: bool) -
 
 
 class PageBuilder:
-    """Collect the messages of a memory into pages; ``offset`` counts the messages paged out."""
+    """Collect the messages of a memory into pages; ``offset`` counts messages on earlier pages."""
 
     def __init__(self, memory: Memory) -> None:
         self.entries: list[StoredMessage] = []
@@ -201,8 +201,8 @@ async def gather(
     """Yield lists of small memories up to the limits, and one ``Large`` for each large memory.
 
     A memory is large if it reaches ``size`` bytes or ``messages`` messages before its last page, or
-    exceeds ``LARGE_BYTES``.  Each page is released before it is yielded: one message may take most
-    of the RAM in use.
+    exceeds ``LARGE_BYTES``.  The generator keeps no reference to a yielded page: one message may
+    take most of the RAM in use.
     """
     batch: Group[Small] = Group(size, messages)
     held: list[Page] = []

@@ -68,9 +68,9 @@ Step = Keep | Drop | Mark | Put
 class ChangeMatcher:
     """Match the changes of an edit with the messages of a memory, in one pass over both.
 
-    A change matches the next message with its id and its old marks, in any order of the marks.  A
-    deletion must also match the text, so that no message other than the recorded one is deleted.
-    An insertion goes after the message with the id ``after``.
+    A deletion or a change of marks matches a message with the same id and the same old marks, in
+    any order of the marks.  A deletion also compares the text, to protect a changed message.  An
+    insertion follows the message with the id ``after``.
 
     Ids may repeat.  A change with an index (``at`` or ``to``) takes the match nearest to this
     index.  A change without an index takes the first match after the previous change.
@@ -82,7 +82,7 @@ class ChangeMatcher:
     """
 
     def __init__(self, shared_ids: Set[str] = frozenset()) -> None:
-        """Messages with ``shared_ids`` may exist although the edit inserts further ones."""
+        """Create a matcher; existing messages may share ``shared_ids`` with inserted messages."""
         self.written = 0
         self.deleted = 0
         self._allowed = shared_ids
@@ -180,7 +180,7 @@ class ChangeMatcher:
         start: int,
         has_text: TextTest,
     ) -> int | None:
-        """Return the index of the message to change, or the index to insert before."""
+        """Return the index to change or to insert at, or None if no message matches yet."""
         expected = self._expected(change, start)
         puts = change.old is None
         if expected is not None and ids and expected >= len(ids) + puts:
@@ -248,7 +248,7 @@ def _find(ids: Sequence[str], id: str, start: int, stop: int) -> int | None:
 
 
 def _fits(change: Change, marks: Marks, has_text: Callable[[bytes], bool]) -> bool:
-    """Return whether a message has the old marks of a change, and the text of a deletion."""
+    """Return whether a message has the old marks and, for a deletion, the old text."""
     text = change.message if change.new is None else b""
     return _same(marks, change.old or ()) and (not text or has_text(text))
 
@@ -268,7 +268,7 @@ def _same(marks: Marks, others: Marks) -> bool:
 
 
 def _in_order(marks: Marks, change: Change) -> Marks:
-    """Return the new marks; marks that stay keep their present order if it has changed."""
+    """Return the new marks; remaining marks keep an order that has changed meanwhile."""
     new = tuple(dict.fromkeys(change.new or ()))
     if marks == change.old:
         return new
@@ -341,8 +341,8 @@ async def batch_edits(
 
     A memory is large if it has more than ``large`` changes or more than ``BATCH_BYTES`` of
     messages.  A list holds about ``most_changes`` changes, ``BATCH_BYTES`` of messages, or ``most``
-    memories at most.  Each edit is released before it is yielded: one message may take most of the
-    RAM in use.
+    memories at most.  The generator keeps no reference to a yielded edit: one message may take
+    most of the RAM in use.
     """
     batch: Group[Edit] = Group(BATCH_BYTES, most_changes, most)
     pending = _PendingEdits(large)

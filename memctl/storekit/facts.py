@@ -114,10 +114,10 @@ class FactStore(Store):
 
     @abstractmethod
     async def load(self, key: MemoryKey, ids: Sequence[str]) -> list[LoadedFact]:
-        """Return the existing facts with these ids, in any order; at most ``SOME`` ids.
+        """Return the existing facts with these ids, in any order.
 
-        ``key`` is the expected scope.  If ids are unique in the whole store, facts of other scopes
-        are returned too, with their own scope.
+        The caller passes at most ``SOME`` ids.  ``key`` is the expected scope.  If ids are unique
+        in the whole store, return facts of other scopes too, with their own scope.
 
         Raises:
             Unavailable: the store went away.
@@ -125,7 +125,7 @@ class FactStore(Store):
 
     @abstractmethod
     async def put(self, key: MemoryKey, facts: Sequence[StoredMessage]) -> None:
-        """Store facts of one scope, at most a page; each replaces a fact with the same id.
+        """Store facts of one scope, at most a page, and replace facts with the same ids.
 
         The facts are durable on return.
 

@@ -61,8 +61,8 @@ class AtomicFile:
     """A temporary file in the folder of its target, which replaces the target on ``commit``.
 
     Leaving the context removes an uncommitted file.  A new file has mode 0600.  A replacement has
-    the mode and the owner of the replaced file.  If the target is a symbolic link, the
-    linked file is replaced.  Compressors can write to the file through ``write`` and ``flush``.
+    the mode and the owner of the replaced file.  If the target is a symbolic link, the linked file
+    is replaced.  Compressors can write to the file through ``write`` and ``flush``.
 
     Raises:
         NotFound: the folder of the target does not exist.
@@ -192,7 +192,7 @@ def _take_after(handle: int, present: os.stat_result, path: Path) -> None:
 
 
 _swept: set[str] = set()
-"""Folders already swept by this process; listing a large folder is slow."""
+"""Folders searched for leftovers by this process; listing a large folder again is slow."""
 
 
 def _new_file(folder: str) -> tuple[int, str]:

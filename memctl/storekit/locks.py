@@ -51,16 +51,16 @@ def busy(label: str, owner: str, hint: str = _ENDS) -> Busy:
 def lock_owner() -> str:
     """Return the owner text for ``Store.lock``.
 
-    An example is ``pid 4242 since 2026-11-21T02:17:53Z on web-1 (ada)``.  The text stays
-    the same throughout a run, so that a run recognises its own lost lock.  The least important part
-    is last, because some servers truncate the text.
+    An example is ``pid 4242 since 2026-11-21T02:17:53Z on web-1 (ada)``.  The text is constant
+    during a run, so a run recognises its own lost lock.  The least important part is last, because
+    some servers truncate the text.
     """
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return f"pid {os.getpid()} since {now} on {socket.gethostname()} ({user_name()})"
 
 
 def stand_in(identity: str) -> Path:
-    """Return a path for ``FileLock`` on this machine for a store without a path."""
+    """Return the path for a ``FileLock`` that protects a store without a path on this machine."""
     digest = sha256(identity.encode("utf-8", "surrogatepass")).hexdigest()[:32]
     return Path(tempfile.gettempdir()) / f"memctl-{digest}"
 
@@ -113,7 +113,7 @@ class FileLock:
         return await in_thread(partial(self.take, owner))
 
     def release(self) -> None:
-        """Release the lock if this object holds it."""
+        """Release the lock, if held."""
         handle, self._handle = self._handle, None
         if handle is None:
             return
@@ -321,4 +321,4 @@ class ServerLock(ABC):
 
     @abstractmethod
     async def let_go(self) -> None:
-        """Release the lock if this run holds it; must work without a reachable server."""
+        """Release the lock, if held; must work without a reachable server."""

@@ -133,16 +133,16 @@ class SimpleStore(Store):
         await self.save(key, Snapshot(Memory(key, summary=""), []), expect)
 
     def drop_extras(self, there: Snapshot, left: Snapshot) -> tuple[Snapshot, str]:  # noqa: ARG002
-        """Remove copies of deleted messages from the other data of a memory.
+        """Remove data of deleted messages that a memory stores in addition to the messages.
 
-        ``there`` is the memory before the deletion, ``left`` the memory after it.  Return the new
-        memory, and the removed data as ``WriteResult.before`` for ``restore_extras``.  The default
-        removes nothing.
+        ``there`` is the memory before the deletion, ``left`` the memory after the deletion.  Return
+        the memory to save, and the removed data for ``WriteResult.before`` and
+        ``restore_extras``.  The default removes nothing.
         """
         return left, ""
 
     def restore_extras(self, left: Snapshot, before: str) -> Snapshot:  # noqa: ARG002
-        """Return a memory with the data ``before``, which ``drop_extras`` removed."""
+        """Return a memory with the data that ``drop_extras`` removed; ``before`` holds it."""
         return left
 
     async def open(self, mode: OpenMode) -> None:

@@ -1,1 +1,1 @@
-"""Stores of mem0: its open-source library's, and its Platform."""
+"""Stores of mem0's open-source library and of the mem0 Platform."""

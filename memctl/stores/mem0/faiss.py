@@ -4,7 +4,7 @@
 ``NAME.json`` is ``{"docstore": {ID: PAYLOAD}, "index_to_id": {POSITION: ID}}``.
 
 memctl reads both files without a client library, into a temporary database.  mem0 rewrites both
-files for each change.  memctl rewrites both files on ``flush`` and replaces each atomically.  If a
+files for each change.  memctl rewrites both files on ``flush``, each atomically.  If a
 run is killed between the two replacements, the next run completes the write.
 """
 
@@ -53,7 +53,7 @@ _MOST_PLACES = 1 << 62
 _SOME = 500
 _ATTEMPTS = 20
 _EVEN = 1e-4
-"""The tolerance for vectors of length 1, which are stored unchanged."""
+"""The tolerance within which a vector counts as normalized and stays unchanged."""
 _PAUSE = 0.1
 _SCHEMA = """
 PRAGMA journal_mode = OFF;
@@ -237,7 +237,7 @@ class _Collection:
         return tuple((one.st_ino, one.st_mtime_ns, one.st_size) for one in found)
 
     def require_facts(self) -> None:
-        """Check before changes that no payload is missing: a rewrite would lose the vector.
+        """Check that no fact lacks its payload: a rewrite would drop the vectors of such facts.
 
         Raises:
             BadData: the index has a vector of a fact without a payload.
@@ -333,7 +333,7 @@ class _Collection:
         ]
 
     def _at(self, number: int, place: int | None) -> tuple[int, int | None]:
-        """Return ``Record.at``; vectors without a fact are not counted, because none is kept."""
+        """Return ``Record.at``, not counting vectors without a fact: a rewrite drops them."""
         return number - 1, None if place is None else place - bisect_left(self._gaps, place)
 
     def _vector(self, place: int | None) -> bytes | None:

@@ -68,7 +68,7 @@ class PgvectorTables(VectorStore):
         super().__init__(config, label)
         self._connection: PooledConnection | None = None
         self._pooled = False
-        """True if a pooler is in use: a transaction then holds the lock instead of a session."""
+        """True if the server is behind a pooler: a transaction, not the session, holds the lock."""
         self._lock_holder: PooledConnection | None = None
         """The connection of the transaction that holds the lock."""
         self._tables: dict[str, int] = {}

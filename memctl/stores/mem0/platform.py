@@ -2,8 +2,8 @@
 
 The calls are those of the SDK's ``MemoryClient`` (mem0ai 2.2.1, ``mem0/client/main.py``).  The page
 limit is from the API's documentation.  The Platform assigns its own ids and times, and computes its
-own vectors.  memctl therefore stores the original id and times of a fact in its metadata, under the
-name ``memctl``, and reads them from there.
+own vectors.  memctl therefore stores the original id, text, times, entities and history of a fact
+in the metadata, under the name ``memctl``.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _SOME = 500
 _MOST_FOUND = 1000
 """The maximum number of memories that a search requests."""
 _FEW = 20
-"""The maximum number of users or sessions in a filter; memctl filters larger numbers itself."""
+"""The maximum number of users or sessions in a filter; memctl itself filters larger selections."""
 _TIMEOUT = 60.0
 _ATTEMPTS = 6
 _LONGEST_WAIT = 60.0
@@ -335,7 +335,7 @@ class PlatformStore(FactStore):
 
 
 def _filters(where: Selection) -> dict[str, Any]:
-    """Return the filters of a search: the users and sessions, up to ``_FEW`` each."""
+    """Return the filters of a search by users and by sessions, if at most ``_FEW`` of each."""
     keys = where.keys or frozenset()
     several = (
         ("user_id", where.users or {key.user for key in keys}),

@@ -48,11 +48,11 @@ _TIMES = ("created_at", "updated_at")
 _DERIVED = ("hash", "text_lemmatized")
 _SOME = 500
 _ENOUGH = 5000
-"""The number of changed facts after which a store that writes whole files is saved."""
+"""The number of unsaved facts after which a store of whole files is saved."""
 
 
 class Shape(NamedTuple):
-    """Details of a stored fact that differ from the format that memctl writes by default.
+    """Details of a stored fact that differ from memctl's default format.
 
     ``absent`` names derived fields that the payload lacks.  ``places`` maps the id of an entity
     with unsorted links to the index of the fact in the links.  ``odd`` is True if mem0 rejects the
@@ -107,7 +107,7 @@ class Mem0Store(FactStore):
         self._vectors: VectorStore
         self._history: History
         self._going: list[str] = []
-        """Deleted facts with a history that is still to be deleted."""
+        """The ids of deleted facts, until their history is deleted."""
         self._unsaved = 0
 
     # Opening
@@ -551,7 +551,7 @@ def _entity_fields(record: Record) -> dict[str, Any]:
 
 
 def _as_it_is(record: Record) -> Record:
-    """Return a record that stays without a vector if it has none."""
+    """Return a record with ``bare`` set, if its vector is missing."""
     return record._replace(bare=record.vector is None)
 
 

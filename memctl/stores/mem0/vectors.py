@@ -24,9 +24,9 @@ T = TypeVar("T")
 class Record(NamedTuple):
     """A record of a collection: id, payload and vector.
 
-    ``damage`` describes the damage of an unreadable record.  ``bare`` is True if the record may be
-    stored without a vector, as before.  ``at`` holds the numbers of records and of vectors before
-    the record, if the vector store has an order.
+    ``damage`` describes the damage of an unreadable record.  ``bare`` is True if the original
+    record had no vector: the store then accepts the record without a vector.  ``at`` holds the
+    numbers of records and of vectors before the record, if the vector store has an order.
     """
 
     id: str
@@ -40,7 +40,7 @@ class Record(NamedTuple):
 class VectorStore(ABC):
     """The collections of a mem0 store, accessed through a client library or the file format.
 
-    The collection of entities may be missing.  It then has no records, and ``put`` creates it.
+    A missing collection of entities counts as empty, and ``put`` creates the collection.
     """
 
     writes_whole_files = False
