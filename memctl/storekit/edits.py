@@ -69,8 +69,8 @@ class ChangeMatcher:
     """Match the changes of an edit with the messages of a memory, in one pass over both.
 
     A deletion or a change of marks matches a message with the same id and the same old marks, in
-    any order of the marks.  A deletion also compares the text, to protect a changed message.  An
-    insertion follows the message with the id ``after``.
+    any order of the marks.  A deletion with a text also compares the text, to protect a changed
+    message.  An insertion follows the message with the id ``after``.
 
     Ids may repeat.  A change with an index (``at`` or ``to``) takes the match nearest to this
     index.  A change without an index takes the first match after the previous change.

@@ -59,7 +59,7 @@ class Folder:
     def files(
         self, suffix: str, leave_out: frozenset[str] = frozenset()
     ) -> Iterator[os.DirEntry[str]]:
-        """Yield the visible files in the folder and its subfolders with an extension.
+        """Yield the visible files with an extension, in the folder and its subfolders.
 
         ``suffix`` is the extension in lower case; the case of file names is ignored.
         ``leave_out`` names subfolders at the top level to skip.

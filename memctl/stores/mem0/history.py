@@ -1,7 +1,7 @@
 """``history.db``: mem0's history of each fact, and its most recent messages.
 
-The tables are from mem0ai 2.2.1, ``mem0/memory/storage.py``.  Several vector stores may share a
-file, because mem0 has one default path.
+The tables are from mem0ai 2.2.1, ``mem0/memory/storage.py``.  Several vector stores may share
+the file, because mem0 has one default path.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ _SOME = 500
 _MOST_FOUND = 1000
 """The maximum number of memories that a search requests."""
 _FEW = 20
-"""The maximum number of users or sessions in a filter; memctl itself filters larger selections."""
+"""The maximum number of users or sessions in a filter; memctl filters a larger selection."""
 _TIMEOUT = 60.0
 _ATTEMPTS = 6
 _LONGEST_WAIT = 60.0
