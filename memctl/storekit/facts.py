@@ -176,7 +176,13 @@ class FactStore(Store):
                         yield builder.page(last=True)
 
     async def _load(self, key: MemoryKey, ids: list[str], *, begun: bool) -> list[StoredMessage]:
-        """Return the undamaged facts in the order of ``ids``; record damaged facts."""
+        """Return the undamaged facts in the order of ``ids``; record damaged facts.
+
+        Unless the store skips damage, a damaged fact excludes the whole scope.
+
+        Raises:
+            DamagedMemory: a damaged fact follows facts that were already yielded (``begun``).
+        """
         found = {one.fact.id: one for one in await self.load(key, ids) if one.key == key}
         facts = []
         for id in ids:

@@ -4,7 +4,7 @@
 ``NAME.json`` is ``{"docstore": {ID: PAYLOAD}, "index_to_id": {POSITION: ID}}``.
 
 memctl reads both files without a client library, into a temporary database.  mem0 rewrites both
-files for each change.  memctl replaces both files on ``flush``, one after the other.  If a run is
+files for each change.  On ``flush``, memctl replaces the index and then the JSON file.  If a run is
 killed between the two replacements, the next run completes the write.
 """
 
