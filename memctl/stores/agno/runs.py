@@ -1,15 +1,15 @@
 """The runs of a session of Agno as the messages of a memory, and the reverse.  No I/O.
 
 A run holds the messages of one turn, and further data.  Much of the data repeats the messages: the
-input, the answer, the calls of tools.  The first message of a run has the data in its ``extra``,
-the other messages name the run::
+input, the answer, the tool calls.  In memctl, the ``extra`` of the first message of a run holds the
+data.  The ``extra`` of each further message names the run::
 
     {"content": {...}, "extra": {"run": {"run_id": "r1", "columns": {...}, "data": {...}}}}
     {"content": {...}, "extra": {"run": "r1"}}
 
-If a message of a run is deleted, the data that repeats messages is deleted as well.  memctl makes
-runs for messages from other stores.  Such a run has no further data, and its messages do not name
-it.  If another program has changed such a run, ``StoredMessage.shape`` describes the run as above.
+If a message of a run is deleted, memctl also deletes the data that repeats messages.  For messages
+from other stores memctl makes runs without further data.  Messages of a made run do not name the
+run.  If another program has changed a made run, ``StoredMessage.shape`` describes the run as above.
 
 Sources: ``db/utils.py`` (``build_single_run_row``), ``run/agent.py`` and ``session/agent.py`` of
 agno 3.1.10.
@@ -40,7 +40,7 @@ _MADE = {"memctl": "made"}
 _OF_MADE = frozenset({"run_id", "metadata", "agent_id", "team_id", "created_at", "status"})
 """The fields of the runs that memctl makes, except the messages."""
 _SKIPPED = frozenset({"PAUSED", "CANCELLED", "ERROR", "REGENERATED"})
-"""The statuses of runs that Agno leaves out of the history, as ``HISTORY_SKIP_STATUSES``."""
+"""The statuses of runs that Agno leaves out of the history (``HISTORY_SKIP_STATUSES``)."""
 _KEPT = frozenset(
     {
         *("run_id", "session_id", "user_id", "parent_run_id", "run_index", "created_at", "status"),
@@ -101,9 +101,9 @@ class Run:
 
 
 def is_hidden(message: Any) -> bool:
-    """Return whether a message of a run is not a part of the memory.
+    """Return whether memctl leaves a message of a run out of the memory.
 
-    Such messages repeat the history, or are the prompt that Agno makes anew for each run.
+    Hidden messages repeat the history, or are the prompt that Agno makes again for each run.
     """
     return isinstance(message, dict) and (
         message.get("from_history") is True or message.get("role") in ("system", "developer")
@@ -111,7 +111,7 @@ def is_hidden(message: Any) -> bool:
 
 
 def parse_run(row: dict[str, Any], owner: dict[str, Any]) -> Run:
-    """Return the run of a row; ``owner`` has the ids of its session and its user.
+    """Return the run of a row; ``owner`` has the ids of the session and the user.
 
     Raises:
         BadData: the row is damaged.
@@ -132,7 +132,7 @@ def parse_run(row: dict[str, Any], owner: dict[str, Any]) -> Run:
         if column not in ("run_id", "session_id", "run_data") and value is not None
     }
     rest = {name: value for name, value in data.items() if name != "messages"}
-    # The fields that name the owner are left out, because a copy may have another owner.
+    # Leave out the fields that name the owner: a copy may belong to another owner.
     if owner["user_id"]:
         if row["user_id"] is None:
             columns["user_id"] = None
@@ -156,7 +156,7 @@ def _has_place(columns: dict[str, Any]) -> bool:
 
 
 def parse_document(value: Any) -> Run | None:
-    """Return the run of a ``Run.document``; None if ``value`` is not such a document."""
+    """Return the run that ``Run.document`` describes; None if ``value`` is not a valid document."""
     match value:
         case {"run_id": str(id), "columns": dict(columns), "data": dict(data), **rest} if (
             _has_place(columns)
@@ -169,9 +169,9 @@ def parse_document(value: Any) -> Run | None:
 
 
 def entries(run: Run, *, as_made: bool) -> Iterator[StoredMessage]:
-    """Yield the messages of a run that are parts of the memory.
+    """Yield the visible messages of a run.
 
-    ``as_made`` says that memctl would make an equal run of these messages.
+    ``as_made``: memctl would make an equal run of the messages, so that they need no shape.
     """
     said: Any = run.document()
     for message in run.messages:
@@ -198,17 +198,17 @@ def _shape(text: str) -> Any:
 
 
 def made_id(session: str, message: str, number: int = 1) -> str:
-    """Return the id of a run that memctl makes; ``message`` is the id of its first message.
+    """Return the id of a run that memctl makes; ``message`` is the id of the first message.
 
-    Further numbers give further ids, if runs already have the ids of the numbers before.
+    If another run already has the id, a higher ``number`` gives another id.
     """
     return str(uuid5(NAMESPACE_URL, f"memctl:{session}:{message}:{number}"))
 
 
 def begins_run(message: Any, behind: Iterable[Any]) -> bool:
-    """Return whether memctl begins a run with a message that follows the messages ``behind``.
+    """Return whether memctl begins a new run with a message; ``behind`` are the messages before.
 
-    A message of the user begins a run, unless only system messages are before it.
+    A message of the user begins a run, unless all messages before are system messages.
     """
     return message.get("role") == "user" and any(one.get("role") != "system" for one in behind)
 
@@ -220,7 +220,7 @@ def is_one_run(messages: Sequence[Any]) -> bool:
 
 
 class Regrouping:
-    """Groups the messages of a memory into runs; ``there`` are the stored runs of the session."""
+    """Groups the messages of a memory into runs.  ``there`` are the stored runs of the session."""
 
     def __init__(self, session: str, there: Iterable[Run]) -> None:
         self._session = session
@@ -228,7 +228,7 @@ class Regrouping:
         self._runs: dict[str, Run] = {}
         self._current: Run | None = None
         self._hidden: list[tuple[int, Any]] = []
-        """The hidden messages of the current run that are not inserted yet, with their places."""
+        """The hidden messages of the current run still to insert, with their places."""
 
     def runs(self, messages: Sequence[StoredMessage]) -> list[Run]:
         """Return the runs of the messages.  New runs have no columns.
@@ -258,7 +258,7 @@ class Regrouping:
         elif isinstance(said, str):
             run = self._going_on(said) or self._begin(_bare(said, self._there.get(said)))
         elif (new := parse_document(said)) is not None:
-            # The run goes on if its first message was deleted, and an undo has restored it.
+            # An undo may have restored the first message after the run had begun.
             run = self._going_on(new.id) or self._begin(new, _places(said.get("hidden")))
         else:
             raise Rejected("refused", f"the run of the message {entry.id!r} is not one")
@@ -287,7 +287,7 @@ class Regrouping:
         return run
 
     def _changed(self, said: Any) -> Run | None:
-        """Return the run of a shape, which memctl made and another program changed; else None."""
+        """Return the run of a shape; None if memctl did not make the run."""
         run = self._there.get(said) if isinstance(said, str) else parse_document(said)
         if run is None or not run.is_made:
             return None
@@ -296,7 +296,7 @@ class Regrouping:
         return self._begin(_bare(run.id, run))
 
     def _made(self, id: str, content: dict[str, Any]) -> Run:
-        """Return the run to which memctl adds a message, the current run or a new run."""
+        """Return the run for a message without a run: the current run or a new run."""
         current = self._current
         if current and current.is_made and not begins_run(content, current.messages):
             return current
@@ -306,7 +306,7 @@ class Regrouping:
         return self._begin(Run(run_id, {}, {"run_id": run_id, "metadata": _MADE}))
 
     def _is_taken(self, id: str) -> bool:
-        """Return whether a new run cannot have an id."""
+        """Return whether another run already has an id."""
         there = self._there.get(id)
         return id in self._runs or (there is not None and not there.is_made)
 
@@ -332,10 +332,10 @@ def _without_copies(data: dict[str, Any]) -> dict[str, Any]:
 def without_copies(
     messages: list[StoredMessage], gone: list[StoredMessage]
 ) -> tuple[list[StoredMessage], dict[str, Any]]:
-    """Remove from messages the data of runs that repeats deleted messages.
+    """Remove the data of runs that repeats deleted messages.
 
-    ``gone`` are the deleted messages.  Returns the messages, and by id the former documents of the
-    runs that change.  A run with deleted messages changes also if its hidden messages move.
+    ``gone`` are the deleted messages.  Returns the messages, and the former documents of the
+    changed runs by id.  A run with deleted messages also changes if hidden messages move.
     """
     ids, touched = {entry.id for entry in gone}, {run_of(entry) for entry in gone}
     kept: dict[str, Any] = {}
@@ -363,7 +363,7 @@ def without_copies(
 
 
 def _repeats(message: dict[str, Any], ids: Set[str]) -> bool:
-    """Return whether a hidden message repeats a message of another run with one of the ids."""
+    """Return whether a hidden message repeats the message of another run; ``ids`` are deleted."""
     return message.get("from_history") is True and AGNO.own_id(message) in ids
 
 

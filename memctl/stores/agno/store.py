@@ -1,9 +1,9 @@
 """The sessions of Agno in any SQL database.
 
 A session is a row of ``agno_sessions``.  A turn is a row of ``agno_runs``: the column ``run_data``
-has the messages.  ``memctl.stores.agno.runs`` explains how runs become messages of a memory.
-``Memory.extra`` is a JSON object: ``session`` has the other columns of the session, and ``aside``
-has the runs that Agno leaves out of the history.
+holds the messages.  ``memctl.stores.agno.runs`` explains how runs become messages of a memory.
+``Memory.extra`` is a JSON object: ``session`` holds the other columns of the session, ``aside``
+holds the runs that Agno leaves out of the history.
 
 Sources: ``db/sqlite``, ``db/postgres`` and ``db/mysql`` (``schemas.py``, ``upsert_session``,
 ``upsert_run``) of agno 3.1.10.
@@ -64,7 +64,7 @@ from memctl.stores.agno.runs import (
 )
 
 _BACKUP = "runs"
-"""The column of a session in which Agno 2 keeps runs.  The migration to Agno 3 keeps it."""
+"""The column for the runs of a session in Agno 2.  The migration to Agno 3 keeps the column."""
 _JSON_COLUMNS = frozenset(
     {
         *("run_data", "session_data", "agent_data", "team_data", "workflow_data"),
@@ -79,7 +79,7 @@ _MIGRATE = "MigrationManager(db).up()"
 
 @dataclass(frozen=True, slots=True)
 class Held(Snapshot):
-    """A session, as it is stored."""
+    """A stored session."""
 
     session: dict[str, Any] = field(default_factory=dict)
     """The columns of the row of the session."""
@@ -90,12 +90,12 @@ class Held(Snapshot):
 
 @dataclass(frozen=True, slots=True)
 class Restored(Snapshot):
-    """A session that an undo gives its messages back, with the former value of ``runs``."""
+    """A session whose deleted messages an undo restores."""
 
     backup: Any = None
     """The former value of the column ``runs``."""
     revised: frozenset[str] = frozenset()
-    """The ids of the runs that the undone edit revised in the column."""
+    """The ids of the runs that the undone edit changed in the column."""
 
 
 class AgnoStore(SqlSimpleStore):
@@ -117,7 +117,7 @@ class AgnoStore(SqlSimpleStore):
         self._agent = location.options.get("agent")
         self._columns: dict[str, dict[str, Column]] = {}
         self._odd: set[MemoryKey] = set()
-        """The sessions whose names SQLite holds as bytes.  No condition finds their rows."""
+        """The sessions with names stored as bytes in SQLite.  No condition finds the rows."""
         self._quoted = self.database.syntax.quoted
 
     async def identity(self) -> str:
@@ -254,11 +254,11 @@ class AgnoStore(SqlSimpleStore):
     async def _expected(
         self, connection: AsyncConnection, key: MemoryKey, expect: str | None
     ) -> Held | None:
-        """Lock the session that is to be changed; return it.
+        """Lock a session before a change, and return the session.
 
         Raises:
             VersionChanged: the stored version is not ``expect``.
-            Rejected: the session belongs to another user, or only runs have its name.
+            Rejected: the session belongs to another user, or has runs but no row.
         """
         row_lock = self.database.syntax.row_lock
         there = await self._load(connection, key, row_lock)
@@ -313,9 +313,9 @@ class AgnoStore(SqlSimpleStore):
         there: Held | None,
         runs: Sequence[Run],
     ) -> None:
-        """Revise the column ``runs`` as the table of runs was changed, or restore the column.
+        """Change the column ``runs`` in the same way as the table of runs, or restore the column.
 
-        Agno 3 reads both, and shows a run that only the column has.
+        Agno 3 reads both the column and the table, and shows runs that only the column has.
         """
         if there is None or not there.backup:
             return
@@ -339,7 +339,7 @@ class AgnoStore(SqlSimpleStore):
             await self._update(connection, self._sessions, "session_id", key.session, changed)
 
     def _rank(self, index: Any) -> Any:
-        """Return the sort key of the index of a run: databases order NULL first or last."""
+        """Return the sort key of the index of a run; the database sorts NULL first or last."""
         if index is None:
             return -1 if self.database.syntax.nulls_first else inf
         return index
@@ -412,7 +412,7 @@ class AgnoStore(SqlSimpleStore):
         await self._insert(connection, self._runs, columns)
 
     async def _is_there(self, connection: AsyncConnection, column: str, wanted: str) -> bool:
-        """Return whether a run has this name in a column."""
+        """Return whether the column of a run has the value ``wanted``."""
         quoted, exact = self._quoted, self.database.syntax.exact
         sql = f"SELECT 1 FROM {quoted(self._runs)} WHERE {exact(quoted(column))} = :wanted LIMIT 1"
         return bool(await self.database.fetch_all(connection, sql, {"wanted": wanted}))
@@ -428,10 +428,10 @@ class AgnoStore(SqlSimpleStore):
     # Statements
 
     def _stored(self, table: str, values: dict[str, Any]) -> dict[str, Any]:
-        """Return values as the driver takes them.
+        """Return values in the form that the driver takes.
 
         Raises:
-            Rejected: a column does not take its value.
+            Rejected: a column does not take the value.
         """
         found: dict[str, Any] = {}
         for name, value in values.items():
@@ -459,7 +459,7 @@ class AgnoStore(SqlSimpleStore):
         wanted: str,
         values: dict[str, Any],
     ) -> None:
-        """Update the rows that have the name ``wanted`` in a column."""
+        """Update the rows with the value ``wanted`` in the column ``name``."""
         quoted, syntax = self._quoted, self.database.syntax
         stored = self._stored(table, values)
         places = {f"v{at}": value for at, value in enumerate(stored.values())}
@@ -472,7 +472,7 @@ class AgnoStore(SqlSimpleStore):
     async def _delete(
         self, connection: AsyncConnection, table: str, name: str, wanted: str
     ) -> None:
-        """Delete the rows that have the name ``wanted`` in a column."""
+        """Delete the rows with the value ``wanted`` in the column ``name``."""
         syntax = self.database.syntax
         condition = f"{syntax.exact(self._quoted(name))} = :wanted"
         sql = f"DELETE FROM {self._quoted(table)} WHERE {condition}"
@@ -480,7 +480,7 @@ class AgnoStore(SqlSimpleStore):
 
 
 def _backed_up(value: Any) -> list[Any]:
-    """Return the runs in the column ``runs``, which holds a list or its JSON text."""
+    """Return the runs in the column ``runs``, given as a list or as JSON text."""
     if isinstance(value, str):
         try:
             value = jsonio.loads(value.encode("utf-8", "surrogatepass"))
@@ -508,7 +508,7 @@ def _revised(value: Any, revised: dict[str, Any]) -> Any:
 
 
 def _in_order(value: Any, runs: Sequence[tuple[str, Any]]) -> Any:
-    """Return the value of the column ``runs`` with missing runs before the runs that follow."""
+    """Return the value of the column ``runs`` with missing runs inserted in order."""
     found, missing = _backed_up(value), list[Any]()
     known = set(_ids(found))
     if not known:
@@ -525,7 +525,7 @@ def _in_order(value: Any, runs: Sequence[tuple[str, Any]]) -> Any:
 
 
 def _like(value: Any, runs: list[Any]) -> Any:
-    """Return runs in the form of ``value``, the value of the column ``runs``."""
+    """Return runs as JSON text if ``value`` is text, else as a list."""
     return json.dumps(runs) if isinstance(value, str) else runs
 
 
@@ -537,7 +537,7 @@ def _decoded(table: str, name: str, value: Any) -> Any:
     """Return the value of a column, with JSON decoded.
 
     Raises:
-        BadData: the value is not UTF-8, or the value of a JSON column is not JSON.
+        BadData: the value is not UTF-8, or a JSON column holds invalid JSON.
     """
     if isinstance(value, str) and not is_text(value):
         raise BadData(f"the column {name!r} of {visible(table)!r} is not UTF-8")
@@ -546,7 +546,7 @@ def _decoded(table: str, name: str, value: Any) -> Any:
     text = value if isinstance(value, bytes) else str(value).encode()
     try:
         found = jsonio.loads(text)
-        # Agno 2 encodes twice, and Agno 3 reads both.
+        # Agno 2 encodes a summary twice; Agno 3 reads both forms.
         twice = name == _SUMMARY and isinstance(found, str)
         return jsonio.loads(found.encode("utf-8", "surrogatepass")) if twice else found
     except ValueError as error:
@@ -588,10 +588,10 @@ def _extra(session: dict[str, Any], runs: Sequence[Run]) -> str:
 
 
 def _parse_extra(extra: str) -> tuple[dict[str, Any], list[Run]]:
-    """Return the columns of the session and the runs aside in a ``Memory.extra``.
+    """Return the columns of the session and the runs left out of the history.
 
     Raises:
-        Rejected: the text is not the extra of a session of Agno.
+        Rejected: ``extra`` is not the extra of a session of Agno.
     """
     try:
         found = jsonio.loads(extra.encode("utf-8", "surrogatepass")) if extra else {}
@@ -618,13 +618,13 @@ def _run_data(key: MemoryKey, session: dict[str, Any], run: Run) -> dict[str, An
 
 
 def _data_of_made(session: dict[str, Any], run: Run) -> dict[str, Any]:
-    """Return the fields of ``run_data`` of a new run, except its id and messages."""
+    """Return the fields of ``run_data`` of a new run, except the id and the messages."""
     which = "team_id" if session.get("session_type") == "team" else "agent_id"
     return {which: session.get(which), "created_at": run.first_time, "status": "COMPLETED"}
 
 
 def _columns_of_made(session: dict[str, Any], run: Run) -> dict[str, Any]:
-    """Return the columns of a new run, except its ids and its place."""
+    """Return the columns of a new run, except the ids and ``run_index``."""
     return {
         "run_type": session["session_type"],
         "status": "COMPLETED",
@@ -635,7 +635,7 @@ def _columns_of_made(session: dict[str, Any], run: Run) -> dict[str, Any]:
 
 
 def _as_made(key: MemoryKey, session: dict[str, Any], run: Run, last: Run | None) -> bool:
-    """Return whether memctl would make an equal run of the messages, after the run ``last``."""
+    """Return whether memctl would make an equal run of the same messages after ``last``."""
     if not run.is_made:
         return False
     made = Run(run.id, {}, {"run_id": run.id, "metadata": run.data["metadata"]}, run.messages)
