@@ -258,7 +258,7 @@ class Regrouping:
         elif isinstance(said, str):
             run = self._going_on(said) or self._begin(_bare(said, self._there.get(said)))
         elif (new := parse_document(said)) is not None:
-            # An undo may have restored the first message after the run had begun.
+            # Two messages have a document if an undo has restored the first message of the run.
             run = self._going_on(new.id) or self._begin(new, _places(said.get("hidden")))
         else:
             raise Rejected("refused", f"the run of the message {entry.id!r} is not one")
@@ -287,7 +287,7 @@ class Regrouping:
         return run
 
     def _changed(self, said: Any) -> Run | None:
-        """Return the run of a shape; None if memctl did not make the run."""
+        """Return the made run that a shape names or describes; None if the run cannot go on."""
         run = self._there.get(said) if isinstance(said, str) else parse_document(said)
         if run is None or not run.is_made:
             return None
@@ -363,7 +363,7 @@ def without_copies(
 
 
 def _repeats(message: dict[str, Any], ids: Set[str]) -> bool:
-    """Return whether a hidden message repeats the message of another run; ``ids`` are deleted."""
+    """Return whether a hidden message repeats a message of another run with an id in ``ids``."""
     return message.get("from_history") is True and AGNO.own_id(message) in ids
 
 

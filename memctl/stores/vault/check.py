@@ -1,4 +1,4 @@
-"""The checks of vaults: frontmatter, files cut in half, broken links, old indexes."""
+"""The checks of vaults: bad frontmatter, incomplete files, broken links, stale indexes."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _EXAMPLES = 3
 
 
 class Problem(NamedTuple):
-    """A fault: the code of its finding, the file that it is about, and what is wrong there.
+    """A fault of the file ``name``; ``code`` is the code of the finding.
 
-    It is reported where ``place`` is, by default with the file itself.
+    The finding names the memory of the file ``place``, by default the memory of ``name``.
     """
 
     code: str
@@ -36,26 +36,26 @@ class Problem(NamedTuple):
 
 
 class CheckedVault(Protocol):
-    """The part of a vault that the checks use."""
+    """The interface of a vault that the checks use."""
 
     folder: Folder
 
     def markdown_files(self) -> Iterator[os.DirEntry[str]]:
-        """Yield the files of the vault."""
+        """Yield the Markdown files of the vault."""
 
     def memory_of(self, name: str) -> MemoryKey:
-        """Return whose fact a file is."""
+        """Return the key of the memory that holds the fact of a file."""
 
 
 class VaultMaintenance(Maintenance):
-    """The checks of a vault; ``problems`` and ``front_fault`` differ from system to system."""
+    """The checks of a vault.  Subclasses for other systems override the checks that differ."""
 
     def __init__(self, store: Store, vault: CheckedVault) -> None:
         super().__init__(store)
         self.vault = vault
         self.folder = vault.folder
         self.files: frozenset[str] = frozenset()
-        """The names of all Markdown files of the vault, once ``check`` has begun."""
+        """The names of all Markdown files of the vault, set by ``check``."""
         self._short_names: frozenset[str] = frozenset()
 
     async def check(self, where: Selection) -> AsyncGenerator[Finding]:
@@ -97,7 +97,7 @@ class VaultMaintenance(Maintenance):
             return
         try:
             text = file.data.decode()
-        except UnicodeDecodeError:  # the damage is a finding already
+        except UnicodeDecodeError:  # the store reports the damage
             return
         note = markdown.split(text)
         if note.open or not (text or name == INDEX):
@@ -108,9 +108,9 @@ class VaultMaintenance(Maintenance):
             yield Problem("broken-link", name, f"the first leads to {target}")
 
     def front_fault(self, note: Note) -> str:
-        """Return why the frontmatter is not read; empty if it is.
+        """Return why AgenticMemory cannot read the frontmatter; empty if the frontmatter is valid.
 
-        AgenticMemory takes lines, whatever YAML says of them.
+        AgenticMemory reads the frontmatter line by line, not as YAML.
         """
         lines = note.yaml.splitlines()
         if any(line.partition(":")[2].strip() for line in lines):
@@ -118,7 +118,7 @@ class VaultMaintenance(Maintenance):
         return "no line of it is a name with a value" if lines else ""
 
     def broken_links(self, name: str, text: str) -> Iterator[str]:
-        """Yield the links of a file that lead to no file of the vault."""
+        """Yield the targets of links in a file that do not exist in the vault."""
         folder = posixpath.dirname(name)
         for target in markdown.markdown_links(text):
             path = posixpath.normpath(posixpath.join(folder, target))
@@ -129,18 +129,18 @@ class VaultMaintenance(Maintenance):
                 yield target
 
     def is_there(self, name: str) -> bool:
-        """Return whether there is such a file, or a folder."""
+        """Return whether the vault has a file or a folder with a name."""
         return name in self.files or self.folder.exists(name)
 
     def is_wiki_target(self, target: str) -> bool:
-        """Return whether a ``[[link]]`` leads to a file: by its path, or by its name alone."""
+        """Return whether the target of a ``[[link]]`` is the path or the bare name of a file."""
         short = target.casefold()
         if not self._short_names.isdisjoint({short, f"{short}.md"}):
             return True
         return self.is_there(target) or self.is_there(f"{target}.md")
 
     def problems(self) -> Iterator[Problem]:
-        """Yield what is wrong with the indexes: files of which ``MEMORY.md`` does not know."""
+        """Yield the faults of the index: files without a link in ``MEMORY.md``."""
         file = self.folder.read(INDEX)
         text = file.data.decode(errors="replace") if file is not None else ""
         if not text.strip():

@@ -1,4 +1,4 @@
-"""The parts of a Markdown file that matter to memctl: its frontmatter, and the links in it."""
+"""The frontmatter and the links of Markdown files."""
 
 from __future__ import annotations
 
@@ -10,24 +10,23 @@ from urllib.parse import unquote
 import yaml
 
 RECORD = "memctl"
-"""The key of frontmatter under which a fact of another system has what Markdown has no place for.
-"""
+"""The field of frontmatter for the data of an imported fact that Markdown cannot hold."""
 _FENCE = "---"
 _WIKI = re.compile(r"!?\[\[([^\[\]|#\n]+)(?:#[^\[\]|\n]+)?(?:\|[^\[\]\n]+)?\]\]")
-"""A link as ReMe 0.4 reads it (``utils/wikilink_handler.py``)."""
+"""A link in the syntax of ReMe 0.4 (``utils/wikilink_handler.py``)."""
 _MARKDOWN = re.compile(r"\[[^\[\]\n]*\]\(\s*<?([^()<>\s]+)>?(?:\s+\"[^\"\n]*\")?\s*\)")
 _ELSEWHERE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:|[#/]|www\.")
 _RECORD_LINE = re.compile(rf"^{RECORD}: '((?:[^'\n]|'')*)'\r?$", re.MULTILINE)
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9]*(?:[ ,./_-]+[A-Za-z0-9]+)+\.?")
-"""Texts that YAML takes as they are."""
+"""The texts that need no quotes in YAML."""
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """The text of a Markdown file, cut in two: ``front`` + ``body`` is the file.
+    """The text of a Markdown file, split into ``front`` and ``body``.
 
-    ``front`` is the frontmatter with its fences and the empty lines after it; empty where there is
-    none.  ``open`` says that it begins and does not end.
+    ``front`` is the frontmatter with the fences and the empty lines after them, or an empty text.
+    ``open`` is true if the frontmatter has no closing fence; the whole text is then in ``body``.
     """
 
     front: str
@@ -42,7 +41,7 @@ class Note:
 
 
 def split(text: str) -> Note:
-    """Cut a file in two, where ReMe 0.4 does (``markdown_file_chunker.py``)."""
+    """Split the text of a file at the same place as ReMe 0.4 (``markdown_file_chunker.py``)."""
     first, _, _ = text.partition("\n")
     if first.strip() != _FENCE:
         return Note("", text)
@@ -59,10 +58,10 @@ def split(text: str) -> Note:
 
 
 def mapping_fault(note: Note) -> str:
-    """Return why ReMe 0.4 cannot read the frontmatter (``yaml.safe_load``); empty if it can."""
+    """Return why ReMe 0.4 cannot read the frontmatter (``yaml.safe_load``); empty if valid."""
     try:
         root = yaml.compose(note.yaml, yaml.CSafeLoader)
-        if root is not None and "<<" not in note.yaml:  # which may unfold without end
+        if root is not None and "<<" not in note.yaml:  # merge keys may expand without end
             yaml.load(note.yaml, yaml.CSafeLoader)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         return f"it is not YAML: {getattr(error, 'problem', None) or 'a value cannot be read'}"
@@ -72,13 +71,13 @@ def mapping_fault(note: Note) -> str:
 
 
 def record(note: Note) -> str | None:
-    """Return what ``fronted`` was given; None where the frontmatter has no such thing."""
+    """Return the record that ``fronted`` wrote; None if the frontmatter has no record."""
     if RECORD not in note.front:
         return None
     line = _RECORD_LINE.search(note.front)
     if line is not None:
         return line[1].replace("''", "'")
-    try:  # another program may have written the frontmatter anew
+    try:  # another program may have rewritten the frontmatter
         root = yaml.compose(note.yaml, yaml.CSafeLoader)
     except (yaml.YAMLError, RecursionError):
         return None
@@ -91,14 +90,14 @@ def record(note: Note) -> str | None:
 
 
 def fronted(name: str, description: str, text: str, record: str) -> str:
-    """Return a Markdown file: a text, with frontmatter that keeps a record, in ASCII."""
+    """Return a Markdown file with a text and frontmatter; ``record`` is in ASCII."""
     kept = record.replace("'", "''")
     about = f"name: {_scalar(name)}\ndescription: {_scalar(description)}\n"
     return f"{_FENCE}\n{about}{RECORD}: '{kept}'\n{_FENCE}\n{text}"
 
 
 def _scalar(text: str) -> str:
-    """Return a text as a value of YAML."""
+    """Return a text as a YAML scalar, quoted if needed."""
     if _PLAIN.fullmatch(text):
         return text
     escaped = [
@@ -116,14 +115,14 @@ def _escape(char: str) -> str:
 
 
 def wiki_links(text: str) -> Iterator[str]:
-    """Yield the targets of ``[[links]]``, as they are written, without what follows a ``#``."""
+    """Yield the targets of ``[[links]]`` as written, without the part from ``#`` on."""
     for found in _WIKI.finditer(text):
         if target := found[1].strip():
             yield target
 
 
 def markdown_links(text: str) -> Iterator[str]:
-    """Yield the targets of ``[text](links)`` to files, relative to the file they are in."""
+    """Yield the paths of ``[text](links)`` to files, relative to the file with the link."""
     for found in _MARKDOWN.finditer(text):
         target = found[1].partition("#")[0]
         if target and not _ELSEWHERE.match(found[1]):

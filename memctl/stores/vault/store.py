@@ -1,12 +1,11 @@
-"""A vault: a folder of Markdown files, as AgentScope 2.x's AgenticMemory and ReMe 0.4 keep it.
+"""Vaults: folders of Markdown files, as in AgenticMemory of AgentScope 2.x and in ReMe 0.4.
 
-A file is a fact.  Its id is its path in the vault, its session the top folder that it is in, and
-its time the time at which it was changed.  Its text is what follows the frontmatter, and the
-frontmatter stays as it is, byte for byte.
+Each file holds a fact.  The id of the fact is the path of the file in the vault, the session is the
+top folder, and the time is the modification time of the file.  The text of the fact follows the
+frontmatter.  The fact keeps the frontmatter byte for byte.
 
-A fact of another system, which has a user or an id of its own, becomes a file below ``imported``:
-its folders are the user, the session and the part, its name is its id, and its frontmatter keeps
-what Markdown has no place for.
+A fact from another system may have a user or an id that is not a path.  memctl stores the fact in
+``imported/USER/SESSION/PART/ID.md``.  The frontmatter keeps the data that Markdown cannot hold.
 """
 
 from __future__ import annotations
@@ -37,17 +36,17 @@ from memctl.stores.vault.check import VaultMaintenance
 
 SUFFIX = ".md"
 FRONT = "frontmatter"
-"""The field of a fact's metadata that has the frontmatter of its file."""
+"""The field of the metadata of a fact that holds the frontmatter of the file."""
 _NS = 10**9
 _DESCRIPTION = 150
 _KEPT = frozenset("_-.@+=,~ ")
-"""The characters that stay in the name of a file, besides letters and digits."""
+"""The characters that file names keep unquoted, in addition to letters and digits."""
 _IMPORTED_PARTS = 4
 _FEW = 5
 
 
 class _Place(NamedTuple):
-    """The scope and the id of a fact, which are the name of its file."""
+    """The scope and the id of a fact; together they give the name of the file."""
 
     key: MemoryKey
     id: str
@@ -59,9 +58,9 @@ class VaultStore(FactStore):
     kind = "vault"
     features = replace(FactStore.features, file_times=True)
     imports = "imported"
-    """The folder for facts of other systems, relative to the vault."""
+    """The folder for facts from other systems, relative to the vault."""
     leaves_out: frozenset[str] = frozenset()
-    """The folders at the top that hold no facts."""
+    """The top folders without facts."""
 
     def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
         super().__init__(location, mode)
@@ -76,13 +75,13 @@ class VaultStore(FactStore):
         self.folder.open(create=mode.creates)
 
     async def disconnect(self) -> None:
-        """Nothing is held between two calls."""
+        """Do nothing; the store holds no files open."""
 
     def refuse_other_files(self) -> None:
-        """Refuse a folder without a Markdown file that holds other files.
+        """Refuse a folder that holds files but no Markdown file.
 
         Raises:
-            BadData: it does.
+            BadData: the folder holds other files.
         """
         found = (path for path in self.location.path.iterdir() if not path.name.startswith("."))
         names = sorted(visible(path.name) + ("/" if path.is_dir() else "") for path in found)
@@ -110,15 +109,15 @@ class VaultStore(FactStore):
             self.refuse_other_files()
 
     def markdown_files(self) -> Iterator[os.DirEntry[str]]:
-        """Yield the files of the vault."""
+        """Yield the Markdown files of the vault."""
         return self.folder.files(SUFFIX, self.leaves_out)
 
     def memory_of(self, name: str) -> MemoryKey:
-        """Return whose fact a file is."""
+        """Return the key of the memory that holds the fact of a file."""
         return self.place_of(name).key
 
     def place_of(self, name: str) -> _Place:
-        """Return whose fact a file is."""
+        """Return the scope and the id of the fact of a file."""
         parts = name.removeprefix(f"{self.imports}/").split("/")
         if name.startswith(f"{self.imports}/") and len(parts) == _IMPORTED_PARTS:
             parts[-1] = parts[-1].removesuffix(SUFFIX)
@@ -200,7 +199,7 @@ class VaultStore(FactStore):
 
 
 def _fact(place: _Place, text: str, changed: int) -> bytes:
-    """Return the fact of a file, which was changed at a time in ns."""
+    """Return the fact of a file; ``changed`` is the modification time in ns."""
     note = markdown.split(text)
     record = markdown.record(note)
     if record is not None:
@@ -209,7 +208,7 @@ def _fact(place: _Place, text: str, changed: int) -> bytes:
         except ValueError:
             kept = None
         if isinstance(kept, dict):
-            end = len(note.front.rstrip("\r\n"))  # empty lines after it are of the text
+            end = len(note.front.rstrip("\r\n"))  # empty lines then belong to the text
             end += 2 if text.startswith("\r\n", end) else 1
             return build({**kept, "id": place.id, "text": text[end:], "vector": None})
     metadata = {FRONT: note.front} if note.front else None
@@ -236,20 +235,20 @@ def _file(place: _Place, name: str, message: bytes) -> str:
 def _shape(text: str) -> dict[str, Any]:
     try:
         found = json.loads(text) if text else {}
-    except ValueError:  # that of another store
+    except ValueError:  # the shape of another store
         return {}
     return found if isinstance(found, dict) else {}
 
 
 def _time(changed: int) -> str:
-    """Return a time in ns as a text of one length, so that texts sort as times do."""
+    """Return a time in ns as a text of fixed length; the texts sort by time."""
     seconds, rest = divmod(changed, _NS)
     moment = datetime.fromtimestamp(seconds, UTC)
     return f"{moment:%Y-%m-%dT%H:%M:%S}.{rest:09}+00:00"
 
 
 def _changed(time: str | None) -> int | None:
-    """Return the time in ns; None where it is no time."""
+    """Return a time in ns; None if the text is not a valid time."""
     try:
         moment = datetime.fromisoformat(time or "")
         seconds = int(moment.replace(microsecond=0).timestamp())
@@ -266,7 +265,7 @@ def _changed(time: str | None) -> int | None:
 
 
 def _quoted(text: str) -> str:
-    """Return a text as a part of a name that every file system takes."""
+    """Return a text as a path component that every file system takes."""
     if not text:
         return "-"
     if text == "-":
@@ -291,5 +290,5 @@ def _percent(char: str) -> str:
 def _unquoted(part: str) -> str:
     try:
         return "" if part == "-" else unquote(part, errors="surrogatepass")
-    except UnicodeDecodeError:  # a name that nobody has quoted
+    except UnicodeDecodeError:  # ``_quoted`` did not write the name
         return part
