@@ -1,7 +1,9 @@
-"""The files of LangChain's ``FileChatMessageHistory``: a JSON array of messages a session.
+"""The files of LangChain's ``FileChatMessageHistory``: a JSON array of messages for each session.
 
-Source: ``chat_message_histories/file.py`` of langchain-community 0.4.2.  It writes the whole file
-for each message, without the fields that it does not know, such as memctl's notes.
+For each new message LangChain writes the whole file again and drops unknown fields, such as the
+notes of memctl.
+
+Source: ``chat_message_histories/file.py`` of langchain-community 0.4.2.
 """
 
 from __future__ import annotations
@@ -27,14 +29,14 @@ from memctl.storekit.simple import Rejected, SimpleStore, VersionChanged, not_ow
 
 _SUFFIX = ".json"
 _LONGEST_NAME = 255
-"""The bytes that file systems take in a name."""
+"""The maximum length of a file name, in bytes."""
 
 
 class LangChainFilesStore(SimpleStore):
-    """A folder with a ``.json`` file for each session, or one such file.
+    """A folder with a ``.json`` file for each session, or a single ``.json`` file.
 
-    The name of a file is that of the session; ``?session=`` is another for one file, ``?owner=``
-    the user of all.
+    The name of the file without ``.json`` is the name of the session.  ``?session=`` names the
+    session of a single file.  ``?owner=`` names the user of all sessions.
     """
 
     kind = "langchain-files"
@@ -60,17 +62,17 @@ class LangChainFilesStore(SimpleStore):
                 path.mkdir(mode=0o700, exist_ok=True)
 
     async def disconnect(self) -> None:
-        """Hold nothing between calls."""
+        """Do nothing; the store holds no files open."""
 
     # Names
 
     @property
     def _session(self) -> str:
-        """The name of the session, where the store is a file."""
+        """The name of the session if the store is a single file."""
         return self.location.options.get("session", self._path.name.removesuffix(_SUFFIX))
 
     def _file(self, key: MemoryKey) -> Path | None:
-        """Return the file that has the name of a memory; None where none can."""
+        """Return the path of the file of a memory; None if no file can have the name."""
         if key.user != self._owner or key.part:
             return None
         if self._is_file:
@@ -80,7 +82,7 @@ class LangChainFilesStore(SimpleStore):
             is_name = len(name.encode()) <= _LONGEST_NAME
         except UnicodeEncodeError:
             return None
-        # A name with a dot in front is that of a hidden file, or of another folder.
+        # A name with a leading dot would name a hidden file or a parent folder.
         if not is_name or key.session.startswith(".") or not set("/\\\0").isdisjoint(key.session):
             return None
         return self._path / name if key.session else None
@@ -139,7 +141,7 @@ class LangChainFilesStore(SimpleStore):
 
 
 def _read(path: Path) -> bytes | None:
-    """Return what is in a file; None where there is none."""
+    """Return the content of a file; None if the file does not exist."""
     with system_errors(path, "read"):
         try:
             return system.read_file(path)
@@ -152,10 +154,10 @@ def _version(text: bytes) -> str:
 
 
 def _expect(path: Path, version: str | None) -> None:
-    """Check that a file is as it was read.
+    """Check that a file has not changed; ``version`` is None for a missing file.
 
     Raises:
-        VersionChanged: it is not.
+        VersionChanged: the file has another version.
     """
     text = _read(path)
     if (None if text is None else _version(text)) != version:
@@ -191,10 +193,10 @@ def _entry(path: Path, at: int, content: Any, *, odd: bool) -> StoredMessage:
 
 
 def _stored(entry: StoredMessage) -> Any:
-    """Return a message as the file holds it.
+    """Return a message in the form that LangChain stores in files.
 
     Raises:
-        Rejected: there is no place for some of it.
+        Rejected: LangChain cannot store the marks or a field of the message.
     """
     value = jsonio.loads(entry.message)
     lost = [name for name in value if name not in ("content", METADATA, TIME)]

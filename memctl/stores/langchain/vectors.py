@@ -1,8 +1,9 @@
-"""The documents of a LangChain vector store, such as the one behind LangChainRAGService.
+"""The documents of LangChain vector stores, for example of LangChainRAGService.
 
-A function of the application makes the vector store; memctl imports it by the name that the
-configuration gives it, and only reads.  LangChain's interface (langchain-core 1.x, ``VectorStore``)
-searches, but lists nothing, so that what can be read depends on the class.
+A factory, a function of the application, makes the vector store.  The configuration of memctl names
+the factory.  memctl imports and calls the factory, and only reads the documents.  The interface
+``VectorStore`` of langchain-core 1.x can search but not list documents.  Therefore memctl lists
+documents through the interface of each supported class.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ T = TypeVar("T")
 
 _SOME = 500
 _PROBE = "memctl"
-"""The text that is searched for where nothing can be listed: is the store there at all?"""
+"""The text of the search that tests a vector store without a list of documents."""
 
 
 class Documents(ABC):
-    """The documents of a vector store of one class."""
+    """Lists and loads the documents of a vector store; a subclass for each class."""
 
     def __init__(self, store: Any) -> None:
         self.store = store
@@ -44,11 +45,11 @@ class Documents(ABC):
 
     @abstractmethod
     def load(self, ids: Sequence[str]) -> Iterator[dict[str, Any]]:
-        """Yield those of these documents that there are, as the fields of facts."""
+        """Yield the fields of a fact for each existing document."""
 
 
 class InMemoryDocuments(Documents):
-    """The documents of ``InMemoryVectorStore`` of langchain-core: its ``store``."""
+    """The documents in the ``store`` of ``InMemoryVectorStore`` of langchain-core."""
 
     def ids(self) -> Iterator[str]:
         yield from list(self.store.store)
@@ -61,7 +62,7 @@ class InMemoryDocuments(Documents):
 
 
 class ChromaDocuments(Documents):
-    """The documents of ``Chroma`` of langchain-chroma or langchain-community: its ``get``."""
+    """The documents of ``Chroma`` of langchain-chroma or langchain-community, read by ``get``."""
 
     def ids(self) -> Iterator[str]:
         start = 0
@@ -77,7 +78,7 @@ class ChromaDocuments(Documents):
 
 
 class FaissDocuments(Documents):
-    """The documents of ``FAISS`` of langchain-community: its document store and its index."""
+    """The documents in the document store and the index of ``FAISS`` of langchain-community."""
 
     def __init__(self, store: Any) -> None:
         super().__init__(store)
@@ -95,7 +96,7 @@ class FaissDocuments(Documents):
 
 
 class NamedDocuments(Documents):
-    """Documents whose ids the factory gives, of a class with ``get_by_ids``; without vectors."""
+    """Documents read by ``get_by_ids``, without vectors; the factory gives the ids."""
 
     def __init__(self, store: Any, ids: Iterable[str] | Callable[[], Iterable[str]]) -> None:
         super().__init__(store)
@@ -110,9 +111,10 @@ class NamedDocuments(Documents):
 
 
 def documents_of(made: Any) -> Documents | None:
-    """Return what lists the documents of the thing that a factory made; None where nothing can.
+    """Return the documents of a vector store; None if memctl cannot list the class.
 
-    It is a vector store, a service that has one as ``vectorstore``, or one of them with its ids.
+    ``made`` is the value that the factory returned: a vector store, a service with the attribute
+    ``vectorstore``, or a pair of a vector store or service and all ids.
     """
     if isinstance(made, tuple) and len(made) == 2:
         store, ids = made
@@ -128,7 +130,10 @@ def documents_of(made: Any) -> Documents | None:
 
 
 def _vector_store(made: Any) -> Any:
-    """Return a vector store, which LangChainRAGService of agentscope-runtime 0.2 holds."""
+    """Return the vector store of a service, as in LangChainRAGService of agentscope-runtime 0.2.
+
+    A value without the attribute ``vectorstore`` is returned unchanged.
+    """
     return getattr(made, "vectorstore", made)
 
 
@@ -136,16 +141,16 @@ def _fact(id: str, text: Any, metadata: Any, vector: Any) -> dict[str, Any]:
     return {
         "id": str(id),
         "text": text if isinstance(text, str) else "",
-        # Documents may have any Python value there: a date becomes its text.
+        # Metadata may hold any Python value; a date, for example, becomes a text.
         "metadata": json.loads(json.dumps(metadata, default=str)) if metadata else None,
         "vector": None if vector is None else encode_vector(map(float, vector)),
     }
 
 
 class LangChainStore(FactStore):
-    """The documents of the vector store that a function makes; an alias names the function.
+    """The documents of a vector store.  An alias of the configuration names the factory.
 
-    LangChain knows no users or sessions: the documents are facts of one scope without names.
+    LangChain has no users and sessions: all facts belong to one scope with empty names.
     """
 
     kind = "langchain"
@@ -175,8 +180,8 @@ class LangChainStore(FactStore):
         """Call the factory.
 
         Raises:
-            UsageError: it cannot be imported, or is not a function.
-            Unavailable: it fails.
+            UsageError: the factory cannot be imported, or is not a function.
+            Unavailable: the factory or its module fails.
         """
         module, _, name = self._factory.partition(":")
         hint = "memctl must run in the environment of the application: install both into one"
@@ -214,7 +219,7 @@ class LangChainStore(FactStore):
         )
 
     def _probe(self) -> None:
-        """Ask the vector store for something, so that one that is not there is found out."""
+        """Send a small request to test the vector store, and read the embedding model."""
         if self._documents is None:
             if not hasattr(self._store, "similarity_search"):
                 raise UsageError(
@@ -244,10 +249,10 @@ class LangChainStore(FactStore):
         return [LoadedFact(key, StoredMessage(one["id"], build(one))) for one in found]
 
     def _listed(self) -> Documents:
-        """Return what lists the documents.
+        """Return the documents.
 
         Raises:
-            UsageError: the class of the vector store cannot.
+            UsageError: memctl cannot list the class of the vector store.
         """
         if self._documents is None:
             name = type(self._store).__name__
@@ -265,7 +270,7 @@ class LangChainStore(FactStore):
 
 
 def _model_of(store: Any) -> str:
-    """Return the name of the model of the embeddings of a vector store; "" where none has one."""
+    """Return the name of the embedding model of a vector store; empty if unknown."""
     embeddings = getattr(store, "embeddings", None)
     for name in ("model", "model_name", "deployment"):
         found = getattr(embeddings, name, None)

@@ -1,13 +1,13 @@
 """The values in LangGraph's checkpoints, decoded without LangGraph.
 
-LangGraph's serializer writes a class as a MessagePack extension that names its module, and imports
-that module to read it: whoever can write to the database can have code run.  Here nothing is
-imported and nothing is called.  An extension stays packed until a message is made of it, and only
-the classes of ``langchain_core.messages`` are messages.  That takes no more than ``ormsgpack``,
-which LangGraph packs with: neither LangGraph nor LangChain need be installed.
+LangGraph's serializer writes an object as a MessagePack extension with the names of the module and
+the class.  To read the object, LangGraph imports the module: anyone who can write to the database
+can run code.  memctl imports no module and calls no class.  An extension stays packed until memctl
+converts a message, and only classes of ``langchain_core.messages`` are messages.  memctl needs
+``ormsgpack``, the MessagePack library of LangGraph, but neither LangGraph nor LangChain.
 
-Sources: ``serde/jsonplus.py`` and ``serde/encrypted.py`` of langgraph-checkpoint 4.3.2, which wrote
-JSON before MessagePack.
+Sources: ``serde/jsonplus.py`` and ``serde/encrypted.py`` of langgraph-checkpoint 4.3.2.  Earlier
+versions wrote JSON.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from memctl.location import visible
 _MODULE = "langchain_core.messages"
 _ONE_ARGUMENT, _NUMPY, _DELTA = 0, 6, 7
 _WITH_FIELDS = (4, 5)
-"""The codes of the extensions with the fields of a model: of pydantic 1 and 2."""
+"""The codes of extensions with the fields of a pydantic model, for pydantic 1 and 2."""
 _TYPES = {
     "HumanMessage": "human",
     "AIMessage": "ai",
@@ -34,27 +34,27 @@ _TYPES = {
     "FunctionMessage": "function",
     "ChatMessage": "chat",
 }
-"""The types of messages whose JSON need not have one; that of a chunk is the name of its class."""
+"""The types of messages in JSON without a type.  The type of a chunk is the class name."""
 _EMPTY = ("null", "empty")
 _DEEP = "it is nested too deep"
 
 
 class Undecodable(Exception):
-    """A value is damaged, or not one that memctl reads; the text says why."""
+    """memctl cannot read a value; the text gives the reason."""
 
 
 class _Extension(NamedTuple):
-    """An extension as it is packed."""
+    """A packed MessagePack extension."""
 
     code: int
     data: bytes
 
 
 def value_of(kind: Any, data: Any) -> Any:
-    """Return what LangGraph stored as ``kind``; extensions in it stay packed.
+    """Return the value that LangGraph stored with the type ``kind``; extensions stay packed.
 
     Raises:
-        Undecodable: it is damaged, encrypted, or pickled.
+        Undecodable: the value is damaged, encrypted or pickled.
     """
     if kind in _EMPTY:
         return None
@@ -76,17 +76,17 @@ def value_of(kind: Any, data: Any) -> Any:
 
 
 def messages_of(value: Any) -> list[Any] | None:
-    """Return the messages that a channel holds, as stored; None where it is no list."""
+    """Return the stored messages of a channel; None if the value of the channel is not a list."""
     if isinstance(value, _Extension) and value.code == _DELTA:
         value = value_of("msgpack", value.data)
     return value if isinstance(value, list) else None
 
 
 def content_of(message: Any) -> dict[str, Any]:
-    """Return a stored message as ``message_to_dict`` of langchain-core gives it.
+    """Return a stored message in the form of ``message_to_dict`` of langchain-core.
 
     Raises:
-        Undecodable: it is none, or damaged.
+        Undecodable: the value is not a message, or is damaged.
     """
     try:
         if isinstance(message, _Extension):
@@ -104,7 +104,7 @@ def text_of(value: dict[str, Any]) -> bytes:
     """Return the JSON text of a value.
 
     Raises:
-        Undecodable: it is nested too deep.
+        Undecodable: the value is nested too deep.
     """
     try:
         try:
@@ -147,7 +147,7 @@ def _document(kind: Any, data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as JSON has it: objects as their fields or arguments, bytes in base64."""
+    """Return a value for JSON: objects become fields or arguments, bytes become base64."""
     match value:
         case dict():
             return {_key(key): _plain(one) for key, one in value.items()}
@@ -165,7 +165,7 @@ def _key(key: Any) -> str:
 
 
 def _argument(extension: _Extension) -> Any:
-    """Return what an object was made of, as LangGraph's own conversion to JSON does."""
+    """Return the constructor argument of an object, like LangGraph's conversion to JSON."""
     found = _unpacked(extension.data)
     if extension.code in (_NUMPY, _DELTA):
         return _plain(found)

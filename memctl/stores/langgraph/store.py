@@ -1,12 +1,12 @@
-"""The conversations in LangGraph's checkpoints, which are only read.
+"""The conversations in LangGraph's checkpoints, read-only.
 
-A checkpoint is the state of a graph after a step.  The messages of a thread are those of the
-channel ``messages`` in its latest checkpoint.  What else is in the state belongs to the graph,
-which alone can write one that it goes on from.
+A checkpoint is the state of a graph after a step.  The messages of a thread are the value of the
+channel ``messages`` in the latest checkpoint.  The rest of the state belongs to the graph: only the
+graph can write a checkpoint from which a run can continue.
 
-Sources: ``checkpoint/sqlite/__init__.py`` of langgraph-checkpoint-sqlite 3.1.2, which stores a
-checkpoint as one value, and ``checkpoint/postgres/base.py`` of langgraph-checkpoint-postgres 3.2.0,
-which stores each channel in a row of its own.
+Sources: ``checkpoint/sqlite/__init__.py`` of langgraph-checkpoint-sqlite 3.1.2 (a checkpoint is a
+single value) and ``checkpoint/postgres/base.py`` of langgraph-checkpoint-postgres 3.2.0 (each
+channel is a row).
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ from memctl.stores.langgraph.checkpoints import (
 )
 
 CHANNEL = "messages"
-"""The channel of ``MessagesState``, and of agents."""
+"""The channel of the messages in ``MessagesState`` and in agents."""
 _DELTAS = "counters_since_delta_snapshot"
-"""The metadata of a checkpoint that names the channels of which it may have no value."""
+"""The metadata field with the channels that may have no value in the checkpoint."""
 
 
 class Latest(NamedTuple):
-    """The latest checkpoint of a thread, as it is stored."""
+    """The latest stored checkpoint of a thread."""
 
     kind: Any
     data: Any
@@ -58,10 +58,10 @@ class Latest(NamedTuple):
 
 
 class LangGraphStore(Store):
-    """The threads in the tables of a checkpointer; a subclass names its database.
+    """The threads in the tables of a checkpointer; each database has a subclass.
 
-    A thread is a session without a user.  The checkpoints of subgraphs have namespaces, of which
-    ``?namespace=`` reads one; without it they are left out.
+    A thread is a session without a user.  The checkpoints of a subgraph have a namespace.  memctl
+    leaves the checkpoints of subgraphs out, unless ``?namespace=`` names a namespace to read.
     """
 
     features = Features(marks=frozenset(), duplicate_ids=True, session_owners=True)
@@ -77,14 +77,14 @@ class LangGraphStore(Store):
     # Specific to a database
 
     latest_sql: ClassVar[str]
-    """Selects a checkpoint by ``:thread``, ``:namespace`` and ``:id``: its ``Latest``."""
+    """Selects the fields of ``Latest`` by ``:thread``, ``:namespace`` and ``:id``."""
 
     @abstractmethod
     def channel(self, latest: Latest) -> Any:
-        """Return the value of the channel; None where the checkpoint has none.
+        """Return the value of the channel ``messages``; None if the checkpoint has no value.
 
         Raises:
-            Undecodable: it cannot be read.
+            Undecodable: memctl cannot read the value.
         """
 
     # The place
@@ -110,7 +110,7 @@ class LangGraphStore(Store):
             "SELECT COUNT(*), COALESCE(MIN(CASE WHEN checkpoint_ns NOT LIKE '%:%' "
             "THEN checkpoint_ns END), MIN(checkpoint_ns)) FROM (SELECT DISTINCT checkpoint_ns "
             "FROM checkpoints WHERE checkpoint_ns <> '') AS found"
-        )  # a subgraph that keeps its state has no id of a run in its namespace
+        )  # ":" precedes the id of a run; a subgraph with a lasting state has no such id
         async with self.database.snapshot() as connection:
             [[number, first]] = await self.database.fetch_all(connection, sql, {})
         if number:
@@ -148,10 +148,10 @@ class LangGraphStore(Store):
                     continue
                 asked = {**values, "thread": thread, "id": id}
                 rows = await self.database.fetch_all(connection, self.latest_sql, asked)
-                if not rows:  # it was deleted meanwhile
+                if not rows:  # the thread was deleted meanwhile
                     continue
                 found = self._found(key, Latest(*rows[0]))
-                del rows  # a large thread is not held twice
+                del rows  # do not hold a large thread twice
                 if found is None:
                     bare.append(key.session)
                     continue
@@ -170,7 +170,7 @@ class LangGraphStore(Store):
             self.warnings.append(text)
 
     def _found(self, key: MemoryKey, latest: Latest) -> list[Any] | None:
-        """Return the messages as stored, none of a damaged thread; None where it has no list."""
+        """Return the stored messages; an empty list if damaged, None if the value is not a list."""
         try:
             return messages_of(self.channel(latest))
         except Undecodable as error:
@@ -178,7 +178,7 @@ class LangGraphStore(Store):
             return []
 
     def _entries(self, key: MemoryKey, found: list[Any]) -> list[StoredMessage]:
-        """Return the messages, none of a damaged thread; what they are made of is used up."""
+        """Return the messages, or an empty list if damaged.  Empties ``found`` to save memory."""
         entries = []
         found.reverse()
         for number in range(1, len(found) + 1):
@@ -222,20 +222,20 @@ def _entry(message: Any) -> StoredMessage:
     text = text_of(value)
     try:
         return StoredMessage(LANGCHAIN.message_id(value), text)
-    except ValueError as error:  # its id is made of what it says
+    except ValueError as error:  # the id depends on the content
         raise Undecodable(f"it is damaged: {error}") from error
 
 
 def _refuse_deltas(metadata: Any) -> None:
-    """Refuse a checkpoint without a value of a channel whose value is that of earlier ones.
+    """Refuse a checkpoint if the messages are spread over earlier checkpoints.
 
     Raises:
-        Undecodable: the metadata names the channel.
+        Undecodable: the metadata names ``messages`` as a channel of deltas.
     """
     text = jsonio.encoded(metadata)
     try:
         found = jsonio.loads(text or b"{}")
-    except ValueError:  # it says nothing of the channel
+    except ValueError:  # unreadable metadata name no channel
         return
     deltas = found.get(_DELTAS) if isinstance(found, dict) else None
     if isinstance(deltas, dict) and CHANNEL in deltas:
@@ -272,7 +272,7 @@ class PostgresqlLangGraphStore(LangGraphStore):
     )
 
     def channel(self, latest: Latest) -> Any:
-        if latest.kind is None:  # a channel of a plain value has no row
+        if latest.kind is None:  # a channel with a plain value has no row
             _refuse_deltas(latest.metadata)
             return None
         return value_of(latest.kind, latest.data)

@@ -31,7 +31,7 @@ from memctl.storekit.edits import (
 from memctl.stores.tables.mapping import CALL_COLUMNS, Mapping
 
 SMALL_BYTES = 32 * 1024
-"""The largest content to fetch together with other rows; a fetch then holds at most 8 MiB."""
+"""The largest content to fetch together with further rows, so that a fetch holds 8 MiB."""
 _OPTIONAL = {
     **{"id": ID, "role": ROLE, "name": NAME, "metadata": METADATA},
     **{"calls": CALLS, "call_id": CALL_ID, "call_name": CALL_NAME},
@@ -39,9 +39,10 @@ _OPTIONAL = {
 _JSON_FIELDS = (METADATA, CALLS)
 ROWID = "rowid"
 FILLED = "filled"
-"""The key, in notes and shapes, for the columns whose values do not belong to the message.
+"""The key, in notes and shapes, of the names of filled columns.
 
-The database fills such a column, or memctl must write a value.
+The value of a filled column is not a part of the message: the database sets a default, or memctl
+writes a value because the column requires a value.
 """
 NOT_JSON = object()
 
@@ -60,17 +61,17 @@ class _JsonStyle(NamedTuple):
     compact: bool
     """True if the JSON has no spaces."""
     unicode: bool | None
-    """True if non-ASCII characters are unescaped, False if escaped; None if there are none."""
+    """True for unescaped non-ASCII characters, False for escaped ones, None without any."""
 
     @classmethod
     def of(cls, text: str) -> _JsonStyle:
-        """Return the style of a JSON text, judged by its first key and its characters."""
+        """Infer the style of a JSON text from the first key and the characters."""
         at = text.find('":')
         escaped = None if "\\u" not in text else False
         return cls(at >= 0 and text[at + 2 : at + 3] != " ", escaped if text.isascii() else True)
 
     def writes(self, other: _JsonStyle) -> bool:
-        """Return whether both styles give the same text."""
+        """Return whether this style writes the same text as ``other``."""
         return self.compact == other.compact and self.unicode in (None, other.unicode)
 
     def encode(self, value: Any) -> str:
@@ -95,13 +96,13 @@ class Ordering(Enum):
     """The ways to put new messages after the existing messages."""
 
     SERIAL = "serial"
-    """By the key, which the database generates or the message has."""
+    """By the key from the database or from the message."""
     NUMBER = "number"
-    """By a number that memctl assigns."""
+    """By a number assigned by memctl."""
     TIME = "time"
-    """By times, which may repeat."""
+    """By times.  Times may repeat."""
     INSTANT = "instant"
-    """By times, which must be unique."""
+    """By unique times."""
 
 
 class RowCodec:
@@ -185,7 +186,7 @@ class RowCodec:
         return default and self.holds_notes and self.ordering is not Ordering.TIME
 
     def _filled(self, value: dict[str, Any], extra: dict[str, Any]) -> list[str]:
-        """Return the columns without a value in the message that get a value; a note lists them."""
+        """Return the filled columns of a new row, for a note."""
         if not self.holds_notes:
             return []
         filled = sorted(self.filled_columns - extra.keys())
@@ -204,7 +205,7 @@ class RowCodec:
         return Ordering.SERIAL
 
     def value(self, name: str) -> str:
-        """Return SQL for the value of a column; JSON is read as text, whatever the driver."""
+        """Return SQL for the value of a column; every driver returns JSON as text."""
         column = self.columns.all.get(name)
         if column is None or not column.is_json:
             return self.quoted(name)
@@ -223,10 +224,10 @@ class RowCodec:
         return bool(self.user) or key.user == self.mapping.user
 
     def select(self, condition: str, *, lock: bool = False) -> str:
-        """Return the statement that reads rows, memory after memory, in order."""
+        """Return the SELECT statement for rows, ordered by memory and position."""
         keys = [self.session, *([self.user] if self.user else [])]
         columns = [*keys, *map(self.value, self._selected)]
-        # Fetch a large content alone: drivers fetch a fixed number of rows, whatever their size.
+        # Fetch a large content alone: drivers fetch a fixed number of rows of any size.
         content = self.quoted(self._content)
         size = self._sql.json_size(content)
         columns[self._at[self._content]] = (
@@ -241,7 +242,7 @@ class RowCodec:
         )
 
     def condition(self, where: Selection) -> tuple[str, dict[str, Any]]:
-        """Return a condition for rows that may be selected, and its values."""
+        """Return a condition that all selected rows meet, and the values of the condition."""
         parts, values = ["1 = 1"], dict[str, Any]()
         sessions, users = where.sessions, where.users
         if not sessions and where.keys is not None:
@@ -253,7 +254,7 @@ class RowCodec:
         return self._in_app(" AND ".join(parts), values)
 
     def condition_of_app(self) -> tuple[str, dict[str, Any]]:
-        """Return the condition for all rows of the store, and its values."""
+        """Return the condition for all rows of the store, and the values of the condition."""
         return self._in_app("1 = 1", {})
 
     def _in_app(self, condition: str, values: dict[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -263,7 +264,7 @@ class RowCodec:
         return f"{condition} AND {app} = :app", values | {"app": self.mapping.app_name}
 
     def of(self, key: MemoryKey) -> tuple[str, dict[str, Any]]:
-        """Return the condition for the rows of a memory, and its values."""
+        """Return the condition for the rows of a memory, and the values of the condition."""
         condition, values = f"{self.session} = :session", {"session": key.session}
         if isinstance(self.session_column.type, Uuid) and not self.session_column.refusal(
             key.session
@@ -296,7 +297,7 @@ class RowCodec:
         return " AND ".join(tests), {f"k{at}": row[self._at[name]] for at, name in enumerate(key)}
 
     def with_content(self, row: Sequence[Any], content: Any) -> Sequence[Any]:
-        """Return a row with another content."""
+        """Return a row with the content replaced."""
         at = self._at[self._content]
         return [*row[:at], content, *row[at + 1 :]]
 
@@ -329,7 +330,7 @@ class RowCodec:
                 value[field] = self._field(row, field, found)
                 if field in _JSON_FIELDS and not self._writes(column, value[field], found):
                     shape[column] = shown(found)
-                if type(found) is bytes:  # a BLOB in SQLite, which differs from the same text
+                if type(found) is bytes:  # in SQLite a BLOB differs from equal text
                     shape[column] = shown(found)
         if self._time is not None:
             raw = row[at[self._time]]
@@ -383,7 +384,7 @@ class RowCodec:
     def _style_of(self, found: Any) -> _JsonStyle | None:
         """Return the style of a JSON content; None for memctl's style and for plain texts.
 
-        A database that parses JSON returns texts in the database's own style.
+        A database with a parsed JSON type, such as PostgreSQL, returns texts in a style of its own.
         """
         if not (self.mapping.dialect.documents or self.is_json) or not isinstance(found, str):
             return None
@@ -396,7 +397,7 @@ class RowCodec:
         return self.times.write(UNKNOWN_TIME)
 
     def _keeps_time(self, time: str, raw: Any) -> bool:
-        """Return whether a time would be written unchanged, also later and in another zone."""
+        """Return whether memctl would write a time unchanged at any later time and in any zone."""
         if not (self.times.is_fixed or self.mapping.unit):
             return False
         try:
@@ -405,7 +406,7 @@ class RowCodec:
             return False
 
     def _writes(self, column: str, value: Any, found: Any) -> bool:
-        """Return whether a JSON value would be written as found."""
+        """Return whether memctl would write a JSON value unchanged."""
         return self.columns.all[column].is_json or self._encoded(column, value) == found
 
     def _encoded(self, column: str, value: Any) -> Any:
@@ -454,7 +455,7 @@ class RowCodec:
         return f"the row {key} of {visible(self.mapping.table)!r}"
 
     def has_text(self, entries: list[StoredMessage], at: int, text: bytes) -> bool:
-        """Return whether a message has a text, apart from columns that the database filled."""
+        """Return whether a message equals ``text``, apart from columns that the database filled."""
         found = entries[at].message
         if is_same_text(found, text):
             return True
@@ -480,17 +481,17 @@ class RowCodec:
 
     @property
     def orders_by_rowid(self) -> bool:
-        """True if rows are ordered by rowid, and the rowid is not the key."""
+        """True if the rowid orders the rows but is not the key."""
         return ROWID in self.columns.order and ROWID not in self.columns.key
 
     def shape_rowid(self, entry: StoredMessage) -> int | None:
-        """Return the former rowid of a message, if rowids order the rows."""
+        """Return the former rowid of a message; None unless the rowid orders the rows."""
         row = of_shape(entry.shape).get("row") if self.orders_by_rowid and entry.shape else None
         found = row.get(ROWID) if isinstance(row, dict) else None
         return found if isinstance(found, int) else None
 
     def shape_key(self, entry: StoredMessage) -> tuple[Any, ...] | None:
-        """Return the key of a message's former row; None if the shape has no key."""
+        """Return the key of the former row of a message; None if the shape has no key."""
         row = of_shape(entry.shape).get("row")
         if not isinstance(row, dict) or not all(name in row for name in self._key):
             return None
@@ -541,7 +542,7 @@ class RowCodec:
             if field in value:
                 stored = value[field]
                 found[column] = self._encoded(column, stored) if field in _JSON_FIELDS else stored
-        # A restored message keeps its encoding, whatever the encoding of the other rows.
+        # A restored message keeps its encoding, even if the other rows have another.
         is_json = "quoted" in shape if self._mixed and shape else self.is_json
         if content == [] and not is_json:  # an empty list would be read back as a text
             raise Refusal(f"the message {entry.id!r} has an empty list as its content")
@@ -554,7 +555,7 @@ class RowCodec:
         found |= extra
         row = shape.get("row")
         raw = row if isinstance(row, dict) else {}
-        if self.orders_by_rowid:  # another row may have this rowid now
+        if self.orders_by_rowid:  # another row may have the rowid now
             raw = {name: one for name, one in raw.items() if name != ROWID}
         for name, one in found.items():  # a restored blob in ``raw`` need not be a text
             if isinstance(one, str) and name not in raw and not is_text(one):
@@ -592,7 +593,7 @@ def _take_filled(value: dict[str, Any]) -> list[str]:
 
 
 def _with_filled(value: dict[str, Any], filled: Sequence[str]) -> dict[str, Any]:
-    """Return a message whose notes name the filled columns."""
+    """Add the names of filled columns to the notes of a message."""
     if not filled:
         return value
     metadata = value.get(METADATA) or {}
@@ -612,7 +613,7 @@ def parse_json(text: Any) -> Any:
 
 
 def _is_odd(value: Any) -> bool:
-    """Return whether a value is a number outside JSON, such as NaN, or may be JSON with one."""
+    """Return whether a value is NaN or an infinity, or a text that may contain either."""
     if isinstance(value, float):
         return not isfinite(value)
     if isinstance(value, str):

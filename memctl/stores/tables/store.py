@@ -1,7 +1,8 @@
-"""Memories in a mapped table of any SQL database, a row for each message.
+"""Memories in a mapped table of any SQL database.  Each row holds a message.
 
-The ``Mapping`` says what each column holds.  A row becomes a message of ``memctl.dialects.rows``.
-The ``extra`` of the message has the unnamed columns, and its shape has the key of the row.
+The ``Mapping`` names the content of each column.  A row becomes a message of
+``memctl.dialects.rows``.  The ``extra`` of the message holds the unmapped columns.  The shape holds
+the key of the row.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ from memctl.stores.tables.sessions import Sessions
 from memctl.stores.tables.write import TableEditor, TableRows, TableWriter
 
 _SAMPLE = 100
-"""The number of contents that are sampled when the store is opened."""
+"""The number of contents to sample when the store opens."""
 
 
 class TableStore(Store):
@@ -88,7 +89,7 @@ class TableStore(Store):
         return f"{await self.database.identity()}#{self.mapping.table}"
 
     async def lock(self, owner: str) -> None:
-        self._require_key()  # before anything is recorded
+        self._require_key()  # before the journal records anything
         await self.database.lock(owner, self.warnings)
 
     async def check_integrity(self, where: Selection) -> None:  # noqa: ARG002 - the table
@@ -124,7 +125,7 @@ class TableStore(Store):
         self.dialect = mapping.dialect
         rising = columns.all.get(mapping.rising)
         if not self.database.syntax.typed and rising is not None and rising.is_fraction:
-            # SqliteSessionService of ADK, which keeps the order of events with one time
+            # SqliteSessionService of ADK keeps the order of events with equal times
             columns = columns._replace(order=(mapping.rising, ROWID))
         missing = [name for name in mapping.columns.values() if name not in columns.all]
         missing += [name for name in columns.order if name not in columns.all and name != ROWID]
@@ -164,13 +165,13 @@ class TableStore(Store):
         await self._learn(columns)
 
     async def _only_app(self) -> Mapping:
-        """Return the mapping with the only application in the tables.
+        """Return the mapping with the name of the only application in the tables.
 
-        If no session has messages, such as before a deletion is undone, the tables of sessions
-        name the application.
+        If no session has messages, for example before the undo of a deletion, memctl reads the name
+        from the tables of sessions.
 
         Raises:
-            UsageError: there are several applications, or none and the store is to be written.
+            UsageError: the tables name several applications, or none and the mode is a write mode.
         """
         mapping, quoted = self.mapping, self._codec.quoted
         places = [(mapping.app, mapping.table)]
@@ -223,7 +224,7 @@ class TableStore(Store):
             )
 
     async def _learn_content(self, connection: AsyncConnection) -> None:
-        """Learn whether all contents are JSON: in MariaDB the type of a column does not say so."""
+        """Learn whether all contents are JSON.  In MariaDB the column type does not tell."""
         codec = self._codec
         if codec.is_json or self.mapping.encoding:
             return
@@ -335,10 +336,10 @@ class TableStore(Store):
             return None
 
     def _entries(self, key: MemoryKey, rows: Iterable[Any]) -> list[StoredMessage]:
-        """Return the messages of rows of one memory.
+        """Return the messages of the rows of a single memory.
 
         Raises:
-            DamagedRow: a row is damaged, and damage is not skipped.
+            DamagedRow: a row is damaged, and the store does not skip damage.
         """
         if not (is_text(key.user) and is_text(key.session)):
             raise DamagedRow("its name is not valid UTF-8")
