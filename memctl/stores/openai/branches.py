@@ -1,9 +1,9 @@
-"""The sessions of the OpenAI Agents SDK's ``AdvancedSQLiteSession``, which have branches.
+"""Sessions with branches: the OpenAI Agents SDK's ``AdvancedSQLiteSession``.
 
 All branches of a session share the table of messages.  A row of ``message_structure`` gives a
-message a place in a branch, and several branches may share a message.  Each session begins with the
-branch ``main``, which is the memory of the session.  The other branches are parts of the session.
-A session without rows of ``message_structure`` is a session of ``SQLiteSession``.
+message a position in a branch.  Several branches may share a message.  The first branch of each
+session, ``main``, is the memory of the session.  Further branches are parts of the session.  A
+session without rows of ``message_structure`` is a session of ``SQLiteSession``.
 
 Source: ``extensions/memory/advanced_sqlite_session.py`` of openai-agents 0.24.
 """
@@ -55,7 +55,7 @@ _TYPED_NAMES = frozenset(
         *("shell_call", "apply_patch_call"),
     }
 )
-"""The types of items without a name.  Their type is the name of the tool."""
+"""The types of items without a name.  The type is also the name of the tool."""
 _CREATE = """
 CREATE TABLE IF NOT EXISTS {sessions} (
     session_id TEXT PRIMARY KEY,
@@ -122,17 +122,17 @@ CREATE INDEX IF NOT EXISTS idx_turn_usage_session_turn
 
 @dataclass(slots=True)
 class Row:
-    """A message in a branch: its rows of ``message_structure`` and of the table of messages."""
+    """A message in a branch: a row of ``message_structure`` joined with a row of messages."""
 
     item: Any
     data: str
-    """The text of the item, as it is stored."""
+    """The stored text of the item."""
     created: Any
     """The ``created_at`` of the message."""
     message: int | None = None
     """The id of the message; None for a new message."""
     id: int | None = None
-    """The id of the row in ``message_structure``; None without such a row."""
+    """The id of the row in ``message_structure``; None without a row."""
     sequence: int = 0
     turn: int | None = None
     branch_turn: int | None = None
@@ -144,18 +144,18 @@ class Row:
     """The ``tool_name``."""
 
     def classify(self) -> None:
-        """Set the type and the tool, as the SDK does for a new item."""
+        """Set the type and the tool, like the SDK for a new item."""
         self.type, self.tool = self._type(), self._tool()
 
     def _type(self) -> str:
-        """Return the type, as ``_classify_message_type`` does."""
+        """Return the type, like ``_classify_message_type`` of the SDK."""
         role = self.item.get("role")
         if role in ("user", "assistant"):
             return str(role)
         return str(self.item["type"]) if self.item.get("type") else "other"
 
     def _tool(self) -> str | None:
-        """Return the name of the tool, as ``_extract_tool_name`` does."""
+        """Return the name of the tool, like ``_extract_tool_name`` of the SDK."""
         kind, name = string(self.item.get("type")), self.item.get("name")
         if kind in ("mcp_call", "mcp_approval_request") and "server_label" in self.item:
             parts = [str(one) for one in (self.item["server_label"], name) if one]
@@ -170,7 +170,7 @@ class Row:
         return f"{space}.{name}" if space and space != name and name else str(name)
 
     def shape(self) -> str:
-        """Return the data with which an undo restores the rows of the message."""
+        """Return the data from which an undo restores the rows of the message."""
         about = [self.message, self.created, self.id, self.sequence]
         more = [self.turn, self.branch_turn, self.placed, self.type, self.tool]
         return jsonio.compact({_SHAPE: about + more}).decode()
@@ -178,20 +178,20 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Held(Snapshot):
-    """A branch, as it is stored."""
+    """A stored branch."""
 
     rows: list[Row] = field(default_factory=list)
     usage: list[dict[str, Any]] = field(default_factory=list)
     """The rows of ``turn_usage``, by column."""
     is_plain: bool = False
-    """True in a session of ``SQLiteSession``, whose messages are in no branch."""
+    """True for a session of ``SQLiteSession``, without branches."""
     has_session: bool = True
     """False if the row of the session is missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Restored(Snapshot):
-    """A branch that an undo gives its messages back, with their rows of ``turn_usage``."""
+    """A branch whose deleted messages and rows of ``turn_usage`` an undo restores."""
 
     usage: list[dict[str, Any]] = field(default_factory=list)
     had_session: bool = True
@@ -200,7 +200,7 @@ class Restored(Snapshot):
 class BranchStore(SqlSimpleStore):
     """The branches of sessions of the OpenAI Agents SDK.
 
-    ``?table=`` names the table of messages, ``?owner=`` the user of all sessions.
+    ``?table=`` names the table of messages.  ``?owner=`` names the user of all sessions.
     """
 
     features = Features(marks=frozenset(), duplicate_ids=True, session_owners=True, parts=True)
@@ -214,7 +214,7 @@ class BranchStore(SqlSimpleStore):
         """The branch that is the memory of a session."""
         self._tables = BranchTables(SESSIONS, location.options.get("table", MESSAGES))
         self._made: set[str] = set()
-        """The sessions that had no row before this run."""
+        """The sessions created in this run."""
 
     async def identity(self) -> str:
         return f"{await self.database.identity()}#{self._tables.messages}"
@@ -275,7 +275,7 @@ class BranchStore(SqlSimpleStore):
             return await self._load(connection, key)
 
     async def _load(self, connection: AsyncConnection, key: MemoryKey) -> Held | None:
-        """Return a branch; None if neither the branch nor its session exists.
+        """Return a branch; None if neither the branch nor the session exists.
 
         If only the session exists, the branch has no messages.
         """
@@ -417,7 +417,7 @@ class BranchStore(SqlSimpleStore):
     async def _place_plain(
         self, connection: AsyncConnection, key: MemoryKey, rows: Sequence[Row], kept: set[int]
     ) -> None:
-        """Insert the new messages into a session of ``SQLiteSession``, which reads them by id."""
+        """Insert the new messages into a session of ``SQLiteSession``, ordered by id."""
         last = 0
         for row in rows:
             if id(row) in kept and row.message is not None and row.message > last:
@@ -433,10 +433,10 @@ class BranchStore(SqlSimpleStore):
     async def _place(
         self, connection: AsyncConnection, key: MemoryKey, rows: Sequence[Row], kept: set[int]
     ) -> None:
-        """Give each message its place in the branch, as ``_insert_structure_metadata`` does.
+        """Assign a position in the branch to each message, like ``_insert_structure_metadata``.
 
-        A restored message returns to its former place.  If a new message stands between other
-        messages, it goes to the end, and the messages after it follow.
+        A restored message gets the former position.  A new message gets the highest position of
+        the session.  Messages after a new message move up to keep the order.
         """
         sql = f"SELECT COALESCE(MAX(sequence_number), 0) FROM {STRUCTURE} WHERE session_id = :s"
         [[top]] = await self.database.fetch_all(connection, sql, {"s": key.session})
@@ -460,7 +460,7 @@ class BranchStore(SqlSimpleStore):
             await self._insert(connection, key, row)
 
     async def _insert(self, connection: AsyncConnection, key: MemoryKey, row: Row) -> None:
-        """Insert a row of ``message_structure``, and its message unless a branch still has it."""
+        """Insert a row of ``message_structure``, and the message unless the message exists."""
         wanted, row.message = row.message, None
         if wanted is not None:
             sql = (
@@ -494,7 +494,7 @@ class BranchStore(SqlSimpleStore):
     async def _insert_message(
         self, connection: AsyncConnection, key: MemoryKey, row: Row, wanted: int | None
     ) -> int:
-        """Insert a message with its former id if the id is free; return the id of the message."""
+        """Insert a message, with the former id ``wanted`` if free; return the id of the message."""
         messages = self._quoted(self._tables.messages)
         if wanted is None or await self._is_taken(connection, messages, wanted):
             sql = f"SELECT COALESCE(MAX(id), 0) FROM {messages}"
@@ -522,7 +522,7 @@ class BranchStore(SqlSimpleStore):
     async def _drop_orphans(
         self, connection: AsyncConnection, key: MemoryKey, ids: Iterable[int | None]
     ) -> None:
-        """Delete the messages of ``ids`` that no branch of the session has any more."""
+        """Delete the messages of ``ids`` without a row in any branch."""
         sql = (
             f"DELETE FROM {self._quoted(self._tables.messages)} WHERE id = ? AND session_id = ? "
             f"AND NOT EXISTS (SELECT 1 FROM {STRUCTURE} s WHERE s.message_id = ?)"
@@ -538,7 +538,7 @@ class BranchStore(SqlSimpleStore):
         old: Held,
         turns: set[int | None],
     ) -> None:
-        """Delete the usage of deleted turns, as ``pop_item`` does; restore former usage."""
+        """Delete the usage of deleted turns, like ``pop_item`` of the SDK; restore former usage."""
         gone = [one["id"] for one in old.usage if one["user_turn_number"] not in turns]
         await self._delete(connection, USAGE, gone)
         left = {one["user_turn_number"] for one in old.usage} & turns
@@ -595,7 +595,7 @@ class BranchStore(SqlSimpleStore):
         return BranchMaintenance(self)
 
     async def outside(self) -> dict[MemoryKey, int]:
-        """Return the numbers of messages outside of branches, by session."""
+        """Return the number of messages outside of branches, by session."""
         messages = self._quoted(self._tables.messages)
         sql = (
             f"SELECT m.session_id, COUNT(*) FROM {messages} m WHERE NOT EXISTS "
@@ -607,7 +607,7 @@ class BranchStore(SqlSimpleStore):
 
 
 class BranchMaintenance(Maintenance):
-    """Finds the messages that ``AdvancedSQLiteSession`` does not show."""
+    """The checks of branches: finds messages that ``AdvancedSQLiteSession`` does not show."""
 
     store: BranchStore
 
@@ -621,7 +621,7 @@ class BranchMaintenance(Maintenance):
 
 
 def _create(tables: BranchTables, quoted: Callable[[str], str], connection: Connection) -> None:
-    """Create the tables, as ``AdvancedSQLiteSession`` does."""
+    """Create the tables, like ``AdvancedSQLiteSession``."""
     names = {"sessions": quoted(tables.sessions), "messages": quoted(tables.messages)}
     names["index"] = quoted(f"idx_{tables.messages}_session_id")
     for statement in _CREATE.format(**names).split(";\n"):
@@ -632,7 +632,7 @@ def _parsed(data: Any, created: Any, message: int, *place: Any) -> Row:
     """Return the row of a stored message.
 
     Raises:
-        BadData: the item is not a JSON object, or a column has a value of another type.
+        BadData: the item is not a JSON object, or a column has a value of a wrong type.
     """
     if not isinstance(data, str) or not is_text(data):
         raise BadData(f"the item {message} is not a text")
@@ -662,7 +662,7 @@ def _entry(row: Row) -> StoredMessage:
 
 
 def _shaped(entry: StoredMessage) -> Row | None:
-    """Return the row that the shape of a message records; None without such a shape."""
+    """Return the row recorded in the shape of a message; None if the shape records no row."""
     match of_shape(entry.shape).get(_SHAPE) if entry.shape else None:
         case [int(message), created, id, int(sequence), turn, branch_turn, placed, kind, tool]:
             about = (turn, branch_turn, placed, kind, tool)
@@ -671,10 +671,10 @@ def _shaped(entry: StoredMessage) -> Row | None:
 
 
 def _row(entry: StoredMessage, shaped: Row | None) -> Row:
-    """Return the row for a message that is to be inserted.
+    """Return the row for a new message.
 
     Raises:
-        Rejected: the tables have no place for a part of the message.
+        Rejected: the tables cannot hold a part of the message.
     """
     value = jsonio.loads(entry.message)
     item = value.get(CONTENT) if isinstance(value, dict) else None

@@ -1,11 +1,11 @@
-"""A JSON Lines file of conversations as OpenAI chat messages, a line for each conversation.
+"""A JSON Lines file of OpenAI chat messages.  Each line holds a conversation.
 
 ::
 
     {"messages": [{"role": "user", "content": "Hi"}], "memctl": {"user": "ada", "session": "kyoto"}}
 
-Other keys of a line, such as ``tools``, become the ``Memory.extra``.  A line of a training file has
-no key ``memctl``: the line becomes a session without a user, named by the number of the line.
+``Memory.extra`` holds the further keys of a line, such as ``tools``.  A line of a training file has
+no key ``memctl``.  Such a line becomes a session without a user; the line number names the session.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _HINT = 'a line is one conversation as a JSON object: {"messages": [{"role": ...
 
 
 class OpenAIStore(Store):
-    """A ``.jsonl`` file of conversations, which is written as a whole."""
+    """A ``.jsonl`` file of conversations.  Each write replaces the whole file."""
 
     kind = "openai"
     features = Features(
@@ -72,7 +72,7 @@ class OpenAIStore(Store):
             raise found.refusal(self.label)
 
     async def close(self) -> None:
-        """Release nothing: the store holds nothing between calls."""
+        """Do nothing; the store holds no file open."""
 
     # Reading
 
@@ -107,7 +107,7 @@ class OpenAIStore(Store):
                 yield page
 
     def _lines(self) -> Iterator[tuple[int, bytes]]:
-        """Yield the lines that are not empty, with their numbers."""
+        """Yield the number and the text of each line, without blank lines."""
         with system_errors(self._path, "read"):
             if not self._path.exists():
                 return
@@ -119,7 +119,7 @@ class OpenAIStore(Store):
                         yield number, line
 
     def _conversation(self, number: int, line: bytes) -> tuple[Memory, list[StoredMessage]]:
-        """Return the memory of a line.
+        """Return the memory and the messages of a line.
 
         Raises:
             ValueError: the line is not a conversation.
@@ -218,7 +218,7 @@ def _message(entry: StoredMessage) -> bytes:
 
 
 def _others(memory: Memory) -> bytes:
-    """Return the members of a line besides its messages, such as ``tools``."""
+    """Return the JSON members in ``Memory.extra``, such as ``tools``."""
     if not memory.extra:
         return b""
     found = jsonio.loads(memory.extra.encode("utf-8", "surrogatepass"))

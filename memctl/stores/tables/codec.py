@@ -31,7 +31,7 @@ from memctl.storekit.edits import (
 from memctl.stores.tables.mapping import CALL_COLUMNS, Mapping
 
 SMALL_BYTES = 32 * 1024
-"""The largest content to fetch together with further rows, so that a fetch holds 8 MiB."""
+"""The largest content to fetch together with further rows; limits a fetch to 8 MiB."""
 _OPTIONAL = {
     **{"id": ID, "role": ROLE, "name": NAME, "metadata": METADATA},
     **{"calls": CALLS, "call_id": CALL_ID, "call_name": CALL_NAME},

@@ -171,7 +171,7 @@ class TableStore(Store):
         from the tables of sessions.
 
         Raises:
-            UsageError: the tables name several applications, or none and the mode is a write mode.
+            UsageError: the tables name several applications, or none although the mode writes.
         """
         mapping, quoted = self.mapping, self._codec.quoted
         places = [(mapping.app, mapping.table)]

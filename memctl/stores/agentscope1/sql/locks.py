@@ -1,6 +1,6 @@
 """Locks on sessions and rows until a transaction ends.
 
-The parameter ``lock`` is SQL that locks rows.  It is empty if the database locks as a whole.
+The parameter ``lock`` is SQL to lock rows, empty for a database with a single lock.
 """
 
 from __future__ import annotations
@@ -19,29 +19,30 @@ PAGE_ROWS = 1000
 
 
 UNOWNED, UNLISTED = "unowned", "unlisted"
-"""The notes that a session with messages, or a user with sessions, had no row.
+"""The notes of a session with messages, or a user with sessions, without a row.
 
-An undo deletes the row that it needed.
+memctl created the missing row; an undo deletes the row again.
 """
 _OWNER = "owner"
-"""The note of another user, with a new row, who owns the new session."""
+"""The note of a new row for the owner of a new session, if the owner is another user."""
 
 
 UNKNOWN_OWNER = Failure("damaged", "its session has no row, and messages of an unknown user")
-"""The failure of a memory whose session must not get a row.
+"""The failure if memctl must not create the row of a session.
 
 See ``MemoryTables.has_unknown_owner``.
 """
 
 
 class LockedSessions(NamedTuple):
-    """The locked sessions, and the rows that this run has created.
+    """The locked sessions, and the rows created by this run.
 
     - ``known``: the sessions that may hold messages.
-    - ``sessions``, ``users``: the names whose rows this run has created.  The last undo of a memory
+    - ``sessions``, ``users``: the names with rows created by this run.  The last undo of a memory
       with the name deletes the row.
-    - ``owners``: the owners of the new sessions, if the rows of the owners are new, too.
-    - ``unowned``, ``unlisted``: sessions with messages, and users with sessions, that had no row.
+    - ``owners``: the owners of new sessions, if the rows of the owners are also new.
+    - ``unowned``: the sessions with messages that had no row.
+    - ``unlisted``: the users with sessions that had no row.
     - ``guests``: the memories in sessions of other users.
     - ``taken``: the guests without messages.
     """
@@ -56,7 +57,7 @@ class LockedSessions(NamedTuple):
     taken: Collection[MemoryKey]
 
     def before(self, key: MemoryKey) -> str:
-        """Return the ``WriteResult.before`` of a memory: the rows that did not exist."""
+        """Return the ``WriteResult.before`` of a memory: notes of the created rows."""
         made = {
             "session": key.session in self.sessions,
             "user": key.user in self.users,
@@ -71,7 +72,7 @@ class LockedSessions(NamedTuple):
 
 
 def session_owners(memories: Iterable[Memory]) -> dict[str, str]:
-    """Return the owners of the sessions that belong to other users."""
+    """Return the owner by session, for memories in sessions of other users."""
     return {one.key.session: one.owner for one in memories if one.owner is not None}
 
 
@@ -90,13 +91,12 @@ async def lock_sessions(
     """Lock the sessions; create missing sessions and users.
 
     ``empty`` are the memories without messages.  A memory without messages is only a row of a
-    session, which must belong to the user.  ``given`` are the owners of sessions that belong to
-    other users.
+    session, and the row must belong to the user.  ``given`` maps sessions of other users to the
+    owners.  ``filled`` are the sessions with messages, if known.  With ``owners_only``, only the
+    owners of new sessions and ``guests`` get a row of a user.
 
-    A session that is created here is empty, unless its row was lost.  Agents and other runs may
-    have written to an existing session until now, and wait from now on.  With ``owners_only``, only
-    the owners of new sessions and ``guests`` get a row of a user.  ``filled`` are the sessions with
-    messages, if known.
+    A new session is empty, unless the row of an old session was lost.  Agents and other runs may
+    have written to an existing session before the lock; after the lock they wait.
     """
     owners = dict(given or {})
     for key in [*(key for key in keys if key in empty), *keys]:
@@ -147,10 +147,11 @@ async def lock_sessions(
 async def remove_empty(
     database: MemoryTables, connection: AsyncConnection, key: MemoryKey, made: Mapping[str, Any]
 ) -> set[str]:
-    """Delete the rows of the session and the users of a memory that ``made`` notes, if unused.
+    """Delete the session and the users noted in ``made``, if unused.
 
-    Used rows are deleted, too, if ``made`` notes that the messages or sessions had no row before.
-    Returns the names of the deleted rows: ``session``, ``user``, ``owner``.
+    If ``made`` notes that a session with messages or a user with sessions had no row before, the
+    row is deleted although used.  Returns the names of the deleted rows: ``session``, ``user``,
+    ``owner``.
     """
     deleted = set()
     statements = database.statements
@@ -187,7 +188,7 @@ async def lock_rows(
 
 
 class MessageRow(NamedTuple):
-    """The memory of a row, its position, and whether the session has a row."""
+    """The memory and the position of a row; ``owned`` is true if the session has a row."""
 
     session: str
     user: str
@@ -203,7 +204,7 @@ async def lock_messages(
     Few messages are parsed, because most row ids identify the user; see ``Statements.is_plain_id``.
     """
     statements = database.statements
-    # A subquery does not lock the rows that it reads.
+    # A subquery does not lock rows.
     owner = "(SELECT s.user_id FROM session s WHERE s.id = t.session_id)"
     columns = f"t.id, t.session_id, {owner}, t.{statements.index_column}"
     sql = f"SELECT {columns} FROM {statements.keyed_rows('message', 'id')} {lock}"
@@ -237,7 +238,7 @@ def is_plain_id(row_id: str, owner: str, session: str) -> bool:
 async def lock_session_content(
     database: MemoryTables, connection: AsyncConnection, session: str, lock: str
 ) -> None:
-    """Lock all messages of a session and their marks."""
+    """Lock all messages and marks of a session."""
     condition, values = "m.session_id IN :sessions", {"sessions": [session]}
     if database.statements.locks_scanned_rows:
         async for row_ids in row_pages(database, connection, condition, values):
@@ -267,7 +268,7 @@ def _counted(sql: str) -> str:
 async def row_pages(
     database: MemoryTables, connection: AsyncConnection, condition: str, values: Mapping[str, Any]
 ) -> AsyncGenerator[list[str]]:
-    """Yield pages of the ids of the rows ``m`` that match a condition; lock no rows."""
+    """Yield pages of the ids of rows ``m`` by a condition, without locks."""
     more = ""
     bound = dict(values)
     while True:

@@ -30,13 +30,13 @@ from memctl.stores.agentscope1.sql.locks import (
 from memctl.stores.agentscope1.sql.tables import Extent, MemoryTables
 
 _PAGE = 5000
-"""The number of messages that one statement deletes."""
+"""The number of messages to delete in a statement."""
 
 MAX_INDEX = 2**63 - 1
 
 
 class SqlWriter(Writer):
-    """One write of a store.
+    """A single write of a store.
 
     The writer counts the messages of all memories once, before the first batch: without an index on
     ``session_id`` each statement about one session scans the table.  Each transaction counts its
@@ -114,7 +114,7 @@ class SqlWriter(Writer):
                 rows = Rows()
                 last = rows.add(key, page.messages, last, exact=self._exact)
                 written += len(page.messages)
-                del page  # a huge message must not be held while its rows are inserted
+                del page  # do not hold a huge message during the insertion of its rows
                 await rows.insert(self._database, connection)
         self._messages[key] = large.offset + written
         self._last_indexes[key.session] = max(self._last_indexes.get(key.session, -1), last or 0)
@@ -123,7 +123,7 @@ class SqlWriter(Writer):
     # Steps of a transaction
 
     def _failure(self, key: MemoryKey, offset: int) -> Failure | None:
-        """Return the reason why a memory cannot be written: its name, its damage or its length."""
+        """Return why memctl cannot write a memory: a bad name, damage, or a changed length."""
         if failure := name_failure(key) or self._database.damaged.get(key):
             return failure
         held = self._messages.get(key, 0)
@@ -132,11 +132,11 @@ class SqlWriter(Writer):
         return None
 
     def _refuse(self, locked: LockedSessions, offsets: Mapping[MemoryKey, int]) -> None:
-        """Refuse locked memories that cannot be written.
+        """Refuse locked memories that memctl cannot write.
 
         Raises:
-            Refused: some memories cannot be written.  The transaction must be rolled back, because
-                it created rows for these memories.
+            Refused: memctl cannot write some memories.  The caller must roll back the transaction,
+                because the transaction may have created rows for the refused memories.
         """
         failures = {
             key: Failure("refused", "its session belongs to another user") for key in locked.taken
@@ -155,14 +155,14 @@ class SqlWriter(Writer):
         memories: Sequence[Memory],
         empty: Collection[MemoryKey] = (),
     ) -> LockedSessions:
-        """Lock the sessions until the transaction ends, and count their messages.
+        """Lock the sessions until the transaction ends, and count the messages.
 
-        A session that is created here is empty.  The messages of an existing session are counted
-        again, because an agent or another run may have written meanwhile.
+        A new session is empty.  The messages of an existing session are counted again, because an
+        agent or another run may have added messages.
 
         Raises:
-            Refused: the new row of a session would give a memory messages of unknown users.  Such
-                messages are damaged, or would be deleted with the messages that are replaced.
+            Refused: with a new row of a session, a memory would get messages of unknown users.
+                The messages are damaged, or REPLACE would delete them.
         """
         keys = [memory.key for memory in memories]
         before = {key: self._messages.get(key, 0) for key in keys}
@@ -198,7 +198,7 @@ class SqlWriter(Writer):
     async def _clear(
         self, connection: AsyncConnection, keys: list[MemoryKey]
     ) -> dict[MemoryKey, int]:
-        """Delete the messages that REPLACE replaces; return their number by memory."""
+        """Delete the messages to replace; return the number of deleted messages by memory."""
         if self._mode is not WriteMode.REPLACE:
             return {}
         filled = [key for key in keys if self._messages.get(key)]
@@ -206,20 +206,20 @@ class SqlWriter(Writer):
 
 
 class Rows:
-    """The rows of ``message`` and ``message_mark`` that are inserted together."""
+    """Rows of ``message`` and ``message_mark`` to insert together."""
 
     def __init__(self) -> None:
         self._messages: list[tuple[str, bytes, str, int]] = []
         self._marks: list[tuple[str, str]] = []
         self._blobs: list[str] = []
-        """The ids of the rows that hold their message as a blob."""
+        """The ids of the rows with the message stored as a blob."""
 
     def add(
         self, key: MemoryKey, messages: list[StoredMessage], last: int, *, exact: bool = False
     ) -> int:
         """Add messages of a memory with indexes above ``last``; return the last index.
 
-        With ``exact``, the messages keep their positions as indexes if these are in order.
+        With ``exact``, the positions of the messages become the indexes if in order.
         """
         if not messages:
             return last
@@ -245,7 +245,7 @@ class Rows:
         return indexes[-1]
 
     async def insert(self, database: MemoryTables, connection: AsyncConnection) -> None:
-        """Insert the rows, and release them."""
+        """Insert the rows, and release the memory of the rows."""
         messages, marks, blobs = self._messages, self._marks, self._blobs
         self._messages, self._marks, self._blobs = [], [], []
         if messages:
@@ -262,7 +262,7 @@ class Rows:
 async def delete_messages(
     database: MemoryTables, connection: AsyncConnection, keys: Collection[MemoryKey]
 ) -> dict[MemoryKey, int]:
-    """Delete the messages of memories and their marks; return the number of messages by memory.
+    """Delete the messages and marks of memories; return the number of messages by memory.
 
     The rows are deleted by id.  In some databases, a DELETE with a search locks all searched rows,
     and two transactions would wait for each other.
@@ -295,15 +295,15 @@ async def delete_messages(
 
 
 def shape_of(row_id: str | None, *, blob: bool) -> str:
-    """Return the shape of a message: its row id unless usual, and whether it is a blob."""
+    """Return the shape of a message, with an unusual row id and with a note of a blob."""
     found = ({} if row_id is None else {"row": row_id}) | ({"blob": True} if blob else {})
     return json.dumps(found) if found else ""
 
 
 def _start(messages: list[StoredMessage], offset: int, last_index: int) -> int:
-    """Return the index that the new messages of a memory follow.
+    """Return the index before the new messages of a memory.
 
-    A new memory keeps its positions of another SQL store, because the positions also order the
+    A new memory from another SQL store keeps the positions, because positions also order the
     messages of users who share a session.  Other messages follow the last message of the session,
     as in AgentScope's ``_get_next_index``.
     """
@@ -312,7 +312,7 @@ def _start(messages: list[StoredMessage], offset: int, last_index: int) -> int:
 
 
 def _indexes(positions: Sequence[int | None], last: int) -> Sequence[int]:
-    """Return a rising index above ``last`` for each message, its own position if possible."""
+    """Return rising indexes above ``last``, the positions of the messages if possible."""
     first = positions[0]
     if first is not None and first > last and None not in positions:
         kept = cast("Sequence[int]", positions)
@@ -330,10 +330,10 @@ def _indexes(positions: Sequence[int | None], last: int) -> Sequence[int]:
 def _refuse_misread(
     locked: LockedSessions, messages: Mapping[MemoryKey, list[StoredMessage]]
 ) -> None:
-    """Refuse messages that would be read as messages of another user; see ``Statements.user``.
+    """Refuse messages that readers would assign to another user; see ``Statements.user``.
 
     Raises:
-        Refused: some memories have such messages.
+        Refused: some memories have messages without an identifiable user.
     """
     failures = {}
     for key, some in messages.items():
