@@ -435,8 +435,8 @@ class BranchStore(SqlSimpleStore):
     ) -> None:
         """Assign a position in the branch to each message, like ``_insert_structure_metadata``.
 
-        A restored message gets the former position.  A new message gets the highest position of
-        the session.  Messages after a new message move up to keep the order.
+        A restored message gets the former position.  A new message gets a position
+        after all messages of the session.  Messages after a new message move up to keep the order.
         """
         sql = f"SELECT COALESCE(MAX(sequence_number), 0) FROM {STRUCTURE} WHERE session_id = :s"
         [[top]] = await self.database.fetch_all(connection, sql, {"s": key.session})

@@ -42,29 +42,29 @@ from memctl.stores.agentscope1.sql.tables import MemoryTables
 from memctl.stores.agentscope1.sql.write import Rows
 
 BATCH_CHANGES = 10_000
-"""The number of changes above which an edit is large, and carried out in pieces."""
+"""The maximum number of changes of a small edit.  Large edits are applied in pieces."""
 
 
 NO_MARKS: frozenset[str] = frozenset()
 
 _USER_REMOVED = "guest"
-"""The note that an undo deleted the row of the user."""
+"""The note of an undo that deleted the row of the user."""
 
 _KEPT_SHIFTS = 1000
-"""The number of shifts of a memory that a result notes at most."""
+"""The maximum number of shifts of a memory in the notes of a result."""
 
 
 class SqlEditor(Executor[Edit, LargeEdit]):
-    """One edit of a store."""
+    """A single edit of a store."""
 
     _database: MemoryTables
 
     def __init__(self, database: MemoryTables) -> None:
         super().__init__(database)
         self._foreign: set[str] = set()
-        """The sessions known to have messages whose row ids have another form."""
+        """The sessions known to have foreign row ids; see ``Statements.is_foreign_id``."""
         self._looked: Set[str] | None = frozenset()
-        """The sessions that were searched for such row ids; None for all."""
+        """The sessions searched for foreign row ids; None for all sessions."""
 
     def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
         """Change memories; see ``Store.edit``."""
@@ -77,9 +77,9 @@ class SqlEditor(Executor[Edit, LargeEdit]):
         return name_failure(key) or self._database.damaged.get(key)
 
     async def _find_foreign(self, connection: AsyncConnection, sessions: set[str]) -> None:
-        """Search sessions for row ids of another form.
+        """Search sessions for foreign row ids.
 
-        The first call searches its own sessions.  A later call with further sessions searches all
+        The first call searches the given sessions.  A later call with further sessions searches all
         sessions.
         """
         if self._looked is None or sessions <= self._looked:
@@ -131,7 +131,7 @@ class SqlEditor(Executor[Edit, LargeEdit]):
                 written += added
                 deleted += removed
                 edits = [replace(large.edit, changes=changes)]
-                del changes  # a huge message must not be held while its row is inserted
+                del changes  # do not hold a huge message during the insertion of its row
                 await transaction.apply(edits)
             transaction.finish()
             await transaction.shift_back(key, large.edit.before)
@@ -141,7 +141,7 @@ class SqlEditor(Executor[Edit, LargeEdit]):
     async def _begin(self, transaction: EditTransaction, key: MemoryKey) -> AsyncExitStack:
         """Begin a transaction and lock the whole session.
 
-        Only this step can be repeated: the pieces of the edit come once.
+        The caller may repeat only the beginning, because the pieces of the edit come once.
         """
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self._database.transaction(transaction.connection))
@@ -154,16 +154,16 @@ def _key(edit: Edit) -> MemoryKey:
 
 
 def _count(changes: list[Change]) -> tuple[int, int]:
-    """Return the numbers of written and of deleted messages."""
+    """Return the number of written messages and the number of deleted messages."""
     deleted = sum([change.new is None for change in changes])
     return len(changes) - deleted, deleted
 
 
 def _split_by_session(batch: list[Edit]) -> list[list[Edit]]:
-    """Return the edits in lists, so that a list has a single edit of a session.
+    """Split edits into lists with at most one edit for each session.
 
-    Edits that undo shifts come first and in reverse order, before other edits insert messages at
-    the positions of the shifted rows.
+    Edits that undo shifts come first, in reverse order, before other edits insert messages at the
+    positions of the shifted rows.
     """
     shifted = [edit for edit in batch if '"shifts"' in edit.before]
     others = [edit for edit in batch if '"shifts"' not in edit.before]
@@ -183,44 +183,44 @@ def _split_by_session(batch: list[Edit]) -> list[list[Edit]]:
 
 
 class EditTransaction:
-    """One transaction that changes memories, piece by piece: look, compare, delete, mark, insert.
+    """A transaction that changes memories, piece by piece: read, compare, delete, mark, insert.
 
-    The transaction locks the rows of messages and marks, and then compares them with the edit.  An
-    agent that adds a mark needs a lock on the row of the message, by the foreign key.  An agent
-    that removes a mark needs a lock on the row of the mark.  So the rows stay as they were read
-    until the transaction ends.  No agent can add a mark to a locked message, so the marks are read
-    after the messages.
+    The transaction locks the rows of messages and marks before the comparison with the edit.  To
+    add a mark, an agent needs a lock on the row of the message, because of the foreign key.  To
+    remove a mark, an agent needs a lock on the row of the mark.  Therefore no agent can change the
+    rows until the transaction ends.  Marks are read after the messages, because no agent can add a
+    mark to a locked message.
 
-    The transaction does not wait for rows that other programs hold.  If both waited for each other,
-    the database would end the transaction that has done less, mostly the transaction of the agent.
+    The transaction does not wait for rows locked by other programs.  In a deadlock the database
+    would roll back the smaller transaction, usually the transaction of the agent.
     """
 
     def __init__(
         self, database: MemoryTables, connection: AsyncConnection, foreign: Set[str] = frozenset()
     ) -> None:
-        """``foreign`` are the sessions that have row ids of another form than the usual form."""
+        """``foreign`` are the sessions with foreign row ids; see ``Statements.is_foreign_id``."""
         self.connection = connection
         self._foreign = foreign
         self._database = database
         self._no_wait = database.statements.no_wait
         self._scans: dict[MemoryKey, SessionScan] = {}
         self._last: dict[MemoryKey, tuple[str | None, int]] = {}
-        """By memory, the message that the last insertion follows, and the last inserted index."""
+        """By memory, the message before the last insertion, and the last inserted index."""
         self._made: dict[MemoryKey, str] = {}
         """The notes of new rows of sessions and users, by memory."""
         self._users_removed: set[MemoryKey] = set()
-        """The memories whose undo has deleted the row of the user."""
+        """The memories for which an undo has deleted the row of the user."""
         self._unowned: set[MemoryKey] = set()
         """The memories with messages in a session without a row."""
         self._shifts: dict[MemoryKey, list[list[Shift]]] = {}
-        """By memory, the shifts that made room for messages, step by step."""
+        """By memory, the steps of shifts that made room for messages."""
         self._back: dict[MemoryKey, list[list[Shift]]] = {}
-        """By memory, the shifts that were undone, step by step."""
+        """By memory, the steps of undone shifts."""
         self._waiting: dict[str, tuple[MemoryKey, StoredMessage]] = {}
-        """The messages that wait for the deletion of rows with their ids, by row id."""
+        """By row id, the messages to insert after the deletion of the row with the same id."""
 
     async def lock_session(self, session: str) -> None:
-        """Lock all messages and marks of a session, before its memory is changed in many steps.
+        """Lock all messages and marks of a session before a change in many steps.
 
         Raises:
             Contended: other programs hold some of the rows.
@@ -228,7 +228,7 @@ class EditTransaction:
         if not self._database.statements.row_lock:
             return
         await lock_session_content(self._database, self.connection, session, self._lock)
-        # Other programs hold at most new rows, for which the transaction can wait.
+        # Now other programs can lock only new rows, and the transaction can wait for new rows.
         self._no_wait = ""
 
     async def apply(self, edits: list[Edit]) -> None:
@@ -237,8 +237,8 @@ class EditTransaction:
         Empties the list, so that only the caller holds a huge message during its insertion.
 
         Raises:
-            Refused: memories differ from their edits.  The transaction must be rolled back.
-            Contended: other programs hold rows.  The transaction must be rolled back.
+            Refused: memories differ from the edits.  The caller must roll back the transaction.
+            Contended: other programs hold rows.  The caller must roll back the transaction.
         """
         for edit in edits:
             await self._shift_again(_key(edit), edit.before)
@@ -254,7 +254,7 @@ class EditTransaction:
         await rows.insert(self._database, self.connection)
 
     def before(self, key: MemoryKey) -> str:
-        """Return the ``WriteResult.before`` of a memory: what reversed changes do not restore."""
+        """Return the ``WriteResult.before`` of a memory: notes for undo in addition to changes."""
         found = of_shape(self._made.get(key, ""))
         if key in self._unowned:
             found[UNOWNED] = None
@@ -281,7 +281,7 @@ class EditTransaction:
             self._users_removed.add(key)
 
     async def _shift_back(self, key: MemoryKey, step: list[Shift]) -> None:
-        """Undo a step of shifts, unless the room that the step made holds rows."""
+        """Undo a step of shifts, unless the freed positions hold rows."""
         statements = self._database.statements
         sql = (
             f"SELECT 1 FROM message m WHERE m.session_id IN :sessions "
@@ -299,7 +299,7 @@ class EditTransaction:
         self._back.setdefault(key, []).insert(0, step)
 
     async def _shift_again(self, key: MemoryKey, before: str) -> None:
-        """Repeat the shifts that the undone undo had reversed."""
+        """Repeat the shifts that an undo had reversed, in an undo of the undo."""
         if key in self._shifts or '"back"' not in before:
             return
         self._shifts[key] = _steps(of_shape(before).get("back"))
@@ -311,7 +311,7 @@ class EditTransaction:
         """Check that no message waits for the deletion of a row.
 
         Raises:
-            Refused: messages that were to be inserted exist.
+            Refused: messages to insert already exist.
         """
         if self._waiting:
             raise Refused(
@@ -330,7 +330,7 @@ class EditTransaction:
     async def _find(self, edits: Sequence[Edit]) -> dict[MemoryKey, dict[str, StoredRow]]:
         """Return the existing messages that the changes name, by memory and id."""
         growing = {_key(edit) for edit in edits if any(one.old is None for one in edit.changes)}
-        # A row would give the session an owner, and its messages might become those of the owner.
+        # With a new row of a session, the owner would become the user of unknown messages.
         unowned = {_key(edit) for edit in edits if UNOWNED in of_shape(edit.before)}
         guests = {_key(edit).user for edit in edits if _USER_REMOVED in of_shape(edit.before)}
         owners = session_owners(edit.memory for edit in edits)
@@ -338,7 +338,7 @@ class EditTransaction:
         wanted = {_key(edit): _ids(edit.changes) for edit in edits}
         row_ids = [_prefix(key) + id for key in wanted for id in wanted[key]]
         rows = await self._lock_messages(row_ids)
-        # The row ids of each message: several if rows share the id of the message.
+        # The row ids of each message: several if rows share a message id.
         named: dict[MessageName, list[str]] = {}
         missing: set[MessageName] = set()
         for key, ids in wanted.items():
@@ -357,7 +357,7 @@ class EditTransaction:
         marks = await self._marks(list(rows) if others else row_ids)
         found: dict[MemoryKey, dict[str, StoredRow]] = {key: {} for key in wanted}
         for (key, id), found_ids in named.items():
-            # Rows that are missing now were deleted since the scan.
+            # A row can be deleted between the scan and the lock.
             if present := [row_id for row_id in found_ids if row_id in rows]:
                 first, *more = present
                 row = rows[first]
@@ -372,10 +372,10 @@ class EditTransaction:
     async def _lock_sessions(
         self, keys: set[MemoryKey], guests: set[str], owners: Mapping[str, str]
     ) -> None:
-        """Lock or create the sessions into which messages are inserted.
+        """Lock or create the sessions of inserted messages.
 
-        ``owners`` are the owners of sessions that belong to other users.  ``guests`` are users
-        who get a row although they own none of the sessions.
+        ``owners`` maps sessions of other users to the owners.  ``guests`` are users who get a row
+        although other users own the sessions.
         """
         new = sorted(keys - self._scans.keys())
         if new:
@@ -399,10 +399,10 @@ class EditTransaction:
     async def _scan(
         self, missing: set[MessageName], growing: set[MemoryKey]
     ) -> dict[MessageName, list[str]]:
-        """Return the row ids of another form that the missing messages have.
+        """Return the foreign row ids of missing messages.
 
-        Scans the memories with missing messages and the ``growing`` memories, into which messages
-        are inserted.
+        Scans the memories with missing messages and the ``growing`` memories, which get inserted
+        messages.
         """
         keys = {name.key for name in missing} | growing
         known = {key for key, scan in self._scans.items() if not scan.has_other_ids}
@@ -451,7 +451,7 @@ class EditTransaction:
         resolved: Mapping[MemoryKey, ResolvedChanges],
         stored: Mapping[MemoryKey, Mapping[str, StoredRow]],
     ) -> tuple[Rows, list[tuple[str, Shift]]]:
-        """Return the rows of the inserted messages, and the shifts that make room for the rows."""
+        """Return the rows to insert, and the shifts that make room for the rows."""
         rows = Rows()
         shifts: list[tuple[str, Shift]] = []
         for key, one in resolved.items():
@@ -491,9 +491,9 @@ class EditTransaction:
     async def _fits(
         self, key: MemoryKey, parts: Sequence[Insertion], stored: Mapping[str, StoredRow]
     ) -> bool:
-        """Return whether the messages come to their places at their former indexes.
+        """Return whether the former indexes order the messages correctly.
 
-        The row ids order rows with the same index, as in ``Statements.select_ordered``.
+        Row ids order the rows with equal indexes, as in ``Statements.select_ordered``.
         """
         if any(part.run.low is not None or None in part.run.wanted for part in parts):
             return False
@@ -526,7 +526,7 @@ class EditTransaction:
         return row.encode()
 
     async def _ties(self, key: MemoryKey, indexes: list[int]) -> dict[int, list[bytes]]:
-        """Return the row ids of the memory by index, for some indexes."""
+        """Return the row ids of the memory at ``indexes``, by index."""
         statements = self._database.statements
         found: dict[int, list[bytes]] = {}
         sql = (
@@ -541,7 +541,7 @@ class EditTransaction:
         return found
 
     def _unblocked(self, deleted: list[str]) -> list[StoredMessage]:
-        """Return the messages that waited for the deletion of rows."""
+        """Return the messages that waited for the deletion of the rows ``deleted``."""
         return [self._waiting.pop(row_id)[1] for row_id in deleted if row_id in self._waiting]
 
 
@@ -551,9 +551,9 @@ def _steps(noted: Any) -> list[list[Shift]]:
 
 
 def _among_shifted(edit: Edit) -> Edit:
-    """Return the edit with the positions of inserted messages shifted as the rows are now.
+    """Shift the positions of inserted messages in the same way as the stored rows.
 
-    ``shift_back`` moves these messages back with the other rows.
+    ``shift_back`` moves the inserted messages back together with the other rows.
     """
     steps = _steps(of_shape(edit.before).get("shifts")) if '"shifts"' in edit.before else []
     if not steps:
@@ -580,7 +580,7 @@ def _prefix(key: MemoryKey) -> str:
 
 
 def _ids(changes: Sequence[Change]) -> dict[str, None]:
-    """Return the distinct ids of the messages that the changes refer to."""
+    """Return the distinct ids of the messages in the changes."""
     ids = dict.fromkeys([change.id for change in changes])
     after = [one.after for one in changes if one.after is not None and one.old is None]
     return ids | dict.fromkeys(after)
@@ -600,7 +600,7 @@ class StoredRow(NamedTuple):
 
 
 class Insertion(NamedTuple):
-    """Messages to insert after the message ``after``, at the place ``run``."""
+    """Messages to insert after the message ``after``."""
 
     after: str | None
     run: InsertRun
@@ -615,22 +615,22 @@ class ResolvedChanges:
     freed: set[int] = field(default_factory=set)
     """The positions of the deleted rows."""
     unmarked: list[str] = field(default_factory=list)
-    """Rows that lose a mark.  All marks of such a row are deleted, and the rest inserted again."""
+    """Rows that lose a mark.  memctl deletes all marks of the row and inserts the rest again."""
     marks: list[tuple[str, str]] = field(default_factory=list)
     insertions: dict[str | None, list[Change]] = field(default_factory=dict)
-    """The insertions, by the message that they follow."""
+    """The insertions, by the id of the preceding message."""
     blocked: dict[str, str] = field(default_factory=dict)
-    """The row ids of messages that exist and are to be inserted, by message id.
+    """By message id, the existing rows of messages to insert.
 
-    Such a row must be deleted before the message is inserted.
+    memctl must delete the row before it inserts the message.
     """
 
     def in_order(
         self, stored: Mapping[str, StoredRow], last: tuple[str | None, int] | None
     ) -> list[Insertion]:
-        """Return the insertions in the order of their places.
+        """Return the insertions in the order of the memory.
 
-        ``last`` has the message that the previous insertion follows, and the last inserted index.
+        ``last`` is the message before the previous insertion, and the last inserted index.
         """
         found = []
         for after, changes in self.insertions.items():
@@ -648,7 +648,7 @@ class ResolvedChanges:
 def resolve_changes(
     changes: Sequence[Change], stored: Mapping[str, StoredRow]
 ) -> ResolvedChanges | Failure:
-    """Compare changes with the stored messages of a memory; return the changes of rows."""
+    """Compare changes with the stored messages of a memory; return the row changes."""
     resolved = ResolvedChanges()
     done: set[str] = set()
     for change in changes:
@@ -682,7 +682,7 @@ def _resolve_marks(resolved: ResolvedChanges, row: StoredRow, new: tuple[str, ..
 
 
 def _check_insertions(resolved: ResolvedChanges, stored: Mapping[str, StoredRow]) -> Failure | None:
-    """Return the reason why messages cannot be inserted; note messages that exist."""
+    """Return why messages cannot be inserted; note existing messages as blocked."""
     deleted = set(resolved.deleted)
     ids: set[str] = set()
     for after, changes in resolved.insertions.items():
@@ -704,7 +704,7 @@ def _resolve_all(
     """Resolve the edits of all memories.
 
     Raises:
-        Refused: memories differ from their edits.
+        Refused: memories differ from the edits.
     """
     resolved: dict[MemoryKey, ResolvedChanges] = {}
     failures: dict[MemoryKey, Failure] = {}
@@ -724,7 +724,7 @@ def _resolve_all(
 
 
 class MessageName(NamedTuple):
-    """The name of a message: its memory and its id."""
+    """The full name of a message."""
 
     key: MemoryKey
     id: str
@@ -732,7 +732,7 @@ class MessageName(NamedTuple):
 
 @dataclass
 class SessionScan:
-    """The positions in the session of a memory, and whether it has row ids of another form."""
+    """The positions in a session; ``has_other_ids`` is true if the memory has foreign row ids."""
 
     positions: PositionAllocator = field(default_factory=PositionAllocator)
     has_other_ids: bool = False
@@ -744,10 +744,10 @@ async def scan_sessions(
     keys: Set[MemoryKey],
     missing: Set[MessageName],
 ) -> tuple[dict[MemoryKey, SessionScan], dict[MessageName, list[str]]]:
-    """Read the sessions of memories in one pass.
+    """Read the sessions of memories in a single pass.
 
-    Returns the scans by memory, and the row ids of another form by missing message.  The id of a
-    message is the id that ``SqlReader`` gives it.
+    Returns the scans by memory, and the foreign row ids by missing message.  Message ids are the
+    same as in ``SqlReader``.
     """
     statements = database.statements
     scans = {key: SessionScan() for key in keys}
@@ -787,9 +787,9 @@ async def shift_rows(
     shifts: Sequence[tuple[str, Shift]],
     lock: str,
 ) -> None:
-    """Shift rows of locked sessions in one pass over the table.
+    """Shift rows of locked sessions in a single pass over the table.
 
-    ``lock`` is the SQL that locks rows, empty if the database does not lock rows.
+    ``lock`` is SQL to lock rows, empty for a database without row locks.
     """
     if not shifts:
         return
@@ -830,5 +830,5 @@ def _shifted(row: str, name: str) -> str:
         f"SELECT v.distance FROM memctl_shifts v WHERE v.session_id = {row}.session_id "
         f"AND v.low <= {row}.{name} ORDER BY v.low DESC LIMIT 1"
     )
-    # PostgreSQL takes the column to set only without its table.
+    # PostgreSQL takes the assigned column only without the name of the table.
     return f"{name} = {row}.{name} + COALESCE(({distance}), 0)"

@@ -34,14 +34,14 @@ INDEX = "ix_message_session_id"
 EXAMPLES = 3
 _PAGE_ROWS = 1000
 _NOTED = "memctl_repair"
-"""The temporary table of the rows that a repair changes."""
+"""The temporary table of the rows to repair."""
 
 
 class SqlMaintenance(Maintenance):
     """Findings and repairs of AgentScope's tables.
 
-    A repair collects rows in a temporary table, notes them, and changes exactly these rows by one
-    statement, whatever their number.
+    A repair collects rows in a temporary table, records the rows for undo, and changes the same
+    rows in a single statement.
     """
 
     def __init__(self, store: Store, database: MemoryTables) -> None:
@@ -97,12 +97,12 @@ class SqlMaintenance(Maintenance):
     # Repairs
 
     async def _set_aside(self, where: Selection, note: Note) -> int:
-        """Delete the damaged rows, after noting the types and values of their columns."""
+        """Record the types and values of damaged rows, then delete the rows."""
         count = 0
         async with self._transaction() as connection:
             checks = _Checks(self._database, connection, where)
             if self._statements.row_lock:
-                # Until the transaction ends no agent can add a mark, which would not be noted.
+                # Until the transaction ends, agents cannot add a mark that the repair would miss.
                 async with aclosing(checks.damaged("message", where)) as pages:
                     row_ids = [str(place) async for page in pages for _, place, _ in page]
                 if row_ids:
@@ -124,7 +124,7 @@ class SqlMaintenance(Maintenance):
             return await self._run(connection, f"DELETE FROM {table} WHERE rowid = {int(place)}")
         column = COLUMNS[table][0]
         sql = f"DELETE FROM {table} WHERE {self._same(column)}"
-        if table == "session":  # its messages need an owner
+        if table == "session":  # messages need a session with an owner
             inner = self._same("c.session_id")
             sql += f" AND NOT EXISTS (SELECT 1 FROM message c WHERE {inner})"
         return (await connection.execute(text(sql), {"place": place})).rowcount
@@ -151,7 +151,7 @@ class SqlMaintenance(Maintenance):
             return count
 
     async def _renumber(self, where: Selection, note: Note) -> int:
-        """Increase indexes so that each is unique, and keep the order of messages."""
+        """Increase indexes until all are unique; the order of the messages stays the same."""
         statements, index = self._statements, self._statements.index_column
         sessions = await self._sessions_with_duplicates(where)
         if not sessions:
@@ -186,7 +186,7 @@ class SqlMaintenance(Maintenance):
     async def _with_room(
         self, connection: AsyncConnection, values: dict[str, list[str]]
     ) -> list[str]:
-        """Return the sessions whose indexes can increase."""
+        """Return the sessions with indexes low enough to increase."""
         index = self._statements.index_column
         sql = (
             "SELECT session_id FROM message WHERE session_id IN :sessions "
@@ -196,7 +196,7 @@ class SqlMaintenance(Maintenance):
         return [name for (name,) in await self._database.fetch_all(connection, sql, values)]
 
     async def _sessions_with_duplicates(self, where: Selection) -> list[str]:
-        """Return the selected sessions in which several messages share an index."""
+        """Return the selected sessions with duplicate indexes."""
         async with self._database.snapshot() as connection:
             checks = _Checks(self._database, connection, where)
             async with aclosing(checks.duplicate_indexes()) as found:
@@ -207,7 +207,7 @@ class SqlMaintenance(Maintenance):
                 ]
 
     async def _lock(self, connection: AsyncConnection, values: dict[str, list[str]]) -> None:
-        """Lock the sessions, so that agents wait to add messages."""
+        """Lock the sessions; agents wait before adding messages."""
         lock = self._statements.row_lock
         sql = f"SELECT id FROM session WHERE id IN :sessions ORDER BY id {lock}"
         await connection.execute(*self._statements.bind(sql, values))
@@ -290,7 +290,7 @@ class SqlMaintenance(Maintenance):
     async def _collect(
         self, connection: AsyncConnection, rows: str, values: dict[str, list[str]]
     ) -> int:
-        """Collect the rows of a SELECT in the temporary table; return their number."""
+        """Collect the rows of a SELECT in the temporary table; return the number of rows."""
         await self._run(connection, self._statements.drop_temporary(_NOTED))
         sql = f"CREATE TEMPORARY TABLE {_NOTED} {self._statements.temporary_end} AS {rows}"
         await connection.execute(*self._statements.bind(sql, values))
@@ -300,7 +300,7 @@ class SqlMaintenance(Maintenance):
     async def _fill(
         self, connection: AsyncConnection, empty: str, columns: Sequence[str], rows: list[Any]
     ) -> None:
-        """Insert noted rows into the temporary table, which has the columns of a SELECT."""
+        """Fill the temporary table with recorded rows; ``empty`` is a SELECT of the columns."""
         await self._collect(connection, empty, {})
         names = ", ".join(columns)
         values = ", ".join(f":{name}" for name in columns)
@@ -318,7 +318,7 @@ class SqlMaintenance(Maintenance):
 
 
 def lacks_index(connection: Connection, statements: Statements) -> bool:
-    """Return whether no index begins with ``session_id``; InnoDB has one for the foreign key."""
+    """Return whether no index begins with ``session_id``.  InnoDB indexes the foreign key."""
     unusable = statements.unusable_indexes
     ignored = set(connection.scalars(text(unusable))) if unusable else set()
     return not any(
@@ -340,7 +340,7 @@ class _Checks:
         self._database = database
         self._connection = connection
         self._where = where
-        # All users of a session are checked, whatever user is selected.
+        # Check all users of a session, even if the selection names a user.
         sessions = Selection(sessions=where.sessions)
         self._condition, self._values = database.statements.condition(sessions)
 
@@ -353,7 +353,7 @@ class _Checks:
                     yield row
 
     async def shared_sessions(self) -> AsyncGenerator[Finding]:
-        """Find sessions with messages of several users, or of a user who is not the owner."""
+        """Find sessions with messages of several users, or of a user other than the owner."""
         statements = self._database.statements
         sql = (
             "SELECT session_id, user_id, MIN(owner), COUNT(*) FROM ("
@@ -376,7 +376,7 @@ class _Checks:
             yield finding
 
     async def duplicate_indexes(self) -> AsyncGenerator[Finding]:
-        """Find positions that several messages of a session share."""
+        """Find positions shared by several messages of a session."""
         statements = self._database.statements
         session = statements.sortable("m.session_id")
         sql = (
@@ -404,7 +404,7 @@ class _Checks:
                 yield _duplicates(last, count, first)
 
     async def strange_row_ids(self) -> AsyncGenerator[Finding]:
-        """Find rows whose ids cannot be split.  Readers find ids that differ from the message."""
+        """Find foreign row ids.  Readers report row ids that differ from the message."""
         statements = self._database.statements
         sql = (
             f"SELECT {statements.user} AS user_id, m.session_id, m.id FROM {statements.source()} "
@@ -414,7 +414,7 @@ class _Checks:
             yield finding
 
     async def missing_sessions(self) -> AsyncGenerator[Finding]:
-        """Find messages whose session has no row."""
+        """Find messages of sessions without a row."""
         statements = self._database.statements
         sql = (
             f"SELECT {statements.user} AS user_id, m.session_id, m.id FROM {statements.source()} "
@@ -424,7 +424,7 @@ class _Checks:
             yield finding
 
     async def missing_users(self) -> AsyncGenerator[Finding]:
-        """Find sessions whose user has no row."""
+        """Find sessions of users without a row."""
         sql = (
             f"SELECT s.user_id, s.id FROM {self._database.statements.session_table} s "
             "LEFT JOIN users u ON u.id = s.user_id WHERE u.id IS NULL"
@@ -436,9 +436,10 @@ class _Checks:
     async def damaged(
         self, table: str, where: Selection, *, proved: bool = False
     ) -> AsyncGenerator[list[tuple[MemoryKey | None, int | str, list[Any]]]]:
-        """Yield pages of the damaged rows of a table: the memory if known, the row, and its cells.
+        """Yield pages of the damaged rows of a table.
 
-        A cell is the type of a value and the value.  The value of a blob is hexadecimal.
+        Each row has the memory (None if unknown), the name of the row, and the cells.  A cell is a
+        pair of a type and a value.  The value of a blob is hexadecimal.
         """
         sql = self._database.statements.damaged_rows(table, proved=proved)
         if not sql:
@@ -458,7 +459,7 @@ class _Checks:
                     yield page
 
     async def damaged_rows(self) -> AsyncGenerator[Finding]:
-        """Find rows that neither memctl nor AgentScope can read."""
+        """Find rows unreadable for both memctl and AgentScope."""
         found: dict[MemoryKey | None, tuple[int, list[str]]] = {}
         proved = self._database.proved == self._where
         for table in COLUMNS:
@@ -473,7 +474,7 @@ class _Checks:
             yield Finding("damaged-row", key, count, tuple(names))
 
     async def orphan_marks(self) -> AsyncGenerator[Finding]:
-        """Find marks without a message: SQLite does not enforce foreign keys by default."""
+        """Find marks without a message.  SQLite does not enforce foreign keys by default."""
         sql = (
             "SELECT k.msg_id FROM message_mark k LEFT JOIN message m ON m.id = k.msg_id "
             f"WHERE m.id IS NULL AND {self._database.statements.is_sound_mark}"
@@ -489,7 +490,7 @@ class _Checks:
             yield Finding("orphan-mark", None, count, tuple(ids))
 
     async def missing_index(self) -> AsyncGenerator[Finding]:
-        """Find that no index exists on the column by which AgentScope always searches."""
+        """Find a missing index on ``session_id``, the search column of AgentScope."""
         if await self._connection.run_sync(lacks_index, self._database.statements):
             yield Finding("no-session-index", None)
 
@@ -516,7 +517,10 @@ def _cell(kind: str, value: bytes | float | None) -> list[Any]:
 
 
 def _shared(session: list[Sequence[Any]]) -> Iterable[Finding]:
-    """Yield what each user sees of other users, from rows of session, user, owner, number."""
+    """Yield a finding for each user who sees messages of other users.
+
+    Each row of ``session`` holds the session, a user, the owner and the number of messages.
+    """
     counts = {user: number for _, user, _, number in session}
     for _, _, owner, _ in session:
         if owner is not None:
