@@ -18,7 +18,7 @@ from memctl.stores.agentscope1.sql.write import delete_messages
 
 
 class SqlEraser:
-    """One erase of a store, and the names in the tables."""
+    """A single erase of a store, and the names in the tables."""
 
     def __init__(self, database: MemoryTables) -> None:
         self._database = database
@@ -67,9 +67,9 @@ class SqlEraser:
         return await erase_memory(key, lambda: self._delete(connection, key))
 
     async def _delete(self, connection: AsyncConnection, key: MemoryKey) -> int:
-        """Delete a memory; return its number of messages.
+        """Delete a memory; return the number of deleted messages.
 
-        The row of the session is deleted, too, unless other users have messages in the session.
+        Also deletes the row of the session, unless other users have messages in the session.
         """
         database, statements = self._database, self._statements
         lock = f"{statements.row_lock} {statements.no_wait}".strip()
@@ -92,7 +92,7 @@ class SqlEraser:
     async def _hand_over(
         self, connection: AsyncConnection, key: MemoryKey, others: Mapping[MemoryKey, Extent]
     ) -> None:
-        """Give a session of this user to another user with messages in it."""
+        """Make another user with messages in the session the owner of the session."""
         database = self._database
         heir = min(one.user for one in others)
         if not await self._run(connection, f"SELECT id FROM session WHERE {self._own}", key):
@@ -105,12 +105,12 @@ class SqlEraser:
 
     @property
     def _own(self) -> str:
-        """SQL for the condition that the row of the session names the user."""
+        """SQL that tests whether the user owns the session."""
         exact = self._statements.exact
         return f"{exact('id')} = {exact(':session')} AND {exact('user_id')} = {exact(':user')}"
 
     async def _run(self, connection: AsyncConnection, sql: str, key: MemoryKey, **more: str) -> int:
-        """Run a statement about a session; return the number of rows that match."""
+        """Run a statement about a session; return the number of matching rows."""
         values = {"session": key.session, "user": key.user, **more}
         result = await connection.execute(*self._statements.bind(sql, values))
         return len(result.all()) if result.returns_rows else result.rowcount

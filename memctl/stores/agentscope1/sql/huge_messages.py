@@ -1,8 +1,8 @@
-"""Messages that are too large to copy needlessly.
+"""Huge messages, replaced by stubs in statements to save memory.
 
-To parse a message, a database loads it once for each mention in a statement.  SQLite does so within
-this process.  So huge messages are found first.  In statements, a stub with the short fields of the
-message replaces it.  Its text is fetched by a statement of its own.
+To parse a message, a database loads the message once for each mention in a statement.  SQLite runs
+inside the process of memctl.  Therefore memctl first searches for huge messages.  In statements, a
+stub with the short fields replaces a huge message.  A separate statement fetches the text.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from memctl.dialects.agentscope import ID, NAME, ROLE
 from memctl.dialects.agentscope1 import TIMESTAMP
 
 MAX_HUGE = 500
-"""The number of huge messages above which no message is replaced by a stub.
+"""The maximum number of stubs.  With more huge messages memctl uses no stubs.
 
 Databases limit the parameters of a statement.
 """
@@ -26,7 +26,7 @@ _FIELDS = (ID, NAME, ROLE, TIMESTAMP)
 
 
 class Huge(NamedTuple):
-    """A huge message: its size in bytes, and a JSON object of its short fields."""
+    """A huge message: the size in bytes, and a JSON object with the short fields."""
 
     size: int
     stub: str
@@ -55,19 +55,19 @@ class HugeMessages:
         return bool(self._found)
 
     def hidden(self, payload: str) -> str:
-        """Return SQL for ``payload`` of a row ``m``, NULL for a huge message."""
+        """Return SQL for ``payload`` of a row ``m``; NULL for a huge message."""
         if not self._found:
             return payload
         ids = ", ".join(f":huge_id_{number}" for number in range(len(self._found)))
         return f"CASE WHEN m.id NOT IN ({ids}) THEN {payload} END"
 
     def stubbed(self, message: str, cast: str) -> str:
-        """Return SQL for ``message`` of a row, or for its stub at ``{}`` in ``cast``."""
+        """Return SQL for ``message``, with stubs for huge messages; ``cast`` formats a stub."""
         stubs = (cast.format(f":huge_stub_{number}") for number in range(len(self._found)))
         return self._case("id", stubs, message)
 
     def sized(self, size: str) -> str:
-        """Return SQL for the size of the message of a row ``m``; ``size`` is SQL without stubs."""
+        """Return SQL for the size of the message of a row ``m``; ``size`` is the default SQL."""
         return self._case("m.id", (f":huge_size_{n}" for n in range(len(self._found))), size)
 
     def _case(self, row_id: str, values: Iterable[str], default: str) -> str:

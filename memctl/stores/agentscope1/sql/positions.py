@@ -1,4 +1,4 @@
-"""Positions for messages that are inserted into a session: arithmetic, no I/O."""
+"""The positions of messages to insert into a session.  No I/O."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from typing import NamedTuple
 class InsertRun(NamedTuple):
     """Messages to insert next to each other.
 
-    ``after`` is the index of the message before them, None at the beginning of the memory.  ``low``
-    is the last index that was allocated after that message.  ``wanted`` are the former indexes of
+    ``after`` is the index of the preceding message, None at the beginning of the memory.  ``low``
+    is the last index allocated after the preceding message.  ``wanted`` are the former indexes of
     the messages.
     """
 
@@ -24,7 +24,7 @@ class InsertRun(NamedTuple):
 
 
 class Shift(NamedTuple):
-    """A move of the rows from index ``low`` to the next shift, by ``by`` upwards."""
+    """Adds ``by`` to the indexes from ``low`` up to the ``low`` of the next shift."""
 
     low: int
     by: int
@@ -32,7 +32,7 @@ class Shift(NamedTuple):
 
 @dataclass
 class PositionAllocator:
-    """The indexes of a memory, and of other users in its session, in order.
+    """The ordered indexes of a memory, ``own``, and of other users in the session, ``others``.
 
     Example::
 
@@ -53,7 +53,7 @@ class PositionAllocator:
         self.own = array("q", [index for index in self.own if index not in deleted])
 
     def shared(self, indexes: Iterable[int], least: int) -> set[int]:
-        """Return the indexes that at least ``least`` messages of the memory have."""
+        """Return the indexes shared by at least ``least`` messages of the memory."""
         return {index for index in indexes if _count_of(self.own, index) >= least}
 
     def follows(
@@ -62,9 +62,9 @@ class PositionAllocator:
         wanted: Sequence[tuple[int, bytes]],
         rows: Mapping[int, Sequence[bytes]],
     ) -> bool:
-        """Return whether messages at these places come next after a message.
+        """Return whether messages at the places ``wanted`` would directly follow ``after``.
 
-        A place is an index and a row id.  None instead of a place is the beginning of the memory.
+        A place is an index and a row id.  ``after`` is None at the beginning of the memory.
         ``rows`` has the row ids at the ``shared`` indexes.
         """
 
@@ -79,7 +79,7 @@ class PositionAllocator:
     def insert(self, runs: Sequence[InsertRun]) -> tuple[list[list[int]], list[Shift]]:
         """Return an index for each message of the ordered runs, and the shifts.
 
-        A message gets its former index if that index is still at its place.
+        A message keeps the former index if the index still fits the order.
 
         Raises:
             OverflowError: an index would exceed 64 bits.
@@ -100,7 +100,7 @@ class PositionAllocator:
         return allocated, shifts
 
     def _low(self, run: InsertRun, shift: int) -> int:
-        """Return the index that the messages of a run follow."""
+        """Return the index before the messages of a run."""
         if run.low is not None:
             return run.low
         if run.after is not None:
@@ -109,8 +109,8 @@ class PositionAllocator:
         # AgentScope's ``_get_next_index``.
         if not self.own and self.others and None in run.wanted:
             return self.others[-1]
-        # Before the first message there is always room, because indexes can be negative: agents
-        # use the highest index alone.
+        # Indexes before the first message may be negative, because agents read only the highest
+        # index.
         number = len(run.wanted)
         if self.own and None in run.wanted and self._room() < number:
             return min([self.own[0], *self.others[:1]]) - number - 1
@@ -122,7 +122,7 @@ class PositionAllocator:
         return first - bisect_left(self.others, first) + bisect_left(self.others, 0)
 
     def _taken(self, run: InsertRun, at: int, shift: int) -> set[int]:
-        """Return the indexes of other users at the place of a run."""
+        """Return the indexes of other users within the range of a run."""
         begin = _count_before(self.others, run)
         end = bisect_left(self.others, self.own[at]) if at < len(self.own) else len(self.others)
         return {index + shift for index in self.others[begin:end]}
@@ -139,7 +139,7 @@ def _count_of(indexes: array[int], index: int) -> int:
 
 
 def _count_before(indexes: array[int], run: InsertRun) -> int:
-    """Return the number of indexes before the place of a run."""
+    """Return the number of indexes before a run."""
     before = run.after if run.low is None else run.low
     return 0 if before is None else bisect_right(indexes, before)
 

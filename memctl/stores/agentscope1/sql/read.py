@@ -47,26 +47,26 @@ _SESSION_OWNER = itemgetter(6)
 _BEFORE = itemgetter(7)
 _BRACE = "{", b"{"
 _DEEP = 900
-"""The nesting that Python parses.  SQLite takes deeper texts for JSON, too."""
+"""The maximum nesting of JSON in Python.  SQLite also accepts deeper JSON."""
 _FEW = 10_000
-"""The number of selected messages from which on all memories are read in one statement."""
+"""The number of selected messages from which a single statement reads all memories."""
 
 
 class ReadMode(Enum):
-    """The parts of messages that a reader reads."""
+    """The parts of messages to read."""
 
     FULL = auto()
-    """Whole messages, all that may be selected."""
+    """Whole messages, at least the selected messages."""
     ANCHORED = auto()
-    """As ``FULL``, with the id of the message before each message."""
+    """Like ``FULL``, with the id of the preceding message for each message."""
     OUTLINE = auto()
     """All messages of the memories, without their texts."""
 
 
 class SqlReader:
-    """One pass over a database that reads at least the selected messages.
+    """A single pass over a database; reads at least the selected messages.
 
-    Each step works in C on some hundred messages at a time, because there may be millions.
+    For speed with millions of messages, each step works in C on hundreds of messages at a time.
     """
 
     def __init__(
@@ -82,10 +82,10 @@ class SqlReader:
     async def pages(self) -> AsyncGenerator[Page]:
         """Yield pages of the memories; memories without messages come last.
 
-        With ``skip_damage``, the reader leaves out the rows that it cannot read.
+        With ``skip_damage``, the reader leaves out unreadable rows.
 
         Raises:
-            DamagedMemory: a memory is damaged, and some of its pages were yielded.
+            DamagedMemory: a memory proved damaged after the yield of a page of the same memory.
         """
         database, where = self._database, self._where
         find_huge = self._statements.scans_for_huge and not self._outline
@@ -116,12 +116,12 @@ class SqlReader:
     ) -> AsyncGenerator[Page]:
         """Yield pages of the memories with messages.
 
-        The newest message waits for the next row, which shows whether the memory ends.
+        The newest message waits for the next row, because only the next row shows the last page.
         """
         cutter: _PageCutter | None = None
         async with aclosing(await self._rows(connection)) as partitions:
             async for rows in partitions:
-                # Large messages come one by one, and do not wait until a page is full.
+                # Process large messages one by one, without waiting for a full page.
                 alone = not self._outline and None in map(_PAYLOAD, rows)
                 for some in ([row] for row in rows) if alone else (rows,):
                     for (session, user), found in groupby(some, _SESSION_AND_USER):
@@ -149,16 +149,16 @@ class SqlReader:
             yield cutter.last()
 
     def _owner(self, key: MemoryKey, owner: str | None) -> str | None:
-        """Return the ``Memory.owner``; None if that user is not selected."""
+        """Return the ``Memory.owner``; None for the own user or if the owner is not selected."""
         shared = owner not in (None, key.user)
         return (
             owner if shared and self._where.has_key(MemoryKey(owner or "", key.session)) else None
         )
 
     def _wanted(self, key: MemoryKey, rows: list[Any]) -> list[Any]:
-        """Return the rows without the messages whose ids are selected only in other memories.
+        """Leave out messages with ids selected only in other memories.
 
-        A message that is left out may be damaged.
+        A damaged message of these rows is not reported.
         """
         if self._where.own_ids is None or self._outline:
             return rows
@@ -173,7 +173,7 @@ class SqlReader:
         """Drop a damaged memory.
 
         Raises:
-            DamagedMemory: pages of the memory were yielded.
+            DamagedMemory: the reader has already yielded a page of the memory.
         """
         failure = self._database.damaged[cutter.key] = damage(reason)
         if cutter.began:
@@ -216,7 +216,7 @@ class SqlReader:
     async def _with_anchors(
         self, second: AsyncConnection, key: MemoryKey, rows: Sequence[Any]
     ) -> tuple[list[StoredMessage], list[str | None]]:
-        """Return the messages of rows of a memory; if anchored, also the ids before each."""
+        """Return the messages of rows of a memory; if anchored, also the preceding ids."""
         messages = await self._messages(second, key, rows)
         if self._mode is not ReadMode.ANCHORED or not messages:
             return messages, []
@@ -231,8 +231,8 @@ class SqlReader:
     ) -> list[StoredMessage]:
         """Return the messages of rows of a memory.
 
-        The row of a large message comes alone.  If the message was deleted meanwhile, the result is
-        empty.  All rows become messages here.
+        The row of a large message comes alone.  If the large message was deleted meanwhile, the
+        result is empty.
 
         Raises:
             _DamagedRow: a row is damaged, and ``skip_damage`` is not set.
@@ -287,7 +287,7 @@ class SqlReader:
     async def _id(
         self, second: AsyncConnection, start: str, row_id: str, message: bytes = b""
     ) -> str:
-        """Return the id of a message, from its row id, or from the message for other row ids."""
+        """Return the id of a message from the row id, or else from the field ``id``."""
         if not is_text(row_id):
             self._doubt("the id of a message is not valid UTF-8")
         if row_id.startswith(start):
@@ -303,13 +303,13 @@ class SqlReader:
             return row_id
 
     def _doubt(self, reason: str) -> None:
-        """Raise _DamagedRow, or count the doubt if damage is skipped."""
+        """Raise ``_DamagedRow``; with ``skip_damage`` only count the doubt."""
         if not self._skip_damage:
             raise _DamagedRow(reason)
         self._database.doubts += 1
 
     def _proven(self, row_id: str, text: bytes) -> bytes:
-        """Return a message that the database did not prove to be a JSON object, after a check."""
+        """Check a message that the database did not prove to be a JSON object; return the text."""
         message = unproven(text)
         if not are_objects([message]):
             try:
@@ -326,7 +326,7 @@ class SqlReader:
         """Return the marks of each message."""
         try:
             return [_sorted_marks(some) if some else () for some in marks]
-        except (ValueError, TypeError):  # find the message
+        except (ValueError, TypeError):  # find the damaged message
             marked = zip(row_ids, marks, strict=True)
             return [self._marks(row_id, some) if some else () for row_id, some in marked]
 
@@ -339,19 +339,19 @@ class SqlReader:
 
 
 def _nesting(text: bytes) -> int:
-    """Return the greatest possible nesting of a message."""
+    """Return an upper bound of the nesting of a message."""
     return text.count(b"[") + text.count(b"{")
 
 
 class _DamagedRow(Exception):
-    """A row is not a message; the text says why."""
+    """A row is not a valid message; the text gives the reason."""
 
 
 @lru_cache(maxsize=1000)
 def _sorted_marks(marks: str | bytes) -> tuple[str, ...]:
-    """Return the sorted marks of a message from JSON.  Most messages have the same few marks."""
+    """Return the sorted marks in a JSON array.  Cached, because most messages share few marks."""
     found: list[str] = sorted(orjson.loads(marks))
-    "".join(found)  # raises TypeError for a null, which replaces a value that is not a text
+    "".join(found)  # raises TypeError for a null, the substitute of a mark that is not a text
     return tuple(found)
 
 
@@ -367,11 +367,11 @@ class _PageCutter:
         self._count = PAGE_ENTRIES
         self._anchors: list[str | None] | None = [] if anchored else None
         self._newest: tuple[str | None, str | None] = None, None
-        """The id of the last message, and the id of the message before it."""
+        """The ids of the last message and of the preceding message."""
 
     @property
     def began(self) -> bool:
-        """True if a page was returned."""
+        """True if the cutter has returned a page."""
         return self._offset > 0
 
     def clear(self) -> None:
@@ -382,7 +382,7 @@ class _PageCutter:
             self._anchors.clear()
 
     def add(self, messages: list[StoredMessage], before: Sequence[str | None]) -> None:
-        """Add messages; if anchored, ``before`` has the id of the message before each."""
+        """Add messages; if anchored, ``before`` has the preceding id of each message."""
         self.messages += messages
         self._sizes += [len(message.message) for message in messages]
         if self._anchors is not None:
@@ -393,7 +393,7 @@ class _PageCutter:
                 self._newest = message.id, anchor
 
     def full(self, *, more: bool = False) -> bool:
-        """Return whether a page is ready that is not the last; ``more`` announces messages."""
+        """Return whether a page before the last page is ready; ``more`` announces messages."""
         if len(self.messages) <= PAGE_ENTRIES and sum(self._sizes) < PAGE_BYTES:
             return more and len(self.messages) == PAGE_ENTRIES
         reached = bisect_left(list(accumulate(self._sizes)), PAGE_BYTES) + 1
@@ -401,7 +401,7 @@ class _PageCutter:
         return more or self._count < len(self.messages)
 
     def next(self) -> Page:
-        """Return the page that ``full`` has announced."""
+        """Return the page announced by ``full``."""
         count = self._count
         anchors = None if self._anchors is None else self._anchors[:count]
         page = Page(self._memory, self.messages[:count], self._offset, last=False, anchors=anchors)
@@ -422,9 +422,10 @@ class _PageCutter:
 async def find_messages(
     database: MemoryTables, where: Selection, matches: Matches
 ) -> AsyncGenerator[tuple[MemoryKey, StoredMessage]]:
-    """Yield the messages whose texts match, with their memories; see ``Store.find_messages``.
+    """Yield the matching messages with the memories; see ``Store.find_messages``.
 
-    The user of a message takes a look at its session, so only matches are looked up.
+    To find the user of a message, memctl must read the session.  Therefore memctl looks up the
+    users of matching messages only.
     """
     async with (
         database.snapshot(find_huge=database.statements.scans_for_huge) as connection,
@@ -449,13 +450,13 @@ async def find_messages(
 
 
 def _utf8(texts: list[str | bytes]) -> list[bytes]:
-    """Return texts in UTF-8; texts that are not JSON objects in UTF-8 become empty."""
+    """Return texts in UTF-8.  Invalid UTF-8 and invalid JSON objects become empty."""
     found = list(map(jsonio.encoded, texts))
     return found if all(map(bytes.isascii, found)) else [_object(text) or b"" for text in found]
 
 
 def _object(text: str | bytes) -> bytes | None:
-    """Return a message in UTF-8; None if it is not a JSON object."""
+    """Return a message in UTF-8; None if the message is not a JSON object."""
     message = unproven(jsonio.encoded(text))
     return message if jsonio.is_object(message) else None
 
@@ -463,7 +464,7 @@ def _object(text: str | bytes) -> bytes | None:
 async def _with_keys(
     database: MemoryTables, found: list[tuple[str, bytes]]
 ) -> list[tuple[MemoryKey, StoredMessage]]:
-    """Return the messages of pairs of a row id and a text, with their memories."""
+    """Return memories and messages for pairs of a row id and a text."""
     statements = database.statements
     texts = dict(found)
     sql = (
@@ -481,7 +482,7 @@ async def _with_keys(
 async def count_messages(database: MemoryTables, where: Selection) -> AsyncGenerator[MemoryInfo]:
     """Yield the catalog of whole memories, counted by the database.
 
-    One statement returns a row for each memory and role, another a row for each memory and mark.
+    A first statement counts messages by memory and role, a second by memory and mark.
     """
     try:
         infos = await _count(database, where)

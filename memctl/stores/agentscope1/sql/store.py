@@ -48,7 +48,7 @@ class SqlMemoryStore(Store):
         self.features = replace(self.features, parallel=self.database.parallel)
         self.details = self.database.details
         self._other: str | None = None
-        """The layout of the tables, if it is another layout."""
+        """The layout of the tables if different from AgentScope's layout."""
 
     async def open(self, mode: OpenMode) -> None:
         self.mode = mode
@@ -81,7 +81,7 @@ class SqlMemoryStore(Store):
         await self.database.close()
 
     async def lock(self, owner: str) -> None:
-        self.database.require_keys()  # before anything is recorded
+        self.database.require_keys()  # before the journal records anything
         await self.database.lock(owner, self.warnings)
 
     async def identity(self) -> str:
@@ -92,20 +92,20 @@ class SqlMemoryStore(Store):
             self.database.require_keys()
 
     async def unrestorable(self, where: Selection) -> str:
-        # Of all users, because finding the user of a message may take parsing it.
+        # Check all users: to find the user of a message, memctl may have to parse the message.
         condition = session_condition(where)
         return await self.database.find_other_values("message", COLUMNS["message"], condition)
 
     async def is_empty(self) -> bool:
         async with self.database.snapshot() as connection:
-            for table in "message", "session":  # a memory without messages has only a session
+            for table in "message", "session":  # an empty memory is only a session
                 found = await connection.exec_driver_sql(f"SELECT 1 FROM {table} LIMIT 1")
                 if found.first() is not None:
                     return False
         return True
 
     async def count(self, where: Selection) -> tuple[int, int] | None:
-        if where != Selection():  # the users of messages would be looked up
+        if where != Selection():  # a selection needs the users of all messages
             return None
         async with self.database.snapshot() as connection:
             memories, messages = [
@@ -163,11 +163,11 @@ class SqlMemoryStore(Store):
                 async for page in pages:
                     self.left_out.others |= page.last
                     yield page
-                    del page  # not kept while the next one is read: it may be large
+                    del page  # do not hold a large page while reading the next page
 
     @contextmanager
     def _noting_damage(self, where: Selection) -> Iterator[None]:
-        """Note the selected memories that are found to be damaged."""
+        """Note the selected memories that prove damaged."""
         try:
             yield
         finally:

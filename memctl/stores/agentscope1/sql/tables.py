@@ -1,4 +1,4 @@
-"""AgentScope's tables in a database: a row for each message, ordered by ``index``.
+"""AgentScope's tables in a database.  Each message is a row, ordered by ``index``.
 
 Source: ``memory/_working_memory/_sqlalchemy_memory.py`` of agentscope 1.0.21.
 """
@@ -28,12 +28,12 @@ from memctl.stores.agentscope1.sql.statements import Statements
 
 
 def name_of(value: bytes | None) -> str:
-    """Return the name that a column holds as bytes; empty for NULL."""
+    """Decode a name; return an empty text for NULL."""
     return "" if value is None else decoded(value)
 
 
 class Extent(NamedTuple):
-    """The size of a memory: its number of messages and its highest index."""
+    """The number of messages and the highest index of a memory."""
 
     messages: int
     last_index: int
@@ -48,35 +48,35 @@ class MemoryTables(Database):
     def __init__(self, location: Location, label: str) -> None:
         super().__init__(location, label)
         self.damaged: dict[MemoryKey, Failure] = {}
-        """The reasons for which memories are damaged, as far as known."""
+        """The damaged memories found so far, with the reasons."""
         self.doubts = 0
-        """The number of rows that may be damaged, of the rows read while damage is skipped."""
+        """The number of possibly damaged rows read while damage is skipped."""
         self.proved: Selection | None = None
-        """The last selection whose rows were read without doubts."""
+        """The last selection read without doubts."""
         self._searched = self._examined = True
-        """True if the rows were searched for huge messages, and for unsound columns."""
+        """True if memctl has searched for huge messages, and for unsound rows."""
         self._keyless: list[str] = []
         """The tables without a primary key."""
         self.new_users: set[str] = set()
         self.new_sessions: set[str] = set()
-        """The users and the sessions whose rows this run has created."""
+        """The users and sessions with rows created by this run."""
 
     @property
     def statements(self) -> Statements:
-        """The statements about these tables."""
+        """The statements for AgentScope's tables."""
         return self.syntax
 
     # Opening
 
     async def open(self, mode: OpenMode) -> None:
-        """Connect, and create the tables if the mode says so; raises as ``Store.open``."""
+        """Connect, and create missing tables if the mode creates; raises like ``Store.open``."""
         await self.start(mode, self.prepare)
 
     async def prepare(self) -> None:
-        """Check AgentScope 1.x's tables; create missing tables if the mode says so.
+        """Check AgentScope 1.x's tables; create missing tables if the mode creates.
 
         Raises:
-            MemctlError: as ``Store.open``.
+            MemctlError: see ``Store.open``.
         """
         typed, keys = self.syntax.typed, self.mode.writes
         schema = await self.run(partial(examine_schema, typed=typed, keys=keys))
@@ -90,14 +90,14 @@ class MemoryTables(Database):
             )
         self._keyless = schema.keyless
         if missing:
-            self.require_keys()  # before anything is created
+            self.require_keys()  # before memctl creates a table
             await self.create(create_tables)
         self._searched = self._examined = False
         if self.syntax.typed:
             self.statements.expect_nulls(schema.nullable)
 
     async def find_unsound(self, connection: AsyncConnection) -> None:
-        """Find memories whose rows have values of undeclared types, and note them as damaged."""
+        """Find memories with values of undeclared types, and note the memories as damaged."""
         if not self._examined and self.statements.may_be_unsound:
             self.damaged |= await self.describe_unsound(connection)
         self._examined = True
@@ -134,7 +134,7 @@ class MemoryTables(Database):
         return MemoryKey("", session) in self.damaged
 
     def is_damaged(self, key: MemoryKey) -> bool:
-        """Return whether a memory is known to be damaged, or has a name that is not a text."""
+        """Return whether a memory is known to be damaged or has an invalid name."""
         if key not in self.damaged and not (is_text(key.user) and is_text(key.session)):
             self.damaged[key] = damage("its name is not valid UTF-8")
         return key in self.damaged
@@ -145,7 +145,8 @@ class MemoryTables(Database):
     async def snapshot(self, *, find_huge: bool = False) -> AsyncGenerator[AsyncConnection]:
         """Open a connection in a read-only transaction.
 
-        ``find_huge`` searches for huge messages first, for statements that parse messages.
+        With ``find_huge``, search for huge messages first; needed before statements that parse
+        messages.
         """
         async with super().snapshot() as connection:
             await self.find_unsound(connection)
@@ -158,7 +159,7 @@ class MemoryTables(Database):
         """Open a connection for several transactions.
 
         Raises:
-            BadData: as ``require_keys``.
+            BadData: see ``require_keys``.
         """
         self.require_keys()
         async with super().connect() as connection:
@@ -185,26 +186,26 @@ class MemoryTables(Database):
     async def insert_missing(
         self, connection: AsyncConnection, table: str, columns: Sequence[str], rows: list[Any]
     ) -> int:
-        """Insert the rows whose primary keys do not exist yet; return the number of new rows."""
+        """Insert the rows with new primary keys; return the number of new rows."""
 
     @abstractmethod
     async def for_rows(
         self, connection: AsyncConnection, sql: str, row_ids: Sequence[str]
     ) -> Sequence[Any]:
-        """Run a statement for the rows with these ids; return the rows of the result.
+        """Run a statement for the rows with the ids ``row_ids``; return the rows of the result.
 
-        ``Statements.keyed_rows`` and ``Statements.delete_keyed`` make such statements.  A
-        transaction stages the ids once for several statements.
+        ``sql`` contains ``Statements.keyed_rows`` or ``Statements.delete_keyed``.  A transaction
+        stages the ids once for several statements.
         """
 
     async def select_rows(
         self, connection: AsyncConnection, sql: str, row_ids: Sequence[str]
     ) -> Sequence[Any]:
-        """Run a SELECT that ends in ``Statements.in_row_ids``, without a right to write."""
+        """Run a SELECT with ``Statements.in_row_ids`` at the end, in a read-only transaction."""
         return await self.for_rows(connection, sql, row_ids)
 
     async def fetch_message(self, connection: AsyncConnection, row_id: str) -> bytes:
-        """Return the text of a large message; empty if it was deleted meanwhile."""
+        """Return the text of a large message; empty if the message was deleted meanwhile."""
         sql = text(f"SELECT {self.statements.payload} FROM message m WHERE m.id = :id")
         payload = (await connection.execute(sql, {"id": row_id})).scalar()
         if isinstance(payload, str):
@@ -227,7 +228,7 @@ class MemoryTables(Database):
     def read_unordered(
         self, connection: AsyncConnection, where: Condition
     ) -> AsyncGenerator[Sequence[Any]]:
-        """Yield the rows of ``Statements.select_unordered``, which may be of several moments."""
+        """Yield the rows of ``Statements.select_unordered``, possibly from several snapshots."""
         sql = self.statements.select_unordered(where.sql)
         return self.rows(connection, sql, where.values, PAGE_ENTRIES)
 
@@ -242,7 +243,10 @@ class MemoryTables(Database):
     async def extents(
         self, connection: AsyncConnection, values: dict[str, list[str]]
     ) -> dict[MemoryKey, Extent]:
-        """Return the extents of memories with messages, in all sessions or in ``sessions``."""
+        """Return the extents of memories with messages, in all sessions or in some.
+
+        ``values`` is empty, or has the names of the sessions under ``sessions``.
+        """
         statements = self.statements
         condition = "m.session_id IN :sessions" if values else "1 = 1"
         sql = (
@@ -261,7 +265,7 @@ class MemoryTables(Database):
 
 
 def make_tables(location: Location, label: str) -> MemoryTables:
-    """Return AgentScope's tables at a location, whose kind begins with the engine."""
+    """Return AgentScope's tables at a location; the kind begins with the name of the engine."""
     engine = location.kind.partition("-")[0]
     module = import_module(f"memctl.stores.agentscope1.sql.{engine}")
     tables: type[MemoryTables] = getattr(module, f"{engine.capitalize()}Tables")
