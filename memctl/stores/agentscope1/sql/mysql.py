@@ -14,20 +14,20 @@ from memctl.stores.agentscope1.sql.statements import Statements
 from memctl.stores.agentscope1.sql.tables import MemoryTables
 
 _STAGED_KEYS = "memctl_keys"
-"""The temporary table of the row ids for statements, and the key of its current contents."""
+"""The temporary table of row ids, and the key of the staged ids in ``connection.info``."""
 
 
 MAX_ROW_IDS = 1000
-"""The number of row ids in a statement that cannot stage them: a statement fits a packet."""
+"""The maximum number of row ids in a SELECT without staging, to fit a packet."""
 
 
 class MysqlStatements(Statements, MysqlSyntax):
     """The statements for MySQL or MariaDB."""
 
     mark_array = "JSON_ARRAYAGG(k.mark)"
-    # InnoDB reads a message to find its size, so these functions need little more.
+    # To find the size of a message InnoDB reads the message, so the search would save nothing.
     scans_for_huge = False
-    proves_json = False  # in MariaDB the column is a text, and its check takes "\\1" and 1e
+    proves_json = False  # in MariaDB the column is a text, with a check that accepts "\\1" and 1e
     shifts_key = "(KEY (session_id, low))"
 
     def field(self, name: str) -> str:
@@ -54,13 +54,13 @@ class MysqlStatements(Statements, MysqlSyntax):
         )
 
     def marks(self, more: str = "") -> tuple[str, str]:  # noqa: ARG002 - nothing is joined
-        # MariaDB cannot index grouped rows, because ids are longer than the keys of its temporary
-        # tables.  It would compare each message with each mark.
+        # MariaDB cannot index grouped rows, because ids are longer than the keys of temporary
+        # tables.  A join would compare each message with each mark.
         return f"(SELECT {self.mark_array} FROM message_mark k WHERE k.msg_id = m.id)", ""
 
     def keyed_rows(self, table: str, column: str) -> str:
-        # The server would read a small table as a whole, despite an index hint, and wait for rows
-        # that other programs hold.
+        # With a plain condition the server would read a small table as a whole, despite an index
+        # hint, and wait for rows locked by other programs.
         return (
             f"{_STAGED_KEYS} n STRAIGHT_JOIN {table} t FORCE INDEX (PRIMARY) ON t.{column} = n.id"
         )
@@ -69,7 +69,7 @@ class MysqlStatements(Statements, MysqlSyntax):
         return f"DELETE t FROM {self.keyed_rows(table, column)}"
 
     def no_object(self) -> str:
-        # Python accepts some texts that are not valid here, such as NaN.
+        # Python accepts some JSON that the server rejects, such as NaN.
         return "IF(JSON_VALID(msg), JSON_TYPE(msg) <> 'OBJECT', 1)"
 
     def as_bytes(self, text: str) -> str:
@@ -118,12 +118,12 @@ class MysqlTables(MemoryTables, MysqlDatabase):
         return result.all() if result.returns_rows else []
 
     async def _stage_keys(self, connection: AsyncConnection, row_ids: tuple[str, ...]) -> None:
-        """Write the row ids to the temporary table, unless the table holds them already."""
+        """Write the row ids to the temporary table, unless already staged."""
         if connection.info.get(_STAGED_KEYS) == row_ids:
             return
         connection.info.pop(_STAGED_KEYS, None)
-        # The type comes from the ids of sessions.  Reading ``message`` before a write to it would
-        # block the creation of an index on the table, and be blocked by the creation.
+        # The type comes from the ids of sessions.  A read of ``message`` before a write would block
+        # the creation of an index on ``message``, and the creation would block the read.
         await connection.exec_driver_sql(
             f"CREATE TEMPORARY TABLE IF NOT EXISTS {_STAGED_KEYS} "
             "AS SELECT id FROM session WHERE 1 = 0"

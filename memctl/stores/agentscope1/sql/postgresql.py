@@ -16,13 +16,13 @@ from memctl.engines.sql.syntax import CHUNK_BYTES, HUGE_BYTES, SMALL_BYTES, Cond
 from memctl.stores.agentscope1.sql.statements import Statements
 from memctl.stores.agentscope1.sql.tables import MemoryTables
 
-# Escapes in JSON that PostgreSQL's json operators refuse anywhere in the text: NUL, and surrogates
-# without a partner.
+# The JSON escapes that PostgreSQL's json operators refuse anywhere in a text: NUL and lone
+# surrogates.
 _UNREADABLE = r"\\u(0000|[dD][89abAB]..(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB]..\\u)[dD][c-fC-F]..)"
 
 
 async def _copy_format(rows: list[Any]) -> AsyncGenerator[bytes]:
-    """Yield rows of ``message`` in the binary format of COPY, in pieces of a bounded size."""
+    """Yield rows of ``message`` in the binary format of COPY, in pieces of limited size."""
     yield b"PGCOPY\n\xff\r\n\0" + struct.pack("!ii", 0, 0)
     for row_id, message, session, index in rows:
         name, owner = row_id.encode(), session.encode()
@@ -39,7 +39,7 @@ class PostgresqlStatements(Statements, PostgresqlSyntax):
     in_row_ids = "= ANY(CAST(:rows AS varchar[]))"
     mark_array = "CAST(json_agg(k.mark) AS TEXT)"
     stub_cast = "CAST(CAST({} AS TEXT) AS json)"
-    # An index whose creation was interrupted stays unused.
+    # PostgreSQL does not use an index after an interrupted creation.
     unusable_indexes = (
         "SELECT c.relname FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid "
         "WHERE NOT i.indisvalid"
@@ -53,7 +53,7 @@ class PostgresqlStatements(Statements, PostgresqlSyntax):
         return f"CASE WHEN json_typeof(j.msg -> '{name}') = 'string' THEN j.msg ->> '{name}' END"
 
     def source(self, rows: str = "") -> str:
-        # Only a text with such an escape is cleaned.
+        # Clean only texts that may have a refused escape.
         return (
             super().source(rows) + " CROSS JOIN LATERAL (SELECT CASE "
             "WHEN strpos(t.msg, '\\u0000') = 0 AND strpos(t.msg, '\\ud') = 0 "
@@ -63,7 +63,7 @@ class PostgresqlStatements(Statements, PostgresqlSyntax):
         )
 
     def fields_join(self) -> str:
-        # All fields in one access, because each access parses the message.
+        # Read all fields in a single access, because each access parses the message.
         sound = "CASE WHEN json_typeof(j.msg) = 'object' THEN j.msg ELSE '{}' END"
         message = sound if self._lenient else "m.msg"
         record = f'{ROLE} json, "{TIMESTAMP}" json'
@@ -81,8 +81,8 @@ class PostgresqlStatements(Statements, PostgresqlSyntax):
         return f"pg_column_size(m.msg) > {SMALL_BYTES} AND {super().is_huge()}"
 
     def match_sql(self, messages: Condition) -> tuple[str, str]:
-        # PostgreSQL computes a join before it sorts rows.  It would compute a subquery afterwards,
-        # and sort all messages with their texts.
+        # PostgreSQL computes a join before the sort of the rows.  It would compute a subquery after
+        # the sort, and so sort all messages with the texts.
         if "marks" not in messages.values:
             return super().match_sql(messages)
         tests = [self.has_id] if "ids" in messages.values else []
@@ -117,8 +117,8 @@ class PostgresqlStatements(Statements, PostgresqlSyntax):
         return self.json_size("m.msg")
 
     def create_session_index(self, name: str) -> Sequence[str]:
-        # Outside of a transaction and without a lock, so that agents need not wait.  An interrupted
-        # attempt leaves an unusable index.
+        # Create the index outside of a transaction and without a lock, so that agents need not
+        # wait.  An interrupted creation leaves an unusable index.
         create = f"CREATE INDEX CONCURRENTLY {name} ON message (session_id)"
         return [self.drop_session_index(name), create]
 
@@ -144,7 +144,7 @@ class PostgresqlTables(MemoryTables, PostgresqlDatabase):
         )
 
     async def fetch_message(self, connection: AsyncConnection, row_id: str) -> bytes:
-        # In pieces: the driver would collect a large value twice.
+        # Fetch in pieces: the driver would collect a large value twice.
         sql = (
             "WITH whole AS MATERIALIZED (SELECT convert_to(CAST(msg AS TEXT), 'UTF8') AS text "
             "FROM message WHERE id = $1) "

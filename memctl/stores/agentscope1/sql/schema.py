@@ -1,4 +1,4 @@
-"""The tables of AgentScope 1.x's SQL memory, as its own classes declare them.
+"""The tables of AgentScope 1.x's SQL memory, equal to the declarations of AgentScope.
 
 Source: ``memory/_working_memory/_sqlalchemy_memory.py`` of agentscope 1.0.12 to 1.0.21.
 """
@@ -57,25 +57,26 @@ class Schema(NamedTuple):
     missing: list[str]
     """The missing tables."""
     nullable: dict[str, list[str]]
-    """The columns of each table that may be NULL."""
+    """The nullable columns of each table."""
     keyless: list[str]
     """The tables without a primary key."""
     others: list[str]
-    """The tables that are not AgentScope's."""
+    """The tables of other programs."""
 
 
 def examine_schema(connection: Connection, *, typed: bool, keys: bool) -> Schema:
-    """Return the differences between the tables and AgentScope's; with ``keys`` also of keys.
+    """Return the differences between the tables and AgentScope's tables.
 
-    ``typed`` says that a column holds only values of its type.
+    With ``keys``, also compare the primary keys.  ``typed``: a column holds only values of the
+    declared type.
 
     Raises:
-        BadData: a table with one of the names is not AgentScope's: a column is missing, or the type
-            of a column does not hold its values.
+        BadData: a table has a name of AgentScope, but lacks a column or has a column of a wrong
+            type.
     """
     inspector = inspect(connection)
     there = set(inspector.get_table_names())
-    # In a damaged schema of SQLite, a name may be a blob.
+    # In a damaged schema of SQLite, the name of a table may be a blob.
     found = Schema([], {}, [], sorted(there - METADATA.tables.keys(), key=str))
     for name, table in METADATA.tables.items():
         if name not in there:
@@ -105,15 +106,15 @@ def examine_schema(connection: Connection, *, typed: bool, keys: bool) -> Schema
 
 
 def _holds(type_: Any, declared: Any) -> bool:
-    """Return whether a column of a type holds values of the type that AgentScope declares."""
+    """Return whether a column of the type ``type_`` can hold values of the declared type."""
     match declared:
-        case JSON():  # MariaDB's is a text
+        case JSON():  # in MariaDB a text type
             return type(type_).__name__ in ("JSON", "LONGTEXT", "MEDIUMTEXT")
-        case String():  # a CHAR pads its values with spaces
+        case String():  # CHAR pads values with spaces
             return isinstance(type_, String) and not isinstance(type_, CHAR)
     return isinstance(type_, Integer)
 
 
 def create_tables(connection: Connection) -> None:
-    """Create the missing tables exactly as AgentScope does."""
+    """Create the missing tables exactly like AgentScope."""
     create_missing(connection, METADATA)

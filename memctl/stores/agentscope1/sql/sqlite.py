@@ -27,11 +27,11 @@ from memctl.stores.agentscope1.sql.statements import BLOB, COLUMNS, UNPROVEN, St
 from memctl.stores.agentscope1.sql.tables import MemoryTables, name_of
 
 _MAY_BE_UNSOUND = "(typeof({0}) <> 'text' OR {0} GLOB '*[^ -~]*')"
-"""SQL that tests whether a mark is not a text of printable ASCII characters."""
+"""SQL to find marks that are not texts of printable ASCII characters."""
 
 
 SEARCH_ROWS = 50_000
-"""The number of messages that are searched before other programs can write."""
+"""The number of messages to search between two chances for other programs to write."""
 
 
 FIRST_ROW = -(2**63)
@@ -58,22 +58,22 @@ def _field(message: bytes | None, name: str) -> str | None:
 
 
 def _user(driver: sqlite3.Connection, row: int, id: bytes, in_session: bytes) -> str | None:
-    """Return the part of a row id before the session and the message id.
+    """Return the user in a row id; None if the row id does not match the message.
 
-    The function reads the message from the database, because SQLite would copy a huge argument.
+    Reads the message from the database, because SQLite would copy a huge argument.
     """
     try:
         with driver.blobopen("message", "msg", row, readonly=True) as blob:
             name = _field(blob.read(), "id")
         row_id, session = id.decode(), in_session.decode()
-    except (sqlite3.OperationalError, UnicodeDecodeError):  # a number or NULL, which has no id
+    except (sqlite3.OperationalError, UnicodeDecodeError):  # a number or NULL has no id
         return None
     end = f"-{session}-{name}"
     return row_id.removesuffix(end) if name is not None and row_id.endswith(end) else None
 
 
 class SqliteStatements(Statements, SqliteSyntax):
-    """The statements for a SQLite file, with memctl's functions; see ``add_functions``."""
+    """The statements for a SQLite file.  The statements use functions of ``add_functions``."""
 
     in_row_ids = "IN (SELECT id FROM temp.memctl_keys)"
     mark_array = "json_group_array(CASE typeof(k.mark) WHEN 'text' THEN k.mark END)"
@@ -84,7 +84,7 @@ class SqliteStatements(Statements, SqliteSyntax):
         "AND msg IS NOT NULL"
     )
 
-    # Values that all rows of a session share are computed once.  They are bytes, because for some
+    # Compute values of a session once for all rows.  The values are bytes, because for some
     # functions of SQLite a text ends at a NUL.
     _user, _between = "CAST(user_id AS BLOB)", "CAST('-' || id || '-' AS BLOB)"
 
@@ -97,7 +97,7 @@ class SqliteStatements(Statements, SqliteSyntax):
     )
 
     def field(self, name: str) -> str:
-        # SQLite's JSON functions refuse NaN.  memctl's function takes all that Python takes.
+        # SQLite's JSON functions refuse NaN.  memctl's function accepts the same JSON as Python.
         return (
             f"CASE WHEN NOT json_valid(m.msg) THEN memctl_field(CAST(m.msg AS BLOB), '{name}') "
             f"WHEN json_type(m.msg, '$.{name}') = 'text' THEN json_extract(m.msg, '$.{name}') END"
@@ -137,7 +137,7 @@ class SqliteStatements(Statements, SqliteSyntax):
                 fault = self._damaged_message()
                 user, session = self._owner, "m.session_id"
                 source = f"(SELECT rowid, * FROM message WHERE {fault}) m {joined}"
-            case "message_mark":  # also the marks of deleted messages
+            case "message_mark":  # including the marks of deleted messages
                 fault = (
                     "typeof(msg_id) <> 'text' OR typeof(mark) <> 'text' OR "
                     "memctl_damaged(NULL, CAST(msg_id AS BLOB), CAST(mark AS BLOB))"
@@ -195,9 +195,9 @@ class SqliteStatements(Statements, SqliteSyntax):
         )
 
     def unsound_messages(self) -> str:
-        """Return the statement that reads the memories with unsound messages.
+        """Return the statement to find memories with unsound messages.
 
-        Its columns are the user and the session, both as bytes, and the fault.
+        The columns are the user and the session, both as bytes, and the fault.
         """
         fault = (
             "CASE WHEN typeof(m.id) <> 'text' THEN 'its id is ' || typeof(m.id) "
@@ -269,8 +269,8 @@ class SqliteTables(MemoryTables, SqliteDatabase):
     async def read_ordered(
         self, connection: AsyncConnection, where: Condition
     ) -> AsyncGenerator[Sequence[Any]]:
-        # The statement sorts keys, and fetches messages by key: SQLite's sorter would write the
-        # messages to the disk.
+        # Sort only keys, then fetch messages by key: SQLite's sorter would write whole messages to
+        # the disk.
         await self._sort_keys(connection, where)
         # SQLite reads the marks of each message faster than it joins all marks.
         marks = f"SELECT {self.statements.mark_array} FROM message_mark k WHERE k.msg_id = o.id"
@@ -286,8 +286,8 @@ class SqliteTables(MemoryTables, SqliteDatabase):
     async def read_matching(
         self, connection: AsyncConnection, memories: Condition, messages: Condition
     ) -> AsyncGenerator[Sequence[Any]]:
-        # The list of messages and their marks are of one moment.  The texts never change, and are
-        # fetched afterwards, some at a time: agents can write meanwhile.
+        # A single snapshot gives the list of messages and the marks.  Texts never change.  memctl
+        # fetches the texts afterwards in small reads, so that agents can write meanwhile.
         statements = self.statements
         driver = await driver_of(connection)
         values = dict(messages.values)
@@ -337,7 +337,7 @@ class SqliteTables(MemoryTables, SqliteDatabase):
     async def _sort_keys(
         self, connection: AsyncConnection, where: Condition, named: str = ALWAYS
     ) -> None:
-        """Write the keys of messages to ``temp.sorted``, with the value of ``named`` for each."""
+        """Write the keys of messages and the values of ``named`` to ``temp.sorted``."""
         statements = self.statements
         driver = await driver_of(connection)
         statement, bound = self.compile(
@@ -356,7 +356,7 @@ class SqliteTables(MemoryTables, SqliteDatabase):
     async def read_unordered(
         self, connection: AsyncConnection, where: Condition
     ) -> AsyncGenerator[Sequence[Any]]:
-        # Some at a time, as in ``read_matching``.
+        # Use small reads, as in ``read_matching``.
         await (await driver_of(connection)).commit()
         statement = self.statements.select_unordered(f"{where.sql} AND m.rowid > :low", "m.rowid")
         statement += f" ORDER BY m.rowid LIMIT {SEARCH_ROWS}"
@@ -395,8 +395,8 @@ class SqliteTables(MemoryTables, SqliteDatabase):
     async def _stage_large_rows(self, connection: AsyncConnection, rows: list[Any]) -> None:
         """Stream huge messages into a temporary table.
 
-        SQLite copies the values of an inserted row twice.  ``insert_staged`` inserts the rows when
-        the caller has released its copy.
+        SQLite copies the values of an inserted row twice.  ``insert_staged`` inserts the rows after
+        the caller has released the messages.
         """
         await connection.exec_driver_sql(
             "CREATE TABLE IF NOT EXISTS temp.huge "

@@ -1,4 +1,4 @@
-"""The SQL for AgentScope's tables, composed of the spellings of each database.
+"""The SQL statements for AgentScope's tables; a subclass adds the SQL of each database.
 
 Source: ``memory/_working_memory/_sqlalchemy_memory.py`` of agentscope 1.0.21.
 """
@@ -30,14 +30,14 @@ COLUMNS = {
     "session": ("id", "user_id"),
     "users": ("id",),
 }
-"""The columns of AgentScope's tables, in the order in which rows can be deleted."""
+"""The columns of AgentScope's tables, in a valid order for deletions."""
 
 UNPROVEN = b"\0"
-"""The first byte of a message that the database does not know as JSON; see ``proven_payload``."""
+"""The prefix of a message not proved as JSON by the database; see ``proven_payload``."""
 BLOB = UNPROVEN + b"\1"
-"""The first bytes of a message that SQLite holds as a blob.
+"""The prefix of a message stored as a blob in SQLite.
 
-AgentScope reads blobs, but writes none.
+AgentScope can read blobs but does not write blobs.
 """
 
 
@@ -50,57 +50,56 @@ _COLUMNS = "session_id, owner, id, position, payload, marks, session_owner"
 
 
 class Statements(Syntax):
-    """The statements about AgentScope's tables, for one database.
+    """The statements for AgentScope's tables.
 
-    In each statement, ``m`` is a row of ``message`` and ``s`` its row of ``session``.
+    In each statement, ``m`` is a row of ``message`` and ``s`` is the row of the session.
 
     A row id is ``{user}-{session}-{message id}``.  The user of a message is the row id without
     ``-{session}-{message id}``.  If the row id does not match the message, the user is the owner of
     the session.
 
-    Finding the message id takes parsing the message, so this is the last resort.  If
-    ``-{session}-`` occurs in a row id only once, after the owner of the session, the row id can be
-    split in one way only.  The user is then the owner, whether the row id matches the message or
-    not.
+    To find the message id, the database must parse the message.  This is slow.  A plain row id
+    needs no parsing: ``-{session}-`` occurs once, directly after the owner of the session.  The
+    user of a plain row id is always the owner, even if the row id does not match the message.
     """
 
     mark_array: ClassVar[str]
-    """An aggregate that makes a JSON array of the marks of a message."""
+    """An SQL aggregate: a JSON array of the marks of a message."""
     payload: ClassVar[str] = "m.msg"
-    """The message as text or bytes."""
+    """SQL for the message as text or bytes."""
     row_columns: ClassVar[str] = "id"
     """The columns that identify a row of ``message``."""
     session_table: str = "session"
-    """The sessions that ``source`` joins, as a table or a subquery."""
+    """The sessions for the join in ``source``: a table or a subquery."""
     in_row_ids: ClassVar[str] = "IN :rows"
-    """The end of a condition: the column is one of the row ids of ``MemoryTables.for_rows``."""
+    """SQL to append to a column: tests for the row ids of ``MemoryTables.for_rows``."""
     scans_for_huge: ClassVar[bool] = True
-    """True if huge messages are searched even before a statement that parses few messages."""
+    """True to search for huge messages even before a statement that parses few messages."""
     shifts_key: ClassVar[str] = ""
-    """The key of the temporary table of shifts, if the key must be created with the table."""
+    """The key of the temporary table of shifts, if created together with the table."""
     stub_cast: ClassVar[str] = "{}"
-    """SQL that converts a text to the type of ``message.msg``."""
+    """SQL to convert a text to the type of ``message.msg``."""
     proves_json: ClassVar[bool] = True
-    """False if the database accepts texts that are not JSON, so that each message is parsed."""
+    """False if the database accepts invalid JSON, so that memctl must parse each message."""
     is_sound: str = ALWAYS
-    """SQL that tests, without ``m``, whether the columns of a message have their declared types.
+    """SQL without ``m`` to test the columns of a message for the declared types.
 
-    Most databases ensure these types.
+    Most databases enforce the declared types.
     """
     is_sound_mark: str = ALWAYS
-    """SQL that tests whether the columns of a row ``k`` of ``message_mark`` have these types."""
+    """SQL to test the columns of a row ``k`` of ``message_mark`` for the declared types."""
     unusable_indexes: ClassVar[str] = ""
-    """A statement that lists the unusable indexes, if the database can have such indexes."""
+    """A statement to list unusable indexes; empty for a database without unusable indexes."""
 
     def __init__(self) -> None:
         self.huge = HugeMessages({})
         self.has_unsound = False
-        """True if some messages are not ``is_sound``, and hidden from all statements."""
+        """True if some messages fail ``is_sound``; statements then leave the messages out."""
         self.nullable: dict[str, Sequence[str]] = {}
-        """The columns of each table that may be NULL."""
+        """The nullable columns of each table."""
 
     def expect_nulls(self, nullable: Mapping[str, Sequence[str]]) -> None:
-        """Set the nullable columns of each table.  AgentScope's own tables have none."""
+        """Set the nullable columns of each table.  AgentScope declares no nullable columns."""
         self.nullable = {table: names for table, names in nullable.items() if names}
         self.is_sound = self._filled("message")
         self.is_sound_mark = self._filled("message_mark", "k.")
@@ -135,17 +134,17 @@ class Statements(Syntax):
         """Return SQL for a top-level text field of ``m.msg``, NULL if the field is missing."""
 
     def fields_join(self) -> str:
-        """Return SQL to join to ``source`` for ``short_field``."""
+        """Return the join that ``short_field`` needs after ``source``."""
         return ""
 
     def short_field(self, name: str) -> str:
-        """Return SQL for the role or the timestamp of a message, as ``field`` does."""
+        """Return SQL for the role or the timestamp of a message, like ``field``."""
         return self.field(name)
 
     def enable_lenient_json(self) -> bool:
-        """Accept messages from now on that the database cannot parse without a conversion.
+        """Convert messages from now on if the database cannot parse the stored text.
 
-        The conversion costs more than reading.  Returns whether the call changed anything.
+        The conversion is slower than reading.  Returns whether the call changed the statements.
         """
         return False
 
@@ -155,13 +154,13 @@ class Statements(Syntax):
 
     @abstractmethod
     def is_plain_id(self) -> str:
-        """Return SQL that tests whether the row id can be split only after the name of the owner.
+        """Return SQL to test for a plain row id; see ``Statements``.
 
-        The SQL compares the bytes of ``m.id``, ``m.session_id`` and ``s.user_id`` alone.
+        The SQL compares only the bytes of ``m.id``, ``m.session_id`` and ``s.user_id``.
         """
 
     def is_foreign_id(self) -> str:
-        """Return SQL that is 1 if the row id does not have AgentScope's form, else 0."""
+        """Return SQL that is 1 for a foreign row id, not in AgentScope's form, else 0."""
         parsed = f"WHEN {self.parsed_user()} IS NULL THEN 1"
         return f"CASE WHEN {self.is_plain_id()} THEN 0 {parsed} ELSE 0 END"
 
@@ -171,16 +170,16 @@ class Statements(Syntax):
 
     @abstractmethod
     def parsed_user(self) -> str:
-        """Return SQL for the user of a row ``m`` by the id in the message; NULL without an id."""
+        """Return SQL for the user in the row id of ``m``; NULL if the row id does not match."""
 
     @property
     def user(self) -> str:
-        """SQL for the user of the row ``m`` joined with its session ``s``."""
+        """SQL for the user of the row ``m``, joined with the session ``s``."""
         parsed = f"COALESCE({self.parsed_user()}, s.user_id, '')"
         return f"CASE WHEN {self.is_plain_id()} THEN s.user_id ELSE {parsed} END"
 
     def marks(self, more: str = "") -> tuple[str, str]:
-        """Return SQL for the marks of a message as a JSON array, and the join that it needs.
+        """Return SQL for the marks of a message as a JSON array, and the needed join.
 
         ``more`` is a further column of the join.
         """
@@ -191,18 +190,18 @@ class Statements(Syntax):
     def proven_payload(self) -> str:
         """Return SQL for the message.
 
-        The message begins with a brace only if it is a JSON object, given that the database
-        ``proves_json``.  If the database accepts other texts, these begin with ``UNPROVEN``.
+        If the database ``proves_json``, only a JSON object begins with a brace.  Texts that are
+        not proved to be JSON begin with ``UNPROVEN``.
         """
         return self.payload
 
     def small_payload(self) -> str:
-        """Return SQL for the message; NULL for a large message, which is fetched alone."""
+        """Return SQL for the message; NULL for a large message, to fetch separately."""
         small = f"CASE WHEN {self.message_size()} <= {SMALL_BYTES} THEN {self.proven_payload()} END"
         return self.huge.hidden(small)
 
     def is_huge(self) -> str:
-        """Return SQL that tests whether ``m.msg`` is a huge message."""
+        """Return SQL to test for a huge message."""
         return f"{self.message_size()} > {HUGE_BYTES}"
 
     def source(self, rows: str = "") -> str:
@@ -218,7 +217,7 @@ class Statements(Syntax):
         return f"{message} m LEFT JOIN {self.session_table} s ON s.id = m.session_id"
 
     def unsound_rows(self) -> Sequence[str]:
-        """Return the statements that read the memories with unsound rows.
+        """Return the statements to find memories with unsound rows.
 
         The columns are the user and the session of a memory, and the fault.
         """
@@ -245,18 +244,19 @@ class Statements(Syntax):
         return found
 
     def damaged_rows(self, table: str, *, proved: bool = False) -> str:
-        """Return the statement that reads the damaged rows of a table; empty if none can exist.
+        """Return the statement to read the damaged rows of a table; empty if none can exist.
 
-        ``proved`` says that the messages are known to be sound.
+        ``proved``: the messages are known to be sound.
 
-        The columns are: the row; the user and the session, as bytes or NULL; the message, if the
-        row is damaged only if the message is not a JSON object; the type and the value of each of
-        ``COLUMNS``, texts as bytes.
+        The columns of the result are the row, the user and the session (as bytes or NULL), the
+        message, and the type and the value of each of ``COLUMNS``, with texts as bytes.  The
+        message is NULL for a certainly damaged row.  For a row with a message, the caller must
+        check whether the message is a JSON object.
         """
         unsound = f"NOT ({self.is_sound}) OR {self.no_object()}"
         key = f"{self.as_bytes(self.user)}, {self.as_bytes('m.session_id')}"
         whole = "m.msg"
-        if self.huge:  # ``source`` has stubs of these
+        if self.huge:  # ``source`` has stubs instead of huge messages
             whole = "(SELECT w.msg FROM message w WHERE w.id = m.id)"
         proof = f"CASE WHEN {self._filled('message', 'm.')} THEN {self.as_bytes(whole)} END"
         match table:
@@ -291,7 +291,7 @@ class Statements(Syntax):
         return ", ".join(cells)
 
     def no_object(self) -> str:
-        """Return SQL that tests, without ``m``, whether a message may not be a JSON object."""
+        """Return SQL without ``m`` to find messages that may not be JSON objects."""
         return NEVER
 
     def as_bytes(self, text: str) -> str:
@@ -300,44 +300,44 @@ class Statements(Syntax):
 
     @property
     def sound(self) -> str:
-        """SQL, without ``m``, that tests whether a message can be read."""
+        """SQL without ``m`` to select the readable messages."""
         return self.is_sound if self.has_unsound else ALWAYS
 
     # Conditions of a selection
 
     def condition(self, where: Selection) -> Condition:
-        """Return a condition that at least the selected messages meet."""
+        """Return a condition that all selected messages meet."""
         return _both(self.memory_condition(where), self.message_condition(where))
 
     def memory_condition(self, where: Selection) -> Condition:
-        """Return the part of ``condition`` that concerns memories as a whole."""
+        """Return the part of ``condition`` about whole memories."""
         users = pushed_down({("users", f"{self.user} IN :users"): where.users})
         return _both(users, session_condition(where))
 
     def message_condition(self, where: Selection) -> Condition:
-        """Return the part of ``condition`` that concerns single messages."""
+        """Return the part of ``condition`` about single messages."""
         return pushed_down({("ids", self.has_id): where.ids, ("marks", self.has_mark): where.marks})
 
     @property
     def has_id(self) -> str:
-        """SQL that tests whether the row ``m`` may have a message id of ``:ids``."""
+        """SQL to find rows ``m`` that may have a message id of ``:ids``."""
         return f"CASE WHEN {self.is_plain_id()} THEN {self.message_id()} IN :ids ELSE 1 = 1 END"
 
     has_mark: ClassVar[str] = (
         "EXISTS (SELECT 1 FROM message_mark k WHERE k.msg_id = m.id AND k.mark IN :marks)"
     )
-    """SQL that tests whether the row ``m`` has a mark of ``:marks``."""
+    """SQL to find rows ``m`` with a mark of ``:marks``."""
 
     def match_sql(self, messages: Condition) -> tuple[str, str]:
-        """Return SQL that tests ``message_condition``, and a further column for ``marks``."""
+        """Return SQL for ``message_condition``, and a further column for ``marks``."""
         return messages.sql, ""
 
     # Statements that read
 
     def select_ordered(self, condition: str, *, outline: bool = False) -> str:
-        """Return the statement that reads messages in order, memory after memory.
+        """Return the statement to read messages, ordered by memory and position.
 
-        The columns are the session, the user, the row id, the index, the message, its marks as a
+        The columns are the session, the user, the row id, the index, the message, the marks as a
         JSON array, and the owner of the session.  With ``outline`` all messages are NULL.
         """
         marks, joined = self.marks()
@@ -350,9 +350,9 @@ class Statements(Syntax):
         )
 
     def select_matching(self, condition: str, messages: Condition) -> str:
-        """Return the statement that reads some messages, as ``select_ordered``.
+        """Return the statement to read the messages of a condition, like ``select_ordered``.
 
-        A further column is the row id of the message before, whether selected or not.
+        A further column is the row id of the preceding message, selected or not.
         """
         matches, more = self.match_sql(messages)
         marks, joined = self.marks(more)
@@ -367,7 +367,7 @@ class Statements(Syntax):
         )
 
     def select_unordered(self, condition: str, more: str = "NULL") -> str:
-        """Return the statement that reads messages in any order, by a condition on ``m`` alone.
+        """Return the statement to read messages in any order; ``condition`` uses only ``m``.
 
         The columns are the row id, the message and ``more``.
         """
@@ -388,20 +388,20 @@ class Statements(Syntax):
     # Statements that change
 
     def keyed_rows(self, table: str, column: str) -> str:
-        """Return the FROM clause of a SELECT of the rows ``t`` that ``for_rows`` names.
+        """Return the FROM clause of a SELECT for the rows ``t`` of ``for_rows``.
 
-        ``column`` is the first column of the key.  The SELECT locks no other rows.
+        ``column`` is the first column of the key.  A lock in the SELECT locks only rows ``t``.
         """
         return f"{table} t WHERE t.{column} {self.in_row_ids}"
 
     def delete_keyed(self, table: str, column: str) -> str:
-        """Return a statement that deletes the rows of ``keyed_rows``."""
+        """Return the statement to delete the rows of ``keyed_rows``."""
         return f"DELETE FROM {table} WHERE {column} {self.in_row_ids}"
 
     def update_index(self, table: str, old: str, new: str) -> str:
-        """Return a statement that sets indexes of messages by a table with the row ids ``id``.
+        """Return the statement to change indexes of messages from ``old`` to ``new``.
 
-        An index that equals the column ``old`` becomes the column ``new``.
+        ``table`` has the row ids in the column ``id``, and the columns ``old`` and ``new``.
         """
         return (
             f"UPDATE message SET {self.index_column} = t.{new} FROM {table} t "
@@ -409,11 +409,11 @@ class Statements(Syntax):
         )
 
     def create_session_index(self, name: str) -> Sequence[str]:
-        """Return the statements that create an index on ``message.session_id``."""
+        """Return the statements to create an index on ``message.session_id``."""
         return [f"CREATE INDEX {name} ON message (session_id)"]
 
     def drop_session_index(self, name: str) -> str:
-        """Return the statement that drops the index while agents work."""
+        """Return the statement to drop the index without blocking agents."""
         return f"DROP INDEX {name}"
 
     def bind(self, sql: str, values: Mapping[str, Any]) -> tuple[TextClause, dict[str, Any]]:
