@@ -48,7 +48,7 @@ _KEPT = frozenset(
         *("model", "model_provider", "metrics", "metadata", "content_type"),
     }
 )
-"""The fields of a run that do not repeat its messages."""
+"""The fields of a run without data that repeats messages."""
 _OWNER = ("session_id", "user_id")
 
 
@@ -171,7 +171,7 @@ def parse_document(value: Any) -> Run | None:
 def entries(run: Run, *, as_made: bool) -> Iterator[StoredMessage]:
     """Yield the visible messages of a run.
 
-    ``as_made``: memctl would make an equal run of the messages, so that they need no shape.
+    ``as_made``: memctl would make an equal run of the messages; the messages then get no shape.
     """
     said: Any = run.document()
     for message in run.messages:
@@ -287,7 +287,7 @@ class Regrouping:
         return run
 
     def _changed(self, said: Any) -> Run | None:
-        """Return the made run that a shape names or describes; None if the run cannot go on."""
+        """Return the run for a message with a shape; None if no run made by memctl fits."""
         run = self._there.get(said) if isinstance(said, str) else parse_document(said)
         if run is None or not run.is_made:
             return None
@@ -319,7 +319,7 @@ def _places(value: Any) -> Iterator[tuple[int, Any]]:
 
 
 def _bare(id: str, run: Run | None) -> Run:
-    """Return a run without its messages and without the data that repeats messages."""
+    """Return a run without messages, and without the data that repeats messages."""
     if run is None:
         return Run(id, {}, {"run_id": id})
     return replace(run, data=_without_copies(run.data), messages=[])

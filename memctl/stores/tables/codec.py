@@ -61,7 +61,7 @@ class _JsonStyle(NamedTuple):
     compact: bool
     """True if the JSON has no spaces."""
     unicode: bool | None
-    """True for unescaped non-ASCII characters, False for escaped ones, None without any."""
+    """False if the JSON escapes non-ASCII characters; None without non-ASCII characters."""
 
     @classmethod
     def of(cls, text: str) -> _JsonStyle:

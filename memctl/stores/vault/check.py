@@ -48,7 +48,7 @@ class CheckedVault(Protocol):
 
 
 class VaultMaintenance(Maintenance):
-    """The checks of a vault.  Subclasses for other systems override the checks that differ."""
+    """The checks of a vault.  A subclass overrides checks for another system."""
 
     def __init__(self, store: Store, vault: CheckedVault) -> None:
         super().__init__(store)
@@ -118,7 +118,7 @@ class VaultMaintenance(Maintenance):
         return "no line of it is a name with a value" if lines else ""
 
     def broken_links(self, name: str, text: str) -> Iterator[str]:
-        """Yield the targets of links in a file that do not exist in the vault."""
+        """Yield the missing targets of the links in a file."""
         folder = posixpath.dirname(name)
         for target in markdown.markdown_links(text):
             path = posixpath.normpath(posixpath.join(folder, target))

@@ -234,7 +234,7 @@ class EditTransaction:
     async def apply(self, edits: list[Edit]) -> None:
         """Apply the edits.  Only one edit of a session may insert messages.
 
-        Empties the list, so that only the caller holds a huge message during its insertion.
+        Empties ``edits``, so that ``edits`` holds no huge message during the insertion.
 
         Raises:
             Refused: memories differ from the edits.  The caller must roll back the transaction.
@@ -491,7 +491,7 @@ class EditTransaction:
     async def _fits(
         self, key: MemoryKey, parts: Sequence[Insertion], stored: Mapping[str, StoredRow]
     ) -> bool:
-        """Return whether the former indexes order the messages correctly.
+        """Return whether the former indexes of inserted messages fit the order of the memory.
 
         Row ids order the rows with equal indexes, as in ``Statements.select_ordered``.
         """
@@ -596,7 +596,7 @@ class StoredRow(NamedTuple):
     position: int
     marks: frozenset[str]
     others_of_id: tuple[tuple[int, str], ...] = ()
-    """The positions and row ids of the other rows with the same message id."""
+    """The positions and row ids of further rows with the same message id."""
 
 
 class Insertion(NamedTuple):
@@ -620,9 +620,9 @@ class ResolvedChanges:
     insertions: dict[str | None, list[Change]] = field(default_factory=dict)
     """The insertions, by the id of the preceding message."""
     blocked: dict[str, str] = field(default_factory=dict)
-    """By message id, the existing rows of messages to insert.
+    """By message id, the row ids of messages to insert that already exist.
 
-    memctl must delete the row before it inserts the message.
+    memctl must delete the existing row before the insertion.
     """
 
     def in_order(

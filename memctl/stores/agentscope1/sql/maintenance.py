@@ -119,7 +119,7 @@ class SqlMaintenance(Maintenance):
         return count
 
     async def _take_out(self, connection: AsyncConnection, table: str, place: int | str) -> int:
-        """Delete a row, or the marks of a message, by a name of ``Statements.damaged_rows``."""
+        """Delete a row, or the marks of a message; ``Statements.damaged_rows`` gives ``place``."""
         if not self._statements.typed:
             return await self._run(connection, f"DELETE FROM {table} WHERE rowid = {int(place)}")
         column = COLUMNS[table][0]
@@ -438,7 +438,7 @@ class _Checks:
     ) -> AsyncGenerator[list[tuple[MemoryKey | None, int | str, list[Any]]]]:
         """Yield pages of the damaged rows of a table.
 
-        Each row has the memory (None if unknown), the name of the row, and the cells.  A cell is a
+        Each row has the memory (None if unknown), the row id, and the cells.  A cell is a
         pair of a type and a value.  The value of a blob is hexadecimal.
         """
         sql = self._database.statements.damaged_rows(table, proved=proved)

@@ -25,7 +25,7 @@ class MysqlStatements(Statements, MysqlSyntax):
     """The statements for MySQL or MariaDB."""
 
     mark_array = "JSON_ARRAYAGG(k.mark)"
-    # To find the size of a message InnoDB reads the message, so the search would save nothing.
+    # To find the size InnoDB must read the message, so parsing costs little more than the search.
     scans_for_huge = False
     proves_json = False  # in MariaDB the column is a text, with a check that accepts "\\1" and 1e
     shifts_key = "(KEY (session_id, low))"

@@ -32,7 +32,7 @@ class Shift(NamedTuple):
 
 @dataclass
 class PositionAllocator:
-    """The ordered indexes of a memory, ``own``, and of other users in the session, ``others``.
+    """The ordered indexes in a session: ``own`` of the memory, ``others`` of other users.
 
     Example::
 

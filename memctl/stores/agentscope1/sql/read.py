@@ -60,7 +60,7 @@ class ReadMode(Enum):
     ANCHORED = auto()
     """Like ``FULL``, with the id of the preceding message for each message."""
     OUTLINE = auto()
-    """All messages of the memories, without their texts."""
+    """All messages of the memories, without texts."""
 
 
 class SqlReader:
@@ -216,7 +216,7 @@ class SqlReader:
     async def _with_anchors(
         self, second: AsyncConnection, key: MemoryKey, rows: Sequence[Any]
     ) -> tuple[list[StoredMessage], list[str | None]]:
-        """Return the messages of rows of a memory; if anchored, also the preceding ids."""
+        """Return the messages of rows; if anchored, also the ids of the preceding messages."""
         messages = await self._messages(second, key, rows)
         if self._mode is not ReadMode.ANCHORED or not messages:
             return messages, []
@@ -382,7 +382,7 @@ class _PageCutter:
             self._anchors.clear()
 
     def add(self, messages: list[StoredMessage], before: Sequence[str | None]) -> None:
-        """Add messages; if anchored, ``before`` has the preceding id of each message."""
+        """Add messages; if anchored, ``before`` has the id of the preceding message for each."""
         self.messages += messages
         self._sizes += [len(message.message) for message in messages]
         if self._anchors is not None:

@@ -72,7 +72,7 @@ class Statements(Syntax):
     session_table: str = "session"
     """The sessions for the join in ``source``: a table or a subquery."""
     in_row_ids: ClassVar[str] = "IN :rows"
-    """SQL to append to a column: tests for the row ids of ``MemoryTables.for_rows``."""
+    """SQL to test the preceding column for the row ids of ``MemoryTables.for_rows``."""
     scans_for_huge: ClassVar[bool] = True
     """True to search for huge messages even before a statement that parses few messages."""
     shifts_key: ClassVar[str] = ""

@@ -112,7 +112,7 @@ class MemoryTables(Database):
         return damaged
 
     def require_keys(self) -> None:
-        """Check that all tables have primary keys, before any changes.
+        """Check before a change that all tables have primary keys.
 
         Raises:
             BadData: a table has no primary key, so deleted rows could not be restored.
