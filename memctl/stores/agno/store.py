@@ -101,7 +101,7 @@ class Restored(Snapshot):
 class AgnoStore(SqlSimpleStore):
     """The sessions of Agno.
 
-    ``?table=`` names the table of sessions, ``?agent=`` the agent of new sessions.
+    ``?table=`` names the table of sessions.  ``?agent=`` names the agent of new sessions.
     """
 
     features = Features(

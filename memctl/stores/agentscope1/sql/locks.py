@@ -1,6 +1,6 @@
 """Locks on sessions and rows until a transaction ends.
 
-The parameter ``lock`` is SQL to lock rows, empty for a database with a single lock.
+The parameter ``lock`` is SQL to lock rows, empty for a database without row locks.
 """
 
 from __future__ import annotations

@@ -201,7 +201,10 @@ class MemoryTables(Database):
     async def select_rows(
         self, connection: AsyncConnection, sql: str, row_ids: Sequence[str]
     ) -> Sequence[Any]:
-        """Run a SELECT with ``Statements.in_row_ids`` at the end, in a read-only transaction."""
+        """Run a SELECT with ``Statements.in_row_ids`` at the end.
+
+        A read-only transaction may call this function, unlike ``for_rows``.
+        """
         return await self.for_rows(connection, sql, row_ids)
 
     async def fetch_message(self, connection: AsyncConnection, row_id: str) -> bytes:

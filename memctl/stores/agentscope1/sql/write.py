@@ -295,7 +295,7 @@ async def delete_messages(
 
 
 def shape_of(row_id: str | None, *, blob: bool) -> str:
-    """Return the shape of a message, with an unusual row id and with a note of a blob."""
+    """Return the shape of a message: the row id if not None, and a note of a blob."""
     found = ({} if row_id is None else {"row": row_id}) | ({"blob": True} if blob else {})
     return json.dumps(found) if found else ""
 
