@@ -446,7 +446,7 @@ FACT_BACKENDS: dict[str, Callable[[Servers], Backend]] = {
 FURTHER = {
     "postgresql",
     "mysql",
-    "sqlite-agentscope2",
+    "postgresql-agentscope2",
     "mysql-agentscope2",
     "redis-langchain",
     "redis-openai-agents",
@@ -461,6 +461,7 @@ FURTHER = {
     "postgresql-agno",
     "mysql-agno",
     "postgresql-openai-agents",
+    "mysql-langchain",
     "redis-session",
     "redis-runtime",
     "redis-runtime-state",
