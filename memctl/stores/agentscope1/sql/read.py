@@ -149,16 +149,16 @@ class SqlReader:
             yield cutter.last()
 
     def _owner(self, key: MemoryKey, owner: str | None) -> str | None:
-        """Return the ``Memory.owner``; None for the own user or if the owner is not selected."""
+        """Return the ``Memory.owner``; None if equal to the user or not selected."""
         shared = owner not in (None, key.user)
         return (
             owner if shared and self._where.has_key(MemoryKey(owner or "", key.session)) else None
         )
 
     def _wanted(self, key: MemoryKey, rows: list[Any]) -> list[Any]:
-        """Leave out messages with ids selected only in other memories.
+        """Return the rows without message ids that are selected only in other memories.
 
-        A damaged message of these rows is not reported.
+        memctl does not check the excluded rows for damage.
         """
         if self._where.own_ids is None or self._outline:
             return rows
