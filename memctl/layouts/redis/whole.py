@@ -1,7 +1,7 @@
-"""A store of Redis that holds one memory in RAM at a time, and replaces it in one transaction.
+"""A Redis store that holds one memory in RAM at a time, and replaces the memory in one transaction.
 
-For layouts whose memories are read and written as a whole by their own library, too.  A subclass
-names the keys, takes their values apart and puts them together.
+For layouts whose own library reads and writes a memory as a whole.  A subclass names the keys of a
+memory, parses their values and makes new values.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ T = TypeVar("T")
 
 
 class WholeMemoryStore(MemoryPlaces):
-    """The parts that such stores share: reading, writing and editing by ``WATCH`` and ``MULTI``.
+    """The base of these stores: reads, writes and edits with ``WATCH`` and ``MULTI``.
 
-    ``Memory.ttl`` None leaves an expiry as it is, at the moment of writing.
+    If ``Memory.ttl`` is None, a write keeps the expiry that the memory has at that moment.
     """
 
     # Reading
@@ -60,7 +60,7 @@ class WholeMemoryStore(MemoryPlaces):
     async def _fetch_or_note(
         self, pipeline: Pipeline, place: MemoryPlace, where: Selection
     ) -> Held | None:
-        """Return the memory; None where there is none, or where its damage is noted."""
+        """Return the memory; None if the memory does not exist or is damaged, which is noted."""
         try:
             return await in_thread(pipeline, partial(self.fetch, pipeline, place))
         except Rejected:
@@ -123,7 +123,7 @@ class WholeMemoryStore(MemoryPlaces):
             place = self.place_of(edit.memory.key)
         except Rejected:
             changed, result = apply_edit(edit, nothing)
-            if changed is None:  # there is none of that name to be changed
+            if changed is None:  # no memory of this name exists
                 return result
             raise
         for _ in range(EDIT_ATTEMPTS):
@@ -131,11 +131,11 @@ class WholeMemoryStore(MemoryPlaces):
             there = old or nothing
             changed, result = apply_edit(
                 self.fitted(edit, there), there
-            )  # ``replacing`` sees to the extra
+            )  # ``replacing`` handles the extra
             if changed is None:
                 pipeline.execute([(b"UNWATCH",)])
                 return result
-            # What is there keeps its expiry, as it is at that moment.
+            # An existing memory keeps the expiry that it has at this moment.
             memory = replace(changed.memory, ttl=None if old else edit.memory.ttl)
             before = self.lost(old, memory) if old else self.before(pipeline, memory)
             is_made = edit.before.startswith(MADE)
@@ -186,7 +186,7 @@ class WholeMemoryStore(MemoryPlaces):
             try:
                 old = self._watch(pipeline, place)
             except Rejected:
-                pass  # it is something else
+                pass  # the key is not a memory
             except BadData:
                 is_damaged = True
             owner = old.memory.key if old else place.memory
@@ -198,13 +198,13 @@ class WholeMemoryStore(MemoryPlaces):
         return WriteResult(place.memory, failure=CHANGED)
 
     def _watch(self, pipeline: Pipeline, place: MemoryPlace) -> Held | None:
-        """Return the memory, which nobody can change from now on without failing the commit."""
+        """Watch the keys of a memory and return the memory; a later change fails the commit."""
         pipeline.execute([(b"WATCH", *self.watched(place))])
         return self.fetch(pipeline, place)
 
 
 def _result(pipeline: Pipeline, memory: Memory, call: Callable[[], WriteResult]) -> WriteResult:
-    """Return the result of a call, or of what it raised because of the memory alone."""
+    """Return the result of a call, or the failure of the memory if the call raised one."""
     try:
         return call()
     except VersionChanged:
@@ -218,7 +218,7 @@ def _result(pipeline: Pipeline, memory: Memory, call: Callable[[], WriteResult])
 
 
 def expiring_unread(left: list[float]) -> Iterator[Finding]:
-    """Yield the finding about memories that have so many seconds left, if there are any."""
+    """Yield a finding on memories that expire; ``left`` are their seconds to live."""
     if left:
         detail = f"the first of them in {max(1, round(min(left) / 60))} min"
         yield Finding("expires-unread", None, len(left), detail=detail)

@@ -52,10 +52,10 @@ class ReMeFilesStore(FactStore):
         self.embedding = self._embedding()
 
     def _collection(self) -> Path:
-        """Return the folder of the collection that is named, else of the only one.
+        """Return the folder of the named collection, or of the only collection.
 
         Raises:
-            UsageError: there are several, or the name is none.
+            UsageError: several collections exist and none is named, or the name is not valid.
         """
         path = self.location.path
         with system_errors(path, "read"):
@@ -73,7 +73,7 @@ class ReMeFilesStore(FactStore):
             raise UsageError(rejected.failure.message, "name a folder of the store") from None
 
     def _embedding(self) -> Embedding | None:
-        """Return the commonest size of the vectors of some files; None where they have none."""
+        """Return the most frequent size of vectors in some files; None without vectors."""
         names = (entry.name for entry in self.folder.files(SUFFIX))
         sizes: Counter[int] = Counter()
         for name in islice(names, _LOOKED_AT):
@@ -157,7 +157,7 @@ class ReMeFilesStore(FactStore):
         return name, data, mode
 
     def _as_it_was(self, key: MemoryKey, fact: StoredMessage) -> tuple[int | None, bytes | None]:
-        """Return the permissions and the content of the file that the fact was, if it had one."""
+        """Return the permissions and content of the former file of a fact, if any."""
         if not fact.shape:
             return None, None
         try:

@@ -1,4 +1,4 @@
-"""The layouts in which ReMe's versions keep their memory, found by what is in a folder."""
+"""The layouts of ReMe's versions, detected from the files in a folder."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from memctl.storekit.files import system_errors
 VAULT, FILES, LINES = "vault", "0.3", "0.2"
 """The values of ``?layout=``: ReMe 0.4's vault, and the vector stores of 0.3 and 0.2."""
 VECTORS = "vector_store"
-"""The folder of 0.3 that has a folder for each collection."""
+"""The folder in which ReMe 0.3 has a folder for each collection."""
 VAULT_FOLDERS = ("daily", "digest")
 _LOOKED_AT = 20
 _BEGINNING = 4096
 
 
 def layout_of(folder: Path) -> str:
-    """Return the layout of what is in a folder; ``vault`` where nothing is.
+    """Return the layout of a folder, ``vault`` for an empty folder.
 
     Raises:
-        UsageError: there are several, as after an upgrade of ReMe in its folder.
+        UsageError: the folder has several layouts, as after an upgrade of ReMe.
         Unavailable: the folder cannot be read.
     """
     if not folder.is_dir():
@@ -52,7 +52,7 @@ def _layouts(folder: Path) -> Iterator[str]:
 
 
 def vectors_folder(folder: Path) -> Path:
-    """Return the folder of 0.3's collections: the one named, or that in its ``.reme``."""
+    """Return the folder of the collections of ReMe 0.3: the folder itself, or its ``.reme``."""
     below = folder / VECTORS
     if below.is_dir() or not (folder.name == VECTORS or _collections(folder)):
         return below
@@ -60,7 +60,7 @@ def vectors_folder(folder: Path) -> Path:
 
 
 def collections(folder: Path) -> list[str]:
-    """Return the names of 0.3's collections in a folder.
+    """Return the names of the collections of ReMe 0.3 in a folder.
 
     Raises:
         OSError: the system refuses.
@@ -81,7 +81,7 @@ def _collections(folder: Path) -> list[str]:
 
 
 def _some(folder: Path, suffix: str) -> Iterator[Path]:
-    """Yield the paths of a few files whose names end so."""
+    """Yield the paths of a few files with this extension."""
     with os.scandir(folder) as entries:
         names = (one.path for one in entries if one.name.endswith(suffix) and one.is_file())
         yield from map(Path, islice(names, _LOOKED_AT))

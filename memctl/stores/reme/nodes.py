@@ -1,14 +1,13 @@
-"""Vector nodes, in which ReMe 0.2 and 0.3 store a memory, and the facts that they are.
+"""Vector nodes, in which ReMe 0.2 and 0.3 store memories, and the facts of these memories.
 
-A node has a content, which is what is embedded, a vector and metadata.  A memory with
-``when_to_use`` embeds that, and its text is in the metadata as ``content``; else its text is the
-content.  The fact has that text, ``when_to_use`` is in its metadata, and its times are those of the
-memory.
+A node has a content, its vector, and metadata.  ReMe embeds the content.  The content of a memory
+with ``when_to_use`` is ``when_to_use``, and ``content`` in the metadata is the text; the content of
+any other memory is the text.  The fact has the text and the times of the memory, and
+``when_to_use`` in its metadata.
 
-A fact that ReMe could not read as it is, such as one of mem0, becomes a memory that ReMe takes, of
-which a record keeps what the fact is, under ``memctl``; as long as the memory is what was made of
-the fact, the fact comes back as it was.  Read from reme-ai 0.2.0.6 (``schema/memory.py``) and
-0.3.1.10 (``core/schema/memory_node.py``).
+A fact that ReMe cannot read, such as a fact of mem0, becomes a memory that ReMe accepts, with a
+record of the fact under ``memctl``.  While the memory is unchanged, the record restores the fact.
+Source: reme-ai 0.2.0.6 (``schema/memory.py``) and 0.3.1.10 (``core/schema/memory_node.py``).
 """
 
 from __future__ import annotations
@@ -41,31 +40,31 @@ class BadNode(ValueError):
 
 
 class NodeForm(ABC):
-    """The nodes of one version of ReMe; those of both differ in what must be in their metadata."""
+    """The nodes of one version of ReMe.  The versions differ in the required metadata."""
 
     id_field: str
     types: ClassVar[Mapping[str, str]]
-    """The types of memory of ReMe's versions, and which of this one takes their place."""
+    """The types of memory in all versions, and the type of this version for each."""
     needed: frozenset[str]
-    """The metadata without which ReMe fails to read a memory."""
+    """The metadata that ReMe requires to read a memory."""
 
     # Which versions differ in
 
     @abstractmethod
     def owner(self, metadata: Json, user: str) -> str:
-        """Take the user of a memory out of its metadata; ``user`` is that of its place."""
+        """Remove and return the user in the metadata of a memory, ``user`` by default."""
 
     @abstractmethod
     def owned(self, metadata: Json, user: str) -> Json:
-        """Return the metadata of a memory of a user."""
+        """Return the metadata with the user of the memory."""
 
     @abstractmethod
     def record(self, metadata: Json) -> Any:
-        """Return the record in the metadata of a memory; None where it has none."""
+        """Return the record in the metadata of a memory, or None."""
 
     @abstractmethod
     def recorded(self, metadata: Json, record: Json) -> Json:
-        """Return the metadata with a record."""
+        """Return the metadata with a record added."""
 
     @abstractmethod
     def takes(self, metadata: Json) -> bool:
@@ -73,24 +72,24 @@ class NodeForm(ABC):
 
     @abstractmethod
     def frame(self, id: str, user: str) -> Json:
-        """Return the fields of a node that come first."""
+        """Return the first fields of a node."""
 
     # From a node to a fact
 
     def fact(self, text: bytes, user: str = "") -> tuple[MemoryKey, str, bytes]:
-        """Return the scope, the id and the fact of a node; ``user`` is that of its place.
+        """Return the scope, the id and the fact of a node; ``user`` is the user of the place.
 
         Raises:
-            BadNode: it is none.
+            BadNode: the object is not a node.
         """
         key, id, about, vector = self._parts(text, user)
         return key, id, build({**about, "id": id, "vector": _vector(vector)})
 
     def place(self, text: bytes, user: str = "") -> tuple[MemoryKey, str, str]:
-        """Return the scope, the id and the time of the fact of a node, quicker than ``fact``.
+        """Return the scope, the id and the time of the fact of a node; faster than ``fact``.
 
         Raises:
-            BadNode: as ``fact``; not if the vector is none.
+            BadNode: the object is not a node; the vector is not checked.
         """
         key, id, about, _ = self._parts(text, user)
         times = (about.get("updated_at"), about.get("created_at"))
@@ -111,7 +110,7 @@ class NodeForm(ABC):
         return key, id, about, node.get("vector")
 
     def _about(self, content: str, metadata: Json, user: str) -> tuple[MemoryKey, dict[str, Any]]:
-        """Return the scope and the fields of a memory but for its vector."""
+        """Return the scope and the fields of a memory without the vector."""
         user, fields = self._plain(content, metadata, user)
         record = self.record(metadata)
         if not isinstance(record, dict):
@@ -123,18 +122,18 @@ class NodeForm(ABC):
         key = MemoryKey(user, session, part)
         kept = {name: kept[name] for name in FIELDS if name in kept} | {"text": fields["text"]}
         made = self._dressed(key, kept)
-        # Whatever the score: ReMe 0.3 writes that of its last search into the memory.
+        # The score is ignored: ReMe 0.3 writes the score of its last search into the memory.
         score = {"score": 0}
         if made and made[0] == content and _equal(made[1] | score, metadata | score):
             return key, kept
-        # ReMe has changed the memory since: what it says counts.
+        # ReMe has changed the memory since: the memory counts, not the record.
         more = kept.get("metadata")
         own = fields.get("metadata") or {}
         fields["metadata"] = {**(more if isinstance(more, dict) else {}), **own}
         return key, fields
 
     def _plain(self, content: str, metadata: Json, user: str) -> tuple[str, dict[str, Any]]:
-        """Return the user and the fields of a memory, records aside."""
+        """Return the user and the fields of a memory, without a record."""
         rest = dict(metadata)
         user = self.owner(rest, user)
         fields: dict[str, Any] = {"text": content}
@@ -156,7 +155,7 @@ class NodeForm(ABC):
         """Return the node of a fact.
 
         Raises:
-            Rejected: the fact is none that a node can be made of.
+            Rejected: a node cannot hold the fact.
         """
         fields = jsonio.loads(fact.message)
         text, vector = fields.get("text"), fields.get("vector")
@@ -179,7 +178,7 @@ class NodeForm(ABC):
         }
 
     def _undressed(self, key: MemoryKey, fields: Json) -> tuple[str, Json] | None:
-        """Return the content and metadata of a memory that says what the fact says, if one can."""
+        """Return the content and metadata of a memory equal to the fact; None if impossible."""
         if key.session or key.part:
             return None
         about = fields.get("metadata") or {}
@@ -307,12 +306,12 @@ def parsed(text: bytes) -> Json:
     """Return the JSON object of a node.
 
     Raises:
-        BadNode: it is none.
+        BadNode: the text is not a JSON object.
     """
     vectors = _NUMBERS.findall(text)
     whole = text
     if len(vectors) == 1:
-        # Apart: what looks like a long integer in it takes the slow way of jsonio.
+        # Parsed apart: digits in a vector can look like a long integer, which jsonio parses slowly.
         text = text.replace(vectors[0], _APART, 1)
     try:
         node = jsonio.loads(text)
@@ -354,5 +353,5 @@ def _loaded(text: str) -> Any:
 
 
 def _equal(one: Any, other: Any) -> bool:
-    """Return whether two values of JSON are the same, whatever the order of their fields."""
+    """Return whether two JSON values are equal, in any order of fields."""
     return jsonio.canonical(jsonio.dumps(one)) == jsonio.canonical(jsonio.dumps(other))

@@ -22,7 +22,7 @@ from memctl.zstd import ZstdError, ZstdFile
 MARKS = ("daily", "digest", "metadata", "session", "resource", "mem_session")
 """The folders that ReMe makes in a vault."""
 _INDEXED = ("daily/", "digest/")
-"""Where the files are that ReMe searches."""
+"""The folders of the files that ReMe searches."""
 _DAY = re.compile(r"(daily/\d{4}-\d\d-\d\d)(\.md|/.+)")
 _NOTES = re.compile(r"<!-- notes:auto -->(.*)<!-- /notes:auto -->", re.DOTALL)
 
@@ -60,7 +60,7 @@ class ReMeVaultMaintenance(VaultMaintenance):
         return markdown.mapping_fault(note)
 
     def broken_links(self, name: str, text: str) -> Iterator[str]:  # noqa: ARG002
-        """Yield the targets of ``[[links]]`` that are no files; ReMe knows no other links."""
+        """Yield the targets of ``[[links]]`` without a file; ReMe reads only links of this form."""
         for target in markdown.wiki_links(markdown.split(text).body):
             if not (target.startswith("../") or self.is_there(target)):
                 yield target
@@ -70,7 +70,7 @@ class ReMeVaultMaintenance(VaultMaintenance):
         yield from self._search_index()
 
     def _days(self) -> Iterator[Problem]:
-        """Yield the differences between the notes of a day and those that its index lists."""
+        """Yield the differences between the notes of a day and the index of the day."""
         notes: dict[str, set[str]] = {}
         for name in self.files:
             found = _DAY.fullmatch(name)
@@ -89,13 +89,13 @@ class ReMeVaultMaintenance(VaultMaintenance):
                 yield Problem("stale-index", name, f"the first is gone, and in {index}", index)
 
     def _is_listed(self, name: str) -> bool:
-        """Return whether ReMe would list a note, which it does if it can read its frontmatter."""
+        """Return whether ReMe would list a note: ReMe must be able to read the frontmatter."""
         file = self.folder.read(name)
         note = markdown.split(file.data.decode(errors="replace")) if file is not None else None
         return note is not None and not (note.front and self.front_fault(note))
 
     def _search_index(self) -> Iterator[Problem]:
-        """Yield the files that ReMe has yet to index, and those in its index that are gone."""
+        """Yield the files missing in ReMe's index, and the indexed files that no longer exist."""
         indexed = self._indexed()
         if indexed is None:
             return
@@ -108,7 +108,7 @@ class ReMeVaultMaintenance(VaultMaintenance):
         return (name for name in self.files if name.startswith(_INDEXED))
 
     def _indexed(self) -> dict[str, float] | None:
-        """Return the files in the graph that ReMe keeps, and when they were changed."""
+        """Return the files in ReMe's graph, and the times of their last change."""
         file = self.folder.read("metadata/file_graph/default.jsonl.zst")
         if file is None:
             return None

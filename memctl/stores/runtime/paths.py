@@ -6,14 +6,14 @@ from memctl.errors import UsageError
 from memctl.location import Location, visible
 
 HISTORY, MEMORY = "history", "memory"
-"""The path of session histories, and of memories. The second is the default part of a memory."""
+"""The path of session histories, and the path of memories, which is the default part."""
 
 
 def path_of(location: Location) -> str | None:
-    """Return the path that a location names, None without one.
+    """Return the ``path`` option of a location, or None.
 
     Raises:
-        UsageError: the path is neither of the two.
+        UsageError: the path is not valid for agentscope-runtime.
     """
     path = location.options.get("path")
     if path not in (None, HISTORY, MEMORY):
