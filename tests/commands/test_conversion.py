@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from memctl import jsonio
+from memctl.engines.sql import executor
 from memctl.model import MemoryKey, StoredMessage
 from memctl.selection import Selection
 from memctl.testing import Place, samples
@@ -82,6 +83,17 @@ def test_messages_out_of_the_order_of_their_times_come_back(
         assert done.exit_code == 0, (command, done.stderr)
     again = report(run("migrate", archive.text, place, "--json"))
     assert again["messages"]["written"] == 0
+
+
+def test_messages_with_other_times_are_counted_in_one_warning(
+    run: Run, archive: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(executor, "BATCH_MESSAGES", 5)
+    messages = [samples.entry(f"m{at}", at) for at in (0, 5, 2, 1, 9)]
+    put(archive, [sample(MemoryKey("", f"trip{number}"), messages) for number in range(6)])
+    done = run("migrate", archive.text, f"sqlite:///{tmp_path}/x.db?layout=llamaindex")
+    assert done.stderr.count("orders messages by their times") == 1
+    assert "and 12 were older than the one before them" in done.stderr
 
 
 @pytest.mark.parametrize("name", params(OF_AGENTSCOPE2))

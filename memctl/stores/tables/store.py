@@ -50,7 +50,7 @@ from memctl.stores.tables.codec import (
 from memctl.stores.tables.mapping import CALL_COLUMNS, Mapping
 from memctl.stores.tables.options import mapping_of
 from memctl.stores.tables.sessions import Sessions
-from memctl.stores.tables.write import TableEditor, TableRows, TableWriter
+from memctl.stores.tables.write import ChangedTimes, TableEditor, TableRows, TableWriter
 
 _SAMPLE = 100
 """The number of contents to sample when the store opens."""
@@ -77,6 +77,7 @@ class TableStore(Store):
         self._codec: RowCodec
         self._sessions: Sessions
         self._rows: TableRows
+        self._times = ChangedTimes(self.label, self.warnings)
 
     async def open(self, mode: OpenMode) -> None:
         self.mode = mode
@@ -359,7 +360,7 @@ class TableStore(Store):
         self, pages: AsyncGenerator[Page], mode: WriteMode = WriteMode.ADD
     ) -> AsyncGenerator[WriteResult]:
         self._require_key()
-        return TableWriter(self._rows, mode, self.warnings).write(pages)
+        return TableWriter(self._rows, mode, self._times).write(pages)
 
     def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
         self._require_key()

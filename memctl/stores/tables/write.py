@@ -108,18 +108,49 @@ class TableRows:
         return {name: value for name, value in about.items() if value}
 
 
+class ChangedTimes:
+    """The messages that got the time of another message, counted in the warnings of a store."""
+
+    def __init__(self, label: str, warnings: list[str]) -> None:
+        self._label = label
+        self._warnings = warnings
+        self._untimed = self._shifted = 0
+
+    def add(self, rows: RowOrder) -> None:
+        """Count the messages of a transaction, and replace the warnings."""
+        earlier = self._texts()
+        self._untimed += rows.untimed
+        self._shifted += rows.shifted
+        self._warnings[:] = [text for text in self._warnings if text not in earlier]
+        self._warnings += self._texts()
+
+    def _texts(self) -> list[str]:
+        order = f"{self._label} orders messages by their times"
+        found = []
+        if self._untimed:
+            found.append(
+                f"{order}, and {self._untimed:,} without one got that of the one before them"
+            )
+        if self._shifted:
+            found.append(
+                f"{order}, and {self._shifted:,} were older than the one before them: they got "
+                "its time"
+            )
+        return found
+
+
 class TableWriter(Writer):
     """One write of a table."""
 
     memory_errors = (RejectedValue,)
 
-    def __init__(self, rows: TableRows, mode: WriteMode, warnings: list[str]) -> None:
+    def __init__(self, rows: TableRows, mode: WriteMode, times: ChangedTimes) -> None:
         super().__init__(rows.database)
         self._rows = rows
         self._codec = rows.codec
         self._sessions = rows.sessions
         self._mode = mode
-        self._warnings = warnings
+        self._times = times
         self._held: dict[MemoryKey, int] = {}
         """The numbers of messages of the memories."""
 
@@ -160,7 +191,7 @@ class TableWriter(Writer):
         for result, small in zip(results, batch, strict=True):
             if result.failure is None:
                 self._note_count(result.key, small.offset, result.written)
-        self._warn(rows)
+        self._times.add(rows)
         return [one if one.failure else self._with_made(one, made) for one in results]
 
     async def commit_large(self, connection: AsyncConnection, large: Large) -> WriteResult:
@@ -185,7 +216,7 @@ class TableWriter(Writer):
                 await self._rows.insert(connection, rows)
         self._note_count(key, large.offset, written)
         self._sessions.keep(made)
-        self._warn(rows)
+        self._times.add(rows)
         return self._with_made(WriteResult(key, written, gone), made)
 
     async def _count_again(self, connection: AsyncConnection, keys: list[MemoryKey]) -> None:
@@ -241,20 +272,6 @@ class TableWriter(Writer):
         """Return the result with the rows of sessions that were made for the memory."""
         about = self._rows.made(result.key, made)
         return replace(result, before=json.dumps(about)) if about else result
-
-    def _warn(self, rows: RowOrder) -> None:
-        """Warn of messages that got the time of another message."""
-        label = self._database.label
-        if rows.untimed:
-            self._warnings.append(
-                f"{label} orders messages by their times, and {rows.untimed:,} without one "
-                "got that of the one before them"
-            )
-        if rows.shifted:
-            self._warnings.append(
-                f"{label} orders messages by their times, and {rows.shifted:,} were older "
-                "than the one before them: they got its time"
-            )
 
 
 class TableEditor(Executor[Edit, LargeEdit]):
