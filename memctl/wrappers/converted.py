@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeVar
 from memctl import jsonio
 from memctl.concurrency import ahead
 from memctl.dialects.conversion import Conversion
-from memctl.dialects.conversions import conversion
+from memctl.dialects.conversion_path import conversion
 from memctl.dialects.view import Dialect
 from memctl.errors import Failure
 from memctl.model import (

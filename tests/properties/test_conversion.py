@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from memctl import jsonio
 from memctl.dialects.agentscope1 import AGENTSCOPE1
 from memctl.dialects.agentscope2 import AGENTSCOPE2
-from memctl.dialects.conversions import conversion
+from memctl.dialects.conversion_path import conversion
 from memctl.dialects.runtime import RUNTIME
 from memctl.dialects.view import Dialect
 from memctl.model import Memory, MemoryKey, StoredMessage

@@ -1,4 +1,4 @@
-"""The conversions between the dialects."""
+"""The path of conversions from one dialect to another."""
 
 from __future__ import annotations
 
