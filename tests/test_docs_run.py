@@ -230,6 +230,7 @@ def test_docs_copying_is_run(
     assert follow(page, run, postgresql_url) == ["migrate", "verify"]
 
 
+@pytest.mark.slow
 def test_docs_demo_prints_lines_that_can_be_pasted(
     world: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -72,6 +72,7 @@ def test_pgbouncer_all_commands(
     assert report(run("inspect", direct, "--json"))["totals"]["users"] == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_pgbouncer_layouts(
     run: Run, pooled: tuple[str, str], source: str, tmp_path: Path, layout: str
@@ -96,6 +97,7 @@ async def call(*words: object) -> tuple[int | None, str]:
     return process.returncode, said.decode()
 
 
+@pytest.mark.slow
 async def test_pgbouncer_runs_at_once(pooled: tuple[str, str], source: str, tmp_path: Path) -> None:
     """Readers get whatever session of the server is free, and are not confused by others."""
     through, _ = pooled
@@ -146,6 +148,7 @@ def test_pgbouncer_nothing_stays_in_the_sessions_of_the_server(
     assert asyncio.run(left()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 async def test_pgbouncer_facts_of_mem0(servers: Servers, tmp_path: Path, mode: str) -> None:
     direct = with_pgvector(servers)
