@@ -17,7 +17,7 @@ from contextlib import (
 
 from memctl.errors import Different, Loss, MemctlError, Uninitialised, UsageError
 from memctl.location import Location, same_file
-from memctl.model import MemoryKey
+from memctl.model import MemoryKey, OnConflict
 from memctl.numbers import count
 from memctl.ops.compare import CompareReport, Precision, compare
 from memctl.ops.copy import CopyOptions, copy, refuse_losses, same_store
@@ -274,10 +274,16 @@ class Migration:
         With ``must_exist``, a named memory that does not exist is an error.
 
         Raises:
-            UsageError: the target of a dry run is an open store.
+            UsageError: the target of a dry run is an open store, or ``REPLACE`` would cut memories
+                to a selection of their messages.
         """
         if dry_run and isinstance(target, Store):
             raise UsageError("a dry run opens its target itself", "give the name of the target")
+        if options.on_conflict is OnConflict.REPLACE and not where.whole:
+            raise UsageError(
+                "'replace' replaces whole memories, and this selection leaves out messages",
+                "select by user or session alone, or choose 'append'",
+            )
         self.report = report or CopyReport()
         self._source = source
         self._target = target

@@ -152,6 +152,24 @@ def test_migrate_replace_makes_the_target_the_source(run: Run, database: str, ta
     ]
 
 
+@pytest.mark.parametrize(
+    "selection",
+    [("--last", "1"), ("--keep-last", "1"), ("--since", "2025-01-01"), ("--mark", "hint")],
+    ids=" ".join,
+)
+@pytest.mark.parametrize("more", [(), ("--dry-run",)], ids=["", "dry"])
+def test_migrate_replace_refuses_to_cut_a_memory(
+    run: Run, database: str, target: str, selection: tuple[str, str], more: tuple[str, ...]
+) -> None:
+    put(database, samples.entries(5))
+    put(target, samples.entries(3))
+    before = contents(target)
+    fails(run("migrate", database, target, "--on-conflict", "replace", *selection, *more), 2)
+    assert contents(target) == before
+    done = run("migrate", database, target, "--on-conflict", "replace", "--user", ONE.user, *more)
+    assert done.exit_code == 0, done.stderr
+
+
 def test_migrate_same_messages_written_otherwise_are_no_conflict(
     run: Run, database: str, target: str
 ) -> None:
