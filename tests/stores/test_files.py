@@ -8,8 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from memctl import testing
 from memctl.errors import MemctlError, NotFound, Unavailable
 from memctl.storekit.files import AtomicFile, system_errors
+from memctl.testing import samples
+from memctl.testing.samples import sample
+from tests.support.backends import FACT_BACKENDS, new_place
+from tests.support.places import put
+from tests.support.servers.pool import Servers
 
 
 def test_file_appears_when_it_is_whole(tmp_path: Path) -> None:
@@ -68,3 +74,26 @@ def test_files_every_refusal_of_the_system_has_words(number: int) -> None:
         raise OSError(number, os.strerror(number))
     assert "\x1b" not in found.value.message
     assert found.value.hint
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["sqlite", "sqlite-agentscope2", "sqlite-agno", "archive", "sessions", "state"],
+)
+def test_new_file_of_a_store_is_private(name: str, tmp_path: Path, servers: Servers) -> None:
+    place = new_place(name, tmp_path, servers)
+    samples.use(place.backend.style)
+    put(place, [sample(key, samples.entries(3)) for key in place.keys(1)])
+    samples.use(samples.Style())
+    modes = {path.name: path.stat().st_mode & 0o777 for path in place.folder.rglob("*.*")}
+    assert modes
+    assert {mode for name, mode in modes.items() if not name.startswith(".")} == {0o600}
+
+
+def test_new_file_of_qdrant_is_private(tmp_path: Path, servers: Servers) -> None:
+    place = testing.new_place(FACT_BACKENDS["mem0-qdrant"](servers), tmp_path)
+    samples.use(place.backend.style)
+    put(place, [sample(key, samples.entries(3)) for key in place.keys(1)])
+    samples.use(samples.Style())
+    [file] = place.folder.rglob("*.sqlite")
+    assert file.stat().st_mode & 0o777 == 0o600

@@ -32,7 +32,7 @@ from memctl.errors import BadData, Lost, MemctlError, Unavailable, UsageError
 from memctl.location import Location, same_file
 from memctl.model import MemoryKey, Page
 from memctl.selection import Selection
-from memctl.storekit.files import missing
+from memctl.storekit.files import create_private, missing
 from memctl.storekit.locks import FileLock
 
 RECOVER = (
@@ -142,7 +142,9 @@ class SqliteDatabase(Database):
             if self._private_copy.path is not None:
                 return open_driver(_uri(self._private_copy.path, "rw"), call)
             try:
-                if not self.mode.creates:
+                if self.mode.creates:
+                    create_private(path)
+                else:
                     recover(path, call)
                 driver = open_driver(_uri(path, mode), call)
                 try:
