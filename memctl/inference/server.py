@@ -99,7 +99,10 @@ class ModelServer:
     async def _post(self, path: str, body: Body, step_down: StepDown | None) -> Any:
         while True:
             try:
-                return await self._client.post(path, cast_to=object, body=body())
+                # A redirect would send the conversation to a host that nobody configured.
+                return await self._client.post(
+                    path, cast_to=object, body=body(), options={"follow_redirects": False}
+                )
             except openai.APIStatusError as error:
                 words = error_text(error.body) or error.response.text[:MAX_ERROR_PAGE]
                 if step_down is None or not step_down(error.status_code, words):
@@ -217,9 +220,15 @@ class ErrorTranslator:
         self._host = host
         self._secret = secret
 
-    def error(self, response: ErrorResponse) -> ModelError | Unauthorised:
+    def error(self, response: ErrorResponse) -> ModelError | Unauthorised | Unreachable:
         """Return the error for a response."""
         status, words = response.status, response.words
+        if 300 <= status < 400:
+            where = self.shown(response.headers.get("location") or "another address")
+            return Unreachable(
+                f"{self._host} redirects to {where} ({status}), which memctl does not follow",
+                "set base_url to the address that answers",
+            )
         message = f"{self._host} answers {status}: {self.shown(words)}"
         if _TOO_LONG.search(words) or status == 413:
             return TooLong(message)

@@ -267,6 +267,18 @@ async def test_invalid_wait_is_ignored(value: str) -> None:
     assert error.after is None
 
 
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+async def test_redirect_is_not_followed(status: int) -> None:
+    """A conversation goes to the configured host alone."""
+    with ModelServer(says(SUMMARY)) as elsewhere:
+        reply = Reply({}, status, {"Location": f"{elsewhere.url}/chat/completions"})
+        with ModelServer(reply) as server, pytest.raises(Unreachable) as caught:
+            await ask(server)
+    assert elsewhere.requests == []
+    assert f"redirects to {elsewhere.url}/chat/completions ({status})" in caught.value.message
+    assert caught.value.hint == "set base_url to the address that answers"
+
+
 @pytest.mark.parametrize("status", [408, 409, 500, 502, 503, 529])
 async def test_server_error_allows_retry(status: int) -> None:
     error = await refused(Reply({"error": {"message": "overloaded"}}, status, {"Retry-After": "3"}))
