@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from memctl import jsonio
 from memctl.errors import MemctlError, UsageError
 from memctl.model import MemoryInfo
+from memctl.spreadsheet import disarmed
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -151,7 +152,7 @@ def _cell(value: Any) -> str | int | float:
         return json.dumps(value)
     if isinstance(value, str):
         # UTF-8 cannot encode lone surrogates.
-        return value.encode("utf-8", "backslashreplace").decode()
+        return disarmed(value.encode("utf-8", "backslashreplace").decode())
     return value  # type: ignore[no-any-return]
 
 

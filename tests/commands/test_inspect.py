@@ -66,6 +66,21 @@ def test_inspect_rows_for_programs(run: Run, filled: str) -> None:
     assert json.loads(table[3]["marks"]) == {"hint": 3, "compressed": 3, "a": 2}
 
 
+def test_inspect_csv_has_no_formulas(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "m.db"
+    names = ["=cmd|' /C calc'!A0", "'=1+1", "-1", "@a", "ada"]
+    entries = samples.entries(1)
+    asyncio.run(fill(str(path), {MemoryKey(name, name): entries for name in names}))
+    empty = tmp_path / "empty.ndjson"
+    asyncio.run(fill(str(empty), {}))
+    for done in (
+        run("inspect", path, "--format", "csv"),
+        run("verify", path, empty, "--show", "--format", "csv"),
+    ):
+        rows = list(csv.DictReader(io.StringIO(done.stdout)))
+        assert {row["user"] for row in rows} == {f"'{name}" for name in names[:-1]} | {"ada"}
+
+
 @pytest.mark.parametrize(
     ("options", "messages"),
     [

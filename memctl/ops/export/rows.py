@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import re
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from enum import Enum, auto
@@ -23,6 +22,7 @@ from memctl.dialects.view import (
 from memctl.model import MemoryKey, Page, StoredMessage
 from memctl.numbers import count
 from memctl.ops.export.writer import PageWriter, storable
+from memctl.spreadsheet import disarmed
 
 
 class Kind(Enum):
@@ -161,17 +161,8 @@ def _distinct(texts: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(map(storable, texts)))
 
 
-_FORMULA = re.compile(r"'*[=+\-@＝＋－＠\t\r\n]")
-"""The beginning of a cell that a spreadsheet may read as a formula, perhaps after apostrophes."""
-
-
 class CsvFile(PageWriter):
-    """A table as CSV of RFC 4180.
-
-    A cell that a spreadsheet would read as a formula gets an apostrophe in front.  A cell with
-    apostrophes before a formula gets a further apostrophe.  To get the stored text of such a cell,
-    remove the first apostrophe.
-    """
+    """A table as CSV of RFC 4180; texts are ``disarmed``."""
 
     def __init__(self, file: TextIO, dialect: Dialect) -> None:
         super().__init__(file, dialect)
@@ -201,10 +192,9 @@ class CsvFile(PageWriter):
 
     def _disarm(self, text: str) -> str:
         text = text.replace("\0", "\ufffd")  # many readers end the text here
-        if not _FORMULA.match(text):
-            return text
-        self._disarmed += 1
-        return f"'{text}"
+        cell = disarmed(text)
+        self._disarmed += cell != text
+        return cell
 
     def remarks(self) -> list[str]:
         if not self._disarmed:
