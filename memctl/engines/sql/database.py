@@ -198,7 +198,13 @@ class Database(ABC):
         """Run ``work`` on a connection and return its result."""
         with self.errors():
             async with self._engine.connect() as connection:
+                await self.prepare_inspection(connection)
                 return await connection.run_sync(work)
+
+    async def prepare_inspection(  # noqa: B027 - most databases need nothing
+        self, connection: AsyncConnection
+    ) -> None:
+        """Prepare a connection for SQLAlchemy's inspection of tables."""
 
     async def create(self, work: Callable[[Connection], None]) -> None:
         """Create missing tables, although another run may create the same tables.
@@ -208,6 +214,7 @@ class Database(ABC):
         for left in reversed(range(CREATE_ATTEMPTS)):
             try:
                 async with self._engine.connect() as connection:
+                    await self.prepare_inspection(connection)
                     await self.begin_write(connection)
                     await connection.run_sync(work)
                     await connection.commit()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from hashlib import sha256
@@ -224,6 +225,13 @@ class PostgresqlDatabase(Database):
         )
         event.listen(engine.sync_engine, "connect", _pass_json_through)
         return engine
+
+    async def prepare_inspection(self, connection: AsyncConnection) -> None:
+        # The inspection reads collations and identities as JSON, and needs them parsed.
+        driver = await driver_of(connection)
+        await driver.set_type_codec(
+            "json", schema="pg_catalog", encoder=json.dumps, decoder=json.loads
+        )
 
     async def _connect_first(self, dsn: str) -> asyncpg.Connection:
         """Connect as through a pooler, and detect whether a pooler answers."""
