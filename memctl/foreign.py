@@ -44,7 +44,7 @@ class ForeignFormat:
     name: str
     """A noun phrase, such as ``an export of ChatGPT``."""
     hint: str = _TO_JSONL
-    """What the user can do instead."""
+    """The way out, as a hint."""
     document: Test | None = None
     """The test of a JSON document; the end of the document may be missing."""
     line: Test | None = None

@@ -229,7 +229,7 @@ def compact(value: Any) -> bytes:
 
 
 def canonical(text: bytes) -> bytes:
-    """Return the same bytes for all texts of one value, and other bytes for any other value.
+    """Return a canonical text: equal for equal values, different for different values.
 
     ``NaN`` equals ``NaN``.
 

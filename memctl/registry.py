@@ -46,7 +46,7 @@ class StoreSpec:
 
     kind: str
     syntax: str
-    """How to write a store of this kind, for lists of the kinds."""
+    """The form in which users write a store of this kind."""
     summary: str
     """A noun phrase that describes the kind."""
     factory: str | Callable[[Location, OpenMode], Store]

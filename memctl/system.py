@@ -215,3 +215,13 @@ def kill_group(pid: int) -> None:
         os.killpg(pid, signal.SIGKILL)
     else:
         os.kill(pid, signal.SIGTERM)
+
+
+def create_private(path: str | os.PathLike[str]) -> None:
+    """Create an empty file with mode 0600, for a library that creates files with mode 0644.
+
+    Raises:
+        FileExistsError: something exists at the path.
+        OSError: the system refuses.
+    """
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))

@@ -149,4 +149,4 @@ def _stored(block: Block) -> dict[str, Any]:
             return {"block_type": "text", "text": output_text([block])}
 
 
-LLAMAINDEX = LlamaIndex(frozenset({"time"}))
+LLAMAINDEX = LlamaIndex(frozenset({"time"}), orders_by_time=True)

@@ -183,10 +183,15 @@ class RowDialect(Dialect):
     tool_words: ClassVar[tuple[bytes, ...]]
     """Words for a quick test: every message with a tool call or a result contains one of them."""
 
-    def __init__(self, fields: frozenset[str] = frozenset()) -> None:
-        """``fields`` is the part of FIELDS that the place can hold besides the content."""
+    def __init__(
+        self, fields: frozenset[str] = frozenset(), *, orders_by_time: bool = False
+    ) -> None:
+        """``fields`` is the part of FIELDS that the place can hold besides the content.
+
+        If the place ``orders_by_time``, it may give a message a later time to keep the order.
+        """
         self.fields = fields
-        self.unsettled = fields & {TIME}
+        self.unsettled = frozenset({TIME}) if orders_by_time else frozenset()
 
     # Defined by subclasses
 

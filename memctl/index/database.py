@@ -7,7 +7,6 @@ without the store.
 
 from __future__ import annotations
 
-import os
 import re
 import sqlite3
 from collections import Counter
@@ -18,7 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from memctl import jsonio, zstd
+from memctl import jsonio, system, zstd
 from memctl.errors import MemctlError, Unavailable
 from memctl.index.text import END_OF_PIECE, plain, prepare
 from memctl.model import MemoryKey
@@ -235,7 +234,7 @@ class IndexFile:
             Unavailable: the file cannot be written.
         """
         try:
-            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+            system.create_private(path)
         except OSError as error:
             raise Unavailable(f"cannot write {path}: {error.strerror}", _HINT) from error
         index = cls(path, _connect(path))

@@ -419,6 +419,11 @@ async def whole_edits(edits: AsyncGenerator[Edit]) -> AsyncGenerator[Edit]:
             parts = []
 
 
+def without_summary(edit: Edit) -> Edit:
+    """Return the edit for a store that holds no summaries: it changes and expects none."""
+    return replace(edit, memory=replace(edit.memory, summary=None), summary=None)
+
+
 def apply_edit(
     edit: Edit, there: Snapshot, dialect: Dialect = AGENTSCOPE1
 ) -> tuple[Snapshot | None, WriteResult]:

@@ -318,15 +318,6 @@ def sync_folder(folder: Path) -> None:
         system.sync_folder(folder)
 
 
-def create_private(path: Path) -> None:
-    """Create an empty file with mode 0600 for a library that creates files with the mode 0644.
-
-    An existing file stays as it is.  If the system refuses, the library reports the error.
-    """
-    with suppress(OSError):
-        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
-
-
 @contextmanager
 def system_errors(path: Path, verb: str) -> Iterator[None]:
     """Translate an ``OSError`` of the body into an error of memctl.

@@ -26,7 +26,7 @@ from memctl.model import (
 from memctl.selection import Selection
 from memctl.store import EDIT_ATTEMPTS, NAME_STAYS, NO_VERSION, OpenMode, Store
 from memctl.storekit.catalog import IdSet
-from memctl.storekit.edits import Snapshot, apply_edit
+from memctl.storekit.edits import Snapshot, apply_edit, without_summary
 
 MADE = "made"
 """``WriteResult.before`` of a memory that the write created."""
@@ -215,7 +215,7 @@ class SimpleStore(Store):
     async def _edit(self, edit: Edit) -> WriteResult:
         key = edit.memory.key
         if not self.features.summaries:
-            edit = replace(edit, memory=replace(edit.memory, summary=None), summary=None)
+            edit = without_summary(edit)
         for _ in range(EDIT_ATTEMPTS):
             try:
                 there = await self.load(key) or Snapshot(Memory(key), exists=False)

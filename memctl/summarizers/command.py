@@ -152,7 +152,7 @@ async def _feed(stream: asyncio.StreamWriter, text: bytes) -> None:
 
 
 async def _read(stream: asyncio.StreamReader, limit: int) -> bytes:
-    """Read the stream to its end, so that the program never blocks; return the first bytes."""
+    """Return the first ``limit`` bytes, and read on to the end, so that no program blocks."""
     kept = bytearray()
     while piece := await stream.read(1 << 16):
         kept += piece[: limit - len(kept)]

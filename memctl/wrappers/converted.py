@@ -32,7 +32,7 @@ from memctl.selection import Selection
 from memctl.store import EDIT_ATTEMPTS, DamagedMemory, Features, Matches, Store
 from memctl.storekit.batching import Group, PageBuilder, Small, page_size
 from memctl.storekit.catalog import catalog
-from memctl.storekit.edits import Snapshot, apply_edit, is_same_text, whole_edits
+from memctl.storekit.edits import Snapshot, apply_edit, is_same_text, whole_edits, without_summary
 from memctl.wrappers.wrapper import StoreWrapper
 
 T = TypeVar("T")
@@ -301,7 +301,7 @@ class ConvertedStore(StoreWrapper):
         async with aclosing(whole_edits(edits)) as wholes:
             async for edit in wholes:
                 if not self.features.summaries:
-                    edit = replace(edit, memory=replace(edit.memory, summary=None), summary=None)
+                    edit = without_summary(edit)
                 yield await self._edit(edit)
 
     async def _edit(self, edit: Edit) -> WriteResult:

@@ -52,10 +52,14 @@ def result(id: str, call: str) -> StoredMessage:
     return message(id, "system", [block])
 
 
-TABLE = (
-    "CREATE TABLE chats (at TEXT, chat TEXT, body TEXT, about TEXT)",
-    "&table=chats&columns=session:chat,content:body,time:at,metadata:about&content_encoding=text",
-)
+def own_table(path: Path, order: str) -> str:
+    """Make a table that is ordered by these columns; return its URL."""
+    with closing(sqlite3.connect(path)) as database:
+        database.execute(
+            "CREATE TABLE chats (nr INTEGER PRIMARY KEY, at TEXT, chat TEXT, body TEXT, about TEXT)"
+        )
+    columns = f"session:chat,content:body,time:at,metadata:about,order:{order}"
+    return f"sqlite:///{path}?layout=table&table=chats&columns={columns}&content_encoding=text"
 
 
 @pytest.mark.parametrize("layout", ["llamaindex", "table", "langchain", "agno", "adk"])
@@ -65,14 +69,11 @@ def test_messages_out_of_the_order_of_their_times_come_back(
     """A table that orders messages by their times gives some another time."""
     key = KEY if layout in ("agno", "adk") else MemoryKey("", "trip")
     put(archive, [sample(key, [samples.entry(f"m{at}", at) for at in (0, 5, 2, 1, 9)])])
-    option = ""
+    place, back = f"sqlite:///{tmp_path}/x.db?layout={layout}", f"{tmp_path}/back.db"
     if layout == "table":
-        with closing(sqlite3.connect(tmp_path / "x.db")) as database:
-            database.execute(TABLE[0])
-        option = TABLE[1]
+        place = own_table(tmp_path / "x.db", "at;nr")
     elif layout == "adk":
-        option = "&app=a"
-    place, back = f"sqlite:///{tmp_path}/x.db?layout={layout}{option}", f"{tmp_path}/back.db"
+        place += "&app=a"
     for command in (
         ("migrate", archive.text, place),
         ("verify", archive.text, place),
@@ -83,6 +84,18 @@ def test_messages_out_of_the_order_of_their_times_come_back(
         assert done.exit_code == 0, (command, done.stderr)
     again = report(run("migrate", archive.text, place, "--json"))
     assert again["messages"]["written"] == 0
+
+
+def test_a_time_that_an_application_changes_is_a_difference(
+    run: Run, archive: Place, tmp_path: Path
+) -> None:
+    """Notes leave out the time only if the table orders messages by their times."""
+    put(archive, [sample(MemoryKey("", "trip"), samples.entries(3))])
+    place = own_table(tmp_path / "x.db", "nr")
+    assert run("migrate", archive.text, place).exit_code == 0
+    with closing(sqlite3.connect(tmp_path / "x.db", isolation_level=None)) as database:
+        database.execute("UPDATE chats SET at = '2020-01-01T00:00:00+00:00' WHERE nr = 2")
+    assert run("verify", archive.text, place).exit_code == 6
 
 
 def test_messages_with_other_times_are_counted_in_one_warning(

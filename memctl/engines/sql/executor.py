@@ -186,7 +186,7 @@ class Writer(Executor[Small, Large]):
 
 
 async def erase_memory(key: MemoryKey, attempt: Callable[[], Awaitable[int]]) -> WriteResult:
-    """Erase one memory, and retry while other programs hold its rows.
+    """Erase a memory, and retry while other programs lock its rows.
 
     ``attempt`` erases the memory in one transaction, and returns the number of its messages.
     """

@@ -17,6 +17,7 @@ import aiosqlite
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool
 
+from memctl import system
 from memctl.engines.sql.database import FETCH_ROWS, Database, first_line, prefetch
 from memctl.engines.sql.sqlite_driver import Call, Connection, Driver, connect, open_driver
 from memctl.engines.sql.sqlite_files import (
@@ -32,7 +33,7 @@ from memctl.errors import BadData, Lost, MemctlError, Unavailable, UsageError
 from memctl.location import Location, same_file
 from memctl.model import MemoryKey, Page
 from memctl.selection import Selection
-from memctl.storekit.files import create_private, missing
+from memctl.storekit.files import missing
 from memctl.storekit.locks import FileLock
 
 RECOVER = (
@@ -143,7 +144,8 @@ class SqliteDatabase(Database):
                 return open_driver(_uri(self._private_copy.path, "rw"), call)
             try:
                 if self.mode.creates:
-                    create_private(path)
+                    with suppress(OSError):  # SQLite opens an existing file, and reports errors
+                        system.create_private(path)
                 else:
                     recover(path, call)
                 driver = open_driver(_uri(path, mode), call)

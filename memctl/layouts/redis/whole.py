@@ -28,7 +28,7 @@ from memctl.model import (
 )
 from memctl.selection import Selection
 from memctl.store import EDIT_ATTEMPTS, Maintenance
-from memctl.storekit.edits import Snapshot, apply_edit, whole_edits
+from memctl.storekit.edits import Snapshot, apply_edit, whole_edits, without_summary
 from memctl.storekit.simple import CHANGED, MADE, Rejected, VersionChanged, written
 
 T = TypeVar("T")
@@ -113,7 +113,7 @@ class WholeMemoryStore(MemoryPlaces):
         async with self.server.pipeline() as pipeline, aclosing(whole_edits(edits)) as wholes:
             async for edit in wholes:
                 if not self.features.summaries:
-                    edit = replace(edit, memory=replace(edit.memory, summary=None), summary=None)
+                    edit = without_summary(edit)
                 call = partial(self._edit_whole, pipeline, edit)
                 yield await in_thread(pipeline, partial(_result, pipeline, edit.memory, call))
 

@@ -390,7 +390,7 @@ class Agentscope2Database:
             await self.fetch(connection, sql, id=agent, user=key.user, agent=agent)
 
     async def erase_session(self, connection: AsyncConnection, key: MemoryKey) -> int:
-        """Delete a session, its log and the teams that it leads; return the number of messages."""
+        """Delete a session, its log and its teams; return the number of deleted messages."""
         values = {"session": key.session, "user": key.user}
         same = self.syntax.exact
         of_session = f"{same('session_id')} = {same(':session')}"
@@ -622,7 +622,7 @@ class Clock:
 
     @property
     def ahead(self) -> timedelta:
-        """How far in the future the last row is."""
+        """The time from now to the last row; negative if the last row is in the past."""
         return (self.last or self._now) - self._now
 
 
@@ -631,7 +631,7 @@ def comes_after(id: str, last: str) -> bool:
     return id > last and bool(_PLAIN.fullmatch(id) and _PLAIN.fullmatch(last))
 
 
-class Refused(Exception):
+class MemoryRefused(Exception):
     """A memory cannot be written; nothing of the memory was changed."""
 
     def __init__(self, code: str, message: str) -> None:
@@ -641,7 +641,7 @@ class Refused(Exception):
 
 @dataclass(slots=True)
 class Draft:
-    """A memory to write: its session, and the texts of its context."""
+    """A memory to write, with the session and the texts of the context."""
 
     small: Small
     session: Session
@@ -755,7 +755,7 @@ class Agentscope2Writer(Writer):
             try:
                 if owner != key.user:
                     text = f"the session {key.session!r} belongs to the user {owner!r}"
-                    raise Refused("bad-name", text)
+                    raise MemoryRefused("bad-name", text)
                 draft = await self._draft(connection, one, there.get(key.session), count, last)
                 if self._mode is WriteMode.ADD:
                     if count > CHUNK_MESSAGES:
@@ -764,7 +764,7 @@ class Agentscope2Writer(Writer):
                 drafts.append(draft)
             except NotASession as error:
                 results.append(WriteResult(key, failure=Failure("refused", str(error))))
-            except Refused as refused:
+            except MemoryRefused as refused:
                 results.append(WriteResult(key, failure=refused.failure))
         return drafts, results
 
@@ -839,15 +839,15 @@ def _refuse_misfit(draft: Draft, logged: set[str]) -> None:
     """Refuse to append to a session that differs from what the caller expects.
 
     Raises:
-        Refused: the number of messages differs, or the session holds an id of a new message.
+        MemoryRefused: the number of messages differs, or the session holds an id of a new message.
     """
     alone = draft.session.ids() - logged
     count = draft.held + len(alone)
     if count != draft.small.offset:
         text = f"the target holds {count} messages, not {draft.small.offset}"
-        raise Refused("changed", text)
+        raise MemoryRefused("changed", text)
     if not alone.isdisjoint(one.id for one in draft.small.entries):
-        raise Refused("repeated-id", "a message id occurs twice")
+        raise MemoryRefused("repeated-id", "a message id occurs twice")
 
 
 # Editing

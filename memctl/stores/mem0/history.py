@@ -9,17 +9,17 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from memctl import jsonio
+from memctl import jsonio, system
 from memctl.errors import BadData, Unavailable
 from memctl.location import visible
 from memctl.model import MemoryKey
-from memctl.storekit.files import create_private, system_errors
+from memctl.storekit.files import system_errors
 from memctl.stores.mem0.vectors import Turns
 
 _BUSY_SECONDS = 30.0
@@ -80,7 +80,8 @@ class History:
     def _connect(self) -> sqlite3.Connection:
         with self._errors():
             mode = "rw" if self.path.exists() else "rwc"
-            create_private(self.path)
+            with suppress(OSError):  # SQLite opens an existing file, and reports errors
+                system.create_private(self.path)
             uri = f"file:{quote(os.fsencode(self.path.absolute()))}?mode={mode}"
             database = sqlite3.connect(
                 uri, _BUSY_SECONDS, isolation_level=None, check_same_thread=False, uri=True

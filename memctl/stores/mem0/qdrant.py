@@ -26,7 +26,7 @@ from memctl import jsonio, system
 from memctl.errors import BadData, Busy, Unavailable, UsageError
 from memctl.location import same_file, visible
 from memctl.store import OpenMode
-from memctl.storekit.files import AtomicFile, create_private, system_errors
+from memctl.storekit.files import AtomicFile, system_errors
 from memctl.stores.mem0.config import Mem0Config
 from memctl.stores.mem0.history import transaction
 from memctl.stores.mem0.vectors import (
@@ -192,7 +192,8 @@ class QdrantFolder(VectorStore):
                 return  # a collection that has never had a point
         with system_errors(file, "write"):
             file.parent.mkdir(parents=True, exist_ok=True)
-        create_private(file)
+        with suppress(OSError):  # SQLite opens an existing file, and reports errors
+            system.create_private(file)
         try:
             database = sqlite3.connect(
                 file, _BUSY_SECONDS, isolation_level=None, check_same_thread=False

@@ -91,12 +91,13 @@ class Round(OwnedDocument):
 
 
 class RuntimeStateStore(RedisStates):
-    """One hash for each session, ``user_state:{user}:{session}``, with a field for each round.
+    """The states of agentscope-runtime: a hash for each session, with a field for each round.
 
-    Each round is a memory.  If a session has several rounds, the part of the key begins with the
-    round, such as ``2`` or ``2:agent.memory``.  The option ``path`` chooses a round by such a text,
-    or the ``latest``.  The user ends at the first ``:`` of a key, unless the selection names
-    another user.  All rounds of a session expire together.  Reading changes no TTL.
+    The hash is ``user_state:{user}:{session}``.  A round is a memory.  If a session has several
+    rounds, the part of the key begins with the round, such as ``2`` or ``2:agent.memory``.  The
+    option ``path`` chooses a round by the part of the key, or the ``latest``.  The user ends at the
+    first ``:`` of a key, unless the selection names another user.  All rounds of a session expire
+    together.  Reading changes no TTL.
     """
 
     kind = "redis-runtime-state"

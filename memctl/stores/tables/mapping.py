@@ -115,5 +115,7 @@ class Mapping:
         """Return the mapping for a table with these columns, including the columns of ``more``."""
         more = {role: name for role, name in self.more.items() if name in columns}
         fields = self.dialect.fields | {OPTIONAL_FIELDS[role] for role in more}
-        dialect = type(self.dialect)(fields) if more else self.dialect
+        dialect = self.dialect
+        if more:
+            dialect = type(dialect)(fields, orders_by_time=bool(dialect.unsettled))
         return replace(self, columns={**self.columns, **more}, more={}, dialect=dialect)

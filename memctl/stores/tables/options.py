@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from collections.abc import Mapping as Map
 from dataclasses import replace
 from urllib.parse import unquote
@@ -19,7 +18,7 @@ from memctl.stores.tables.mapping import CALL_COLUMNS, OPTIONAL_FIELDS, Mapping
 from memctl.stores.tables.presets import PRESETS
 
 ENCODINGS = ("text", "json")
-MAPPED: dict[str, Callable[[frozenset[str]], RowDialect]] = {
+MAPPED: dict[str, type[RowDialect]] = {
     RoleContent.name: RoleContent,
     **{type(one.dialect).name: type(one.dialect) for one in PRESETS.values()},
     LangChainJs.name: LangChainJs,
@@ -73,7 +72,8 @@ def mapping_of(options: Map[str, str]) -> Mapping:
     if dialect != RoleContent.name and (known := sorted(CALL_COLUMNS.keys() & columns.keys())):
         raise UsageError(f"dialect={dialect} has calls in its contents", f"leave out {known[0]}")
     order = tuple(name for name in columns.pop("order", "").split(";") if name)
-    return Mapping(table, columns, order, MAPPED[dialect](fields), user, encoding=encoding)
+    rows = MAPPED[dialect](fields, orders_by_time=columns.get("time") in order)
+    return Mapping(table, columns, order, rows, user, encoding=encoding)
 
 
 def _columns(text: str) -> dict[str, str]:
