@@ -17,7 +17,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -84,7 +84,7 @@ class Bench:
         table = f'[summarizers.model]\nkind = "openai"\nmodel = "m"\nbase_url = "{url}"\n'
         self._config.write_text(table)
         postgresql, redis = Postgresql(folder), Redis(folder)
-        self._places = {
+        self._places: dict[str, Callable[[str], str]] = {
             "SQLite": lambda name: f"sqlite:///{folder}/{name}.db",
             "PostgreSQL": lambda _: postgresql.fresh(),
             "Redis": lambda _: redis.fresh(),

@@ -19,9 +19,10 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import create_engine
+from sqlalchemy import Dialect, Table, create_engine
+from sqlalchemy.schema import CreateIndex, CreateTable
 
-from memctl.engines.sql.schema import create_tables
+from memctl.stores.agentscope1.sql.schema import create_tables
 
 MESSAGES = 100_000
 PER_MEMORY = 100
@@ -159,6 +160,13 @@ def make(path: Path, messages: int = MESSAGES) -> None:
         database.executemany("INSERT INTO message_mark VALUES (?, ?)", marked)
         database.executemany("INSERT INTO users VALUES (?)", [(u,) for u in set(owners.values())])
         database.executemany("INSERT INTO session VALUES (?, ?)", owners.items())
+
+
+def creation(table: Table, dialect: Dialect) -> Iterator[str]:
+    """Yield the statements that create a table and its indexes."""
+    yield str(CreateTable(table).compile(dialect=dialect))
+    for index in table.indexes:
+        yield str(CreateIndex(index).compile(dialect=dialect))
 
 
 def _insert(database: sqlite3.Connection, rows: list[Row]) -> None:

@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 from sqlalchemy.dialects import mysql
-from sqlalchemy.schema import CreateIndex, CreateTable
 
-from memctl.engines.sql.schema import METADATA
+from benchmarks.dataset import creation
+from memctl.stores.agentscope1.sql.schema import METADATA
 from tests.support.servers.mariadb import Mariadb
 
 DURABLE = ("--innodb-flush-log-at-trx-commit=1", "--innodb-doublewrite=1", "--sync-frm=1")
@@ -42,8 +42,8 @@ class MariadbPlace:
         for name in reversed(tables):
             self._run(f"DROP TABLE IF EXISTS {name}")
         for table in METADATA.sorted_tables:
-            for statement in (CreateTable(table), *map(CreateIndex, table.indexes)):
-                self._run(str(statement.compile(dialect=mysql.dialect())))
+            for statement in creation(table, mysql.dialect()):
+                self._run(statement)
             self._run(f"INSERT INTO {table.name} SELECT * FROM {self._full}.{table.name}")
         for name in tables:
             self._run(f"FLUSH TABLES {name} FOR EXPORT")  # ends with the connection

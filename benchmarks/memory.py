@@ -18,6 +18,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from benchmarks.measure import Run, machine, run
 from tests.support.servers.mariadb import Mariadb
@@ -31,7 +32,7 @@ LARGE_BYTES = 100_000_000
 
 def message(number: int, text: str) -> bytes:
     """A message as AgentScope writes it."""
-    value = {
+    value: dict[str, Any] = {
         "id": f"m{number:021}",
         "name": "Friday",
         "role": ("user", "assistant")[number % 2],

@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sqlalchemy import create_engine
-from sqlalchemy.dialects import postgresql
-from sqlalchemy.schema import CreateIndex, CreateTable
+from sqlalchemy.dialects import registry
 
 from benchmarks import dataset, inputs
-from memctl.engines.sql.schema import METADATA, create_tables
+from memctl.stores.agentscope1.sql.schema import METADATA, create_tables
 from tests.support.servers.postgresql import Postgresql
 from tests.support.servers.redis import Redis
 
@@ -132,10 +131,10 @@ class Places:
         return url
 
     def _make_tables(self, url: str) -> None:
-        dialect = postgresql.dialect()
+        dialect = registry.load("postgresql")()
         for table in METADATA.sorted_tables:
-            for statement in (CreateTable(table), *map(CreateIndex, table.indexes)):
-                self._postgresql.execute(url, str(statement.compile(dialect=dialect)))
+            for statement in dataset.creation(table, dialect):
+                self._postgresql.execute(url, statement)
 
     def _empty_postgresql(self) -> None:
         url = self.targets["PostgreSQL"].name

@@ -44,11 +44,11 @@ from memctl import config
 from memctl.config import environment
 from memctl.embedder import Embedder
 from memctl.embedders.registry import make_embedder
-from memctl.engines.sql.schema import create_tables
 from memctl.ops.index import Target
 from memctl.ops.search import By, SearchOptions, search
 from memctl.registry import make_store, parse
 from memctl.selection import Selection
+from memctl.stores.agentscope1.sql.schema import create_tables
 
 DEPTHS = (1, 5, 10, 50)
 TUNED = 5
