@@ -16,6 +16,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import blake2b
+from itertools import groupby
 from typing import Any
 
 from sqlalchemy import Connection, inspect, text
@@ -28,6 +29,7 @@ from memctl.dialects.rows import EXTRA, METADATA, TIME
 from memctl.engines.sql.columns import TimeFormat
 from memctl.engines.sql.database import decoded, is_text
 from memctl.engines.sql.simple import SqlSimpleStore
+from memctl.engines.sql.syntax import pieces
 from memctl.errors import BadData, Uninitialised
 from memctl.layouts.sql import (
     BRANCH_TABLES,
@@ -56,6 +58,11 @@ _TYPED_NAMES = frozenset(
     }
 )
 """The types of items without a name.  The type is also the name of the tool."""
+_PLACE = (
+    *("id", "session_id", "message_id", "branch_id", "message_type", "sequence_number"),
+    *("user_turn_number", "branch_turn_number", "tool_name", "created_at"),
+)
+"""The columns of ``message_structure``."""
 _CREATE = """
 CREATE TABLE IF NOT EXISTS {sessions} (
     session_id TEXT PRIMARY KEY,
@@ -197,6 +204,22 @@ class Restored(Snapshot):
     had_session: bool = True
 
 
+@dataclass(slots=True)
+class _Ids:
+    """The ids of a table, for new rows."""
+
+    taken: set[int]
+    next: int
+    """An id greater than all ids that the table has or had."""
+
+    def take(self, wanted: int | None) -> int:
+        """Return ``wanted`` if no row has this id, else the next id."""
+        id = self.next if wanted is None or wanted in self.taken else wanted
+        self.taken.add(id)
+        self.next = max(self.next, id + 1)
+        return id
+
+
 class BranchStore(SqlSimpleStore):
     """The branches of sessions of the OpenAI Agents SDK.
 
@@ -240,18 +263,17 @@ class BranchStore(SqlSimpleStore):
 
     async def keys(self) -> AsyncGenerator[MemoryKey]:
         messages = self._quoted(self._tables.messages)
-        sql = (
-            f"SELECT DISTINCT m.session_id, s.branch_id FROM {messages} m LEFT JOIN {STRUCTURE} s "
-            "ON s.message_id = m.id AND s.session_id = m.session_id"
+        placed = (
+            f"SELECT DISTINCT s.session_id, s.branch_id FROM {STRUCTURE} s JOIN {messages} m "
+            "ON m.id = s.message_id AND m.session_id = s.session_id"
         )
+        everything = f"SELECT DISTINCT session_id FROM {messages}"
         async with self.database.snapshot() as connection:
-            rows = await self.database.fetch_all(connection, sql, {})
-        structured = {session for session, branch in rows if branch is not None}
-        found = {
-            self._key(session, branch)
-            for session, branch in rows
-            if branch is not None or session not in structured
-        }
+            branches = await self.database.fetch_all(connection, placed, {})
+            sessions = await self.database.fetch_all(connection, everything, {})
+        structured = {session for session, _ in branches}
+        plain = [session for (session,) in sessions if session not in structured]
+        found = {self._key(*branch) for branch in branches} | set(map(self._key, plain))
         if "path" in self.location.options:
             found = {key for key in found if not key.part}
         for key in sorted(found):
@@ -289,7 +311,8 @@ class BranchStore(SqlSimpleStore):
             "SELECT m.message_data, m.created_at, m.id, s.id, s.sequence_number, "
             "s.user_turn_number, s.branch_turn_number, s.created_at, s.message_type, s.tool_name "
             f"FROM {messages} m JOIN {STRUCTURE} s ON m.id = s.message_id "
-            "WHERE m.session_id = :session AND s.branch_id = :branch "
+            "WHERE m.session_id = :session AND s.session_id = m.session_id "
+            "AND s.branch_id = :branch "
             "ORDER BY s.sequence_number, s.id"
         )
         found = await self.database.fetch_all(connection, sql, values)
@@ -418,17 +441,21 @@ class BranchStore(SqlSimpleStore):
         self, connection: AsyncConnection, key: MemoryKey, rows: Sequence[Row], kept: set[int]
     ) -> None:
         """Insert the new messages into a session of ``SQLiteSession``, ordered by id."""
+        wanted = (row.message for row in rows if id(row) not in kept)
+        ids = await self._ids(connection, self._tables.messages, wanted)
         last = 0
+        new: list[Row] = []
+        moved: list[int | None] = []
         for row in rows:
-            if id(row) in kept and row.message is not None and row.message > last:
-                last = row.message
-                continue
-            if id(row) in kept:
-                await self._delete(connection, self._quoted(self._tables.messages), [row.message])
-                row.message = None
-            wanted = row.message if row.message is not None and row.message > last else None
-            row.message = None
-            last = await self._insert_message(connection, key, row, wanted)
+            stays = row.message is not None and row.message > last
+            if id(row) not in kept or not stays:
+                moved += [row.message] if id(row) in kept else []
+                row.message = ids.take(row.message if stays else None)
+                new.append(row)
+            assert row.message is not None
+            last = row.message
+        await self._delete(connection, self._quoted(self._tables.messages), moved)
+        await self._insert_messages(connection, key, new)
 
     async def _place(
         self, connection: AsyncConnection, key: MemoryKey, rows: Sequence[Row], kept: set[int]
@@ -441,6 +468,8 @@ class BranchStore(SqlSimpleStore):
         sql = f"SELECT COALESCE(MAX(sequence_number), 0) FROM {STRUCTURE} WHERE session_id = :s"
         [[top]] = await self.database.fetch_all(connection, sql, {"s": key.session})
         last, turn, branch_turn = 0, 0, 0
+        moved: list[tuple[int, int | None]] = []
+        new: list[Row] = []
         for row in rows:
             is_new = row.id is None
             stays = not is_new and row.sequence > last
@@ -450,68 +479,78 @@ class BranchStore(SqlSimpleStore):
                 asks = row.item.get("role") == "user"
                 row.turn, row.branch_turn = turn + asks, branch_turn + asks
             turn, branch_turn = max(turn, row.turn or 0), max(branch_turn, row.branch_turn or 0)
-            if id(row) in kept:
-                if place != row.sequence:
-                    sql = f"UPDATE {STRUCTURE} SET sequence_number = :place WHERE id = :id"
-                    values = {"place": place, "id": row.id}
-                    await connection.execute(*self.database.syntax.bind(sql, values))
-                continue
+            if id(row) not in kept:
+                new.append(row)
+            elif place != row.sequence:
+                moved.append((place, row.id))
             row.sequence = place
-            await self._insert(connection, key, row)
+        if moved:
+            sql = f"UPDATE {STRUCTURE} SET sequence_number = ? WHERE id = ?"
+            await connection.exec_driver_sql(sql, moved)
+        await self._insert(connection, key, new)
 
-    async def _insert(self, connection: AsyncConnection, key: MemoryKey, row: Row) -> None:
-        """Insert a row of ``message_structure``, and the message unless the message exists."""
-        wanted, row.message = row.message, None
-        if wanted is not None:
-            sql = (
-                f"SELECT message_data FROM {self._quoted(self._tables.messages)} "
-                "WHERE id = :id AND session_id = :session"
-            )
-            values = {"id": wanted, "session": key.session}
-            found = await self.database.fetch_all(connection, sql, values)
-            if found and found[0][0] == row.data:
-                row.message = wanted
-        if row.message is None:
-            await self._insert_message(connection, key, row, wanted)
-        columns = {
-            "session_id": key.session,
-            "message_id": row.message,
-            "branch_id": self._branch(key),
-            "message_type": row.type,
-            "sequence_number": row.sequence,
-            "user_turn_number": row.turn,
-            "branch_turn_number": row.branch_turn,
-            "tool_name": row.tool,
-        }
-        if row.placed is not None:
-            columns["created_at"] = row.placed
-        if row.id is not None and not await self._is_taken(connection, STRUCTURE, row.id):
-            columns["id"] = row.id
-        await self.database.insert_rows(
-            connection, STRUCTURE, list(columns), [tuple(columns.values())]
-        )
+    async def _insert(
+        self, connection: AsyncConnection, key: MemoryKey, rows: Sequence[Row]
+    ) -> None:
+        """Insert rows of ``message_structure``, and their messages unless these are stored."""
+        stored = await self._stored(connection, key, rows)
+        ids = await self._ids(connection, self._tables.messages, (row.message for row in rows))
+        missing = [row for row in rows if stored.get(row.message) != row.data]
+        for row in missing:
+            row.message = ids.take(row.message)
+        await self._insert_messages(connection, key, missing)
+        numbers = await self._ids(connection, STRUCTURE, (row.id for row in rows))
+        # A default of the table is no value, so rows with a time go apart from those without one.
+        for is_placed, some in groupby(rows, lambda row: row.placed is not None):
+            values = [
+                (
+                    *(numbers.take(row.id), key.session, row.message, self._branch(key)),
+                    *(row.type, row.sequence, row.turn, row.branch_turn, row.tool),
+                    *([row.placed] if is_placed else []),
+                )
+                for row in some
+            ]
+            names = _PLACE if is_placed else _PLACE[:-1]
+            await self.database.insert_rows(connection, STRUCTURE, names, values)
 
-    async def _insert_message(
-        self, connection: AsyncConnection, key: MemoryKey, row: Row, wanted: int | None
-    ) -> int:
-        """Insert a message, with the former id ``wanted`` if free; return the id of the message."""
-        messages = self._quoted(self._tables.messages)
-        if wanted is None or await self._is_taken(connection, messages, wanted):
-            sql = f"SELECT COALESCE(MAX(id), 0) FROM {messages}"
-            [[most]] = await self.database.fetch_all(connection, sql, {})
-            sql = "SELECT COALESCE(MAX(seq), 0) FROM sqlite_sequence WHERE name = :table"
-            values = {"table": self._tables.messages}
-            [[given]] = await self.database.fetch_all(connection, sql, values)
-            wanted = max(most, given) + 1
+    async def _insert_messages(
+        self, connection: AsyncConnection, key: MemoryKey, rows: Sequence[Row]
+    ) -> None:
+        """Insert messages with the ids that their rows have."""
         names = ["id", "session_id", "message_data", "created_at"]
-        values_of = (wanted, key.session, row.data, row.created)
-        await self.database.insert_rows(connection, self._tables.messages, names, [values_of])
-        row.message = wanted
-        return wanted
+        values = [(row.message, key.session, row.data, row.created) for row in rows]
+        if values:
+            await self.database.insert_rows(connection, self._tables.messages, names, values)
 
-    async def _is_taken(self, connection: AsyncConnection, table: str, id: int) -> bool:
-        sql = f"SELECT 1 FROM {table} WHERE id = :id"
-        return bool(await self.database.fetch_all(connection, sql, {"id": id}))
+    async def _stored(
+        self, connection: AsyncConnection, key: MemoryKey, rows: Sequence[Row]
+    ) -> dict[int | None, Any]:
+        """Return the stored texts of the messages of a session, by the ids that the rows name."""
+        found: dict[int | None, Any] = {}
+        sql = (
+            f"SELECT id, message_data FROM {self._quoted(self._tables.messages)} "
+            "WHERE session_id = :session AND id IN :some"
+        )
+        for some in pieces([row.message for row in rows if row.message is not None]):
+            values = {"session": key.session, "some": some}
+            found |= dict(await self.database.fetch_all(connection, sql, values))
+        return found
+
+    async def _ids(
+        self, connection: AsyncConnection, table: str, wanted: Iterable[int | None]
+    ) -> _Ids:
+        """Return the ids of a table that new rows may take."""
+        sql = f"SELECT COALESCE(MAX(id), 0) FROM {self._quoted(table)}"
+        [[most]] = await self.database.fetch_all(connection, sql, {})
+        sql = "SELECT COALESCE(MAX(seq), 0) FROM sqlite_sequence WHERE name = :table"
+        [[given]] = await self.database.fetch_all(connection, sql, {"table": table})
+        taken: set[int] = set()
+        sql = f"SELECT id FROM {self._quoted(table)} WHERE id IN :some"
+        for some in pieces([id for id in wanted if id is not None]):
+            taken |= {
+                id for (id,) in await self.database.fetch_all(connection, sql, {"some": some})
+            }
+        return _Ids(taken, max(most, given) + 1)
 
     async def _delete(
         self, connection: AsyncConnection, table: str, ids: Iterable[int | None]
@@ -542,11 +581,12 @@ class BranchStore(SqlSimpleStore):
         gone = [one["id"] for one in old.usage if one["user_turn_number"] not in turns]
         await self._delete(connection, USAGE, gone)
         left = {one["user_turn_number"] for one in old.usage} & turns
-        for one in snapshot.usage if isinstance(snapshot, Restored) else ():
+        restored = snapshot.usage if isinstance(snapshot, Restored) else []
+        ids = await self._ids(connection, USAGE, (one["id"] for one in restored))
+        for one in restored:
             if one["user_turn_number"] in turns - left:
                 row = {"session_id": key.session, "branch_id": self._branch(key)} | one
-                if await self._is_taken(connection, USAGE, one["id"]):
-                    del row["id"]
+                row["id"] = ids.take(one["id"])
                 await self.database.insert_rows(connection, USAGE, list(row), [tuple(row.values())])
 
     async def remove(self, key: MemoryKey, expect: str | None) -> None:
