@@ -56,7 +56,7 @@ INSERT INTO words (words, rank) VALUES ('crisismerge', 1999);
 
 
 class DamagedIndex(Exception):
-    """The file of an index cannot be read.  The index is then created again."""
+    """The file of a search index cannot be read.  The index is then created again."""
 
     def __init__(self, path: Path, reason: object) -> None:
         super().__init__(f"{path}: {reason}")
@@ -76,7 +76,7 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Consecutive messages of a memory; ``place`` is the index of the first message."""
+    """Consecutive messages of a memory; ``place`` is the position of the first in the memory."""
 
     number: int
     memory: int
@@ -85,7 +85,7 @@ class Block:
 
 
 class BlockMark(NamedTuple):
-    """A block without its messages: their number, and a digest of them."""
+    """A block of messages without their content: their count, and a digest of them."""
 
     number: int
     place: int
@@ -114,7 +114,7 @@ class Source(NamedTuple):
 
 
 class NewBlock(NamedTuple):
-    """A block to be written."""
+    """A block of messages to be written."""
 
     mark: BlockMark
     memory: int
@@ -122,7 +122,7 @@ class NewBlock(NamedTuple):
 
 
 class PackedBlock(NamedTuple):
-    """A block ready to be written: content, words, and the number of messages by sender."""
+    """A block ready to be written: compressed messages, words, and message counts by sender."""
 
     mark: BlockMark
     memory: int
@@ -133,7 +133,7 @@ class PackedBlock(NamedTuple):
 
 @dataclass(slots=True)
 class Batch:
-    """Changes of an index to be written together."""
+    """Changes of a search index to be written together."""
 
     memories: list[MemoryRow] = field(default_factory=list)
     removed: list[int] = field(default_factory=list)
@@ -145,12 +145,12 @@ class Batch:
 
 
 def heading(entry: Entry) -> str:
-    """Return the prepared sender and day of a message, which are searched with its text."""
+    """Return the sender and the day of a message, prepared for the full-text search."""
     return f"{_sender(entry.name)} {_day((entry.time or '')[:10])}"
 
 
 def block_text(entries: Sequence[Entry]) -> str:
-    """Return the words of a block, with each day once."""
+    """Return what is indexed for a block of messages: the days, the senders and the texts."""
     return f"{_block_heading(entries)}\n{_body(entries)}"
 
 
@@ -170,7 +170,7 @@ def _sender(name: str | None) -> str:
 
 @lru_cache(1024)
 def _day(date: str) -> str:
-    """Return a date in words, such as ``8 May 2023``; empty if ``date`` is not a date."""
+    """Return ``8 May 2023`` for ``2023-05-08``; an empty text for what is not such a date."""
     found = _DATE.fullmatch(date)
     if found is None or not 1 <= int(found[2]) <= len(_MONTHS):
         return ""
@@ -178,7 +178,7 @@ def _day(date: str) -> str:
 
 
 def packed(new: NewBlock, entries: Sequence[Entry]) -> PackedBlock:
-    """Return a block ready to be written; ``entries`` are its messages."""
+    """Return a block ready to be written; ``entries`` are its messages with prepared texts."""
     body = _body(entries)
     text = f"{_block_heading(entries)}\n{body}"
     senders = Counter(_sender(entry.name) for entry in entries)
@@ -186,7 +186,7 @@ def packed(new: NewBlock, entries: Sequence[Entry]) -> PackedBlock:
 
 
 def _pack(entries: Sequence[Entry], body: str) -> bytes:
-    """Return the content of a block: a line with everything but the texts, then the texts."""
+    """Return messages compressed: a line of JSON without the texts, then ``body``, the texts."""
     rows = [[*entry[:-1], len(entry.pieces)] for entry in entries]
     compressor = zstd.ZstdCompressor(options=_COMPRESSION)
     head = compressor.compress(jsonio.compact(rows) + b"\n")
@@ -208,7 +208,7 @@ def _unpack(content: bytes) -> list[Entry]:
 
 
 class _Unreadable(Exception):
-    """The content of a block cannot be read."""
+    """The compressed messages of a block cannot be read."""
 
 
 def _name(text: str) -> bytes:
@@ -220,7 +220,7 @@ def _key(user: bytes, session: bytes, part: bytes) -> MemoryKey:
 
 
 class IndexFile:
-    """An open index, to be used by one thread at a time."""
+    """An open search index, to be used by one thread at a time."""
 
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
         self.path = path
@@ -228,7 +228,9 @@ class IndexFile:
 
     @classmethod
     def create(cls, path: Path) -> IndexFile:
-        """Create an empty index, closed to other users, without a journal until ``finish``.
+        """Create an empty search index, which other users of the machine cannot read.
+
+        The database has no journal until ``finish``.
 
         Raises:
             Unavailable: the file cannot be written.
@@ -247,7 +249,7 @@ class IndexFile:
 
     @classmethod
     def resumed(cls, path: Path) -> IndexFile:
-        """Open an unfinished index to continue writing; see ``pause``.
+        """Open an unfinished search index, which another process has created, to write it.
 
         Raises:
             Unavailable: the file cannot be opened.
@@ -257,12 +259,12 @@ class IndexFile:
         return index
 
     def pause(self) -> None:
-        """Close an unfinished index, for another process to write it until ``resume``."""
+        """Close an unfinished search index; another process can write it until ``resume``."""
         self.commit()
         self.close()
 
     def resume(self) -> None:
-        """Reopen an unfinished index."""
+        """Reopen an unfinished search index after ``pause``."""
         self._connection = _connect(self.path)
         self._begin_new()
 
@@ -274,10 +276,10 @@ class IndexFile:
 
     @classmethod
     def open(cls, path: Path) -> IndexFile | None:
-        """Open an index; None if the file does not exist or has a different format.
+        """Open a search index; None if the file does not exist or has a different format.
 
         Raises:
-            DamagedIndex: the file is not an index.
+            DamagedIndex: the file is not a search index.
             Unavailable: the file cannot be opened.
         """
         if not path.exists():
@@ -296,7 +298,7 @@ class IndexFile:
         return None
 
     def finish(self) -> None:
-        """Finish a new index: from now on, several runs can change it in transactions."""
+        """Finish a new search index; several processes can then change it in transactions."""
         with self._errors():
             self._connection.execute("COMMIT")
             self._connection.execute("INSERT INTO words (words, rank) VALUES ('automerge', 4)")
@@ -308,7 +310,7 @@ class IndexFile:
             self._connection.close()
 
     def interrupt(self) -> None:
-        """End the statement of another thread with an error."""
+        """Make the statement that another thread executes on this index fail."""
         self._connection.interrupt()
 
     @contextmanager
@@ -324,7 +326,7 @@ class IndexFile:
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
-        """Read a consistent state of the index, whatever other runs write."""
+        """Within this context, all reads show the same state, even if other processes write."""
         with self._errors():
             self._connection.execute("BEGIN")
         try:
@@ -334,7 +336,7 @@ class IndexFile:
                 self._connection.execute("ROLLBACK")
 
     def about(self, name: str) -> Any:
-        """Return a property of the index; None if the property is not set.
+        """Return the property ``name`` of the index, such as ``model``; None if it is not set.
 
         Raises:
             DamagedIndex: the file is damaged.
@@ -345,23 +347,23 @@ class IndexFile:
         return row[0] if row else None
 
     def totals(self) -> tuple[int, int]:
-        """Return the number of memories and the number of messages."""
+        """Return the number of memories and the number of messages in the index."""
         with self._errors():
             query = "SELECT count(*), coalesce(sum(messages), 0) FROM memory"
             row: tuple[int, int] = self._connection.execute(query).fetchone()
         return row
 
     def senders(self) -> list[str]:
-        """Return the names of all senders."""
+        """Return the names of all senders of indexed messages."""
         with self._errors():
             return [plain(row[0]) for row in self._connection.execute("SELECT name FROM sender")]
 
     def blocks(self) -> int:
-        """Return the number of blocks."""
+        """Return the number of blocks of messages."""
         return self._number("SELECT count(*) FROM block")
 
     def last_number(self, table: str) -> int:
-        """Return the highest number in a table: ``memory`` or ``block``."""
+        """Return the highest row number in the table ``memory`` or ``block``; 0 if it is empty."""
         return self._number(f"SELECT coalesce(max(number), 0) FROM {table}")
 
     def _number(self, query: str, *values: Any) -> int:
@@ -369,7 +371,7 @@ class IndexFile:
             return int(self._connection.execute(query, values).fetchone()[0])
 
     def memory(self, key: MemoryKey) -> MemoryRow | None:
-        """Return a memory; None if the index does not have the memory."""
+        """Return the row of a memory; None if the memory is not in the index."""
         query = (
             "SELECT number, messages, digest FROM memory"
             " WHERE user = ? AND session = ? AND part = ?"
@@ -379,7 +381,7 @@ class IndexFile:
         return MemoryRow(row[0], key, *row[1:]) if row else None
 
     def memories(self, users: Iterable[str] = ()) -> Iterator[MemoryRow]:
-        """Yield all memories, or the memories of ``users``."""
+        """Yield the indexed memories of ``users``; without ``users``, all indexed memories."""
         query = "SELECT number, user, session, part, messages, digest FROM memory"
         names = [_name(user) for user in users]
         if names:
@@ -389,7 +391,7 @@ class IndexFile:
                 yield MemoryRow(row[0], _key(*row[1:4]), *row[4:])
 
     def memory_of(self, number: int) -> MemoryRow:
-        """Return a memory by its number."""
+        """Return the memory with this row number."""
         query = "SELECT user, session, part, messages, digest FROM memory WHERE number = ?"
         with self._errors():
             row = self._connection.execute(query, (number,)).fetchone()
@@ -398,16 +400,16 @@ class IndexFile:
         return MemoryRow(number, _key(*row[:3]), *row[3:])
 
     def marks_of(self, memory: int) -> list[BlockMark]:
-        """Return the blocks of a memory in order, without their messages."""
+        """Return the blocks of messages of memory number ``memory``, in order, without content."""
         query = "SELECT number, place, messages, digest FROM block WHERE memory = ? ORDER BY place"
         with self._errors():
             return [BlockMark(*row) for row in self._connection.execute(query, (memory,))]
 
     def block(self, number: int) -> Block:
-        """Return a block.
+        """Return the block with this number, with its messages.
 
         Raises:
-            DamagedIndex: the block cannot be read.
+            DamagedIndex: the block is missing or cannot be read.
         """
         query = "SELECT memory, place, content FROM block WHERE number = ?"
         with self._errors():
@@ -417,7 +419,9 @@ class IndexFile:
             return Block(number, row[0], row[1], _unpack(row[2]))
 
     def blocks_between(self, memory: int, first: int, last: int) -> list[Block]:
-        """Return the blocks of a memory with the messages from ``first`` to ``last``, in order.
+        """Return the blocks that contain messages ``first`` to ``last`` of a memory, in order.
+
+        ``memory`` is the row number of the memory; ``first`` and ``last`` are positions in it.
 
         Raises:
             DamagedIndex: a block cannot be read.
@@ -431,9 +435,10 @@ class IndexFile:
             return [Block(row[0], memory, row[1], _unpack(row[2])) for row in rows]
 
     def find(self, match: str, limit: int, allowed: Iterable[int] | None = None) -> list[int]:
-        """Return the numbers of the best matching blocks, by BM25.
+        """Return the numbers of the ``limit`` best blocks of messages, the best by BM25 first.
 
-        ``allowed`` limits the search to the memories with these numbers.
+        ``match`` is an expression of FTS5.  ``allowed`` are the numbers of the memories to
+        search; None searches all memories.
         """
         query = "SELECT words.rowid FROM words"
         if allowed is not None:
@@ -448,13 +453,13 @@ class IndexFile:
             return [row[0] for row in rows]
 
     def frequency(self, match: str) -> int:
-        """Return the number of matching blocks."""
+        """Return the number of blocks of messages that match an expression of FTS5."""
         return self._number("SELECT count(*) FROM words WHERE words MATCH ?", match)
 
     # Vectors
 
     def blocks_without_vectors(self, limit: int) -> list[Block]:
-        """Return blocks without vectors, up to a limit.
+        """Return at most ``limit`` blocks of messages that have no vectors yet.
 
         Raises:
             DamagedIndex: a block cannot be read.
@@ -468,7 +473,10 @@ class IndexFile:
             return [Block(row[0], row[1], row[2], _unpack(row[3])) for row in rows]
 
     def add_vectors(self, rows: Iterable[tuple[int, bytes]]) -> None:
-        """Store the vectors of blocks, by number; skip blocks that another run has replaced."""
+        """Store vectors; each row is the number of a block of messages and the block's matrix.
+
+        Rows of blocks that no longer exist are skipped.
+        """
         with self._errors():
             self._connection.executemany(
                 "INSERT OR REPLACE INTO vector"
@@ -477,12 +485,15 @@ class IndexFile:
             )
 
     def remove_vectors(self) -> None:
-        """Remove all vectors, because vectors of different models cannot be compared."""
+        """Remove the vectors of all blocks, as needed when the model changes."""
         with self._errors():
             self._connection.execute("DELETE FROM vector")
 
     def vectors(self, allowed: Iterable[int] | None = None) -> Generator[tuple[int, bytes]]:
-        """Yield the number and vectors of each block; ``allowed`` are the memories to search."""
+        """Yield the number and the matrix of vectors of each block that has vectors.
+
+        ``allowed`` are the numbers of the memories whose blocks to yield; None is all memories.
+        """
         query = "SELECT vector.block, vectors FROM vector"
         if allowed is not None:
             self._allow(allowed)
@@ -494,7 +505,7 @@ class IndexFile:
             yield from self._connection.execute(query)
 
     def vectors_of(self, number: int) -> bytes:
-        """Return the vectors of a block.
+        """Return the matrix of vectors of the block with this number.
 
         Raises:
             DamagedIndex: the block has no vectors.
@@ -519,10 +530,10 @@ class IndexFile:
     # Writing
 
     def begin(self) -> None:
-        """Begin a transaction; wait while another run changes the index.
+        """Begin a transaction; wait while another process changes the index.
 
         Raises:
-            Unavailable: the other run does not end.
+            Unavailable: the other process still changes the index after a minute.
         """
         with self._errors():
             self._connection.execute("BEGIN IMMEDIATE")
@@ -533,17 +544,17 @@ class IndexFile:
             self._connection.execute("COMMIT")
 
     def describe(self, **values: Any) -> None:
-        """Set properties of the index; see ``about``."""
+        """Set properties of the index, which ``about`` returns."""
         with self._errors():
             self._connection.executemany(
                 "INSERT OR REPLACE INTO about VALUES (?, ?)", values.items()
             )
 
     def apply(self, batch: Batch, packed: Sequence[PackedBlock]) -> None:
-        """Write the changes of a batch; ``packed`` are its new blocks.
+        """Write the changes of a batch; ``packed`` are its new blocks of messages, compressed.
 
-        The blocks are staged first, so that one statement indexes all words.  Other threads of
-        Python run during the statement.
+        The blocks go into a temporary table first.  One statement then indexes all words, and
+        other threads of Python run during the statement.
 
         Raises:
             DamagedIndex: a block to be removed cannot be read.
@@ -595,12 +606,12 @@ class IndexFile:
             )
 
     def forget_removed(self) -> None:
-        """Rewrite the words, so that the file keeps no data of removed messages."""
+        """Rewrite the full-text table, so that the file keeps no words of removed messages."""
         with self._errors():
             self._connection.execute("INSERT INTO words (words) VALUES ('optimize')")
 
     def checkpoint(self) -> None:
-        """Move the content of the journal into the file."""
+        """Move the content of SQLite's journal into the file of the index."""
         with self._errors():
             self._connection.execute("PRAGMA wal_checkpoint (TRUNCATE)").fetchall()
 
@@ -639,11 +650,11 @@ _OUTSIDE = frozenset(
         *(sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_AUTH, sqlite3.SQLITE_INTERRUPT),
     )
 )
-"""The errors that are not damage."""
+"""The codes of SQLite's errors that are no sign of a damaged file."""
 
 
 def remove_file(path: Path) -> None:
-    """Remove the file of an index and its journal.
+    """Remove the file of a search index, and SQLite's journal next to it.
 
     Raises:
         Unavailable: the file cannot be removed.
@@ -656,7 +667,7 @@ def remove_file(path: Path) -> None:
 
 
 class Candidates:
-    """Messages in a full-text table in memory, to count words exactly as the index does."""
+    """A full-text table in RAM with the texts of messages, to count words as the index does."""
 
     def __init__(self) -> None:
         self._connection = sqlite3.connect(":memory:", isolation_level=None)
@@ -671,7 +682,7 @@ class Candidates:
         self._connection.close()
 
     def add(self, rows: Iterable[tuple[int, str]]) -> None:
-        """Add texts by number."""
+        """Add texts, each with the number that identifies it."""
         self._connection.execute("BEGIN")
         self._connection.executemany(
             "INSERT INTO found (rowid, text) VALUES (?, ?)",
@@ -680,18 +691,24 @@ class Candidates:
         self._connection.execute("COMMIT")
 
     def counts(self, match: str) -> dict[int, int]:
-        """Return the number of matches in each matching text."""
+        """Return the number of matches by text number, without texts that do not match.
+
+        ``match`` is an expression of FTS5.
+        """
         query = "SELECT rowid, highlight(found, 0, ?, '') FROM found WHERE found MATCH ?"
         with closing(self._connection.execute(query, (START, match))) as rows:
             return {number: text.count(START) for number, text in rows}
 
     def matching(self, match: str) -> set[int]:
-        """Return the numbers of the matching texts."""
+        """Return the numbers of the texts that match an expression of FTS5."""
         query = "SELECT rowid FROM found WHERE found MATCH ?"
         return {row[0] for row in self._connection.execute(query, (match,))}
 
     def highlighted(self, number: int, match: str) -> str:
-        """Return a text, with ``START`` and ``END`` around each match."""
+        """Return the text with this number, with ``START`` and ``END`` around each match.
+
+        A text that does not match is returned unchanged.
+        """
         query = "SELECT highlight(found, 0, ?, ?) FROM found WHERE found MATCH ? AND rowid = ?"
         row = self._connection.execute(query, (START, END, match, number)).fetchone()
         if row is None:

@@ -12,7 +12,10 @@ _LARGE = 1 << 20
 
 
 def source(message: StoredMessage, dialect: Dialect) -> Source:
-    """Return the data of a message for the index; the whole text of a message that is not JSON."""
+    """Return what the index keeps of a message: id, sender, time, marks and searchable text.
+
+    For a message that is not JSON, the text is the whole message.
+    """
     try:
         large = len(message.message) > _LARGE
         view = (dialect.parse if large else dialect.outline)(message.message)
@@ -24,7 +27,7 @@ def source(message: StoredMessage, dialect: Dialect) -> Source:
 
 
 def pack(batch: Batch) -> list[PackedBlock]:
-    """Return the new blocks of a batch, ready to be written."""
+    """Return the new blocks of messages of a batch, compressed and ready to be written."""
     return [packed(new, list(map(_entry, new.messages))) for new in batch.added]
 
 

@@ -26,10 +26,10 @@ _SETTLED = 2.0
 
 @dataclass(frozen=True, slots=True)
 class IndexInfo:
-    """The file, the store, the contents and the last update of an index.
+    """A search index: its file, the label and kind of its store, its counts and its last update.
 
-    ``model`` is the model of the vectors; empty without vectors.  A damaged index has only the
-    values of its file.
+    ``model`` is the model that made the vectors; empty without vectors.  If the index is damaged,
+    only ``path``, ``bytes`` and ``updated`` have values.
     """
 
     path: Path
@@ -45,17 +45,17 @@ class IndexInfo:
 
 
 def folder() -> Path:
-    """Return the folder of the indexes; it may not exist."""
+    """Return the folder of the search indexes, which may not exist yet."""
     from platformdirs import user_cache_path  # only needed for a search
 
     return user_cache_path("memctl") / "index"
 
 
 def make_folder() -> Path:
-    """Create the folder of the indexes, closed to other users.
+    """Create the folder of the search indexes, which other users cannot read; return its path.
 
     Raises:
-        Unavailable: the system refuses.
+        Unavailable: the operating system refuses to create the folder.
     """
     path = folder()
     try:
@@ -69,7 +69,7 @@ def make_folder() -> Path:
 
 
 def place_of(location: Location, identity: str) -> Path:
-    """Return the file of a store's index; ``identity`` is ``Store.identity``."""
+    """Return the file of a store's search index; ``identity`` is ``Store.identity``."""
     options = [f"{name}={value}" for name, value in sorted(location.options.items())]
     text = "\0".join((location.kind, identity, *options))
     digest = sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
@@ -77,21 +77,25 @@ def place_of(location: Location, identity: str) -> Path:
 
 
 def digest(identity: str) -> str:
-    """Return the digest of a store's identity, which the index keeps."""
+    """Return the digest of ``Store.identity``; a search index keeps this digest of its store."""
     return sha256(identity.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def file_identity(location: Location) -> str | None:
-    """Return ``Store.identity`` of a store in a single file, without opening the store."""
+    """Return ``Store.identity`` of a store in a single file, without opening the store.
+
+    Return None for other kinds of store, and if the file does not exist.
+    """
     if location.kind not in _SINGLE_FILES or not location.path.is_file():
         return None
     return f"file:{same_file(location.path)}"
 
 
 def stamp(location: Location) -> str | None:
-    """Return a text that changes with every change of a store in a single file.
+    """Return a text that differs after every change of a store, without opening the store.
 
-    Return None if changes may not show: for other stores, and for a file that was just written.
+    Return None where no such text exists: for a store that is not a single file, and for a file
+    that was written in the last two seconds.
     """
     if file_identity(location) is None:
         return None
@@ -108,7 +112,7 @@ def stamp(location: Location) -> str | None:
 
 
 def indexes() -> list[IndexInfo]:
-    """Return the indexes of this user, sorted by the labels of their stores."""
+    """Return the search indexes of this user, sorted by the labels of their stores."""
     return sorted(map(_info, _files()), key=lambda info: (info.label, info.path))
 
 
@@ -143,7 +147,7 @@ def _info(path: Path) -> IndexInfo:
 
 
 def remove(info: IndexInfo) -> None:
-    """Remove an index.
+    """Remove a search index.
 
     Raises:
         Unavailable: the file cannot be removed.
@@ -152,10 +156,10 @@ def remove(info: IndexInfo) -> None:
 
 
 def sweep() -> None:
-    """Remove the indexes of deleted files, such as old exports.
+    """Remove the search indexes of stores whose files no longer exist, such as old exports.
 
     Raises:
-        Unavailable: a file cannot be removed.
+        Unavailable: the file of an index cannot be removed.
     """
     for path in _files():
         try:
@@ -173,12 +177,13 @@ def sweep() -> None:
 
 
 def remove_of(identity: str) -> int:
-    """Remove all indexes of the store with an identity; return their number.
+    """Remove all search indexes of a store; return how many were removed.
 
-    Damaged indexes are removed, too, because they may belong to the store.
+    ``identity`` is ``Store.identity``.  Unreadable indexes of any store are removed, too, because
+    they may belong to this store.
 
     Raises:
-        Unavailable: a file cannot be removed.
+        Unavailable: the file of an index cannot be removed.
     """
     removed = 0
     for path in _files():

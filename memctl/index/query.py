@@ -46,11 +46,11 @@ STOP_WORDS = frozenset(_ENGLISH.split())
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A query, with its words as expressions of FTS5.
+    """A search query, taken apart; words and phrases are expressions of FTS5.
 
     ``words`` raise the rank of a message.  ``phrases`` must be in a message and raise its rank.
-    ``excluded`` must not be in a message.  ``text`` is the query without operators and filters, for
-    models.
+    ``excluded`` must not be in a message.  ``filters`` are the values by field of ``Selection``.
+    ``text`` is the query without operators and filters, for models that make vectors.
     """
 
     words: list[str]
@@ -61,11 +61,14 @@ class Query:
 
     @property
     def units(self) -> list[str]:
-        """All words and phrases that count for the rank, without duplicates."""
+        """All words and phrases of the query that count for the rank, without duplicates."""
         return list(dict.fromkeys((*self.phrases, *self.words)))
 
     def narrowed(self, where: Selection) -> Selection | None:
-        """Return the selection with the filters of the query; None if no message can match both."""
+        """Return ``where`` with the filters of the query added.
+
+        Return None if no message can match both the selection and the query.
+        """
         changed: dict[str, Any] = {}
         for name, values in self.filters.items():
             given: frozenset[str] = getattr(where, name)
@@ -81,10 +84,10 @@ class Query:
 
 
 def parse(text: str) -> Query:
-    """Return the query of a text.
+    """Parse a search query, such as ``knee "left leg" -bike user:ada``.
 
     Raises:
-        UsageError: the query has no words, or an exclusion is not possible.
+        UsageError: the text has no words to search for, or excludes a filter such as ``-user:ada``.
     """
     words: list[str] = []
     phrases: list[str] = []
@@ -134,16 +137,16 @@ def parse(text: str) -> Query:
 
 
 def phrase(text: str) -> list[str]:
-    """Return the expression for a phrase, in a list; an empty list if the text has no words."""
+    """Return a list with the FTS5 expression for a phrase; an empty list if it has no words."""
     prepared = prepare(text).replace('"', " ")
     return [f'"{prepared}"'] if any(map(_is_part_of_word, prepared)) else []
 
 
 def _units(text: str) -> Iterator[str]:
-    """Yield the expressions for the words of a text.
+    """Yield the FTS5 expressions for the words of a text.
 
-    In scripts whose characters are words each, a run of characters becomes its pairs: most words of
-    these scripts have two characters or more.
+    In scripts without spaces between words, each pair of neighbouring characters is a word, because
+    most words of these scripts have two characters or more.
     """
     for part, alone in runs(prepare(text)):
         if not alone:
@@ -158,7 +161,7 @@ def _units(text: str) -> Iterator[str]:
 
 
 def _words(text: str) -> Iterator[str]:
-    """Yield the words of a text, with the star of a prefix; ``a_b`` is one word."""
+    """Yield the words of a text; ``a_b`` is one word, and a final ``*`` stays in its word."""
     spaced = "".join(char if char in "_*" or _is_part_of_word(char) else " " for char in text)
     for word in spaced.split():
         if any(map(_is_part_of_word, word)):

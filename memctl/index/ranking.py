@@ -32,13 +32,16 @@ _NEIGHBOURS = (0.6, 0.3, 0.15)
 
 
 class Saturation(NamedTuple):
-    """The parameters of BM25: ``k1`` limits the effect of repetition, ``b`` weighs the length."""
+    """BM25 with its parameters: ``k1`` limits the effect of repetition, ``b`` weighs the length."""
 
     k1: float
     b: float
 
     def __call__(self, count: float, length: float) -> float:
-        """Return the worth of a number of occurrences; ``length`` is relative to the mean."""
+        """Return the BM25 score of a word that occurs ``count`` times in a text.
+
+        ``length`` is the length of the text, divided by the mean length.
+        """
         return count * (self.k1 + 1) / (count + self.k1 * (1 - self.b + self.b * length))
 
 
@@ -61,21 +64,21 @@ class Statistics:
     """The number of blocks with each word."""
 
     def add(self, index: IndexFile, units: Sequence[str]) -> None:
-        """Add the counts of an index."""
+        """Add the counts of an index; ``units`` are the words and phrases to count."""
         self.messages += index.totals()[1]
         self.blocks += index.blocks()
         for unit in units:
             self.frequencies[unit] += index.frequency(unit)
 
     def rarity_in_blocks(self, unit: str) -> float:
-        """Return the weight of a word in a block."""
+        """Return the weight of a word or phrase in a block of messages; rare words weigh more."""
         return _rarity(self.frequencies[unit], self.blocks)
 
     def rarity(self, unit: str) -> float:
-        """Return the weight of a word in a message.
+        """Return the weight of a word or phrase in a message; rare words weigh more.
 
-        The number of messages with the word is estimated from the number of blocks with the word,
-        as if every message of a block had the word with the same probability.
+        The number of messages with the word is estimated from the number of blocks of messages
+        with the word, as if every message had the word with the same probability.
         """
         blocks = max(self.blocks, 1)
         share = min(self.frequencies[unit], blocks - 0.5) / blocks
@@ -83,7 +86,10 @@ class Statistics:
         return math.pow(_rarity(self.messages * each, self.messages), _RARITY)
 
     def choosing(self, query: Query) -> list[str]:
-        """Return the words that choose blocks: without common words, if rarer words exist."""
+        """Return the words and phrases of a query by which blocks of messages are chosen.
+
+        Words in no block are left out, and words in many blocks unless all words are common.
+        """
         found = [unit for unit in query.units if self.frequencies[unit]]
         if self.blocks < _FEWEST:
             return found
@@ -97,13 +103,16 @@ def _rarity(frequency: float, total: int) -> float:
 
 
 def expression(query: Query, choosing: Sequence[str]) -> str:
-    """Return the expression of FTS5 for blocks that may have a hit."""
+    """Return the FTS5 expression for blocks of messages that may have a hit.
+
+    A block must have all phrases of the query, and a word or phrase of ``choosing``.
+    """
     some = " OR ".join(choosing)
     return " AND ".join((*query.phrases, f"({some})")) if query.phrases else some
 
 
 class Ranked(NamedTuple):
-    """A message with its score by words."""
+    """A message with its score for the words of a query."""
 
     score: float
     block: Block
@@ -126,7 +135,7 @@ class _Row(NamedTuple):
 
 
 class Ranker:
-    """Ranks the messages of some blocks."""
+    """Scores messages for a query; ``facts`` leaves their surroundings out of the score."""
 
     def __init__(self, query: Query, statistics: Statistics, *, facts: bool) -> None:
         self._query = query
@@ -138,10 +147,10 @@ class Ranker:
     def rank(
         self, blocks: Iterable[Block], candidates: Candidates, *, everything: bool = False
     ) -> list[Ranked]:
-        """Return the messages that match the query, unordered; ``candidates`` must be empty.
+        """Return the messages of the blocks that match the query with their scores, unordered.
 
-        ``everything`` includes messages without the query's words, if phrases and exclusions
-        permit.
+        ``candidates`` is an empty table that the method fills.  ``everything`` adds messages
+        without a word of the query; the phrases and exclusions of the query still apply.
         """
         rows = _rows(blocks, candidates)
         if not rows:
@@ -198,7 +207,11 @@ def _place(row: _Row) -> tuple[int, int]:
 
 
 def _rows(blocks: Iterable[Block], candidates: Candidates) -> dict[int, _Row]:
-    """Add the pieces of all messages to the candidates, numbered consecutively within a memory."""
+    """Number the texts of all messages of ``blocks`` and add them to ``candidates``.
+
+    Return the place and length of each text by its number.  Texts that follow each other in a
+    memory have consecutive numbers.
+    """
     rows: dict[int, _Row] = {}
     texts: list[tuple[int, str]] = []
     number = 0
@@ -217,13 +230,16 @@ def _rows(blocks: Iterable[Block], candidates: Candidates) -> dict[int, _Row]:
 
 
 def entry_texts(entry: Entry) -> list[str]:
-    """Return the searched texts of a message, one per piece; the first includes the heading."""
+    """Return the texts of a message to search, piece by piece; the first has sender and day."""
     first, *others = entry.pieces or [""]
     return [f"{heading(entry)}\n{first}", *others]
 
 
 def _spread(counts: dict[int, int], rows: dict[int, _Row]) -> dict[int, float]:
-    """Return the weighted occurrences around each message; the weight falls with the distance."""
+    """Return the occurrences of a word in each text and its neighbours, by text number.
+
+    ``counts`` has the occurrences in the text alone.  Neighbours weigh less with the distance.
+    """
     found: dict[int, float] = defaultdict(float)
     for number, count in counts.items():
         found[number] += count
@@ -235,7 +251,7 @@ def _spread(counts: dict[int, int], rows: dict[int, _Row]) -> dict[int, float]:
 
 
 def _length_around(number: int, rows: dict[int, _Row]) -> float:
-    """Return the weighted mean length of a message and its neighbours."""
+    """Return the mean length of a text and its neighbours; these weigh less with the distance."""
     length, total = float(rows[number].length), 1.0
     for distance, weight in enumerate(_NEIGHBOURS, 1):
         for other in (number - distance, number + distance):

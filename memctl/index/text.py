@@ -37,7 +37,11 @@ _RESERVED = ("\0", END_OF_PIECE, SEPARATOR)
 
 
 def prepare(text: str) -> str:
-    """Return a text as the index stores it; characters may change, as full-width letters do."""
+    """Return a text as the search index stores it.
+
+    Characters are normalized (NFKC), vowel marks and joiners are removed, and ``SEPARATOR`` is
+    inserted between characters of scripts without spaces between words.
+    """
     for char in _RESERVED:
         if char in text:
             text = text.replace(char, " ")
@@ -53,19 +57,22 @@ def prepare(text: str) -> str:
 
 
 def plain(text: str) -> str:
-    """Return a prepared text without its separators."""
+    """Return a text that ``prepare`` returned, without its separators."""
     return text.replace(SEPARATOR, "")
 
 
 def runs(text: str) -> Iterator[tuple[str, bool]]:
-    """Yield the parts of a prepared text, with True if each character of the part is a word."""
+    """Yield the parts of a prepared text, split where scripts change.
+
+    Each part comes with True if its script has no spaces between words, and False otherwise.
+    """
     for number, part in enumerate(_RUN.split(plain(text))):
         if part:
             yield part, number % 2 == 1
 
 
 def pieces(text: str) -> list[str]:
-    """Return a prepared text in pieces, cut at spaces if possible."""
+    """Cut a prepared text into pieces of at most ``PIECE`` characters, at spaces if possible."""
     if len(text) <= PIECE:
         return [text]
     found = []

@@ -22,7 +22,7 @@ _LONGEST = 2000
 
 
 def require_numpy() -> ModuleType:
-    """Return numpy.
+    """Import and return numpy.
 
     Raises:
         UsageError: numpy is not installed.
@@ -42,10 +42,10 @@ _NEIGHBOURS = (0.5, 0.25)
 
 
 def without_senders(query: str, senders: Iterable[str]) -> str:
-    """Return a question without the names of senders.
+    """Return ``query`` without the names of senders; unchanged if it consists of names.
 
-    Small models find every message of a person similar to a question with the person's name.  The
-    score by words covers names.  A question that consists of names stays unchanged.
+    Small models find every message of a person similar to a query with the person's name.  The
+    score by words covers names.
     """
     names = "|".join(re.escape(name) for name in sorted(senders, key=len, reverse=True) if name)
     if not names:
@@ -55,7 +55,7 @@ def without_senders(query: str, senders: Iterable[str]) -> str:
 
 
 def smoothed(values: Sequence[float]) -> list[float]:
-    """Return the similarities of consecutive messages, averaged with those of neighbours."""
+    """Return the similarities of consecutive messages to a query, each averaged with neighbours."""
     found = []
     for place, value in enumerate(values):
         total, weights = value, 1.0
@@ -69,7 +69,7 @@ def smoothed(values: Sequence[float]) -> list[float]:
 
 
 def texts_to_embed(entries: Sequence[Entry]) -> list[str]:
-    """Return the texts of a block's pieces, with their senders, for a model."""
+    """Return the texts of all pieces of messages for an embedding model, as ``sender: text``."""
     return [
         f"{entry.name}: {text}" if entry.name else text or " "
         for entry in entries
@@ -78,14 +78,14 @@ def texts_to_embed(entries: Sequence[Entry]) -> list[str]:
 
 
 def pack(vectors: Iterable[array[float]]) -> bytes:
-    """Return the matrix of a block; each vector is scaled to length 1."""
+    """Return vectors as the matrix of a block: half-precision numbers, each row of length 1."""
     numpy = require_numpy()
     rows = numpy.array([numpy.frombuffer(one, numpy.dtype(one.typecode)) for one in vectors])
     return bytes(_unit(rows).astype("<f2").tobytes())
 
 
 def similarities(matrix: bytes, query: array[float]) -> list[float]:
-    """Return the cosine of a query and each row of a matrix.
+    """Return the cosine similarity of the vector ``query`` and each row of a matrix of a block.
 
     Raises:
         ValueError: the matrix is damaged.

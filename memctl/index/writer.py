@@ -29,17 +29,17 @@ _PIPE_BYTES = 1 << 20
 
 
 class Writer:
-    """Writes batches in a thread of this process."""
+    """Writes batches of messages into a search index, in a thread of this process."""
 
     def __init__(self, index: IndexFile) -> None:
         self._index = index
 
     async def write(self, batch: Batch) -> None:
-        """Write a batch.
+        """Write a batch of messages into the index.
 
         Raises:
             Unavailable: the disk is full.
-            DamagedIndex: a block to be removed cannot be read.
+            DamagedIndex: a block of messages to be removed cannot be read.
         """
         await in_thread(partial(self._write, batch), self._index.interrupt)
 
@@ -48,7 +48,7 @@ class Writer:
 
 
 class WriterProcess:
-    """Writes batches of a new index in a separate process, which alone uses the file."""
+    """Writes batches into a new search index in a separate process, which alone uses the file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -58,7 +58,7 @@ class WriterProcess:
         )
 
     async def write(self, batch: Batch) -> None:
-        """Send a batch.
+        """Send a batch of messages to the writing process.
 
         Raises:
             Unavailable: the process has ended, perhaps because the disk is full.
@@ -76,7 +76,7 @@ class WriterProcess:
             raise self._failed() from error
 
     async def finish(self) -> None:
-        """Wait until all batches are written.
+        """Wait until the process has written all batches.
 
         Raises:
             Unavailable: the process failed.
@@ -91,7 +91,7 @@ class WriterProcess:
             raise self._failed()
 
     def kill(self) -> None:
-        """Kill the process."""
+        """Kill the writing process."""
         self._process.kill()
         self._process.wait()
         for stream in (self._process.stdin, self._process.stdout):
@@ -112,12 +112,12 @@ class WriterProcess:
 
 
 def serve(path: Path, stream: BinaryIO) -> None:
-    """Write the batches of a stream into a new index.
+    """Write batches from a stream into the unfinished search index at ``path``.
 
-    A batch is indexed while the next batch is prepared.
+    A thread indexes a batch while the texts of the next batch are prepared.
 
     Raises:
-        MemctlError: the disk is full, or the stream ended too early.
+        MemctlError: the disk is full, or the stream ended before its end mark, an empty batch.
     """
     index = IndexFile.resumed(path)
     with ThreadPoolExecutor(1) as pool:
@@ -147,7 +147,7 @@ def _received(stream: BinaryIO) -> bytes:
 
 
 def main() -> int:
-    """Run the writer process; the end of the input, not a signal, ends the process."""
+    """Run the writing process until its input ends; ignore signals.  Return the exit code."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     (path,) = sys.argv[1:]
