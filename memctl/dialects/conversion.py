@@ -41,10 +41,11 @@ Message = dict[str, Any]
 
 
 class Joint(ABC):
-    """The correspondence between the messages of two dialects.
+    """The conversion of messages between two dialects, without notes.
 
-    The methods are pure, take messages without notes, and never fail on a JSON object.  The
-    framework can load every message that they return, even if the input cannot be loaded.
+    One coarse message stands for one or several fine messages.  The methods do not change their
+    arguments, and never fail on a JSON object.  The framework can load every message that they
+    return, even if it cannot load the message that they are given.
     """
 
     fine: Dialect
@@ -54,7 +55,7 @@ class Joint(ABC):
 
     @abstractmethod
     def belongs(self, group: list[Message], message: Message) -> bool:
-        """Return whether a fine message belongs to the same coarse message as the group before."""
+        """Return whether a fine message becomes one coarse message with the group before it."""
 
     def id(self, parts: list[Message], id: str) -> str:  # noqa: ARG002
         """Return the id of the coarse message of ``parts``; ``id`` is the id of the first part."""
@@ -62,16 +63,16 @@ class Joint(ABC):
 
     @abstractmethod
     def join(self, parts: list[Message], id: str) -> Message:
-        """Return the coarse message of one or several fine messages, with the given id."""
+        """Return the coarse message for one or several fine messages; ``id`` is its id."""
 
     @abstractmethod
     def split(self, whole: Message) -> list[Message]:
-        """Return the fine messages of a coarse message, at least one; the first keeps the id."""
+        """Return the fine messages for a coarse message, at least one; the first keeps the id."""
 
 
 @dataclass(slots=True)
 class Entry:
-    """A decoded message during the conversion, with the id and the marks in the store."""
+    """A decoded message to convert, with its id and its marks in the store."""
 
     id: str
     value: Message
@@ -82,7 +83,7 @@ class Entry:
 
 @dataclass(slots=True)
 class _Note:
-    """The data of the original messages that the new message cannot express."""
+    """The note in a converted message: data of the original that the target cannot express."""
 
     check: str = ""
     count: int = 1
@@ -103,7 +104,7 @@ class _Note:
 
     @classmethod
     def parse(cls, text: Any) -> _Note | None:
-        """Return the note in a text, or None if the text is not a valid note."""
+        """Parse the JSON text of a note; return None if ``text`` is not a valid note."""
         if not isinstance(text, str):
             return None
         try:
@@ -149,7 +150,7 @@ class _Note:
         )
 
     def applied_to(self, base: Any) -> Any:
-        """Return ``base`` with the delta applied, or None if the delta does not fit."""
+        """Return ``base`` with the delta of the note applied; None if the delta does not fit."""
         try:
             return patch(base, self.delta)
         except ValueError:
@@ -173,7 +174,7 @@ def _are_texts(value: Any) -> bool:
 
 
 def _settled(dialect: Dialect, parts: list[Message]) -> list[Message]:
-    """Return the messages without the fields that a store may change (``Dialect.unsettled``)."""
+    """Return messages without the fields that a store may change (``Dialect.unsettled``)."""
     if not dialect.unsettled:
         return parts
     return [
@@ -183,7 +184,7 @@ def _settled(dialect: Dialect, parts: list[Message]) -> list[Message]:
 
 
 def _check(values: list[Message]) -> str:
-    """Return a digest of the values of messages."""
+    """Return a digest of decoded messages."""
     try:
         text = orjson.dumps(values, option=orjson.OPT_SORT_KEYS)
     except TypeError:
@@ -192,14 +193,17 @@ def _check(values: list[Message]) -> str:
 
 
 def _noted(value: Message) -> list[str]:
-    """Return the names of the dialects with a note in the message; the notes may be invalid."""
+    """Return the names of the dialects whose notes a message carries, valid or not."""
     metadata = value.get("metadata")
     notes = metadata.get(NOTES) if isinstance(metadata, dict) else None
     return list(notes) if isinstance(notes, dict) else []
 
 
 def _take_note(value: Message, dialect: str) -> tuple[Message, _Note | None]:
-    """Return a message without the note for a dialect, and the note."""
+    """Return a message without its note for a dialect, and the note.
+
+    Without a valid note, return the message unchanged, and None.
+    """
     metadata = value.get("metadata")
     if not isinstance(metadata, dict) or not isinstance(notes := metadata.get(NOTES), dict):
         return value, None
@@ -227,12 +231,15 @@ def _put_note(value: Message, dialect: str, note: _Note) -> None:
 
 
 def may_have_note(text: bytes) -> bool:
-    """Return whether the text of a message may contain a note."""
+    """Return False if the JSON text of a message surely contains no note of memctl."""
     return b'"memctl"' in text
 
 
 def take_extras(value: Message, names: Iterable[str]) -> tuple[Message, dict[str, str]]:
-    """Return a message without ``Memory.extra`` in the notes of ``names``, and the extras."""
+    """Remove each ``Memory.extra`` from the notes of a message for the dialects ``names``.
+
+    Return the message without them, and the removed extras by dialect.
+    """
     found: dict[str, str] = {}
     for name in names:
         plain, note = _take_note(value, name)
@@ -246,7 +253,7 @@ def take_extras(value: Message, names: Iterable[str]) -> tuple[Message, dict[str
 
 
 def _put_extras(value: Message, extras: Mapping[str, str]) -> None:
-    """Put the extras of ``take_extras`` into the notes of a message."""
+    """Put each ``Memory.extra``, by dialect, into the notes of a message."""
     for name, extra in extras.items():
         note = _take_note(value, name)[1] or _Note(_MADE_OF_NONE)
         note.extra = extra
@@ -262,14 +269,14 @@ def _parse(entry: StoredMessage) -> Entry:
 
 
 def _text(value: Message, *, odd: bool) -> bytes:
-    """Return a message as JSON, without loss; ``odd`` as in ``Entry``."""
+    """Return a message as JSON; with ``odd``, NaN and infinities are kept."""
     if odd:  # orjson writes null for NaN and infinities
         return jsonio.dumps(value)
     return jsonio.compact(value)
 
 
 class Converter(ABC):
-    """The conversion of one memory, message by message in order; used once."""
+    """Converts the messages of one memory in order; a new converter is needed for each memory."""
 
     source: Dialect
     target: Dialect
@@ -285,7 +292,11 @@ class Converter(ABC):
         message; None before the first message."""
 
     def memory(self, memory: Memory, first: StoredMessage | None) -> Memory:
-        """Return the converted memory, given the first message; call this before ``add``."""
+        """Return ``memory`` for the target dialect; to be called before ``add``.
+
+        ``first`` is the first message of the memory, None if there is none.  If it has a note, the
+        new ``Memory.extra`` comes from the note; otherwise, it is empty.
+        """
         if not self.source.is_default(memory.extra, memory.key.user, memory.key.session):
             self._extra = memory.extra
         note = _take_note(_parse(first).value, self.target.name)[1] if first is not None else None
@@ -293,7 +304,9 @@ class Converter(ABC):
 
     @abstractmethod
     def add(self, entries: Iterable[StoredMessage]) -> list[StoredMessage]:
-        """Take the next messages; return the new messages that are complete.
+        """Convert the next messages of the memory; return the new messages that are complete.
+
+        Other new messages are returned later, by ``add`` or ``end``.
 
         Raises:
             ValueError: a message is not a JSON object.
@@ -301,16 +314,16 @@ class Converter(ABC):
 
     @abstractmethod
     def end(self) -> list[StoredMessage]:
-        """Return the last new messages, after the last ``add``."""
+        """Return the remaining new messages, after the last ``add``."""
 
     @property
     def left(self) -> bool:
-        """Return whether ``Memory.extra`` is left, because no message has carried it."""
+        """True if no new message carries the ``Memory.extra`` of the source yet."""
         return bool(self._extra)
 
     @property
     def lost(self) -> int:
-        """The number of messages that lost data."""
+        """The number of messages that lost data in the conversion."""
         return self._lost
 
     def _take_extra(self) -> str:
@@ -318,7 +331,10 @@ class Converter(ABC):
         return extra
 
     def _without_extras(self, value: Message) -> Message:
-        """Return the first message without the extras of further dialects; keep the extras."""
+        """Return the first message without each ``Memory.extra`` of further dialects.
+
+        The extras wait for ``_put_extras``.  Later messages are returned unchanged.
+        """
         if self._passing is not None:
             return value
         others = [one for one in _noted(value) if one not in (self.source.name, self.target.name)]
@@ -326,12 +342,12 @@ class Converter(ABC):
         return value
 
     def _put_extras(self, value: Message) -> None:
-        """Put the kept extras of further dialects into a new message."""
+        """Put the extras that ``_without_extras`` has removed into a new message."""
         if self._passing:
             _put_extras(value, self._passing)
 
     def _unused(self, id: str) -> str:
-        """Return the id, with a number appended if a new message already has the id."""
+        """Return ``id``, with a number appended if an earlier new message has the same id."""
         found, number = id, 1
         while hash(found) in self._used:
             number += 1
@@ -341,7 +357,7 @@ class Converter(ABC):
 
 
 class Joiner(Converter):
-    """The conversion from the fine to the coarse dialect."""
+    """Converts from the fine to the coarse dialect: joins fine messages, and restores by notes."""
 
     def __init__(self, joint: Joint) -> None:
         super().__init__()
@@ -366,7 +382,7 @@ class Joiner(Converter):
         return [self._joined()] if self._group else []
 
     def _goes_on(self, one: Entry) -> bool:
-        """Return whether a message belongs to the waiting group."""
+        """Return whether a fine message joins the group of messages that waits for its end."""
         note, place = self._note, len(self._group)
         if note is not None and note.count > 1 and note.ids is not None:
             if place < len(note.ids) and one.id == note.ids[place]:
@@ -412,7 +428,10 @@ class Joiner(Converter):
         return StoredMessage(id, _text(whole, odd=odd), marks)
 
     def _restored(self, parts: list[Message], note: _Note) -> Message | None:
-        """Return the coarse message that was split into ``parts``; None if a part has changed."""
+        """Return the coarse message that was split into ``parts``, by the note of the first part.
+
+        Return None if a part has changed.
+        """
         settled = _settled(self.source, parts)
         if len(parts) != note.count or _check(settled) != note.check:
             return None
@@ -424,7 +443,7 @@ class Joiner(Converter):
 
 
 def _split(joint: Joint, whole: Message) -> list[Message]:
-    """Return the fine messages of a coarse message, with ids if the dialect has a place for ids."""
+    """Return the fine messages for a coarse message; each has an id if the dialect allows ids."""
     parts = joint.split(whole)
     for value, name in zip(parts, _names(parts, whole), strict=True):
         joint.fine.with_id(value, name)
@@ -432,7 +451,7 @@ def _split(joint: Joint, whole: Message) -> list[Message]:
 
 
 def _names(parts: list[Message], whole: Message) -> list[str]:
-    """Return an id for each part: the id in the part, or the id of the whole with a number."""
+    """Return an id for each part: its own, or the id of ``whole`` with a number appended."""
     id = str(whole.get("id", ""))
     return [
         str(value.get("id", f"{id}-{number}" if number else id))
@@ -441,10 +460,13 @@ def _names(parts: list[Message], whole: Message) -> list[str]:
 
 
 class Splitter(Converter):
-    """The conversion from the coarse to the fine dialect."""
+    """Converts from the coarse to the fine dialect: splits messages, and restores by notes."""
 
     def __init__(self, joint: Joint, *, notes: bool = True) -> None:
-        """Without ``notes``, data that the fine dialect cannot express are lost, and counted."""
+        """With ``notes``, new messages carry data that the fine dialect cannot express.
+
+        Without ``notes``, such data are lost, and ``lost`` counts the messages.
+        """
         super().__init__()
         self.source, self.target = joint.coarse, joint.fine
         self._joint = joint
@@ -505,7 +527,10 @@ class Splitter(Converter):
         ]
 
     def _restored(self, whole: Message, parts: list[Message], note: _Note) -> list[Message] | None:
-        """Return the fine messages that were joined into ``whole``; None if it has changed."""
+        """Return the fine messages that were joined into ``whole``, by its note.
+
+        ``parts`` are the fine messages without the note.  Return None if ``whole`` has changed.
+        """
         if _check([whole]) != note.check:
             return None
         found = note.applied_to(parts)
@@ -517,9 +542,10 @@ class Splitter(Converter):
 def _marks_of_parts(
     note: _Note | None, marks: tuple[str, ...], count: int
 ) -> list[tuple[str, ...]]:
-    """Return the marks of the parts of a message.
+    """Return the marks for each of the ``count`` fine messages of a coarse message.
 
-    The marks come from the note, updated if ``compressed`` was added or removed since.
+    ``marks`` are the marks of the coarse message.  If ``note`` has marks for the fine messages,
+    they are used instead, with ``compressed`` added or removed as in ``marks``.
     """
     if note is None or note.marks is None or len(note.marks) != count:
         return [marks] * count
@@ -547,16 +573,16 @@ class Conversion:
 
     @property
     def exact(self) -> bool:
-        """Return whether the new messages have notes for an exact way back."""
+        """True if new messages carry notes, so that the conversion back loses nothing."""
         return all(step.keywords.get("notes", True) for step in self.steps)
 
     @property
     def refines(self) -> bool:
-        """Return whether the target dialect is finer than the source dialect."""
+        """True if each step splits messages: one message may become several, never the reverse."""
         return bool(self.steps) and all(step.func is Splitter for step in self.steps)
 
     def converter(self) -> Converter:
-        """Return a new converter, for one memory."""
+        """Return a new converter, which converts one memory."""
         made: list[Converter] = [step() for step in self.steps]
         return made[0] if len(made) == 1 else _Chain(made, [step() for step in self.steps])
 
@@ -565,7 +591,7 @@ class _Chain(Converter):
     """A conversion in several steps."""
 
     def __init__(self, steps: list[Converter], probes: list[Converter]) -> None:
-        """``probes`` are further converters of the steps, for a first look at the first message."""
+        """``probes`` are a second converter for each step; ``memory`` alone uses them."""
         super().__init__()
         self.source, self.target = steps[0].source, steps[-1].target
         self._steps = steps

@@ -15,12 +15,12 @@ JOINTS: tuple[Joint, ...] = (VERSIONS, RUNTIME_VERSIONS)
 
 
 def conversion(source: Dialect, target: Dialect) -> Conversion:
-    """Return the conversion with the fewest steps from one dialect to another.
+    """Return the conversion from one dialect to another with the fewest steps.
 
-    If the target holds no notes, data that only the source can express are lost.
+    If messages of the target cannot carry notes, data that only the source can express are lost.
 
     Raises:
-        UsageError: there is no such conversion.
+        UsageError: memctl cannot convert messages of the source to the target.
     """
     if source.facts is not target.facts:
         raise UsageError(

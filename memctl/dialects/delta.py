@@ -15,7 +15,7 @@ Delta = list[Any]
 
 
 def delta(old: Any, new: Any) -> Delta | None:
-    """Return the delta from the old to the new value, or None if the values are equal."""
+    """Return the difference between two JSON values for ``patch``; None if they are equal."""
     if old is new:
         return None
     if isinstance(old, dict) and isinstance(new, dict):
@@ -38,10 +38,12 @@ def delta(old: Any, new: Any) -> Delta | None:
 
 
 def patch(old: Any, change: Delta | None) -> Any:
-    """Return the new value of a delta; ``old`` is not modified.
+    """Return the new value: ``old`` with a difference applied, which ``delta`` returned.
+
+    Without a change, return ``old``.  ``old`` itself is not modified.
 
     Raises:
-        ValueError: the delta is invalid, or does not fit the old value.
+        ValueError: the difference is invalid, or does not fit ``old``.
     """
     if change is None:
         return old

@@ -18,7 +18,7 @@ class NotAnObject(ValueError):
 
 
 def object_of(value: Any) -> dict[str, Any]:
-    """Return the value, which must be a JSON object.
+    """Return ``value`` unchanged, which must be a JSON object.
 
     Raises:
         NotAnObject: the value is not a JSON object.
@@ -29,28 +29,28 @@ def object_of(value: Any) -> dict[str, Any]:
 
 
 class TextBlock(NamedTuple):
-    """Text spoken by the author of the message."""
+    """A block of text that the author of the message says."""
 
     text: str
     value: Any = None
 
 
 class ThinkingBlock(NamedTuple):
-    """Reasoning of a model, which is not sent back to the model."""
+    """A block with the reasoning of a model, which is not sent back to the model."""
 
     text: str
     value: Any = None
 
 
 class HintBlock(NamedTuple):
-    """Text for the next step of reasoning only."""
+    """A block of text that is sent to the model for the next step of reasoning only."""
 
     text: str
     value: Any = None
 
 
 class ToolCallBlock(NamedTuple):
-    """A tool call; ``input`` holds the decoded arguments."""
+    """A block with a tool call; ``input`` holds the decoded arguments."""
 
     id: str
     name: str
@@ -59,7 +59,7 @@ class ToolCallBlock(NamedTuple):
 
 
 class ToolResultBlock:
-    """The result of the tool call with the same id.
+    """A block with the result of the tool call that has the same ``id``.
 
     ``output`` is parsed on first access, because most readers need only the id.
     """
@@ -85,7 +85,7 @@ class ToolResultBlock:
 
 
 class MediaBlock(NamedTuple):
-    """An image, audio, video or file, at ``url`` or in the message as base64 ``data``."""
+    """A block with an image, audio, video or file: at ``url``, or as base64 text in ``data``."""
 
     kind: str
     url: str | None = None
@@ -122,14 +122,14 @@ Block = (
 
 
 def call_text(name: str, arguments: Any) -> str:
-    """Return a tool call as one text."""
+    """Return a tool call as one line: the name, then the arguments as JSON."""
     if not isinstance(arguments, str):
         arguments = json.dumps(arguments, ensure_ascii=False)
     return f"{name} {arguments}"
 
 
 def local_time(timestamp: str | None) -> datetime | None:
-    """Return a timestamp as local time without a zone, or None if the timestamp is invalid."""
+    """Return an ISO timestamp as local time without a zone; None if it is missing or invalid."""
     try:
         found = datetime.fromisoformat(timestamp or "")
     except ValueError:
@@ -142,7 +142,7 @@ NOTES = "memctl"
 
 
 def held(*fields: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields with a nonempty value, without the notes of memctl."""
+    """Return the fields of all given objects in one, without empty values and memctl's notes."""
     return {
         name: value
         for some in fields
@@ -152,7 +152,7 @@ def held(*fields: dict[str, Any]) -> dict[str, Any]:
 
 
 class MessageView(ABC):
-    """A view of one message.
+    """The properties of one message, the same for every framework.
 
     ``value`` is the complete decoded message.  The properties are read from ``value`` on access.
     """
@@ -165,46 +165,46 @@ class MessageView(ABC):
     @property
     @abstractmethod
     def id(self) -> str | None:
-        """The id in the message, or None without an id."""
+        """The id in the message; None if the message contains no id."""
 
     @property
     @abstractmethod
     def role(self) -> str | None:
-        """The role, usually ``user``, ``assistant`` or ``system``; None if not a text."""
+        """The role, usually ``user``, ``assistant`` or ``system``; None if it is not a text."""
 
     @property
     @abstractmethod
     def name(self) -> str | None:
-        """The name of the speaker; None if not a text."""
+        """The name of the speaker; None if it is missing or not a text."""
 
     @property
     @abstractmethod
     def time(self) -> str | None:
-        """The stored timestamp; None if not a text."""
+        """The stored timestamp; None if it is missing or not a text."""
 
     @property
     def moment(self) -> datetime | None:
-        """The timestamp as local time without a zone; None if the timestamp is invalid."""
+        """The timestamp as local time without a zone; None if it is missing or invalid."""
         return local_time(self.time)
 
     @property
     @abstractmethod
     def blocks(self) -> list[Block]:
-        """The content; a plain text is one TextBlock."""
+        """The content of the message as blocks; a plain text is one TextBlock."""
 
     @property
     @abstractmethod
     def metadata(self) -> dict[str, Any]:
-        """The metadata attached by the application; empty without metadata."""
+        """The metadata that the application has attached; empty if there are none."""
 
     @property
     @abstractmethod
     def unknown(self) -> dict[str, Any]:
-        """The fields of the message unknown to the dialect."""
+        """The fields of the message that the dialect does not know."""
 
     @property
     def unread(self) -> dict[str, Any]:
-        """The nonempty metadata and unknown fields: the data that readers do not show."""
+        """The metadata and unknown fields that are not empty: data that no block shows."""
         return held(self.metadata, self.unknown)
 
     @property
@@ -214,10 +214,10 @@ class MessageView(ABC):
 
     @abstractmethod
     def texts(self) -> Iterator[str]:
-        """Yield every readable text: spoken text, thinking, hints and tool outputs."""
+        """Yield the texts of the message: spoken text, thinking, hints and tool outputs."""
 
     def searchable(self) -> str:
-        """Return the text for searches: all readable texts and tool calls."""
+        """Return the text in which searches look: all ``texts`` and the tool calls."""
         calls = [block for block in self.blocks if isinstance(block, ToolCallBlock)]
         return "\n".join([*self.texts(), *(call_text(call.name, call.input) for call in calls)])
 
@@ -230,7 +230,7 @@ class ToolSide(StrEnum):
 
     @property
     def other(self) -> ToolSide:
-        """The other half."""
+        """The result for the call, and the call for the result."""
         return ToolSide.RESULT if self is ToolSide.CALL else ToolSide.CALL
 
 
@@ -283,7 +283,7 @@ class Dialect(ABC):
 
     @abstractmethod
     def parse(self, text: bytes) -> MessageView:
-        """Return the view of a stored message, with exact values.
+        """Return the view of a stored message, without any loss of values.
 
         Raises:
             NotAnObject: the text is not a JSON object.
@@ -292,7 +292,7 @@ class Dialect(ABC):
 
     @abstractmethod
     def outline(self, text: bytes) -> MessageView:
-        """Return a view for short fields, with little time and memory.
+        """Return the view of a stored message; faster than ``parse`` and with less RAM.
 
         In a message above 1 MiB, texts longer than 1,000 bytes appear empty.
 
@@ -302,113 +302,118 @@ class Dialect(ABC):
 
     @abstractmethod
     def role_and_time(self, text: bytes) -> tuple[str | None, str | None]:
-        """Return the role and the time of a message without making a view, which is faster.
+        """Return ``role`` and ``time`` of the view of a stored message, faster than ``parse``.
 
         Raises:
             NotAnObject, ValueError: as ``parse``.
         """
 
     def is_encrypted(self, text: bytes) -> bool:  # noqa: ARG002 - in most dialects none is
-        """Return whether a message is encrypted; memctl has no key."""
+        """Return whether a message is encrypted, so that memctl cannot read it."""
         return False
 
     @abstractmethod
     def author(
         self, role: str, name: str, content: str | Sequence[Block], moment: datetime
     ) -> tuple[str, bytes]:
-        """Return the id and the text of a new message, in the format of the framework.
+        """Make a new message in the format of the framework; return its id and its JSON text.
 
-        ``moment`` is local time without a zone.
+        ``name`` is the name of the speaker.  ``moment`` is local time without a zone.
         """
 
     def leads(self, view: MessageView) -> bool:  # noqa: ARG002 - most stand alone
-        """Return whether a model API refuses the message without the next message."""
+        """Return whether a model API refuses the message if the next message is missing."""
         return False
 
     def is_answerable(self, call: ToolCallBlock) -> bool:  # noqa: ARG002 - most are
-        """Return whether ``author`` or ``answer`` can make a valid result of a call."""
+        """Return whether ``author`` or ``answer`` can make a valid result for this call."""
         return True
 
     def answer(self, text: bytes, results: Sequence[ToolResultBlock]) -> bytes | None:  # noqa: ARG002
-        """Return the message with results of its calls added.
+        """Return the message ``text`` with results of its tool calls added.
 
-        Return None if results are separate messages in the dialect.
+        Return None if each result is a separate message in this dialect.
         """
         return None
 
     def message_id(self, value: dict[str, Any]) -> str | None:
-        """Return the id of a decoded message, or None without an id."""
+        """Return the id in a decoded message; None if it contains no id."""
         found = value.get("id")
         return found if isinstance(found, str) else None
 
     def with_id(self, value: dict[str, Any], id: str) -> str:
-        """Set the id of a new message if the dialect has a place for ids; return the actual id."""
+        """Set the id of a decoded message; return the id that the message then has.
+
+        Without a place for ids, the message stays unchanged and has an id derived from its content.
+        """
         value["id"] = id
         return id
 
     @abstractmethod
     def output_bytes(self, result: ToolResultBlock) -> int:
-        """Return the size of the texts in a stored result in bytes, with media."""
+        """Return the size in bytes of the texts in a stored tool result; media in it count, too."""
 
     @abstractmethod
     def summary_message(self, summary: str) -> bytes:
-        """Return the message, without an id, that the framework sends as the summary."""
+        """Return the message, without an id, by which the framework sends a summary to a model."""
 
     def context(self, extra: str) -> list[str | bytes] | None:  # noqa: ARG002
-        """Return the messages in the context of the model, in order: ids or texts of messages.
+        """Return the context of the model in order, as ``Memory.extra`` lists it.
 
-        Return None if ``Memory.extra`` does not list the context: then all messages without the
-        mark ``compressed`` are in the context.
+        A str is the id of a message in the memory; bytes are the JSON text of a message.  Return
+        None if ``extra`` does not list the context.  Then the context is all messages without the
+        mark ``compressed``.
         """
         return None
 
     def without(self, extra: str, is_gone: Callable[[str], bool]) -> str:  # noqa: ARG002
-        """Return ``Memory.extra`` without entries of deleted messages.
+        """Return ``Memory.extra`` without deleted messages.
 
-        ``is_gone`` returns whether all messages with an id are deleted.
+        ``is_gone`` tells whether all messages with a given id are deleted.
         """
         return extra
 
     def other_texts(self, shape: str) -> list[bytes]:  # noqa: ARG002
-        """Return further texts of a message in its memory, such as a variant in the context.
+        """Return further versions of a message that its memory holds, as JSON texts.
 
-        ``shape`` is ``StoredMessage.shape``.
+        For example, the context may hold a version that differs from the log.  ``shape`` is
+        ``StoredMessage.shape``.
         """
         return []
 
     def is_default(self, extra: str, user: str, session: str) -> bool:  # noqa: ARG002
-        """Return whether ``Memory.extra`` equals the default that a store makes for a session."""
+        """Return whether ``Memory.extra`` says no more than the store sets for a new session."""
         return not extra
 
     def has_record(self, extra: str, user: str, session: str) -> bool:  # noqa: ARG002
-        """Return whether an extra holds more than the state of a session.
+        """Return whether ``Memory.extra`` holds a session record that is not the default.
 
-        See ``Features.state_only``.
+        A store with ``Features.state_only`` has no place for the record.
         """
         return False
 
     def settings(self, extra: str, user: str, session: str) -> bytes:
-        """Return ``Memory.extra`` in a comparable form; empty for the default.
+        """Return ``Memory.extra`` in a form that is equal for equal settings of a session.
 
-        The times of creation and of the last change are left out.
+        The form is empty for the default.  It has no times of creation and of the last change.
         """
         return b"" if self.is_default(extra, user, session) else extra.encode()
 
     @abstractmethod
     def tool_sides(self, text: bytes) -> Iterator[tuple[ToolSide, str]]:
-        """Yield the calls and results of a message, each with its id.
+        """Yield the tool calls and tool results of a message, each with the id of the call.
 
-        Messages without tool blocks are recognized without parsing.
+        Most messages without a call or result are recognized without parsing.
 
         Raises:
             ValueError: the message is not JSON.
         """
 
     def pair_matcher(self, halves: Iterable[tuple[str, ToolSide]]) -> PairMatcher:
-        """Return a function that finds the messages with the missing halves of calls.
+        """Return a function that finds the messages with the other halves of tool calls.
 
-        ``halves`` holds the id and the known side of each call.  The function raises ValueError if
-        a possible match is not JSON.
+        ``halves`` holds the id of each call, and the half that is known: the call or its result.
+        The function raises ValueError if a message that may have another half is not JSON.
         """
         others = {(side.other, id) for id, side in halves}
 
