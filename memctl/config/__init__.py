@@ -38,9 +38,10 @@ _BARE_NAME = re.compile(r"[\w.-]+")
 
 @dataclass(frozen=True, slots=True)
 class Alias:
-    """A ``[stores.NAME]`` of the configuration: a URL and the source of its password.
+    """A store with a name, from ``[stores.NAME]`` of the configuration file.
 
-    A LangChain vector store has the name of a function instead, such as ``app.rag:vector_store``.
+    ``password`` is the source of the password in ``url``; None if the file sets none.  ``factory``
+    is the function of a LangChain vector store, such as ``app.rag:vector_store``.
     """
 
     name: str
@@ -51,7 +52,7 @@ class Alias:
     factory: str | None = None
 
     def location(self) -> Location:
-        """Return the configured location, without the password.
+        """Return the place of the store as configured, without the password.
 
         Raises:
             UsageError: the URL is not valid.
@@ -63,7 +64,10 @@ class Alias:
     def locate(
         self, environment: Mapping[str, str], timeout: float = secrets.COMMAND_TIMEOUT
     ) -> Location:
-        """Return the location with its password; a command for it may take ``timeout`` seconds.
+        """Return the place of the store, with the password in its URL.
+
+        ``environment`` has variables that may contain the password.  A command that prints the
+        password may take ``timeout`` seconds.
 
         Raises:
             UsageError: the password cannot be fetched, or the URL is not valid.
@@ -90,7 +94,10 @@ class ConfiguredModel:
     def key(
         self, environment: Mapping[str, str], timeout: float = secrets.COMMAND_TIMEOUT
     ) -> str | None:
-        """Return the API key, or None; a command for it may take ``timeout`` seconds.
+        """Return the API key of the model; None if no source of a key is configured.
+
+        ``environment`` has variables that may contain the key.  A command that prints the key may
+        take ``timeout`` seconds.
 
         Raises:
             UsageError: the key cannot be fetched.
@@ -125,10 +132,10 @@ class Config:
     """Variables with passwords and keys, which configured programs do not get."""
 
     def locate(self, text: str, environment: Mapping[str, str]) -> Location:
-        """Return the location of a STORE argument: of an alias, or else of a URL or path.
+        """Return the place of a store: ``text`` is a name in the configuration, a URL or a path.
 
         Raises:
-            UsageError: the argument is not valid, or the password of the alias cannot be fetched.
+            UsageError: ``text`` names no store, or the configured password cannot be fetched.
         """
         alias = self.stores.get(text)
         if alias is not None:
@@ -148,7 +155,7 @@ class Config:
         return parse(text)
 
     def summarizer(self, name: str) -> ConfiguredModel:
-        """Return a summarizer by its name; ``extractive`` needs no configuration.
+        """Return the summarizer with a name; ``extractive`` exists without configuration.
 
         Raises:
             UsageError: the name is not configured, or its table is not valid.
@@ -166,7 +173,7 @@ class Config:
         )
 
     def embedder(self, name: str) -> ConfiguredModel:
-        """Return an embedder by its name.
+        """Return the configured embedder with a name.
 
         Raises:
             UsageError: the name is not configured, or its table is not valid.
@@ -194,11 +201,13 @@ def _is_file_name(text: str) -> bool:
 
 
 def load(explicit: Path | None, environment: Mapping[str, str]) -> Config:
-    """Read the configuration: ``--config``, else ``MEMCTL_CONFIG``, else the platform's folder.
+    """Read the configuration file; return an empty configuration if the default file is missing.
+
+    The file is ``explicit``, else the file named by ``MEMCTL_CONFIG``, else the default file.
 
     Raises:
-        NotFound: the named file does not exist.
-        UsageError: the file is not valid TOML, or has an unknown setting.
+        NotFound: the file is named by ``explicit`` or ``MEMCTL_CONFIG`` and does not exist.
+        UsageError: the file is unreadable or not valid TOML, or has an unknown setting.
     """
     path = place(explicit, environment)
     named = explicit is not None or bool(environment.get("MEMCTL_CONFIG"))
@@ -226,7 +235,10 @@ def load(explicit: Path | None, environment: Mapping[str, str]) -> Config:
 
 
 def place(explicit: Path | None, environment: Mapping[str, str]) -> Path:
-    """Return the path of the configuration, which is read, or written by ``config init``."""
+    """Return the path of the configuration file, which may not exist.
+
+    It is ``explicit``, else the path in ``MEMCTL_CONFIG``, else the default path.
+    """
     if explicit is not None:
         return explicit
     named = environment.get("MEMCTL_CONFIG")
@@ -234,14 +246,14 @@ def place(explicit: Path | None, environment: Mapping[str, str]) -> Path:
 
 
 def default_path() -> Path:
-    """Return the default path of the configuration on this platform."""
+    """Return the default path of the configuration file on this platform."""
     from platformdirs import user_config_path  # not needed if a file is named
 
     return user_config_path("memctl") / "config.toml"
 
 
 def environment() -> Mapping[str, str]:
-    """Return the environment of the process, for the command line to pass on."""
+    """Return the environment variables of this process."""
     return os.environ
 
 
@@ -268,7 +280,11 @@ def _read(path: Path, content: dict[str, Any]) -> Config:
 
 
 def _secret_variables(content: dict[str, Any]) -> frozenset[str]:
-    """Return the variables named by ``password_env`` and ``api_key_env``."""
+    """Return the names of the environment variables that hold passwords or API keys.
+
+    ``content`` is the parsed configuration file, which names them in ``password_env`` and
+    ``api_key_env``.
+    """
     families = ("stores", "summarizers", "embedders")
     tables = [table for name in families for table in content.get(name, {}).values()]
     named = (
@@ -291,10 +307,10 @@ def _keep(path: Path, entry: Any) -> Retention:
 
 
 def _read_alias(path: Path, name: str, entry: Any, secret_variables: frozenset[str]) -> Alias:
-    """Return the alias of a table.
+    """Return the store that the table ``[stores.NAME]`` of a configuration file describes.
 
     Raises:
-        UsageError: the table does not describe a store.
+        UsageError: the table ``entry`` does not describe a store.
     """
     place = f"stores.{name}"
     if not isinstance(entry, dict):
@@ -323,7 +339,9 @@ def _read_alias(path: Path, name: str, entry: Any, secret_variables: frozenset[s
 
 
 def _columns(path: Path, place: str, columns: Any) -> str:
-    """Return the columns of a mapped table as a URL option.
+    """Return the setting ``columns`` of a mapped table as the value of a URL option.
+
+    ``place`` is the name of the store's table in the file, for errors.
 
     Raises:
         UsageError: ``columns`` is not a table of names, or a key is not in ``COLUMN_ROLES``.
@@ -346,7 +364,10 @@ def _columns(path: Path, place: str, columns: Any) -> str:
 
 
 def _with_options(url: str, options: Mapping[str, str]) -> str:
-    """Return a URL with more options; the path of a SQLite file becomes a URL."""
+    """Return a URL with ``options`` added to its query; the path of a SQLite file becomes a URL.
+
+    Without options, return ``url`` unchanged.
+    """
     if not options:
         return url
     if "://" not in url:
@@ -362,12 +383,13 @@ def _read_model(
     kinds: Mapping[str, Collection[str]],
     secret_variables: frozenset[str],
 ) -> ConfiguredModel:
-    """Return the summarizer or embedder of a table; its options are checked on use.
+    """Return the summarizer or embedder that a table of the configuration file describes.
 
-    ``kinds`` maps a kind to valid keys.
+    The table is ``[family.name]``, and ``entry`` is its content.  ``kinds`` has the valid keys of
+    each kind.  The values of the keys are checked when the model is used.
 
     Raises:
-        UsageError: the table does not describe a summarizer or embedder.
+        UsageError: the kind, a key, or the source of the API key is not valid.
     """
     from memctl.inference.settings import Settings  # only needed by commands that use models
 
@@ -394,7 +416,9 @@ def _read_model(
 
 
 def refuse_unknown(path: Path, place: str, entry: Mapping[str, Any], keys: Collection[str]) -> None:
-    """Check the keys of a table; ``place`` is their prefix, such as ``undo.``.
+    """Refuse a table of the configuration file with a key that is not in ``keys``.
+
+    ``place`` is the name of the table with a dot, such as ``undo.``.
 
     Raises:
         UsageError: a key is unknown; the hint names a similar key.
@@ -407,20 +431,23 @@ def refuse_unknown(path: Path, place: str, entry: Mapping[str, Any], keys: Colle
 
 
 def nearest(word: str, known: Iterable[str], likeness: float = 0.6) -> str | None:
-    """Return the most similar known word; ``likeness``, from 0 to 1, is the least similarity."""
+    """Return the known word that is most similar to ``word``; None if none is similar.
+
+    ``likeness``, from 0 to 1, is the least similarity.
+    """
     found = difflib.get_close_matches(word, list(known), n=1, cutoff=likeness)
     return found[0] if found else None
 
 
 def sample() -> str:
-    """Return a configuration with every setting, commented out."""
+    """Return the text of a configuration file with every setting, commented out."""
     from importlib.resources import files  # only needed by config init
 
     return files("memctl.config").joinpath("sample.toml").read_text("utf-8")
 
 
 def write_sample(path: Path, *, force: bool) -> None:
-    """Write the sample configuration atomically, to a file closed to other users.
+    """Write the sample configuration file atomically; other users cannot read a new file.
 
     Raises:
         UsageError: the file exists, and ``force`` is not set.

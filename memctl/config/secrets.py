@@ -32,22 +32,28 @@ sys.stdout.buffer.write(found.encode())
 
 
 class Source(NamedTuple):
-    """The source of a secret; ``key`` is from ``keys``, for example ``password_command``."""
+    """The source of a secret, such as the key ``password_command`` and a command in ``where``."""
 
     key: str
     where: str
 
 
 def keys(name: str) -> tuple[str, ...]:
-    """Return the keys that can set the source of a secret, such as ``password_env``."""
+    """Return the configuration keys for the source of a secret, such as ``password_env``.
+
+    ``name`` is the name of the secret: ``password`` or ``api_key``.
+    """
     return tuple(f"{name}_{how}" for how in ("env", "file", "command", "keyring"))
 
 
 def source(path: Path, place: str, entry: Mapping[str, Any], name: str) -> Source | None:
-    """Return the source of a secret in a table; None if no source is set.
+    """Return the source of a secret that a table of the configuration sets; None without one.
+
+    ``entry`` is the table, and ``name`` the secret: ``password`` or ``api_key``.  ``path`` and
+    ``place``, the file and the name of the table, are for errors.
 
     Raises:
-        UsageError: several sources are set.
+        UsageError: the table sets several sources.
     """
     found = [key for key in keys(name) if key in entry]
     if len(found) > 1:
@@ -62,10 +68,10 @@ def fetch(
     timeout: float = COMMAND_TIMEOUT,
     secrets: Collection[str] = (),
 ) -> str:
-    """Return a secret; ``what`` is the name for errors, such as ``the password of 'prod'``.
+    """Fetch a secret from its source: a variable, a file, a command or the keyring.
 
-    ``timeout`` in seconds is for commands and the keyring.  ``secrets`` are variables to remove
-    from their environment.
+    ``what`` names the secret in errors, such as ``the password of 'prod'``.  A command and the
+    keyring may take ``timeout`` seconds, and do not get the environment variables ``secrets``.
 
     Raises:
         UsageError: the secret cannot be fetched.
@@ -99,7 +105,13 @@ def _from_command(what: str, command: str, timeout: float, secrets: Collection[s
 
 
 def _from_keyring(what: str, where: str, timeout: float, secrets: Collection[str]) -> str:
-    """Return the entry ``service/name`` of the keyring; a service may contain slashes."""
+    """Return the secret of the keyring for ``where``, written ``service/name``.
+
+    ``what`` names the secret in errors.  A service may contain slashes.
+
+    Raises:
+        UsageError: ``where`` is not valid, or the secret cannot be fetched.
+    """
     service, _, name = where.rpartition("/")
     if not service or not name:
         raise UsageError(f"{what}: {where!r} is not an entry of a keyring", 'write "service/name"')
@@ -142,7 +154,13 @@ def _run(
     *,
     shell: bool,
 ) -> tuple[int, bytes, bytes]:
-    """Run a process; return its exit code, standard output and standard error."""
+    """Run a command; return its exit code, standard output and standard error.
+
+    ``what`` names the command in errors.  The command does not get the variables ``secrets``.
+
+    Raises:
+        UsageError: the command cannot be started, or takes longer than ``timeout`` seconds.
+    """
     try:
         process = subprocess.Popen(
             command,

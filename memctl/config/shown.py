@@ -14,7 +14,7 @@ HIDDEN = "***"
 
 
 class Shown(NamedTuple):
-    """A value of the configuration and its key; ``written`` if the file sets the value."""
+    """A setting with its key and value; ``written`` is False if the value is a default."""
 
     key: str
     value: Any
@@ -22,10 +22,10 @@ class Shown(NamedTuple):
 
 
 def shown(config: Config) -> Iterator[Shown]:
-    """Yield every value except ``[defaults]``.
+    """Yield every setting for display, without secrets and without ``[defaults]``.
 
     Raises:
-        UsageError: a value is not valid; summarizers and embedders are checked, too.
+        UsageError: a value is not valid; the tables of models are checked, too.
     """
     for name, alias in config.stores.items():
         place = f"stores.{name}"
@@ -62,7 +62,7 @@ def _of_model(key: str, value: Any) -> Any:
 
 
 def _redacted(key: str, value: Any) -> Any:
-    """Return a value without texts that look like secrets: ``parameters`` is free-form."""
+    """Return a setting with ``***`` for each text that looks like a secret, at any depth."""
     if isinstance(value, dict):
         return {
             name: HIDDEN
@@ -76,7 +76,7 @@ def _redacted(key: str, value: Any) -> Any:
 
 
 def redacted(text: str) -> str:
-    """Return a text without the password of a URL."""
+    """Return a text; if it is a URL, its password is hidden."""
     if "://" not in text and not text.startswith("unix:"):
         return text
     return location.redact_value(text)

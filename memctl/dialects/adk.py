@@ -29,12 +29,12 @@ _ACTIONS = (
 
 
 def event_time(event: Any) -> str | None:
-    """Return the time of an event in UTC, or None without a time."""
+    """Return the time of an event as ISO text in UTC; None if the event has no time."""
     return utc_of(event.get("timestamp")) if isinstance(event, dict) else None
 
 
 class AdkView(DocumentView):
-    """A view of an event of the Agent Development Kit."""
+    """A view of an event of Google's Agent Development Kit."""
 
     __slots__ = ()
     known = frozenset({"id", "author", "content", "timestamp", "invocation_id"})
@@ -103,7 +103,7 @@ def _kind(media_type: str) -> str:
 
 
 def _output(response: Any) -> list[Block]:
-    """Return the blocks of a tool output; the framework stores a text under ``result``."""
+    """Return the response of a tool as blocks: its text, or its JSON; no block for None."""
     match response:
         case {"result": str(text)} | {"output": str(text)} if len(response) == 1:
             return [TextBlock(text, response)]

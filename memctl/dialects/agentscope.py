@@ -47,7 +47,7 @@ Both versions load the empty text: 2.x keeps the empty text, 1.x shows the time 
 
 
 class AgentScopeView(MessageView):
-    """A message of AgentScope."""
+    """The base class of views of a message in the format of AgentScope."""
 
     __slots__ = ()
     time_field: ClassVar[str]
@@ -124,14 +124,14 @@ def _texts(block: dict[str, Any]) -> Iterator[str]:
 
 
 def string(value: Any) -> str:
-    """Return a value as a text; None becomes an empty text."""
+    """Return any value as a text; None becomes an empty text."""
     if isinstance(value, str):
         return value
     return "" if value is None else str(value)
 
 
 def block_id(block: dict[str, Any]) -> str:
-    """Return the id of a block as a text; empty without an id."""
+    """Return the id of a block as a text; an empty text if the block has no id."""
     id = block.get("id")
     if isinstance(id, str):
         return id
@@ -143,7 +143,11 @@ OwnBlock = Callable[[dict[str, Any]], Block | None]
 
 
 def blocks(content: Any, own: OwnBlock) -> list[Block]:
-    """Return the blocks of a content or an output; ``own`` parses the types of one version."""
+    """Return the blocks of the content of a message or of a tool output.
+
+    A text becomes one TextBlock.  ``own`` parses the block types that only one version of
+    AgentScope has.  Return an empty list if ``content`` is neither a text nor a list.
+    """
     if isinstance(content, str):
         return [TextBlock(content, content)]
     return [_block(block, own) for block in content] if isinstance(content, list) else []
@@ -165,7 +169,7 @@ def _block(block: Any, own: OwnBlock) -> Block:
 
 
 def _bytes(value: Any) -> int:
-    """Return the size of the texts in a value in bytes, with media."""
+    """Return the size of all texts in a JSON value, at any depth, in bytes of UTF-8."""
     if isinstance(value, str):
         return len(value) if value.isascii() else len(value.encode("utf-8", "surrogatepass"))
     if isinstance(value, dict):
@@ -213,7 +217,7 @@ class AgentScopeDialect(Dialect):
 
     @abstractmethod
     def stored_block(self, block: Block) -> dict[str, Any]:
-        """Return a block in the stored format of AgentScope."""
+        """Return a block as the JSON object that AgentScope stores."""
 
 
 class AgentScopeVersion(AgentScopeDialect):
@@ -240,7 +244,7 @@ class AgentScopeVersion(AgentScopeDialect):
 
     @abstractmethod
     def _stored(self, block: HintBlock | ToolCallBlock | MediaBlock) -> dict[str, Any]:
-        """Return the stored format of a block with a different format in each version."""
+        """Return a block of a type that each version of AgentScope stores differently."""
 
 
 _TOOL, _ESCAPED = b"tool_", b"\\u00"
@@ -254,9 +258,9 @@ _IDS = re.compile(rb'"id"\s*:\s*"([^"\\]*)"')
 
 
 class _PairMatcher:
-    """A search for messages with the missing halves of calls.
+    """Finds messages with the other halves of tool calls: the result for a call, or the reverse.
 
-    Byte searches in C first exclude most messages, many messages at once.
+    Byte searches in C first exclude most messages, many at once.
     """
 
     def __init__(self, dialect: AgentScopeDialect, halves: Iterable[tuple[str, ToolSide]]) -> None:
@@ -275,7 +279,7 @@ class _PairMatcher:
                 yield index
 
     def _candidates(self, messages: Sequence[bytes]) -> list[int]:
-        """Return the indexes of possible matches, found by byte searches."""
+        """Return the indexes of the messages that may match, by byte searches alone."""
         # The search for one byte is much faster, and most texts contain no backslash.
         slashed = [index for index, text in enumerate(messages) if b"\\" in text]
         escaped = [index for index in slashed if _ESCAPED in messages[index]]
@@ -294,10 +298,10 @@ class _PairMatcher:
 
 
 def _have(ids: set[bytes], texts: list[bytes]) -> bool:
-    """Return whether the texts contain one of the ids, or a string that looks like one."""
+    """Return False if surely no JSON text has a field ``id`` with one of the ids."""
     return not all(ids.isdisjoint(_IDS.findall(text)) for text in _joined(texts))
 
 
 def _joined(texts: list[bytes]) -> list[bytes]:
-    """Return the texts joined into one text, unless the joined text is too large."""
+    """Return a list with all texts joined into one; the texts themselves if they are large."""
     return [b"\n".join(texts)] if sum(map(len, texts)) <= _TOGETHER else texts

@@ -119,7 +119,7 @@ def _texts_of(value: Any) -> Iterator[str]:
 
 
 def _input(block: dict[str, Any]) -> Any:
-    """Return the decoded arguments of a call, or the stored value if it is not JSON text."""
+    """Return the arguments of a tool call, decoded; as stored if they are not JSON text."""
     found = block.get("input")
     if not isinstance(found, str):
         return found
@@ -142,13 +142,13 @@ def _data(block: dict[str, Any]) -> MediaBlock:
 
 
 def default_payload(session: str, agent: str) -> dict[str, Any]:
-    """Return the payload of a new session, without the state."""
+    """Return the payload of a new session of AgentScope 2.x, without the state."""
     config = {"workspace_id": agent, "name": session, "naming": {"auto": False}}
     return {"origin": {"type": "user"}, "config": config}
 
 
 def default_state(session: str) -> dict[str, Any]:
-    """Return the state of a new session, without context and summary.
+    """Return the state of a new session of AgentScope 2.x, without context and summary.
 
     AgentScope fills in the missing fields on loading.
     """
@@ -169,7 +169,7 @@ class AgentScope2(AgentScopeVersion):
 
     ``Memory.extra`` is a JSON object with these fields:
 
-    - ``record``: the columns of the session.
+    - ``record``: the columns of the row of the session.
     - ``payload``: the payload of the session, without the state.
     - ``state``: the state of the session, without context and summary.
     - ``context``: the context, if it is not exactly the unmarked messages.  The items are ids of
@@ -315,9 +315,10 @@ class AgentScope2(AgentScopeVersion):
 
 
 def _has_default_record(extra: dict[str, Any], session: str) -> bool:
-    """Return whether record and payload of an extra equal the record and payload of a new session.
+    """Return whether the session record and payload equal the defaults of a new session.
 
-    Times and agent are ignored: a copy sets new times, and the user may name an agent.
+    ``extra`` is the decoded ``Memory.extra``.  Times and agent are ignored: a copy sets new times,
+    and the user may name an agent.
     """
     record = extra.get("record")
     agent = record.get("agent_id") if isinstance(record, dict) else None

@@ -161,7 +161,7 @@ class Agno(RowDialect):
 
 
 def _said(role: str, name: str, blocks: Sequence[Block]) -> dict[str, Any]:
-    """Return a message other than a tool result, without id and time."""
+    """Return an Agno message from blocks without tool results; it has no id and no time."""
     calls = [openai_call(block) for block in blocks if isinstance(block, ToolCallBlock)]
     thoughts = [block.text for block in blocks if isinstance(block, ThinkingBlock)]
     media = [block for block in blocks if isinstance(block, MediaBlock)]
@@ -193,7 +193,7 @@ def _result(result: ToolResultBlock) -> dict[str, Any]:
 
 
 def _kept(media: Sequence[MediaBlock]) -> dict[str, Any]:
-    """Return the fields of a message for media."""
+    """Return the fields of an Agno message that hold media: images, audio, videos and files."""
     fields: dict[str, Any] = {}
     for one in media:
         stored: dict[str, Any] = {"mime_type": one.media_type} if one.media_type else {}

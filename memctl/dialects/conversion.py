@@ -357,7 +357,7 @@ class Converter(ABC):
 
 
 class Joiner(Converter):
-    """Converts from the fine to the coarse dialect: joins fine messages, and restores by notes."""
+    """Converts from the fine to the coarse dialect: joins messages, or restores them by notes."""
 
     def __init__(self, joint: Joint) -> None:
         super().__init__()
@@ -460,7 +460,7 @@ def _names(parts: list[Message], whole: Message) -> list[str]:
 
 
 class Splitter(Converter):
-    """Converts from the coarse to the fine dialect: splits messages, and restores by notes."""
+    """Converts from the coarse to the fine dialect: splits messages, or restores them by notes."""
 
     def __init__(self, joint: Joint, *, notes: bool = True) -> None:
         """With ``notes``, new messages carry data that the fine dialect cannot express.

@@ -61,7 +61,7 @@ class FactView(MessageView):
 
     @property
     def time(self) -> str | None:
-        """The time of the last change, or else the time of creation; None without times."""
+        """The time of the last change; without one, the time of creation; None without either."""
         return _time(self.value)
 
     @property
@@ -76,7 +76,7 @@ class FactView(MessageView):
 
     @property
     def entities(self) -> list[dict[str, Any]]:
-        """The entities with a link to the fact."""
+        """The entities that have a link to the fact; empty if there are none."""
         found = self.value.get("entities")
         return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
 
@@ -133,7 +133,7 @@ class FactDialect(Dialect):
 
 
 def build(fields: Mapping[str, Any]) -> bytes:
-    """Return the fact with the given fields of ``FIELDS``, without fields that are None."""
+    """Return the JSON text of a fact with those ``fields`` that are in FIELDS and not None."""
     found = {name: fields[name] for name in FIELDS if fields.get(name) is not None}
     vector = found.pop("vector", None)
     text = jsonio.dumps(found)
@@ -141,10 +141,10 @@ def build(fields: Mapping[str, Any]) -> bytes:
 
 
 def vector_of(text: bytes) -> str | None:
-    """Return the stored vector of a fact, or None without a vector.
+    """Return the vector of a fact as base64 text; None if the fact has no vector.
 
     Raises:
-        NotAnObject, ValueError: as ``Dialect.parse``, but never for a fact written by ``build``.
+        NotAnObject, ValueError: the fact is not a JSON object, which a fact of ``build`` always is.
     """
     start = _start_of_vector(text)
     if start is not None:
@@ -154,7 +154,7 @@ def vector_of(text: bytes) -> str | None:
 
 
 def without_vector(text: bytes) -> bytes:
-    """Return a fact without its vector.
+    """Return the JSON text of a fact without its vector; unchanged if it has none.
 
     Raises:
         NotAnObject, ValueError: as ``vector_of``.
@@ -169,7 +169,9 @@ def without_vector(text: bytes) -> bytes:
 
 
 def with_vector(text: bytes, vector: str) -> bytes:
-    """Return a nonempty fact with a new vector, in the format of ``encode_vector``.
+    """Return the JSON text of a fact with a new vector, in the format of ``encode_vector``.
+
+    The fact must have at least one field besides the vector.
 
     Raises:
         NotAnObject, ValueError: as ``vector_of``.
@@ -178,7 +180,7 @@ def with_vector(text: bytes, vector: str) -> bytes:
 
 
 def encode_vector(values: Iterable[float]) -> str:
-    """Return the text of a vector for a fact."""
+    """Return a vector as the base64 text of little-endian 32-bit floats, as facts store it."""
     numbers = array("f", values)
     if sys.byteorder == "big":
         numbers.byteswap()
@@ -186,7 +188,7 @@ def encode_vector(values: Iterable[float]) -> str:
 
 
 def decode_vector(text: str) -> array[float]:
-    """Return the numbers of a vector.
+    """Return the numbers of a vector, as ``encode_vector`` has encoded them.
 
     Raises:
         ValueError: the text is not the base64 text of 32-bit floats.
@@ -204,12 +206,12 @@ def decode_vector(text: str) -> array[float]:
 
 
 def dimensions(vector: str) -> int:
-    """Return the number of floats in a vector, without decoding it."""
+    """Return the number of floats in a base64 vector, without decoding it."""
     return (len(vector) * 3 // 4 - vector.count("=", -2)) // _FLOAT_BYTES
 
 
 def _start_of_vector(text: bytes) -> int | None:
-    """Return the start of the vector in a fact written by ``build``, or None."""
+    """Return the position of the vector in a fact; None if the fact does not end with one."""
     if not text.endswith(_END):
         return None
     start = text.rfind(_VECTOR)

@@ -68,13 +68,13 @@ class LangChainView(DocumentView):
 
     @property
     def data(self) -> dict[str, Any]:
-        """The fields of the message."""
+        """The fields of the message; empty if the message has none."""
         found = self.document.get("data")
         return found if isinstance(found, dict) else {}
 
     @property
     def _more(self) -> dict[str, Any]:
-        """The fields of the model's API without a field in LangChain."""
+        """Fields of the model's API for which LangChain has no field of its own."""
         found = self.data.get("additional_kwargs")
         return found if isinstance(found, dict) else {}
 
@@ -239,7 +239,7 @@ def _result(result: ToolResultBlock) -> dict[str, Any]:
 
 
 def _content(blocks: Sequence[Block]) -> Any:
-    """Return the content for blocks; one text block becomes a plain text."""
+    """Return blocks as the content of a LangChain message; one text block becomes a plain text."""
     if not blocks:
         return ""
     if len(blocks) == 1 and isinstance(blocks[0], TextBlock):

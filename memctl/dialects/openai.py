@@ -50,7 +50,7 @@ _FIELDS = frozenset(
 
 
 class OpenAIView(DocumentView):
-    """A view of a message of OpenAI's chat completions."""
+    """A view of a message in the format of OpenAI's chat completions."""
 
     __slots__ = ()
     known = _FIELDS
@@ -118,7 +118,7 @@ class OpenAI(RowDialect):
         return {**content, KEY: about} if about and isinstance(content, dict) else content
 
     def unpack_message(self, message: Any) -> Message:
-        """Return the message of a line of a file; the data under KEY become fields."""
+        """Return the row for a message of a file; data under its key ``memctl`` become fields."""
         about = message.get(KEY) if isinstance(message, dict) else None
         if not isinstance(about, dict):
             return {"content": message}

@@ -48,7 +48,7 @@ _FAKE_ID = "__fake_id__"
 
 
 def is_envelope(item: dict[str, Any]) -> bool:
-    """Return whether ``EncryptedSession`` has encrypted an item.
+    """Return whether an item is encrypted, by the SDK's ``EncryptedSession``.
 
     Source: ``_is_encrypted_envelope`` of ``extensions/memory/encrypt_session.py``.  The key depends
     on the name of the session, so nobody can decrypt an item in a renamed session.
@@ -76,7 +76,7 @@ class OpenAIAgentsView(DocumentView):
 
     @property
     def kind(self) -> str:
-        """The type of the item; a message may lack the field ``type``."""
+        """The type of the item, also of a message without the field ``type``; ``?`` if unknown."""
         item = self.document
         return string(item.get("type")) or (_MESSAGE if "role" in item else "?")
 
@@ -130,7 +130,10 @@ _SUFFIXES = ("_call", "_call_output")
 
 
 def _of_tool(kind: str, id: str, item: dict[str, Any]) -> Block:
-    """Return the block of a call or result of a tool that is not a function."""
+    """Return the block for a call or result of a tool that is not a function.
+
+    ``kind`` is the type of the item, and ``id`` is the id of the call.
+    """
     if kind.endswith("_output"):
         return ToolResultBlock(id, "", lambda: output_blocks(item.get("output"), _block), item)
     input = {name: one for name, one in item.items() if name not in _ABOUT_CALL}
@@ -188,7 +191,10 @@ class OpenAIAgents(RowDialect):
         return found if isinstance(found, str) and found not in ("", _FAKE_ID) else None
 
     def continues(self, group: list[Message], message: Message) -> bool:
-        """Return whether an item continues a reply: reasoning, message and calls, in this order."""
+        """Return whether an item belongs to the same reply as the items of ``group`` before it.
+
+        A reply has reasoning, a message and calls, in this order.
+        """
         order = (_REASONING, _MESSAGE, _CALL)
         before, now = OpenAIAgentsView(group[-1]), OpenAIAgentsView(message)
         if before.role != "assistant" or now.role != "assistant":
@@ -251,7 +257,7 @@ def _part(block: Block, role: str) -> dict[str, Any]:
 
 
 def _output(blocks: Sequence[Block]) -> Any:
-    """Return the output of a tool as a text, or as parts if there is an image."""
+    """Return the output of a tool as a text; as a list of parts if it contains an image."""
     if any(isinstance(block, MediaBlock) and block.kind == "image" for block in blocks):
         return [_part(block, "user") for block in blocks]
     return output_text(blocks)

@@ -61,12 +61,12 @@ _ID_BYTES = 10
 
 
 def utc(moment: datetime) -> str:
-    """Return a moment as rows store it, in UTC; a moment without a zone is local time."""
+    """Return a time as ISO text in UTC; a ``moment`` without a zone is local time."""
     return moment.astimezone(UTC).isoformat(timespec="microseconds")
 
 
 def utc_of(seconds: Any) -> str | None:
-    """Return the time of seconds since 1970 as UTC; None if ``seconds`` is not a time."""
+    """Return seconds since 1970 as ISO text in UTC; None if ``seconds`` is 0 or not a time."""
     if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not seconds:
         return None
     try:
@@ -76,13 +76,13 @@ def utc_of(seconds: Any) -> str | None:
 
 
 def text_of(fields: Mapping[str, Any], name: str) -> str | None:
-    """Return the text of a field, or None if the field is missing or not a text."""
+    """Return the value of the field ``name``; None if the field is missing or not a text."""
     found = fields.get(name)
     return found if isinstance(found, str) else None
 
 
 class RowView(MessageView):
-    """A view of a row."""
+    """A view of a message that is a row of a table."""
 
     __slots__ = ()
 
@@ -107,7 +107,7 @@ class RowView(MessageView):
 
     @property
     def content(self) -> Any:
-        """The stored content."""
+        """The content as the framework stores it."""
         return self.value.get(CONTENT)
 
     @property
@@ -134,10 +134,11 @@ class RowView(MessageView):
 
 
 class DocumentView(RowView):
-    """A view of a row with a JSON object of the framework as content.
+    """A view of a row whose content is a JSON object of the framework.
 
-    ``known`` holds the fields that the view reads, and fields without meaning for a reader.  All
-    remaining fields are ``unknown``.  ``roles`` maps roles of the framework to AgentScope's roles.
+    ``known`` holds the fields of the object that the view reads, and fields without meaning for a
+    reader.  Fields not in ``known`` are ``unknown``.  ``roles`` maps roles of the framework to
+    AgentScope's roles.
     """
 
     __slots__ = ()
@@ -146,7 +147,7 @@ class DocumentView(RowView):
 
     @property
     def document(self) -> dict[str, Any]:
-        """The content; empty if the content is not an object."""
+        """The content; an empty object if the content is not a JSON object."""
         found = self.value.get(CONTENT)
         return found if isinstance(found, dict) else {}
 
@@ -169,26 +170,26 @@ class DocumentView(RowView):
 
 
 class RowDialect(Dialect):
-    """The base class of dialects of rows.
+    """The base class of dialects whose messages are rows, of frameworks besides AgentScope.
 
-    The ``view`` of a subclass reads the blocks of a content.  The method ``contents`` of a subclass
-    makes contents.
+    In a subclass, ``view`` takes the content of a row apart into blocks, and ``contents`` makes
+    contents from blocks.
     """
 
     view: ClassVar[type[RowView]]
     holds_marks = False
     makes_ids = True
     documents: ClassVar[bool] = True
-    """A content is a JSON object with most data of the message; few fields are columns."""
+    """True if the content is a JSON object with most data of the message; few are in columns."""
     tool_words: ClassVar[tuple[bytes, ...]]
     """Words for a quick test: every message with a tool call or a result contains one of them."""
 
     def __init__(
         self, fields: frozenset[str] = frozenset(), *, orders_by_time: bool = False
     ) -> None:
-        """``fields`` is the part of FIELDS that the place can hold besides the content.
+        """``fields`` are the fields of a row, of FIELDS, for which the store has a place.
 
-        If the place ``orders_by_time``, it may give a message a later time to keep the order.
+        A store that ``orders_by_time`` may give a message a later time to keep the order.
         """
         self.fields = fields
         self.unsettled = frozenset({TIME}) if orders_by_time else frozenset()
@@ -197,25 +198,31 @@ class RowDialect(Dialect):
 
     @abstractmethod
     def contents(self, role: str, name: str, blocks: Sequence[Block]) -> list[Any]:
-        """Return the contents that the framework would store for a message, at least one."""
+        """Return the contents of the rows that the framework would store for a message.
+
+        ``role`` and ``name`` are those of the speaker.  There is at least one content.
+        """
 
     def own_id(self, content: Any) -> str | None:  # noqa: ARG002 - most have none
-        """Return the id inside a content, or None without an id."""
+        """Return the id inside a stored content; None if the content has no id."""
         return None
 
     def set_own_id(self, content: Any, id: str) -> bool:  # noqa: ARG002
-        """Put an id into a content; return False if the content has no place for an id."""
+        """Put an id into a content and return True; return False if it has no place for an id."""
         return False
 
     def continues(self, group: list[Message], message: Message) -> bool:  # noqa: ARG002
-        """Return whether the group and the message together are one message of AgentScope 1.x."""
+        """Return whether ``message`` and the rows before it become one message of AgentScope 1.x.
+
+        ``group`` are the rows before it that are one message already.
+        """
         return False
 
     note_key: ClassVar[str | None] = None
-    """The key for notes inside a content, ignored by the framework; None if there is no such key.
+    """The key for memctl's notes in a content; None if the framework would not ignore such a key.
     """
     note_field: ClassVar[str | None] = None
-    """The field of a content with the object for ``note_key``; None for the content itself."""
+    """The field of a content whose object has ``note_key``; None if the content itself has it."""
 
     @property
     def holds_notes(self) -> bool:  # type: ignore[override]
@@ -223,13 +230,13 @@ class RowDialect(Dialect):
 
     @property
     def notes_time(self) -> bool:
-        """True if the time of a message is stored as a note in the content."""
+        """True if memctl stores the time of a message as a note in the content."""
         return self.note_key is not None and TIME not in self.fields
 
     def pack(self, value: Message) -> Any:
-        """Return the content to store for a message, including the notes.
+        """Return the content to store for a message, with the notes from its metadata.
 
-        If no column holds the time, the time is also stored as a note.
+        If no column holds the time, the content has the time as a note, too.
         """
         content = value.get(CONTENT)
         metadata = value.get(METADATA)
@@ -247,7 +254,10 @@ class RowDialect(Dialect):
         return {**content, self.note_field: {**own, self.note_key: notes}}
 
     def unpack(self, content: Any) -> Message:
-        """Return the message of a stored content; notes move from the content to the metadata."""
+        """Return the message for a stored content, with the notes in its metadata, not its content.
+
+        A time that was stored as a note becomes the time of the message.
+        """
         key, field = self.note_key, self.note_field
         holder = content.get(field) if field and isinstance(content, dict) else content
         if key is None or not isinstance(holder, dict) or not isinstance(holder.get(key), dict):
@@ -270,7 +280,7 @@ class RowDialect(Dialect):
         return value | {METADATA: {NOTES: notes}}
 
     def message_id(self, value: Message) -> str:
-        """Return the id in a message, or an id derived from role, name, time and content."""
+        """Return the id in a message; without one, an id from role, name, time and content."""
         if isinstance(named := value.get(ID), str):
             return named
         own = self.own_id(value.get(CONTENT))
@@ -312,7 +322,10 @@ class RowDialect(Dialect):
     def rows(
         self, role: str, name: str, time: str | None, blocks: Sequence[Block]
     ) -> list[Message]:
-        """Return new messages, without ids, from the given parts."""
+        """Return new rows, without ids, that together store one message.
+
+        ``role`` and ``name`` are those of the speaker.  ``time`` is in UTC, None if unknown.
+        """
         found = []
         for content in self.contents(role, name, blocks):
             row: Message = {}
@@ -344,7 +357,7 @@ class RowDialect(Dialect):
 
 
 class RowJoint(Joint):
-    """The correspondence between rows of a framework and messages of AgentScope 1.x."""
+    """The conversion between rows of a framework and messages of AgentScope 1.x."""
 
     coarse = AGENTSCOPE1
     free = True
@@ -386,7 +399,7 @@ class RowJoint(Joint):
 
 
 def _stored(block: Block) -> dict[str, Any]:
-    """Return a block in the format of AgentScope 1.x."""
+    """Return a block in the format of AgentScope 1.x; a block unknown to it becomes text."""
     if isinstance(block, ToolCallBlock) and not isinstance(block.input, dict):
         block = block._replace(input={})
     if isinstance(block, MediaBlock) and block.kind not in ("image", "audio", "video"):
@@ -402,7 +415,7 @@ def _stored(block: Block) -> dict[str, Any]:
 
 
 def _plain(block: Block) -> Block:
-    """Return the block; hints and unknown blocks become text, for every framework."""
+    """Return the block; a hint or an unknown block becomes a TextBlock."""
     if isinstance(block, HintBlock):
         return TextBlock(block.text)
     if isinstance(block, UnknownBlock):
@@ -418,15 +431,15 @@ def _unknown(block: UnknownBlock) -> str:
 
 
 def others(fields: dict[str, Any], known: Iterable[str]) -> dict[str, Any]:
-    """Return the fields except the known fields."""
+    """Return the fields whose names are not in ``known``."""
     return {name: value for name, value in fields.items() if name not in known}
 
 
 def calls_of(calls: Any, seen: Iterable[Block] = ()) -> list[Block]:
-    """Return the calls in a list in the formats of model APIs and their clients.
+    """Return a block for each tool call in a list, in the format of any model API.
 
-    A call with the id of a call in ``seen`` is a repetition of that call, and is skipped.  Each
-    call in ``seen`` accounts for one repetition.
+    A call that repeats the id of a call in ``seen`` is skipped, once for each call in ``seen``.
+    Return an empty list if ``calls`` is not a list.
     """
     known = Counter(block.id for block in seen if isinstance(block, ToolCallBlock))
     found: list[Block] = []
@@ -440,7 +453,10 @@ def calls_of(calls: Any, seen: Iterable[Block] = ()) -> list[Block]:
 
 
 def call_of(value: Any) -> Block:
-    """Return the block of a call by OpenAI, Anthropic, Bedrock, Google or LangChain."""
+    """Return the block for a tool call in the format of OpenAI, Anthropic, Bedrock or LangChain.
+
+    Return an UnknownBlock if ``value`` is not an object.
+    """
     if not isinstance(value, dict):
         return UnknownBlock("?", {"type": "?", "value": value})
     function, custom = value.get("function"), value.get("custom")
@@ -455,9 +471,9 @@ def call_of(value: Any) -> Block:
 
 
 def named_call(value: Any) -> list[Block]:
-    """Return the block of a ``function_call``, from OpenAI's API before the introduction of tools.
+    """Return a list with the block for a ``function_call`` of OpenAI's API before it had tools.
 
-    Such a call has no id, and the result names only the function.  So memctl takes the name of the
+    Such a call has no id, and its result names only the function.  So memctl uses the name of the
     function as the id of both.  Return an empty list if ``value`` is not an object.
     """
     if not isinstance(value, dict):
@@ -467,7 +483,7 @@ def named_call(value: Any) -> list[Block]:
 
 
 def arguments_of(value: Any) -> Any:
-    """Return the decoded arguments of a call; a value that is not JSON text stays unchanged."""
+    """Return the arguments of a tool call, decoded; unchanged if they are not JSON text."""
     if not isinstance(value, str):
         return value
     try:
@@ -477,12 +493,15 @@ def arguments_of(value: Any) -> Any:
 
 
 def arguments_text(value: Any) -> str:
-    """Return the arguments of a call as JSON text."""
+    """Return the arguments of a tool call as JSON text; a text stays unchanged."""
     return value if isinstance(value, str) else jsonio.dumps(value).decode()
 
 
 def media_at(kind: str, place: Any, value: Any, media_type: str | None = None) -> MediaBlock:
-    """Return the block for media at a URL; a ``data:`` URL is decoded into its parts."""
+    """Return a block for media of a kind, such as ``image``, at the URL ``place``.
+
+    A ``data:`` URL is split into media type and base64 data.  ``value`` is the stored block.
+    """
     text = agentscope.string(place)
     if text.startswith("data:") and "," in text:
         head, _, data = text[5:].partition(",")
@@ -491,20 +510,23 @@ def media_at(kind: str, place: Any, value: Any, media_type: str | None = None) -
 
 
 def place_of(media: MediaBlock) -> str:
-    """Return the URL of a medium; data in the message become a ``data:`` URL."""
+    """Return the URL of media; for data in the message, a ``data:`` URL with the data."""
     if media.url is not None:
         return media.url
     return f"data:{media.media_type or '?'};base64,{media.data or ''}"
 
 
 def openai_call(call: ToolCallBlock) -> dict[str, Any]:
-    """Return a call in the format of OpenAI's chat completions."""
+    """Return a tool call in the format of OpenAI's chat completions."""
     function = {"name": call.name, "arguments": arguments_text(call.input)}
     return {"id": call.id, "type": "function", "function": function}
 
 
 def output_blocks(value: Any, block_of: Callable[[Any], Block]) -> list[Block]:
-    """Return the blocks of a tool output: a text, a list of blocks, or any JSON value."""
+    """Return the blocks of a content or a tool output; ``block_of`` converts an item of a list.
+
+    A text becomes a TextBlock, any other JSON value a TextBlock with its JSON, and None no block.
+    """
     if isinstance(value, str):
         return [TextBlock(value, value)]
     if isinstance(value, list):
@@ -513,19 +535,19 @@ def output_blocks(value: Any, block_of: Callable[[Any], Block]) -> list[Block]:
 
 
 def output_text(blocks: Sequence[Block]) -> str:
-    """Return a tool output as one text; an output with further blocks becomes JSON."""
+    """Return the texts of blocks, joined by newlines; blocks besides texts make it JSON."""
     if all(isinstance(block, TextBlock) for block in blocks):
         return "\n".join(block.text for block in blocks if isinstance(block, TextBlock))
     return jsonio.dumps([_stored(block) for block in blocks]).decode()
 
 
 def is_list_of_blocks(text: str) -> bool:
-    """Return whether the text of a column is a JSON list of blocks, not plain text."""
+    """Return whether a text is a JSON list of blocks, not plain text."""
     return blocks_of(text) is not None
 
 
 def blocks_of(text: str) -> list[Any] | None:
-    """Return the blocks in a JSON text, or None if the text is not a JSON list of blocks."""
+    """Return the objects of a JSON list of blocks; None if the text is anything else."""
     if not text.startswith("[{"):
         return None
     found = arguments_of(text)
@@ -535,7 +557,7 @@ def blocks_of(text: str) -> list[Any] | None:
 
 
 class RoleContentView(RowView):
-    """A view of a row with a role and a content: text, or blocks of AgentScope 1.x or OpenAI."""
+    """A view of a row whose content is text, or a list of blocks of AgentScope 1.x or OpenAI."""
 
     __slots__ = ()
 
@@ -591,10 +613,11 @@ _ROLE_NAMES = {
 
 
 class RoleContent(RowDialect):
-    """The dialect of custom tables of applications.
+    """The dialect of tables that applications have defined themselves.
 
     A content is a text, or a list of blocks of AgentScope 1.x (``Msg.content``).  If a table has
-    columns for tool calls, the calls are in the format of OpenAI's API, and each result is a row.
+    columns for tool calls, the calls are in the format of OpenAI's API, and each tool result is a
+    row.
     """
 
     name = "role-content"

@@ -142,7 +142,7 @@ def _tool_block(side: ToolSide, data: dict[str, Any], content: dict[str, Any]) -
 
 
 def _decoded(value: Any) -> Any:
-    """Return the decoded value of a JSON text; a value that is not JSON text stays unchanged."""
+    """Return the value of a JSON text; return ``value`` unchanged if it is not JSON text."""
     if not isinstance(value, str):
         return value
     try:
@@ -152,7 +152,7 @@ def _decoded(value: Any) -> Any:
 
 
 def _output(value: Any) -> list[Block]:
-    """Return the blocks of an output: a list of blocks of AgentScope, or one text."""
+    """Return the blocks of a tool output: stored blocks of AgentScope, else one TextBlock."""
     found = _decoded(value)
     blocks = AgentScope1View({CONTENT: found}).blocks if isinstance(found, list) else []
     if blocks and not any(isinstance(block, UnknownBlock) for block in blocks):
@@ -162,7 +162,10 @@ def _output(value: Any) -> list[Block]:
 
 
 def _media(kind: str, place: str, format: str, content: dict[str, Any]) -> MediaBlock:
-    """Return the block of an image, audio or file, at a URL or with data in the message."""
+    """Return the block for an image, audio or file.
+
+    ``place`` is a URL, a ``data:`` URL or base64 data.  ``content`` is the stored part.
+    """
     found = _DATA_URL.match(place)
     if found is not None:
         return MediaBlock(kind, None, found[1] or "?", place[found.end() :], content)
@@ -258,7 +261,7 @@ class Runtime(AgentScopeDialect):
 
 
 def type_of(block: Block) -> str:
-    """Return the type of the message that holds a block."""
+    """Return the type of the message of agentscope-runtime that holds such a block."""
     match block:
         case ThinkingBlock():
             return "reasoning"

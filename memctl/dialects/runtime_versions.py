@@ -23,7 +23,7 @@ from memctl.dialects.view import (
 
 
 class RuntimeVersions(Joint):
-    """The correspondence between messages of agentscope-runtime and of AgentScope 1.x."""
+    """The conversion between messages of agentscope-runtime and of AgentScope 1.x."""
 
     fine = RUNTIME
     coarse = AGENTSCOPE1
@@ -86,7 +86,7 @@ def _stored(block: Block) -> dict[str, Any]:
 
 
 def _plain(block: Block) -> Block:
-    """Return the block; an unknown block becomes text, because the runtime has no such block."""
+    """Return the block; an UnknownBlock becomes a TextBlock, as the runtime has no such block."""
     if isinstance(block, UnknownBlock):
         return TextBlock(jsonio.dumps(block.value).decode())
     return block

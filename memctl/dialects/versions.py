@@ -34,7 +34,7 @@ Block = dict[str, Any]
 
 
 class Versions(Joint):
-    """The correspondence between messages of AgentScope 1.x and 2.x."""
+    """The conversion between messages of AgentScope 1.x and 2.x."""
 
     fine = agentscope1.AGENTSCOPE1
     coarse = agentscope2.AGENTSCOPE2
@@ -130,7 +130,7 @@ def _part(id: str, name: str, role: str, time: str) -> Message:
 
 
 def _shorten(part: Message) -> None:
-    """Replace the content by a plain text if it is one text block, except for assistants."""
+    """Make the content of a message a plain text, if it is one text block of a user or system."""
     content = part[CONTENT]
     if part[ROLE] != "assistant" and len(content) == 1 and content[0].keys() == {"type", "text"}:
         part[CONTENT] = content[0]["text"]
@@ -149,12 +149,15 @@ def _from_iso(time: Any) -> str:
 
 
 def _clean(text: str) -> str:
-    """Return a text without lone surrogates, because AgentScope 2.x cannot load them."""
+    """Return a text with U+FFFD for each lone surrogate, which AgentScope 2.x cannot load."""
     return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
 
 
 def _clean_value(value: Any) -> Any:
-    """Return a value without lone surrogates; NaN and infinities become None."""
+    """Return a JSON value that AgentScope 2.x can load.
+
+    Each lone surrogate becomes U+FFFD; NaN and infinities become None.
+    """
     if isinstance(value, str):
         return _clean(value)
     if isinstance(value, float):
@@ -165,7 +168,7 @@ def _clean_value(value: Any) -> Any:
 
 
 def _text_value(value: Any) -> str:
-    """Return the text of a field; a value of a wrong type becomes JSON text."""
+    """Return the value of a text field; None becomes empty, any other value JSON text."""
     if isinstance(value, str):
         return _clean(value)
     return "" if value is None else jsonio.dumps(value).decode()
@@ -175,7 +178,11 @@ def _text_value(value: Any) -> str:
 
 
 def _upgraded(content: Any, id: str, number: int, time: str) -> list[Block]:
-    """Return the blocks of a message or a result in the format of 2.x, without unknown blocks."""
+    """Return the blocks of 2.x for the content of a message or a tool result of 1.x.
+
+    New blocks get the id ``id``-``number``, counted up, and ``time``.  Blocks unknown to 2.x are
+    left out.
+    """
     if isinstance(content, str):
         content = [{"type": "text", "text": content}]
     found = []
@@ -231,7 +238,7 @@ def _upgraded_block(block: Block, id: str, number: int, time: str) -> Block | No
 
 
 def _input(value: Any) -> str:
-    """Return the arguments of a call as JSON text."""
+    """Return the arguments of a tool call as JSON text."""
     if not value and isinstance(value, dict):
         return "{}"
     text = jsonio.compact(value) if _is_finite(value) else jsonio.dumps(value)
@@ -262,7 +269,7 @@ def _upgraded_source(kind: str, source: Any) -> Block | None:
 
 
 def _as_url(text: str) -> str:
-    """Return a URL that 2.x can load; a path becomes a ``file:`` URL."""
+    """Return a URL that AgentScope 2.x can load; a path becomes a ``file:`` URL."""
     text = _clean(text)
     if _URL.fullmatch(text):
         scheme, _, rest = text.partition(":")
@@ -314,7 +321,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def _arguments(text: Any) -> Any:
-    """Return the decoded arguments of a call; an empty object if the text is not a JSON object."""
+    """Return the arguments of a tool call, decoded; empty if they are not a JSON object."""
     if not isinstance(text, str):
         return {}
     try:

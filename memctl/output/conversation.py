@@ -43,7 +43,7 @@ _ROLE_STYLES = {"user": "bold green", "assistant": "bold blue", "system": "bold 
 
 
 class _Lines:
-    """Text whose wrapped lines keep their indentation."""
+    """A text that Rich wraps; the parts of a wrapped line keep the indentation of the line."""
 
     def __init__(self, text: Text, first: str = INDENT) -> None:
         self._text = text
@@ -66,7 +66,7 @@ def _leading(line: str, most: int) -> str:
 
 
 def title(key: MemoryKey) -> Text:
-    """Return the heading of a memory: the user, and the session and part if present."""
+    """Return the heading of a memory: user, session and part, without those that are empty."""
     names = [visible(name) for name in key[:2] if name] or ["''"]
     text = Text(f"── {' / '.join(names)}", "bold")
     if key.part:
@@ -75,7 +75,7 @@ def title(key: MemoryKey) -> Text:
 
 
 def heading(memory: Memory) -> RenderableType:
-    """Return the line above a conversation, and its summary."""
+    """Return the heading of a memory with its time to expiry, and its summary below."""
     text = title(memory.key)
     if memory.ttl is not None:
         text.append(f"  expires in {duration(memory.ttl)}", "not bold dim")
@@ -94,9 +94,10 @@ def message(
     fault: str = "",
     dialect: Dialect = AGENTSCOPE1,
 ) -> RenderableType:
-    """Return a message: a line with sender and time, then its blocks.
+    """Draw a message: a line with sender, time and marks, then its blocks.
 
-    ``number`` is its position in the memory, from 1.  ``tokens`` are shown if they were counted.
+    ``number`` is its position in the memory, from 1.  ``ids`` shows its id.  ``tokens`` is shown if
+    given, and ``fault``, the reason why AgentScope cannot load the message, if not empty.
     """
     shown = jsonio.pruned(entry.message)
     view = dialect.parse(shown)
@@ -121,9 +122,9 @@ def message(
 
 
 def fact(entry: StoredMessage, number: int, *, ids: bool = False) -> RenderableType:
-    """Return a fact: a line with its time and age, then its text, entities and metadata.
+    """Draw a fact: a line with its time and age, then its text, entities and metadata.
 
-    ``number`` is the position in the scope, from 1.
+    ``number`` is its position in the memory, from 1.  ``ids`` shows its id.
     """
     view = FACT.outline(entry.message)
     text = Text()
@@ -158,7 +159,7 @@ def _block(block: Block) -> _Lines:
 
 
 def describe(block: Block) -> tuple[str, str]:
-    """Return a block on one line: the kind, and the beginning of the content."""
+    """Return the kind of a block, and the beginning of its content on one line."""
     match block:
         case TextBlock(text):
             return "text", fold(text)
@@ -183,14 +184,14 @@ def describe(block: Block) -> tuple[str, str]:
 
 
 def media(block: MediaBlock) -> str:
-    """Return the URL of an image, a sound or a film; for embedded data, the type and size."""
+    """Return the URL of an image, audio, video or file; for embedded data, type and size."""
     if block.url is not None or block.media_type is None:
         return fold(block.url or "")
     return f"{visible(block.media_type)}, {size(block.size)}"
 
 
 def fold(text: str) -> str:
-    """Return the text on one line, shortened if too long, with control characters visible."""
+    """Return a text on one line of at most ``FOLDED`` columns, with control characters visible."""
     line = visible(" ".join(text[:GLANCE].split()))
     if len(text) <= GLANCE and cell_len(line) <= FOLDED:
         return line

@@ -18,7 +18,11 @@ from memctl.output.tables import Column, Grid, cell
 
 
 class Line(NamedTuple):
-    """A store: the result of its erase, the places that cannot be reached, and a failure."""
+    """The erase of one store, to be drawn.
+
+    ``not_reached`` are places with data that memctl cannot erase.  ``why`` is the reason of a
+    failure; empty without a failure.
+    """
 
     label: str
     report: EraseReport
@@ -27,7 +31,7 @@ class Line(NamedTuple):
 
 
 def plan(lines: list[Line]) -> RenderableType:
-    """Draw a plan: each store, and the memories to erase."""
+    """Draw the plan of an erase: each store with the memories to erase, and what stays."""
     parts: list[RenderableType] = []
     for line in lines:
         report = line.report
@@ -38,7 +42,7 @@ def plan(lines: list[Line]) -> RenderableType:
 
 
 def outcome(lines: list[Line], receipt: str | None) -> RenderableType:
-    """Draw the result for each store, and the path of the receipt."""
+    """Draw the result of an erase for each store, what stays, and the path of the receipt."""
     parts: list[RenderableType] = [_head(line, "erased", line.report.erased) for line in lines]
     if receipt is not None:
         parts.append(Text(f"receipt: {visible(receipt)}"))
@@ -77,7 +81,7 @@ def _memories(found: dict[MemoryKey, int], noun: str) -> RenderableType:
 
 
 def _limits(lines: list[Line]) -> Text:
-    """Draw the places that an erase cannot reach, each once."""
+    """Draw the places with data that an erase cannot reach, each once."""
     text = Text("not reached:")
     own = (one for line in lines for one in line.not_reached)
     for one in dict.fromkeys((*ALWAYS, *own)):

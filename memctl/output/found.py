@@ -13,7 +13,7 @@ _INDENT = 3
 
 
 def hits(report: SearchReport, *, several: bool) -> RenderableType:
-    """Return the hits, best first; ``several`` adds the store of each hit."""
+    """Draw the hits of a search, best first; ``several`` adds the store of each hit."""
     if not report.hits:
         return Text(f"No {report.noun} answers the query.", "dim")
     parts: list[Text] = []

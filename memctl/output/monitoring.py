@@ -38,7 +38,7 @@ Sample = tuple[str, dict[str, str], float | int]
 
 
 def run_samples(ended: float, duration: float, exit_code: int) -> Iterator[Sample]:
-    """Yield the samples of every run; ``ended`` is in seconds since the epoch."""
+    """Yield the metrics of any run: its end in seconds since 1970, duration and exit code."""
     yield "last_run_timestamp_seconds", {}, ended
     yield "last_run_success", {}, int(exit_code == 0)
     yield "last_run_exit_code", {}, exit_code
@@ -46,9 +46,9 @@ def run_samples(ended: float, duration: float, exit_code: int) -> Iterator[Sampl
 
 
 def report_samples(data: dict[str, Any]) -> Iterator[Sample]:
-    """Yield the numbers of a JSON report.
+    """Yield a metric for each number in the JSON report ``data``.
 
-    ``memories`` and ``messages`` have a sample for each outcome.  A list becomes its length.
+    ``memories`` and ``messages`` have a metric for each outcome.  A list becomes its length.
     Numbers in ``tokens`` and ``model`` get a prefixed name (``model_cost``).  Other objects are
     left out: some have keys from messages, such as marks.
     """
@@ -77,7 +77,7 @@ def _by_outcome(name: str, value: Any) -> Iterator[Sample]:
 
 
 def exposition(samples: Iterator[Sample], labels: dict[str, str]) -> str:
-    """Return the samples in Prometheus's text format, each with ``labels`` added."""
+    """Return metrics in Prometheus's text format, each with ``labels`` added."""
     by_name: dict[str, list[str]] = {}
     for name, own, value in samples:
         shown = ",".join(
@@ -99,10 +99,10 @@ def _escaped_label(text: str) -> str:
 
 
 def write_metrics(path: Path, text: str) -> None:
-    """Create or replace a file atomically.
+    """Create or replace the file of metrics atomically.
 
     Raises:
-        MemctlError: the system refuses.
+        MemctlError: the operating system refuses to write the file.
     """
     with AtomicFile(path, _MODE) as file:
         file.write(text.encode())
@@ -121,19 +121,22 @@ _PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 
 class Heartbeat:
-    """A URL that is called after the run.  Its path is a secret and never shown."""
+    """A URL of a monitor, called at the end of a run.  Its path is secret and never shown."""
 
     def __init__(self, url: str) -> None:
-        """Parse the URL.
+        """Parse the URL, without calling it.
 
         Raises:
-            UsageError: the URL cannot be called.
+            UsageError: the URL is invalid, not http or https, or has a login.
         """
         self._parts = _parts(url)
         self.label = f"{self._parts.scheme}://{visible(self._parts.netloc)}/***"
 
     def send(self, failure: str | None) -> str | None:
-        """Report a success (None) or a failure; return the error of the call, or None."""
+        """Call the URL, with retries; ``failure`` tells why the run failed, None for a success.
+
+        Return None if the call succeeded, otherwise the reason why not.
+        """
         why = self._try(failure)
         for pause in PAUSES:
             if why is None or not why.passing:
@@ -143,7 +146,10 @@ class Heartbeat:
         return None if why is None else why.text
 
     def _try(self, failure: str | None) -> _Refusal | None:
-        """Call the URL once, in a thread: no time limit covers name resolution and reading."""
+        """Call the URL once; return None for a success, otherwise the reason why it failed.
+
+        The call is in a thread, because no time limit of Python covers name resolution and reading.
+        """
         answers: SimpleQueue[_Refusal | None] = SimpleQueue()
         request = self._request(failure)
         threading.Thread(target=lambda: answers.put(_call(request)), daemon=True).start()
@@ -162,7 +168,11 @@ class Heartbeat:
 
 
 def _parts(url: str) -> SplitResult:
-    """Return the parts of a URL.  Errors quote nothing but the scheme."""
+    """Parse the URL of ``--ping``.  Errors do not quote the URL, which is secret.
+
+    Raises:
+        UsageError: the URL is invalid, not http or https, or has a login.
+    """
     hint = "write https://HOST/PATH, as the monitor shows it"
     if not (url.isascii() and url.isprintable()) or " " in url:
         raise UsageError("--ping needs a URL without spaces and special characters", hint)
@@ -179,7 +189,7 @@ def _parts(url: str) -> SplitResult:
 
 
 class _Refusal:
-    """The reason why a call failed; ``passing`` if another attempt may succeed."""
+    """The reason why a call of a URL failed; ``passing`` if another attempt may succeed."""
 
     def __init__(self, text: str, *, passing: bool) -> None:
         self.text = text
@@ -187,7 +197,7 @@ class _Refusal:
 
 
 class _Redirects(HTTPRedirectHandler):
-    """A redirect handler that stays on http and https; 307 and 308 keep the method and body."""
+    """Follows redirects to http and https only; codes 307 and 308 keep the method and body."""
 
     def redirect_request(
         self, req: Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
@@ -200,7 +210,10 @@ class _Redirects(HTTPRedirectHandler):
 
 
 def _call(request: Request) -> _Refusal | None:
-    """Call once.  Only errors of the system are reported: texts of libraries may show the URL."""
+    """Make an HTTP request; return None for a success, otherwise the reason why it failed.
+
+    The reason does not quote errors of libraries, which may contain the secret URL.
+    """
     try:
         with build_opener(_Redirects).open(request, timeout=TIMEOUT):
             return None
@@ -223,13 +236,13 @@ def _system(error: BaseException) -> str:
 
 
 class Monitoring:
-    """The monitors of a run, created at its start."""
+    """The monitors of a run: the URL of ``--ping`` and the file of ``--metrics-file``."""
 
     def __init__(self, ping: str | None, metrics_file: Path | None) -> None:
-        """Start the clock of the run.
+        """Check the URL, and start to measure the duration of the run.
 
         Raises:
-            UsageError: ``ping`` is not a URL that can be called.
+            UsageError: ``ping`` is not a valid URL of http or https, or has a login.
         """
         self._begun = time.monotonic()
         self._heartbeat = None if ping is None else Heartbeat(ping)
@@ -243,7 +256,10 @@ class Monitoring:
         exit_code: int,
         error: MemctlError | None,
     ) -> None:
-        """Write the metrics and call the heartbeat; a failure of either is a warning."""
+        """Write the file of metrics and call the URL, if given; a failure of either is a warning.
+
+        ``error`` is the error that ended the run, None without an error.
+        """
         duration = time.monotonic() - self._begun
         if self._metrics_file is not None:
             self._measure(output, self._metrics_file, (command, store), exit_code, duration)
@@ -274,7 +290,10 @@ class Monitoring:
 
 
 def _line(command: str, exit_code: int, error: MemctlError | None) -> str | None:
-    """Return the line for a failure; only errors of memctl are quoted, others may hold secrets."""
+    """Return the line that reports a failed run to a monitor; None for exit code 0.
+
+    Only an error of memctl is quoted, because other errors may contain secrets.
+    """
     if exit_code == 0:
         return None
     said = f"memctl {command}: exit code {exit_code}"

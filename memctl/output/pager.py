@@ -23,10 +23,11 @@ _SETTINGS = {"LESS": "FRX"}
 
 @contextmanager
 def paged(output: Output, *, wanted: bool) -> Iterator[None]:
-    """Send the tables drawn in the block through ``PAGER``, if ``wanted`` and on a terminal.
+    """Send tables that are drawn in this context through the pager of the user.
 
-    The default pager exits at once if the text fits on the screen.  If the user leaves the pager or
-    presses Ctrl-C, the block ends without an error.
+    Without ``wanted``, outside a terminal, and in other formats, the output stays as it is.  The
+    default pager exits at once if the text fits on the screen.  If the user leaves the pager or
+    presses Ctrl-C, the context ends without an error.
     """
     words = _command()
     if not (wanted and words and output.format is Format.TABLE and sys.stdout.isatty()):
@@ -50,7 +51,7 @@ def paged(output: Output, *, wanted: bool) -> Iterator[None]:
 
 
 def _command() -> list[str]:
-    """Return the command of the pager; an empty list if no pager can be used."""
+    """Return the words of the pager's command line; an empty list if no pager can be used."""
     if os.environ.get("TERM", "dumb") in ("dumb", "unknown"):
         return []
     given = os.environ.get("PAGER")
@@ -70,7 +71,7 @@ def _by_ctrl_c(end: KeyboardInterrupt | Interrupted) -> bool:
 
 
 class _PagedStream(io.TextIOBase):
-    """A stream to the terminal through a pager, which is started with the first text."""
+    """A stream to the terminal through a pager, which starts when the first text is written."""
 
     def __init__(self, words: list[str]) -> None:
         self._words = words
@@ -88,11 +89,11 @@ class _PagedStream(io.TextIOBase):
         return self._pager is not None
 
     def isatty(self) -> bool:
-        """Return True: the text ends up on the terminal."""
+        """Return True, because the pager shows the text on the terminal."""
         return True
 
     def write(self, text: str) -> int:
-        """Write text to the pager.
+        """Write text to the pager; return the number of characters.
 
         Raises:
             BrokenPipeError: the user has left the pager.
@@ -109,16 +110,16 @@ class _PagedStream(io.TextIOBase):
         return self._pager.stdin.write(text)
 
     def flush(self) -> None:
-        """Flush the text to the pager.
+        """Send buffered text to the pager.
 
         Raises:
-            BrokenPipeError: as ``write``.
+            BrokenPipeError: the user has left the pager.
         """
         if self._pager is not None and self._pager.stdin is not None:
             self._pager.stdin.flush()
 
     def end(self) -> None:
-        """Wait until the user leaves the pager, which alone handles Ctrl-C."""
+        """Wait until the user leaves the pager; Ctrl-C goes to the pager, not to memctl."""
         if self._pager is None:
             return
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -30,20 +30,20 @@ class Meter(Protocol):
 
     @property
     def share(self) -> float | None:
-        """The completed share, from 0 to 1; None if unknown."""
+        """The completed share of the operation, from 0 to 1; None if the total is unknown."""
 
     def facts(self) -> list[str]:
-        """Return the operation, the amount done and the speed, most important first."""
+        """Return texts for people: the operation, the amount done and the speed, in this order."""
 
     def fields(self) -> dict[str, Any]:
         """Return the progress as JSON keys and values."""
 
 
 class Counter:
-    """Counts of memories, messages and bytes."""
+    """The progress of an operation: counts of memories, messages and bytes."""
 
     def __init__(self, description: str, total: Callable[[], Total | None]) -> None:
-        """``total`` returns the total amount, once it is known."""
+        """``total`` returns the total to reach, or None while it is unknown."""
         self._label = description
         self._total = total
         self._memories = 0
@@ -52,7 +52,7 @@ class Counter:
         self._begun = time.monotonic()
 
     def advance(self, *, memories: int = 0, messages: int = 0, size: int = 0) -> None:
-        """Add to the counts."""
+        """Add memories, messages and bytes to the counts."""
         self._memories += memories
         self._messages += messages
         self._bytes += size
@@ -99,7 +99,7 @@ class Counter:
 
 
 class Summaries:
-    """Counts of summarized memories and tokens, and their cost."""
+    """The progress of summaries: counts of summarized memories and tokens, and the cost."""
 
     def __init__(self, memories: int) -> None:
         self._all = memories
@@ -109,7 +109,7 @@ class Summaries:
         self._begun = time.monotonic()
 
     def advance(self, *, memories: int, tokens: int, cost: float | None) -> None:
-        """Add memories and tokens to the counts; ``cost`` is the total so far."""
+        """Add memories and tokens to the counts; ``cost`` replaces the cost, None if unknown."""
         self._memories += memories
         self._tokens += tokens
         self._cost = cost
@@ -149,14 +149,14 @@ def _of(number: int, total: int | None, noun: str) -> str:
 
 
 class _Share(BarColumn):
-    """A progress bar, if the total is known."""
+    """A progress bar; empty if the total is unknown."""
 
     def render(self, task: Task) -> Any:
         return Text() if task.total is None else super().render(task)
 
 
 class _Facts(ProgressColumn):
-    """The facts of a meter, cut to the width; redrawn several times a second."""
+    """The texts of a meter (``Meter.facts``) on one line, cut to the width of the terminal."""
 
     def __init__(self, meter: Meter) -> None:
         super().__init__()
@@ -170,7 +170,7 @@ class _Facts(ProgressColumn):
 
 
 class Live:
-    """A line on the terminal that disappears after the work."""
+    """A live line of progress on the terminal, which disappears when the operation ends."""
 
     def __init__(self, meter: Meter) -> None:
         console = Console(stderr=True, markup=False, emoji=False)
@@ -190,7 +190,7 @@ class Live:
 
 
 class Lines:
-    """A line at fixed intervals, from a thread."""
+    """Lines of progress: a thread calls ``tell`` with the meter every few ``seconds``."""
 
     def __init__(self, meter: Meter, seconds: float, tell: Callable[[Meter], None]) -> None:
         self._meter = meter

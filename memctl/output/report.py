@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Report:
-    """The report of a command, ready for every format.
+    """The report of a command, in every format.
 
     ``data`` returns the JSON object without schema, warnings and error.  ``rows`` returns flat
     records for NDJSON and CSV.  ``table`` returns the table for people; None if there is nothing to
-    show.  With ``--quiet``, the table of a successful run is left out if ``of_run`` is true: the
-    user did not ask for a report.
+    show.  ``of_run`` is True if the user runs the command for its effect, not for the report.  With
+    ``--quiet``, the table of such a command is left out, unless the command fails.
     """
 
     command: str
@@ -42,7 +42,7 @@ class Report:
 def write_json(
     report: Report, more: dict[str, Any], warnings: list[str], error: MemctlError | None
 ) -> None:
-    """Write the JSON object of a report; ``more`` follows its data."""
+    """Write a report as one JSON object to stdout; ``more`` has fields to add after its data."""
     data: dict[str, Any] = {"schema": f"memctl/{report.command}/1", **report.data(), **more}
     data["warnings"] = warnings
     if error is not None:
@@ -52,17 +52,20 @@ def write_json(
 
 
 class Listing:
-    """A JSON report, written row by row; the object is complete however the run ends."""
+    """A JSON report that is written row by row; ``close`` completes the object in any case."""
 
     def __init__(self, command: str, head: dict[str, Any], name: str) -> None:
-        """``head`` comes before the list ``name``; ``close`` writes ``tail`` after the list."""
+        """``head`` has the fields before the list, and ``name`` is the name of the list.
+
+        ``close`` writes the fields of ``tail`` after the list.
+        """
         self._head = {"schema": f"memctl/{command}/1", **head}
         self._name = name
         self._rows = 0
         self.tail: dict[str, Any] = {}
 
     def add(self, row: Iterable[str]) -> None:
-        """Write the next row, given as pieces of JSON."""
+        """Write the next row of the list, given as pieces of JSON text."""
         self._begin()
         sys.stdout.write(",\n" if self._rows else "\n")
         sys.stdout.writelines(row)
@@ -73,7 +76,7 @@ class Listing:
             sys.stdout.write(f"{json.dumps(self._head)[:-1]}, {json.dumps(self._name)}: [")
 
     def close(self, warnings: list[str], error: MemctlError | None) -> None:
-        """Write the end of the object."""
+        """Write the end of the list and of the JSON object."""
         self._begin()
         tail = self.tail | {"warnings": warnings}
         if error is not None:
@@ -91,7 +94,7 @@ def _error(error: MemctlError) -> dict[str, Any]:
 
 
 def message_json(message: bytes) -> Iterator[str]:
-    """Yield the JSON of a message, on one line and in ASCII, in pieces: a message may be large."""
+    """Yield the JSON text of a message in pieces; together, they are one line of ASCII."""
     if len(message) > _PIECE:
         yield from _pieces(message)
     elif message.isascii() and b"\n" not in message and b"\r" not in message:
@@ -111,28 +114,28 @@ def _pieces(message: bytes) -> Iterator[str]:
 
 
 def write_ndjson(rows: list[dict[str, Any]]) -> None:
-    """Write an object per line."""
+    """Write each row as a line of JSON to stdout."""
     for row in rows:
         sys.stdout.write(json.dumps(row) + "\n")
 
 
 def write_csv(rows: list[dict[str, Any]]) -> None:
-    """Write a header line and a line for each row."""
+    """Write a header line and a line of CSV for each row to stdout."""
     written = CsvRows(columns(rows))
     for row in rows:
         written.add(row)
 
 
 def columns(rows: Iterable[dict[str, Any]]) -> list[str]:
-    """Return the names of all fields, in order: not every row has a ``path``."""
+    """Return the names of the fields of all rows, each once, in the order of the longest row."""
     return list(dict.fromkeys(name for row in sorted(rows, key=len, reverse=True) for name in row))
 
 
 class CsvRows:
-    """A writer of CSV rows below a header line; values other than text and numbers become JSON."""
+    """Writes CSV rows below a header line to stdout; lists, objects and booleans become JSON."""
 
     def __init__(self, names: Sequence[str] = ()) -> None:
-        """``names`` are the columns; by default, the names of the first row."""
+        """``names`` are the columns; by default, the fields of the first row."""
         self._names = names
         self._writer: csv.DictWriter[str] | None = None
 
@@ -157,7 +160,7 @@ def _cell(value: Any) -> str | int | float:
 
 
 def memory_row(info: MemoryInfo) -> dict[str, Any]:
-    """Return a memory as ``inspect`` reports it."""
+    """Return the row for a memory in JSON, NDJSON and CSV reports of ``inspect``."""
     row: dict[str, Any] = {
         "user": info.key.user,
         "session": info.key.session,
@@ -178,15 +181,15 @@ _FOLDER = files("memctl") / "schemas"
 
 
 def schema_names() -> list[str]:
-    """Return the commands with a schema, and ``log`` for the messages on stderr."""
+    """Return the names of all JSON Schemas: commands, and ``log`` for the messages on stderr."""
     return sorted(file.name.removesuffix(".json") for file in _FOLDER.iterdir())
 
 
 def schema_text(name: str) -> str:
-    """Return the schema of a command's report (JSON Schema 2020-12).
+    """Return the text of a JSON Schema; ``name`` is a name from ``schema_names``.
 
     Raises:
-        UsageError: the command has no schema.
+        UsageError: there is no schema with this name.
     """
     known = schema_names()
     if name not in known:

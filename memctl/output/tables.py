@@ -41,11 +41,11 @@ LEAST = 3
 
 @dataclass(slots=True)
 class Column:
-    """Cells under a name.
+    """A column of a table: a name and the cells below.
 
-    On a narrow terminal, columns with ``leaves`` are left out, lowest first.  Then the cells of
-    columns with ``shrinks`` are cut, with an ellipsis.  ``keeps_end`` cuts the beginning of cells,
-    for paths.
+    On a narrow terminal, columns with a number in ``leaves`` are left out, lowest number first.
+    Then the cells of columns with ``shrinks`` are cut, with an ellipsis.  ``keeps_end`` cuts their
+    beginning instead of their end, as for paths.  ``right`` aligns cells to the right.
     """
 
     name: str
@@ -60,13 +60,13 @@ class Column:
 
 
 class Grid:
-    """Columns side by side, one line per row; complete in a pipe."""
+    """A table of columns, one line per row; fitted to a terminal, complete in a pipe."""
 
     def __init__(self, columns: list[Column]) -> None:
         self._columns = [(column, column.width()) for column in columns]
 
     def width(self) -> int:
-        """Return the width of all columns."""
+        """Return the width of the complete table."""
         return _taken(width for _, width in self._columns)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -83,9 +83,10 @@ def _taken(widths: Iterable[int]) -> int:
 
 
 def _fit(columns: list[tuple[Column, int]], room: int) -> list[tuple[Column, int]]:
-    """Return the columns that fit, with widths.
+    """Return the columns of a table that fit into ``room``, each with its width on the terminal.
 
-    Columns without any text are left out first.
+    If not all fit, columns without any text are left out first, then columns with ``leaves``; then
+    columns with ``shrinks`` become narrower.
     """
     if _taken(min(width, ENOUGH) if column.shrinks else width for column, width in columns) > room:
         columns = [item for item in columns if any(map(len, item[0].cells))]
@@ -124,7 +125,7 @@ def _line(row: Sequence[Text], columns: list[tuple[Column, int]]) -> Text:
 
 
 def _end(text: str, room: int) -> int:
-    """Return the start of the longest end of a text that fits into ``room`` columns."""
+    """Return the index from which the rest of a text fits into ``room`` columns."""
     place = len(text)
     while place and (room := room - cell_len(text[place - 1])) >= 0:
         place -= 1
@@ -132,7 +133,7 @@ def _end(text: str, room: int) -> int:
 
 
 def cell(text: str) -> Text:
-    """Return a name as a cell."""
+    """Return a name as a cell of a table; an empty name shows as ``(empty)``."""
     return Text(visible(text)) if text else Text("(empty)", "dim")
 
 
@@ -148,9 +149,10 @@ def catalogue(
     facts: bool = False,
     embedding: Embedding | None = None,
 ) -> RenderableType:
-    """Draw the totals of a store, then a row per memory; ``title`` is the kind of store.
+    """Draw the totals of a store, then a row per memory, at most ``limit`` rows.
 
-    ``facts`` draws scopes of facts, with the ``embedding`` of their vectors.
+    ``label`` is the name of the store, and ``title`` its kind.  ``facts`` is True for a store of
+    facts; ``embedding`` then names the model of their vectors.
     """
     rows = found.memories[:limit] if limit else found.memories
     head = Text(visible(label), "bold")
@@ -201,7 +203,7 @@ def _fact_totals(head: Text, found: Catalogue, embedding: Embedding | None) -> T
 
 
 def _scopes(rows: list[MemoryInfo], found: Catalogue) -> Grid:
-    """Draw a row per scope, with a column for each part of the names that is in use."""
+    """Draw a row per memory of facts; the columns user, run and agent show only if in use."""
     largest = max(info.messages for info in found.memories) or 1
     names = {
         "user": [info.key.user for info in rows],
@@ -253,7 +255,7 @@ def _memories(rows: list[MemoryInfo], found: Catalogue) -> Grid:
 
 
 def rotation(name: str, files: list[RotatedFile], limit: int | None) -> RenderableType:
-    """Draw the files of a rotation, a row each, and the name of the newest file."""
+    """Draw the files of nightly exports, a row each, at most ``limit``, and their total size."""
     rows = files[:limit]
     grid = Grid(
         [
@@ -273,7 +275,7 @@ def rotation(name: str, files: list[RotatedFile], limit: int | None) -> Renderab
 
 
 def groups(by: str, found: list[Group], *, facts: bool = False) -> RenderableType:
-    """Draw a row per group."""
+    """Draw a row per group of memories, with its counts; ``by`` is the heading of the names."""
     noun = "facts" if facts else "messages"
     largest = max((group.messages for group in found), default=1) or 1
     return Grid(
@@ -290,9 +292,9 @@ def groups(by: str, found: list[Group], *, facts: bool = False) -> RenderableTyp
 def copy(
     report: CopyReport, source: str, target: str, *, dry_run: bool, ended: bool = True
 ) -> Text | None:
-    """Draw the result of a copy, then every memory that failed.
+    """Draw the counts of a copy, then each memory that failed with the reason.
 
-    Return None for a copy that did not reach its end (``ended`` is false) and had selected nothing.
+    Return None if the copy was cut short (``ended`` is False) before it selected a memory.
     """
     memories, messages = report.memories, report.messages
     if not ended and not memories.selected and not report.failures:
@@ -335,7 +337,10 @@ def copy(
 
 
 def followed(report: CopyReport, source: str, target: str, rounds: int, *, verified: bool) -> Text:
-    """Draw the result of a copy that followed its source, then every memory that failed."""
+    """Draw the counts of ``migrate --follow``, then each memory that failed with the reason.
+
+    ``rounds`` is the number of copies made.  ``verified`` tells that source and target match.
+    """
     text = Text(f"{visible(source)} → {visible(target)}", "bold")
     failed = {key for key, _ in report.failures}
     settled = {key: number for key, number in report.settled.items() if key not in failed}
@@ -361,7 +366,7 @@ def _append_failures(text: Text, failures: list[tuple[MemoryKey, Failure]]) -> N
 def comparison(
     report: CompareReport, left: str, right: str, *, brief: bool = False
 ) -> RenderableType:
-    """Draw a comparison of two stores; ``brief`` leaves out the differences."""
+    """Draw a comparison of two stores: counts, then differences; ``brief`` draws only counts."""
     text = Text(f"{visible(left)} ↔ {visible(right)}", "bold")
     facts = [f"{count(report.same, 'memory')} the same"]
     for number, word in (
@@ -392,7 +397,7 @@ def comparison(
 
 
 def kinds(rows: Iterable[tuple[str, str, str, str]]) -> RenderableType:
-    """Draw the kinds of store: name, syntax, meaning and capabilities."""
+    """Draw the kinds of store; a row has name, syntax of the URL or path, meaning, capabilities."""
     names = ("kind", "written as", "what it is", "capabilities")
     return _Kinds(
         [
@@ -403,7 +408,7 @@ def kinds(rows: Iterable[tuple[str, str, str, str]]) -> RenderableType:
 
 
 class _Kinds:
-    """A table if there is room, else a paragraph per kind."""
+    """The kinds of store: a table if the terminal is wide enough, else a paragraph per kind."""
 
     def __init__(self, columns: list[Column]) -> None:
         self._columns = columns
@@ -431,7 +436,11 @@ def change_outcome(
     dry_run: bool,
     nothing: str = "nothing matched",
 ) -> RenderableType:
-    """Draw the changes or planned changes of a run, then every memory left unchanged."""
+    """Draw what a run has changed, then each memory that it left unchanged with the reason.
+
+    With ``dry_run``, draw what the run would change.  ``run`` is the id for ``undo``, None without
+    undo data.  ``nothing`` is the text if there was nothing to change.
+    """
     shown = report.planned if dry_run else report.done
     text = Text(visible(target), "bold")
     said = change_facts(shown, report.noun, dry_run=dry_run) if report.planned.memories else nothing
@@ -455,7 +464,10 @@ def _with_plan(text: Text, report: ChangeReport) -> RenderableType:
 
 
 def change_facts(changes: ChangeCounts, noun: str, *, dry_run: bool = False) -> str:
-    """Return ``12 messages deleted in 3 memories``; ``noun`` is the word for a message."""
+    """Return the changes as text, such as ``12 messages deleted in 3 memories``.
+
+    ``noun`` is the word for a message.  With ``dry_run``, the text says ``would be deleted``.
+    """
     if not changes.memories:
         return "nothing was changed"
     would = "would be " if dry_run else ""
@@ -474,7 +486,7 @@ def change_facts(changes: ChangeCounts, noun: str, *, dry_run: bool = False) -> 
 
 
 def change_plan(report: ChangeReport) -> RenderableType:
-    """Draw the first memories of a plan, with the messages to change and the messages to stay."""
+    """Draw the first memories of a planned change: messages to change and messages to keep."""
     keys = list(report.planned_by_memory)[:SHOWN_MEMORIES]
     if report.planned.deleted == report.planned.messages:
         goes = "delete"
@@ -499,7 +511,11 @@ def change_plan(report: ChangeReport) -> RenderableType:
 def history(
     runs: list[Run], sizes: dict[str, int], names: Mapping[str, str], hidden: int
 ) -> RenderableType:
-    """Draw a row per run, with short ``names`` on a terminal; ``hidden`` older runs are omitted."""
+    """Draw a row per run that can be undone, with the size of its undo data in bytes.
+
+    ``sizes`` and ``names`` are by id of the run; ``names`` are short ids, shown on a terminal.
+    ``hidden`` is the number of older runs that ``runs`` leaves out.
+    """
     if not runs:
         return Text("no runs are kept")
     table = _Runs(runs, sizes, names)
@@ -509,7 +525,7 @@ def history(
 
 
 class _Runs:
-    """A table of runs, with full ids in a pipe."""
+    """A table of runs, with short ids on a terminal and full ids in a pipe."""
 
     def __init__(self, runs: list[Run], sizes: dict[str, int], names: Mapping[str, str]) -> None:
         self._runs = runs
@@ -534,13 +550,16 @@ class _Runs:
 
 
 def run_changes(run: Run) -> str:
-    """Return ``12 deleted, 3 marked``; empty if no counts were recorded."""
+    """Return what a run changed, such as ``12 deleted, 3 marked``; empty without counts."""
     words = [f"{number:,} {name}" for name, number in run.counts.items() if number]
     return ", ".join(words)
 
 
 def run_state(run: Run, names: Mapping[str, str] = {}) -> str:
-    """Return the outcome of a run, or by which run it was undone; ``names`` are short ids."""
+    """Return what became of a run: its outcome, or the run that has undone it.
+
+    ``names`` are short ids by id of the run.  The number of memories erased from it is added.
+    """
     erased = f", {count(run.erased, 'memory')} erased" if run.erased else ""
     return f"{_end_of(run, names)}{erased}"
 
@@ -561,7 +580,11 @@ def compress_outcome(
     *,
     dry_run: bool,
 ) -> RenderableType:
-    """Draw the result or plan of a compression, its cost, and every memory left unchanged."""
+    """Draw what ``compress`` has done, its cost, and each memory that it left unchanged.
+
+    With ``dry_run``, draw what it would do.  ``run`` is the id for ``undo``, None without undo
+    data.
+    """
     text = Text(visible(target), "bold")
     text.append("\n" + _compress_facts(report, summarizer, dry_run=dry_run), "not bold")
     if report.summarised:
@@ -628,7 +651,7 @@ def _spent(report: CompressReport, *, dry_run: bool) -> str:
 
 
 def config_settings(file: dict[str, Any], found: list[dict[str, Any]]) -> RenderableType:
-    """Draw the path of the file, then a row per setting."""
+    """Draw the path of the configuration file, then a row per setting with its source."""
     head = Text(visible(file["path"]), "bold")
     if not file["exists"]:
         head.append("\ndoes not exist; create it with: memctl config init", "not bold dim")
@@ -648,7 +671,7 @@ def _value(value: Any) -> Text:
 
 
 def config_checks(found: list[dict[str, Any]]) -> RenderableType:
-    """Draw a line per store and model, with the error and hint below a failed one."""
+    """Draw a line per configured store and model: whether it works, else error and hint."""
     if not found:
         return Text("no stores and no summarizers are configured", "dim")
     widths = [max(len(visible(row[key] or "")) for row in found) for key in ("what", "name")]
@@ -681,7 +704,7 @@ _MARGIN = 4
 
 
 def finding_row(finding: Finding) -> dict[str, Any]:
-    """Return a finding for reports to programs."""
+    """Return a finding of ``doctor`` as a row of a JSON, NDJSON or CSV report."""
     kind = KINDS[finding.code]
     key = finding.key
     found: dict[str, Any] = {
@@ -703,7 +726,10 @@ def finding_row(finding: Finding) -> dict[str, Any]:
 
 
 def repaired_row(finding: Finding) -> dict[str, Any]:
-    """Return a repair for reports to programs; user and session are None for the whole store."""
+    """Return a repair by ``doctor`` as a row of a JSON report.
+
+    User and session are None if the finding concerns the whole store.
+    """
     found = finding_row(finding)
     names = ("code", "user", "session", "path", "count")
     return {name: found[name] for name in names if name in found}
@@ -712,7 +738,11 @@ def repaired_row(finding: Finding) -> dict[str, Any]:
 def repairs(
     faults: list[Finding], run: str | None, quarantine: str | None, *, dry_run: bool, failed: bool
 ) -> RenderableType:
-    """Draw the repairs, a line per kind, the place of damaged data, and how to undo the run."""
+    """Draw the repairs by ``doctor``, a line per kind of finding.
+
+    ``quarantine`` is the file with the damaged data, and ``run`` the id for ``undo``; None without.
+    With ``dry_run``, draw what would be repaired.
+    """
     done = "would be repaired" if dry_run else "repaired"
     if not faults:
         return Text("nothing was repaired" if failed else "nothing to repair", "bold")
@@ -728,13 +758,13 @@ def repairs(
 
 
 def repair_plan(faults: list[Finding]) -> RenderableType:
-    """Draw the planned repairs, a paragraph per kind."""
+    """Draw the findings that ``doctor`` would repair, a paragraph per kind."""
     kinds = groupby(faults, key=lambda finding: finding.code)
     return stacked([Stack(*_finding_kind(code, list(some))) for code, some in kinds])
 
 
 def stacked(parts: list[RenderableType]) -> RenderableType:
-    """Return the parts with a blank line between them."""
+    """Stack the parts of a report, with a blank line between two parts."""
     spaced: list[RenderableType] = []
     for part in parts:
         spaced += [Text(), part] if spaced else [part]
@@ -742,7 +772,7 @@ def stacked(parts: list[RenderableType]) -> RenderableType:
 
 
 def findings(label: str, found: Diagnosis) -> RenderableType:
-    """Draw the state of a store, then each kind of finding with its meaning and repair."""
+    """Draw whether a store is healthy, then each kind of finding with its meaning and repair."""
     parts: list[RenderableType] = [_findings_head(label, found)]
     for code, faults in groupby(found.faults, key=lambda finding: finding.code):
         parts += [Text(), *_finding_kind(code, list(faults))]
@@ -750,7 +780,7 @@ def findings(label: str, found: Diagnosis) -> RenderableType:
 
 
 class _Indented:
-    """A text with a margin, wrapped at the width of the terminal."""
+    """A text with a margin on the left, wrapped at the width of the terminal."""
 
     def __init__(self, text: Text) -> None:
         self._text = text

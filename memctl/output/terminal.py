@@ -77,7 +77,7 @@ class LogFormat(StrEnum):
 
 @dataclass(slots=True)
 class Output:
-    """The output of a run: its streams, format and colours."""
+    """The output of a run: the report on stdout, and messages and progress on stderr."""
 
     format: Format = Format.TABLE
     color: Color = Color.AUTO
@@ -101,14 +101,17 @@ class Output:
     _begun: float = field(default_factory=time.monotonic)
 
     def console(self) -> Console:
-        """Return a Rich console for stdout: coloured and fitted on a terminal, plain in a pipe."""
+        """Return a Rich console for stdout.
+
+        On a terminal, output is coloured and cut to the width.  In a pipe, it is plain and whole.
+        """
         from rich.console import Console  # loaded only to draw
 
         class Screen(Console):
-            """A console that raises ``BrokenPipeError`` if its reader has left."""
+            """A console that raises ``BrokenPipeError`` if nobody reads its output any longer."""
 
             def on_broken_pipe(self) -> NoReturn:
-                """Raise instead of ending the process with exit code 1, as Rich does.
+                """Raise an error, where Rich would end the process with exit code 1.
 
                 Raises:
                     BrokenPipeError: always.
@@ -129,7 +132,7 @@ class Output:
     # Messages to the operator
 
     def show(self, table: RenderableType) -> None:
-        """Draw a table on stderr, for a person about to be asked."""
+        """Draw a table on stderr, before a question to the user."""
         from rich.console import Console  # loaded only to draw
 
         Console(
@@ -141,24 +144,30 @@ class Output:
         ).print(table)
 
     def warn(self, text: str, event: str = "warning") -> None:
-        """Print a warning on stderr, and add it to the report."""
+        """Print a warning on stderr, and add it to the report; repeated warnings are left out.
+
+        ``event`` is the name of the event in a JSON log.
+        """
         text = redact_text(text, self.arguments)
         if text not in self.warnings:
             self.warnings.append(text)
             self._log("warning", event, text)
 
     def retry(self, text: str) -> None:
-        """Print a warning about a lost connection that is made again."""
+        """Warn of a lost connection that memctl makes again."""
         self.warn(text, "retry")
 
     def store_opened(self, store: Store) -> None:
-        """Print the details of a store."""
+        """With ``--verbose``, print the details of a store that was opened."""
         gc.freeze()  # modules imported for the store stay
         for text in [f"opened {store.label} ({store.kind})", *store.details]:
             self.detail(text, "opened", store=store.label)
 
     def store_closing(self, store: Store) -> None:
-        """Print the warnings of a store, and note its damaged memories for ``finish``."""
+        """Print the warnings of a store before it is closed.
+
+        The damaged memories that the store left out become an error in ``finish``.
+        """
         for text in store.warnings:
             self.warn(text)
         if not store.skips_damage:
@@ -166,17 +175,20 @@ class Output:
             self.read |= store.left_out.others
 
     def note(self, text: str) -> None:
-        """Print a note, unless ``--quiet``."""
+        """Print a message on stderr, unless ``--quiet``."""
         if not self.quiet:
             self._log("info", "note", text)
 
     def detail(self, text: str, event: str = "detail", **more: Any) -> None:
-        """Print a detail with ``--verbose``; ``more`` are keys of its JSON object."""
+        """With ``--verbose``, print a detail on stderr.
+
+        ``event`` and ``more`` are its event and further fields in a JSON log.
+        """
         if self.verbose:
             self._log("debug", event, text, **more)
 
     def done(self, command: str) -> None:
-        """Log the success of a run, for programs only."""
+        """Log the success of a run, if messages on stderr are JSON and not ``--quiet``."""
         if self.log_format is LogFormat.JSON and not self.quiet:
             self._log("info", "done", f"memctl {command} is done", **self._ending(command))
 
@@ -187,7 +199,7 @@ class Output:
         return found if run is None else found | {"run": run}
 
     def _reported(self) -> dict[str, Any]:
-        """Return the data of the report; empty without a report."""
+        """Return the JSON object of the report; empty if there is no report."""
         return self.report.data() if self.report is not None else {}
 
     def _log(self, level: str, event: str, text: str, **more: Any) -> None:
@@ -203,9 +215,9 @@ class Output:
         sys.stderr.flush()
 
     def _laid_out(self, head: str, label: str, text: str) -> str:
-        """Return a message: on a terminal, wrapped between words, with a coloured label.
+        """Return a message for stderr: ``head``, ``label`` and ``text``.
 
-        Elsewhere the message is one line.
+        On a terminal, the message is wrapped between words.  Elsewhere, it is one line.
         """
         words = " ".join(filter(None, (head, label, visible(text))))
         if (width := _columns()) is not None:
@@ -223,10 +235,12 @@ class Output:
     # The end of a run
 
     def finish(self) -> None:
-        """Write the report of a command that reads.
+        """Write the report of a command that reads and has succeeded.
+
+        If damaged memories were left out, raise an error instead.
 
         Raises:
-            Partial: damaged memories were left out.
+            Partial: some memories are damaged.
             BadData: all memories are damaged.
         """
         if self.left_out:
@@ -234,7 +248,7 @@ class Output:
         self.emit()
 
     def emit(self, error: MemctlError | None = None) -> None:
-        """Write the report; with an error, the report of the work done so far."""
+        """Write the report, if there is one; ``error`` is the error that ended the run."""
         more = {}
         if self.untimed.number:
             more = {"untimed": self.untimed.number}
@@ -267,13 +281,16 @@ class Output:
                     self.console().print(table)
 
     def cause(self, error: MemctlError) -> MemctlError:
-        """Return the cause of an error: a memory may not be found because it is damaged."""
+        """Return the cause of an error: damage if a memory was not found because it is damaged.
+
+        Any other error is returned unchanged.
+        """
         if isinstance(error, NotFound) and self.left_out:
             return damage(self.left_out, others=self.read)
         return error
 
     def fail(self, error: MemctlError, command: str = "") -> None:
-        """Report the work done so far, then the error."""
+        """Write the report of the work done so far, then print the error on stderr."""
         error.message = redact_text(error.message, self.arguments)
         error.hint = error.hint and redact_quoted(error.hint, self.arguments)
         if self.listing is None and self.report is None and self.format is Format.JSON:
@@ -290,7 +307,7 @@ class Output:
         self._log("error", "error", error.message, **more)
 
     def _log_failures(self) -> None:
-        """Log each memory that was left unchanged."""
+        """Log each memory of the report that was left unchanged because of a failure."""
         for failure in self._reported().get("failures", ()):
             memory = {
                 name: failure[name] for name in ("user", "session", "path") if name in failure
@@ -300,7 +317,7 @@ class Output:
 
     @contextmanager
     def summarising(self, memories: int) -> Iterator[SummaryProgress]:
-        """Show the progress of summaries for a number of memories; see ``progress``."""
+        """Show the progress of the summaries of ``memories`` memories; see ``progress``."""
         if not self._watched:
             yield SilentSummaryProgress()
             return
@@ -314,9 +331,10 @@ class Output:
     def progress(
         self, description: str, total: Callable[[], Total | None] = lambda: None
     ) -> Iterator[Progress]:
-        """Show the progress of an operation: on a terminal, or with ``--progress-interval``.
+        """Show the progress of an operation while this context runs; yield what counts it.
 
-        ``total`` returns the total amount, once it is known.
+        Progress shows on a terminal or with ``--progress-interval``, and not with ``--quiet``.
+        ``total`` returns the total to reach, or None while it is unknown.
         """
         if not self._watched:
             yield SilentProgress()
@@ -353,7 +371,7 @@ def _is_drawn() -> bool:
 
 
 def _columns() -> int | None:
-    """Return the columns of the terminal on stderr; None without a terminal or a size."""
+    """Return the width of the terminal on stderr; None if stderr is no terminal or has no size."""
     try:
         found = os.get_terminal_size(sys.stderr.fileno()).columns
     except (OSError, ValueError):
@@ -362,7 +380,11 @@ def _columns() -> int | None:
 
 
 def wrap(text: str, width: int, first: str = "", rest: str = "") -> list[str]:
-    """Return a text in lines of at most ``width`` columns, broken between words."""
+    """Return a text in lines of at most ``width`` columns, broken between words.
+
+    The first line begins with ``first``, and every other line with ``rest``.  A word that is too
+    long stays whole.
+    """
     lines, gap = [first], ""
     for word in text.split(" "):
         if gap and _cells(f"{lines[-1]} {word}") > width:
