@@ -25,10 +25,10 @@ def change(
     *,
     asks: bool = False,
 ) -> None:
-    """Plan a change, ask ``run.approve``, carry out the change, and report it.
+    """Plan the change of a store, ask ``run.approve``, carry out the change, and report it.
 
-    ``asks`` says that a person is asked: the store is then closed while memctl waits for the
-    answer.
+    ``location`` is the store, and ``outcome`` the report.  ``asks`` tells that the user is asked to
+    confirm; the store is then closed while memctl waits for the answer.
 
     Raises:
         MemctlError: as ``ChangeRun``; ``Conflict`` or ``Partial`` if memories were left unchanged.
@@ -72,7 +72,7 @@ async def _carry_out(output: Output, run: ChangeRun, location: Location) -> None
 
 
 def cut_short(run: ChangeRun, error: MemctlError) -> MemctlError:
-    """Return the error of a run that failed in the middle, or after its changes."""
+    """Return Partial if a run that failed with ``error`` has changed something, else ``error``."""
     done = run.done()
     if not done:
         return error
@@ -83,7 +83,9 @@ def cut_short(run: ChangeRun, error: MemctlError) -> MemctlError:
 
 
 def confirm(question: str, *, expected: str | None = None) -> None:
-    """Ask for confirmation at the terminal; return after y, or after the ``expected`` text.
+    """Ask for confirmation at the terminal; return if the user has confirmed.
+
+    The user confirms with ``expected``; if ``expected`` is None, with y or yes.
 
     Raises:
         Interrupted: any other answer, no answer, or a signal to stop.
@@ -106,12 +108,12 @@ def confirm(question: str, *, expected: str | None = None) -> None:
 
 
 def at_terminal() -> bool:
-    """Return whether a person can be asked."""
+    """Return whether a user at a terminal can be asked."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def refuse_unasked(yes: bool) -> None:
-    """Refuse to go on without a terminal and without ``--yes``.
+    """Refuse a change that nobody can confirm; ``yes`` is the option ``--yes``.
 
     Raises:
         UsageError: there is neither a terminal nor ``--yes``.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Run:
-    """A run of memctl: its configuration and its output."""
+    """A run of memctl: the global options, the configuration and the output."""
 
     config_file: Path | None = None
     output: Output = field(default_factory=Output)
@@ -32,10 +32,11 @@ class Run:
     """The label of the last located store; if a command takes two stores, the written one."""
 
     def locate(self, text: str) -> Location:
-        """Return the location of a STORE argument.
+        """Return the place of a store; ``text`` is a name in the configuration, a URL or a path.
 
         Raises:
-            UsageError, NotFound: as ``memctl.config``.
+            UsageError: ``text`` names no store, or the configuration is not valid.
+            NotFound: the named configuration file does not exist.
         """
         from memctl import config  # not needed to show the help
 
@@ -44,10 +45,11 @@ class Run:
         return found
 
     def configuration(self) -> Config:
-        """Return the configuration, read from the file on first use.
+        """Return the configuration, which is read from its file on first use.
 
         Raises:
-            UsageError, NotFound: as ``memctl.config``.
+            UsageError: the configuration is not valid.
+            NotFound: the named configuration file does not exist.
         """
         if self.config is None:
             from memctl import config  # not needed to show the help
@@ -57,10 +59,10 @@ class Run:
 
 
 def this_run(context: typer.Context) -> Run:
-    """Return the run of the global options.
+    """Return the run of memctl to which the command belongs.
 
     Raises:
-        UsageError, NotFound: the configuration or the environment is wrong.
+        UsageError, NotFound: a setting in the configuration or environment is not valid.
     """
     run = run_as_it_is(context)
     if run.refusal is not None:
@@ -69,7 +71,7 @@ def this_run(context: typer.Context) -> Run:
 
 
 def run_as_it_is(context: typer.Context) -> Run:
-    """Return the run of the global options, even if the configuration is wrong."""
+    """Return the run of memctl to which the command belongs, even with an invalid configuration."""
     run = context.obj
     assert isinstance(run, Run)
     return run

@@ -24,7 +24,10 @@ def carry_out(
     transfer: Transfer,
     work: Callable[..., Coroutine[Any, Any, Copied]],
 ) -> None:
-    """Copy memories to the destination and report; ``work`` is ``api.copy`` with its source.
+    """Copy memories to the destination, and write the report ``outcome``.
+
+    ``work`` is ``api.copy`` with its source and options.  ``transfer`` has the options for the
+    connection.
 
     Raises:
         MemctlError: as ``api.copy``; ``Conflict`` or ``Partial`` if memories were left unchanged.

@@ -29,7 +29,7 @@ _ONLY_SAID = "a default would also apply to commands that it was not meant for"
 
 
 class Source(StrEnum):
-    """The source of a value."""
+    """The place where the value of an option is set."""
 
     COMMAND_LINE = "command-line"
     ENVIRONMENT = "environment"
@@ -39,7 +39,10 @@ class Source(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """An option of a command; ``words`` are the words of the command, empty for memctl itself."""
+    """An option of a command; ``words`` name the command, such as ``("mark", "list")``.
+
+    An option of memctl itself has no words.
+    """
 
     words: tuple[str, ...]
     name: str
@@ -49,24 +52,27 @@ class Option:
 
     @property
     def key(self) -> str:
-        """The key in the configuration, such as ``defaults.mark.list.format``."""
+        """The key of the option in the configuration, such as ``defaults.mark.list.format``."""
         return ".".join(("defaults", *self.words, self.name))
 
     @property
     def variables(self) -> tuple[str, ...]:
-        """The variables, such as ``MEMCTL_MARK_LIST_FORMAT``; the first one set counts."""
+        """The environment variables of the option, such as ``MEMCTL_MARK_LIST_FORMAT``.
+
+        If several are set, the first counts.
+        """
         own = _variable(*self.words, self.name)
         return (own, _variable(FORMAT)) if self.name == FORMAT else (own,)
 
     @property
     def settable(self) -> bool:
-        """Return whether the option may have a default."""
+        """True if the environment or the configuration may set a default for the option."""
         return self.name not in _SAID and self.name != "json"
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A default set in the environment or the configuration."""
+    """A default of an option that the environment or the configuration sets."""
 
     option: Option
     raw: bool | str | list[str]
@@ -80,7 +86,7 @@ class Setting:
 
 @dataclass(slots=True)
 class Settled:
-    """The configuration of a run, or the error that prevents the run."""
+    """The configuration of a run, and the error that prevents the run, if any."""
 
     config: Config = field(default_factory=Config)
     refusal: MemctlError | None = None
@@ -91,7 +97,10 @@ def _variable(*words: str) -> str:
 
 
 def options(words: tuple[str, ...], command: Any) -> Iterator[Option]:
-    """Yield the options of memctl itself, or of a command without subcommands."""
+    """Yield the options of a command without subcommands, or of memctl itself without ``words``.
+
+    Options that never have a default, such as ``--help``, are left out.
+    """
     for parameter in command.params:
         if parameter.param_type_name != "option":
             continue
@@ -101,10 +110,11 @@ def options(words: tuple[str, ...], command: Any) -> Iterator[Option]:
 
 
 def settle(context: typer.Context, name: str, command: Any) -> Settled:
-    """Set the defaults of memctl's own options and of a command's options.
+    """Read the configuration, and set the defaults of memctl's options and of a command's options.
 
-    Called once the command is known, before its options are parsed.  An error is not raised: the
-    command reports it in the format of its report, and ``config init`` ignores it.
+    This happens once the command, called ``name``, is known, and before its options are parsed.  An
+    error is returned, not raised: the command reports it in the format of its report, and
+    ``config init`` ignores it.
     """
     settled = Settled()
     environment = configuration.environment()
@@ -125,13 +135,13 @@ def settle(context: typer.Context, name: str, command: Any) -> Settled:
 
 
 def is_given(context: typer.Context, parameter: str) -> bool:
-    """Return whether a parameter was given on the command line."""
+    """Return whether the command line itself sets a parameter."""
     source = context.get_parameter_source(parameter)
     return source is not None and source.name == "COMMANDLINE"
 
 
 class Defaults:
-    """The defaults from the environment and from ``[defaults]``.
+    """The defaults of options from the environment and from ``[defaults]`` of the configuration.
 
     Every method raises ``UsageError`` if a default is not valid.
     """
@@ -139,7 +149,7 @@ class Defaults:
     def __init__(
         self, config: Config, environment: Mapping[str, str], context: typer.Context
     ) -> None:
-        """``context`` is the context of memctl itself."""
+        """``context`` is the parser's context of memctl itself, not of a command."""
         self._path = config.path
         self._tables = config.defaults
         self._environment = environment
@@ -150,9 +160,9 @@ class Defaults:
             self._refuse_unknown((), self._tables, [*names, FORMAT], commands)
 
     def of(self, words: tuple[str, ...], command: Any) -> Iterator[Setting]:
-        """Yield the settings of a command's options, or of memctl's own options without ``words``.
+        """Yield the defaults that are set for a command's options; without ``words``, for memctl's.
 
-        A format for all reports counts for each command.
+        A format that is set for all reports is a default of each command.
         """
         table = self._table(words)
         found = list(options(words, command))
@@ -164,7 +174,7 @@ class Defaults:
                 yield setting
 
     def map(self, words: tuple[str, ...], command: Any) -> dict[str, Any]:
-        """Return the ``default_map`` of a command for Click."""
+        """Return the defaults of a command and its subcommands as a ``default_map`` of Click."""
         below = getattr(command, "commands", None)
         if below is not None:
             self._refuse_unknown(words, self._table(words), (), below)
@@ -233,7 +243,11 @@ def _spelt(option: Option) -> str:
 
 
 def _as_typed(option: Option, value: Any, place: str) -> bool | str | list[str]:
-    """Return a value of TOML as it would be typed on the command line."""
+    """Return a TOML value as it would be typed on the command line; for a flag, True or False.
+
+    Raises:
+        UsageError: the option cannot have such a value; the error begins with ``place``.
+    """
     parameter = option.parameter
     if parameter.is_flag:
         if isinstance(value, bool):
@@ -254,7 +268,7 @@ def _text(value: Any, option: Option, place: str) -> str:
 
 
 def _for_parser(setting: Setting) -> Any:
-    """Return a setting for the parser: the typed text, or the value of a flag."""
+    """Return the value of a default for Click: the typed text, or True or False for a flag."""
     if isinstance(setting.value, bool):
         return setting.value
     if isinstance(setting.value, Path):

@@ -37,7 +37,7 @@ Rows = list[tuple[str, str]]
 
 @dataclass(slots=True)
 class Page:
-    """The help of a command, before layout."""
+    """The texts of the help of a command, before they are laid out."""
 
     usage: str
     paragraphs: list[str]
@@ -51,25 +51,25 @@ class Page:
 
 
 class Helpful:
-    """A command or a group that renders its own help."""
+    """A command, with or without subcommands, that lays out its own help."""
 
     def get_help(self, ctx: Any) -> str:
-        """Return the help, as wide as the terminal."""
+        """Return the help of the command, as wide as the terminal."""
         return render(page(self, ctx), ctx.terminal_width or columns())
 
     def listing(self, ctx: Any) -> dict[str, Rows]:  # noqa: ARG002 - subclasses use it
-        """Return the subcommands, by heading."""
+        """Return the subcommands with their purposes, by heading; empty without subcommands."""
         below = getattr(self, "commands", {})
         return {"Commands": [(name, summary(one)) for name, one in below.items()]} if below else {}
 
 
 def columns() -> int:
-    """Return the columns of the terminal, or a default without a terminal."""
+    """Return the width of the terminal in columns; 80 without a terminal."""
     return shutil.get_terminal_size().columns
 
 
 def page(command: Any, context: Any) -> Page:
-    """Return the help of a command, before layout."""
+    """Return the texts of the help of a command; ``context`` is Click's context of the command."""
     listing = command.listing(context) if isinstance(command, Helpful) else {}
     arguments = [one for one in command.params if one.param_type_name == "argument"]
     options: dict[str, Rows] = {}
@@ -116,7 +116,7 @@ def _described(command: Any) -> tuple[list[str], list[str]]:
 
 
 def summary(command: Any) -> str:
-    """Return the purpose of a command in one line."""
+    """Return the first paragraph of a command's docstring, on one line."""
     paragraphs, _ = _described(command)
     return paragraphs[0] if paragraphs else ""
 
@@ -133,7 +133,10 @@ def _usage(argument: Any) -> str:
 
 
 def option_term(option: Any) -> str:
-    """Return an option as typed; for a switch with default on, the name to turn it off."""
+    """Return the names and value of an option, such as ``-o, --output FILE``.
+
+    For a switch that is on by default, return the name that turns it off.
+    """
     names = option.secondary_opts if option.default is True else option.opts
     names = sorted(names, key=lambda name: name.startswith("--"))
     value = "" if option.is_flag else option.metavar or names[-1].rpartition("-")[2].upper()
@@ -141,7 +144,7 @@ def option_term(option: Any) -> str:
 
 
 def option_text(option: Any) -> str:
-    """Return the purpose, the choices and the default of an option."""
+    """Return a sentence about an option: its purpose, choices and default."""
     if option.name == "help":
         return "Show this help."
     text = (option.help or "").removesuffix(".")
@@ -164,7 +167,7 @@ def _plain(value: Any) -> str:
 
 
 def render(found: Page, width: int) -> str:
-    """Return a page, at most ``width`` columns wide."""
+    """Return the help of a command as text, at most ``width`` columns wide."""
     width = min(width, WIDEST)
     blocks = [wrap(f"Usage: {found.usage}", width, rest=" " * 7)]
     blocks += [wrap(text, width) for text in found.paragraphs]
@@ -183,15 +186,16 @@ def render(found: Page, width: int) -> str:
 
 
 def shell(line: str, width: int) -> list[str]:
-    """Return a shell command, continued on several lines if it is too long."""
+    """Return a shell command as indented lines; a long command continues after a backslash."""
     *first, last = wrap(line, width - 2, "  ", "      ")
     return [*(f"{one} \\" for one in first), last]
 
 
 def table(rows: Iterable[tuple[str, str]], width: int, term: int = 0) -> list[str]:
-    """Return terms with their meanings next to them, or below a term that is too long.
+    """Return lines with terms and their meanings; ``rows`` are pairs of term and meaning.
 
-    ``term`` is the width for the terms; by default, the widest term of ``rows``.
+    A meaning is next to its term, or below a term that is too long.  ``term`` is the width of the
+    terms; by default, the width of the widest term.
     """
     rows = list(rows)
     room = (term or _widest(rows)) + 4 if width >= _NARROW else 6

@@ -156,7 +156,10 @@ def _selection(
 
 
 def moment(option: str, text: str | None, now: datetime) -> datetime | None:
-    """Return a local time without a zone, from an ISO text or an age before ``now``.
+    """Parse an ISO time or an age, such as ``7d``; return it as local time without a zone.
+
+    An age counts back from ``now``.  ``option`` is the name of the option for errors.  Return None
+    if ``text`` is None.
 
     Raises:
         UsageError: the text is neither a time nor an age.
@@ -176,7 +179,9 @@ def moment(option: str, text: str | None, now: datetime) -> datetime | None:
 
 
 def age(option: str, text: str | None, now: datetime) -> datetime | None:
-    """Return the local time, without a zone, at an age before ``now``.
+    """Parse an age, such as ``7d``; return the time that long before ``now``.
+
+    ``option`` is the name of the option for errors.  Return None if ``text`` is None.
 
     Raises:
         UsageError: the text is not a valid age.
@@ -246,7 +251,7 @@ def _rate(text: str | None) -> Rate | None:
 
 @lru_cache
 def _parameters(make: Callable[..., Any]) -> tuple[inspect.Parameter, ...]:
-    """Return the parameters of a function as keyword-only options, with their types resolved."""
+    """Return the parameters of a function as keyword-only parameters, with annotations resolved."""
     hints = get_type_hints(make, include_extras=True)
     parameters = inspect.signature(make).parameters.items()
     return tuple(
@@ -259,10 +264,11 @@ _BUNDLES: dict[Any, Callable[..., Any]] = {Selection: _selection, Transfer: _tra
 
 
 def takes_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Replace parameters of a command with the options that their types stand for.
+    """Return a command whose parameters of these types are replaced with options for the parser.
 
-    ``Run`` is the run, with ``--format`` and ``--json``.  ``Transfer`` has the options for moving
-    memories.  ``Selection`` has the options that select messages, which come last.
+    ``Run`` stands for ``--format`` and ``--json``, ``Transfer`` for the options of the connection,
+    and ``Selection`` for the options that select messages, which come last.  When the returned
+    command runs, ``function`` gets values of these types, made from the options.
     """
     bundled: dict[str, Callable[..., Any]] = {}
     own: list[inspect.Parameter] = []
@@ -307,7 +313,7 @@ def takes_options(function: Callable[..., None]) -> Callable[..., None]:
 
 
 class _Command(Helpful, TyperCommand):
-    """A command that cleans up after a signal outside its event loop."""
+    """A command that a signal ends with an error, even while no event loop runs."""
 
     def invoke(self, ctx: Any) -> Any:
         with signals.caught(signals.interrupt):
@@ -319,7 +325,7 @@ class _Group(Helpful, TyperGroup):
 
 
 class _App(typer.Typer):
-    """An app that builds commands with ``_Command``."""
+    """An app of Typer whose commands are made with ``_Command``."""
 
     def command(self, name: str | None = None, **settings: Any) -> Any:
         """Register a command."""
@@ -327,7 +333,7 @@ class _App(typer.Typer):
 
 
 def build(command: Callable[..., None] | typer.Typer, name: str) -> TyperCommand:
-    """Return the parser of a command, or of a command with subcommands."""
+    """Return the parser of a command, which may have subcommands; ``name`` is its name."""
     app = command
     if not isinstance(app, typer.Typer):
         app = _App(add_completion=False, rich_markup_mode=None)
@@ -338,7 +344,7 @@ def build(command: Callable[..., None] | typer.Typer, name: str) -> TyperCommand
 
 
 def group() -> typer.Typer:
-    """Return a command for subcommands."""
+    """Return a command to which subcommands can be added."""
     return _App(
         cls=_Group,
         add_completion=False,

@@ -24,7 +24,9 @@ Rows = list[dict[str, Any]]
 
 
 def verify_receipt(run: Run, path: Path, stores: Iterable[str]) -> None:
-    """Search stores for the data of a receipt; by default, the stores that the receipt names.
+    """Search stores for data that the erase with the receipt at ``path`` has removed.
+
+    Without ``stores``, the stores that the receipt names are searched.
 
     Raises:
         Different: a store or an undo run holds erased data.
@@ -70,7 +72,10 @@ def verify_receipt(run: Run, path: Path, stores: Iterable[str]) -> None:
 
 
 async def _look(run: Run, name: str, location: Location, receipt: Receipt) -> Traces:
-    """Return the traces in a store and in the runs on the store."""
+    """Return the traces of erased data in a store and in the undo runs on it.
+
+    ``name`` is the name of the store as the user wrote it.
+    """
     async with opened(make_store(location), run.output) as store:
         runs = [one for one in Runs().all() if is_on(run, one, name)]
         return await find_traces(store, receipt, runs)

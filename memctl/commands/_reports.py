@@ -17,7 +17,7 @@ from memctl.output.terminal import Output
 
 
 class CopyOutcome:
-    """The report of import and migrate."""
+    """The report of ``import`` and ``migrate``."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class CopyOutcome:
         return found
 
     def error(self) -> MemctlError | None:
-        """Return the error for memories that were not copied; None if all were copied."""
+        """Return the error if memories could not be copied; None if all were copied."""
         failures = self.copied.failures
         if not failures:
             return None
@@ -127,12 +127,15 @@ class CopyOutcome:
 
 
 def _report_hint(*, others: bool) -> str:
-    """Return the hint for an error about some memories; ``others`` if other memories were done."""
+    """Return the hint of an error about memories that failed.
+
+    ``others`` tells that the run has succeeded with other memories.
+    """
     return "see the report for each; the others were done" if others else "see the report for each"
 
 
 def losses(copied: CopyReport) -> list[dict[str, Any]]:
-    """Return the losses of a copy, for reports."""
+    """Return a row for each kind of data that a copy has lost, for JSON reports."""
     return [
         {
             "kind": lost.kind,
@@ -144,7 +147,7 @@ def losses(copied: CopyReport) -> list[dict[str, Any]]:
 
 
 def flat_row(data: dict[str, Any], *names: str) -> dict[str, Any]:
-    """Return named values and all counts of a report as one row."""
+    """Return a row for CSV: the values of ``names`` and all counts of a JSON report ``data``."""
     flat = {name: data[name] for name in names}
     for what in ("memories", "messages"):
         flat |= {f"{what}_{name}": number for name, number in data[what].items()}
@@ -152,7 +155,7 @@ def flat_row(data: dict[str, Any], *names: str) -> dict[str, Any]:
 
 
 def _plan(changes: ChangeReport) -> list[dict[str, Any]]:
-    """Return for each memory of a plan the number of messages to change, and to stay."""
+    """Return a row for each memory of a plan: the numbers of messages to change and to keep."""
     rows = []
     for key, number in changes.planned_by_memory.items():
         row: dict[str, Any] = {"user": key.user, "session": key.session, "messages": number}
@@ -172,7 +175,7 @@ def _failure(key: Any, failure: Any) -> dict[str, Any]:
 
 
 class ChangeOutcome:
-    """The report of a command that changes a store: delete, mark, undo, compress and repair."""
+    """The report of a command that changes a store: delete, mark, undo, compress or repair."""
 
     def __init__(self, change: ChangeRun, target: str) -> None:
         self.change = change
@@ -193,11 +196,11 @@ class ChangeOutcome:
 
     @property
     def begun(self) -> bool:
-        """True if the store may have been changed."""
+        """True once the run may have changed the store."""
         return self.change.begun
 
     def report_to(self, output: Output) -> None:
-        """Set the report that ``output`` writes when the run ends or fails."""
+        """Make this the report that ``output`` writes when the run ends or fails."""
         of_run = not self.dry_run
         output.report = Report(self.command, self._data, self._rows, self._table, of_run)
 
@@ -241,7 +244,7 @@ class ChangeOutcome:
         return tables.change_outcome(*about, dry_run=self.dry_run, nothing=self.change.nothing)
 
     def error(self) -> MemctlError | None:
-        """Return the error for memories that were not changed; None if all were changed."""
+        """Return the error if memories could not be changed; None if all were changed."""
         failures = self.changes.failures
         if not failures:
             return None

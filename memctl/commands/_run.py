@@ -43,13 +43,13 @@ T = TypeVar("T")
 
 
 def wait_for(work: Coroutine[Any, Any, T], stop: Stop | None = None) -> T:
-    """Run an operation to its end.
+    """Run an operation to its end in an event loop; return its result.
 
-    The first signal asks a cooperative operation to stop, and the second signal cancels the
-    operation.  An operation that is not cooperative is cancelled by the first signal.
+    With ``stop``, the first signal asks an operation that can stop early to do so, and the second
+    signal cancels the operation.  The first signal cancels any other operation.
 
     Raises:
-        Interrupted: SIGINT, SIGTERM or SIGHUP came; the operation has released everything.
+        Interrupted: SIGINT, SIGTERM or SIGHUP came, and the operation has ended.
     """
     # Libraries log errors of cancelled connections; memctl's own error is enough.
     logging.getLogger().addHandler(logging.NullHandler())
@@ -93,16 +93,17 @@ async def _ended(task: asyncio.Task[T], heard: list[signal.Signals]) -> T:
 
 
 def interrupted(number: signal.Signals) -> Interrupted:
-    """Return the error of a run stopped by a signal."""
+    """Return the error of a run that a signal has stopped."""
     error = Interrupted(f"stopped by {number.name}", "what was reported as written is complete")
     error.exit_code = 128 + number
     return error
 
 
 def narrowed(location: Location, where: Selection, path: str | None) -> Location:
-    """Return the location with the options that a session state needs: the memory and its user.
+    """Return a location with options added that tell which memory of a session state is meant.
 
-    A state_dict does not name its memory.  ``--user`` and ``--session`` do, with one value each.
+    ``path`` is the path of the memory in the state.  A state_dict does not name its memory, so the
+    only user and the only session of ``where`` become options, too.
     """
     from memctl.registry import spec_of  # imported late, as in ``make_target``
 
@@ -119,10 +120,13 @@ def narrowed(location: Location, where: Selection, path: str | None) -> Location
 
 
 def changeable(run: Run, store: str, where: Selection, path: str | None) -> Location:
-    """Return the location of a store to be changed.
+    """Return the location of a store that the command will change.
+
+    ``store`` is the name, URL or path that the user wrote.  ``where`` and ``path`` tell which
+    memory of a session state is meant.
 
     Raises:
-        UsageError: the store is stdin.
+        UsageError: the store is stdin, or there is no such store.
     """
     location = narrowed(run.locate(store), where, path)
     if location.kind == "stdio":
@@ -132,11 +136,14 @@ def changeable(run: Run, store: str, where: Selection, path: str | None) -> Loca
 
 @contextmanager
 def readable(location: Location, where: Selection, path: str | None) -> Iterator[Location]:
-    """Yield a location that can be read several times: stdin is copied to a temporary file.
+    """Yield the location of a store to read; for stdin, a temporary file with its content.
+
+    ``where`` and ``path`` tell which memory of a session state is meant.
 
     Raises:
+        NotFound: the location is the name of nightly exports, not of one file.
         BadData: stdin holds neither an archive nor a state_dict.
-        Unavailable: the disk has no room for the copy.
+        Unavailable: the disk has no room for the copy of stdin.
     """
     if location.kind != "stdio":
         _refuse_rotation(location)
@@ -166,7 +173,9 @@ def readable(location: Location, where: Selection, path: str | None) -> Iterator
 
 
 def rotation(location: Location) -> list[RotatedFile]:
-    """Return the files of the rotation named by a location, newest first.
+    """Return the files of ``export --rotate`` that a location names, newest first.
+
+    Return an empty list if the location names an existing file, or no such files.
 
     Raises:
         MemctlError: the folder cannot be read.
@@ -178,10 +187,10 @@ def rotation(location: Location) -> list[RotatedFile]:
 
 
 def _refuse_rotation(location: Location) -> None:
-    """Refuse to read a rotation as a file.
+    """Refuse to read a location that names the files of ``export --rotate``, not one file.
 
     Raises:
-        NotFound: the location names a rotation, not a file.
+        NotFound: the location names such files.
     """
     if files := rotation(location):
         label, newest = location.label, visible(files[0].path.name)
@@ -193,7 +202,9 @@ def _refuse_rotation(location: Location) -> None:
 
 @contextmanager
 def writable(location: Location) -> Iterator[Location]:
-    """Yield a location that can be written: an archive for stdout goes to a temporary file first.
+    """Yield the location of a store to write; for stdout, a temporary archive.
+
+    The archive is copied to stdout when the context ends.
 
     Raises:
         Unavailable: the disk has no room for the archive.
@@ -211,17 +222,23 @@ def writable(location: Location) -> Iterator[Location]:
 
 
 def run_options(run: Run, *, backup: bool = True, dry_run: bool) -> RunOptions:
-    """Return the options of a run that changes a store; ``run.output`` is the observer."""
+    """Return the options of a run that changes a store, and reports to ``run.output``."""
     return RunOptions(backup, dry_run, run.configuration().undo, True, run.output)
 
 
 def record(run: Run, command: str, argument: str, location: Location) -> runs.Run:
-    """Return the record of a new run; ``argument`` names its store, perhaps by an alias."""
+    """Return the record of a new run of a command on a store at ``location``.
+
+    ``argument`` is the name, URL or path of the store that the user wrote.
+    """
     return runs.describe_run(command, argument, location, run.configuration().stores)
 
 
 def is_on(run: Run, kept: runs.Run, store: str) -> bool:
-    """Return whether a recorded run changed this store, whatever name was used."""
+    """Return whether the recorded run ``kept`` changed a store, whatever name each was given.
+
+    ``store`` is the name, URL or path of the store.
+    """
     location = run.locate(store)
     named = record(run, "", store, location)
     if kept.argument == named.argument or kept.store == named.store:
@@ -236,7 +253,7 @@ def is_on(run: Run, kept: runs.Run, store: str) -> bool:
 
 
 def named_embedder(run: Run, name: str | None) -> Embedder | None:
-    """Return an embedder of the configuration, not yet opened; None if ``name`` is None.
+    """Return the configured embedder with a name, not yet opened; None if ``name`` is None.
 
     Raises:
         UsageError: the embedder is not configured, or its configuration is not valid.

@@ -153,7 +153,10 @@ def _row(key: str, value: Any, source: Source, where: str = "") -> dict[str, Any
 
 
 def _loaded(run: Run, root: Any) -> dict[str, Any]:
-    """Return the commands by name, without commands of broken plugins."""
+    """Return all commands by name; warn of plugins that cannot be loaded, and leave them out.
+
+    ``root`` is Click's context of memctl itself.
+    """
     group: Any = root.command
     found = {}
     for name in group.list_commands(root):
@@ -167,10 +170,13 @@ def _loaded(run: Run, root: Any) -> dict[str, Any]:
 def _options(
     run: Run, root: Any, commands: Mapping[str, Any], *, every: bool
 ) -> list[dict[str, Any]]:
-    """Return rows for the options: all with ``every``, else memctl's own and all with a setting.
+    """Return a row for each option of memctl itself, and for each option of a command that is set.
+
+    With ``every``, return a row for every option of every command.  ``root`` is Click's context of
+    memctl itself.
 
     Raises:
-        UsageError: a setting is not valid.
+        UsageError: the value that is set for an option is not valid.
     """
     environment, config = configuration.environment(), run.configuration()
     defaults = Defaults(config, environment, root)
@@ -193,7 +199,7 @@ def _options(
 
 
 def _of_all_reports(config: Config, environment: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return the setting of ``format`` for all reports, to be shown once."""
+    """Return a list with the row for the format of all reports; empty if it is not set."""
     key, variable = f"defaults.{FORMAT}", f"{PREFIX}_{FORMAT}".upper()
     if environment.get(variable):
         return [_row(key, environment[variable], Source.ENVIRONMENT, variable)]
@@ -203,7 +209,10 @@ def _of_all_reports(config: Config, environment: Mapping[str, str]) -> list[dict
 
 
 def _commands(root: Any, commands: Mapping[str, Any]) -> list[tuple[tuple[str, ...], Any]]:
-    """Return memctl itself and all commands without subcommands, by words."""
+    """Return memctl itself and all commands without subcommands, each with the words to type.
+
+    ``root`` is Click's context of memctl itself, which has no words.
+    """
     found: list[tuple[tuple[str, ...], Any]] = [((), root.command)]
     for name, command in commands.items():
         below = getattr(command, "commands", None)
@@ -215,7 +224,7 @@ def _commands(root: Any, commands: Mapping[str, Any]) -> list[tuple[tuple[str, .
 
 
 def _plain(value: Any) -> Any:
-    """Return a value for JSON, without passwords."""
+    """Return the value of an option for JSON, without the passwords of URLs."""
     if isinstance(value, list):
         return [redacted(str(one)) for one in value]
     if value is None or isinstance(value, bool | int | float):
@@ -224,7 +233,10 @@ def _plain(value: Any) -> Any:
 
 
 def _warn_of_variables(run: Run, root: Any, commands: Mapping[str, Any]) -> None:
-    """Warn of variables that resemble an option's variable: a typing error would go unnoticed."""
+    """Warn of unknown environment variables whose names resemble the variable of an option.
+
+    ``root`` is Click's context of memctl itself.
+    """
     known = set(OWN_VARIABLES)
     for words, command in _commands(root, commands):
         for option in options(words, command):
@@ -264,7 +276,7 @@ _HINTS = {
 
 @dataclass(slots=True)
 class Check:
-    """The result of checking a store, summarizer or embedder."""
+    """The result of ``config check`` for one store, summarizer or embedder."""
 
     what: str
     name: str
@@ -279,7 +291,7 @@ class Check:
         return self.error is None
 
     def row(self) -> dict[str, Any]:
-        """Return the result for reports."""
+        """Return the result as a row of a JSON report."""
         return {
             "what": self.what,
             "name": self.name,
@@ -293,7 +305,10 @@ class Check:
 
 
 async def check_all(config: Config, environment: Mapping[str, str], seconds: float) -> list[Check]:
-    """Check every store, summarizer and embedder at once, each for at most ``seconds``."""
+    """Check all configured stores, summarizers and embedders at the same time.
+
+    A check that takes longer than ``seconds`` has failed.
+    """
 
     def store(alias: Alias) -> Callable[[Check], Awaitable[None]]:
         return lambda check: _try_store(check, alias, environment, seconds)

@@ -79,7 +79,7 @@ def context(
 
 
 def _counter(run: Run, name: str) -> TokenCounter:
-    """Return the token counter of a summarizer, without use of its key or model.
+    """Return the token counter of the summarizer ``name``, without use of its key or model.
 
     Raises:
         UsageError: as ``Config.summarizer`` and ``TokenCounter``.
@@ -124,7 +124,10 @@ def _names(users: list[str]) -> str:
 
 @dataclass(slots=True)
 class Shown:
-    """The counts of a context; ``everything`` includes compressed messages."""
+    """The counts of the messages that ``context`` shows, and of their tokens.
+
+    ``everything`` tells that compressed messages are shown, too.
+    """
 
     store: Store
     info: MemoryInfo
@@ -137,7 +140,7 @@ class Shown:
     first_fault: str = ""
 
     def add(self, part: ContextMessage) -> None:
-        """Count a message."""
+        """Count a message, or the summary, and its tokens."""
         if part.summary:
             self.of_summary = part.tokens
             return
@@ -149,13 +152,13 @@ class Shown:
 
     @property
     def left_out(self) -> int:
-        """The number of messages that the model does not get."""
+        """The number of compressed messages that are not shown, as the model does not get them."""
         if self.everything:
             return 0
         return self.info.marks.get(COMPRESSED, 0)
 
     def tokens(self) -> dict[str, Any]:
-        """Return the tokens of the summary, of the messages, and in total."""
+        """Return the tokens of the summary, of the messages and in total, for a JSON report."""
         return {
             "summary": self.of_summary,
             "messages": self.of_messages,
@@ -165,17 +168,17 @@ class Shown:
 
 
 class View(Protocol):
-    """An output format of a context."""
+    """Writes the messages that ``context`` shows, in one of the formats."""
 
     def add(self, part: ContextMessage) -> None:
-        """Write the next message, after ``Shown`` has counted it."""
+        """Write the next message, which ``Shown`` has counted."""
 
     def end(self) -> None:
-        """Write the totals."""
+        """Write the totals of messages and tokens."""
 
 
 def make_view(output: Output, shown: Shown) -> View:
-    """Return the view for the format of the output."""
+    """Return what writes the messages of a context in the format of ``output``."""
     match output.format:
         case Format.TABLE:
             return _Drawn(output, shown)
@@ -248,7 +251,7 @@ class _Lines:
         sys.stdout.write("\n")
 
     def end(self) -> None:
-        """Do nothing: the lines are complete."""
+        """Do nothing, because the lines have no totals."""
 
 
 def _json(part: ContextMessage) -> Iterator[str]:
@@ -270,7 +273,7 @@ class _Cells:
         self._rows = CsvRows()
 
     def add(self, part: ContextMessage) -> None:
-        """Write a row; ``text`` is the counted text, without the long texts of a huge message."""
+        """Write a row of CSV; long texts of a message above 1 MiB are left out."""
         entry = part.entry
         dialect = self._shown.store.dialect
         view = dialect.outline(entry.message)
@@ -290,4 +293,4 @@ class _Cells:
         )
 
     def end(self) -> None:
-        """Do nothing: the rows are complete."""
+        """Do nothing, because the rows have no totals."""

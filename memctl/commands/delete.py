@@ -118,10 +118,10 @@ def delete(
 
 
 def _refuse_unclear(where: Selection, *, all_: bool, keep_last: int | None) -> None:
-    """Refuse to select everything without ``--all``.
+    """Refuse a deletion of all messages without ``--all``, and ``--all`` with a selection.
 
     Raises:
-        UsageError: nothing is selected without ``--all``, or messages are selected with ``--all``.
+        UsageError: both or neither of ``--all`` and a selection are given.
     """
     nothing = where == Selection()
     if all_ and not nothing:
@@ -142,7 +142,11 @@ def _pairs(*, keep: bool, take: bool) -> ToolPairPolicy:
 
 
 def _limit(text: str | None) -> tuple[float, bool] | None:
-    """Return the number of ``--max-delete``, and whether it is a percentage."""
+    """Parse ``--max-delete``; return the number, and whether it is a percentage; None for None.
+
+    Raises:
+        UsageError: the text is neither a number nor a percentage.
+    """
     if text is None:
         return None
     found = _LIMIT.fullmatch(text.strip())

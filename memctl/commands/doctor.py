@@ -110,7 +110,7 @@ def doctor(
 
 
 class RepairOutcome(ChangeOutcome):
-    """The outcome of a repair, as a part of the report of ``doctor``."""
+    """What a repair has done, as a part of the report of ``doctor``."""
 
     def __init__(self, run: RepairRun, target: str) -> None:
         super().__init__(run, target)
@@ -119,15 +119,15 @@ class RepairOutcome(ChangeOutcome):
 
     @property
     def quarantine(self) -> str | None:
-        """The path of the quarantine file; None if no damaged data were moved."""
+        """The path of the file with damaged data; None if no damaged data were moved."""
         path = self._repair.quarantine
         return None if path is None else str(path)
 
     def report_to(self, output: Output) -> None:
-        """Set no report yet: the store is examined again first."""
+        """Set no report, because ``doctor`` reports after it has examined the store again."""
 
     def failures(self) -> list[dict[str, Any]]:
-        """Return the memories left unchanged, for reports to programs."""
+        """Return a row for each memory that could not be repaired, for JSON reports."""
         found: list[dict[str, Any]] = self._data()["failures"]
         return found
 
@@ -139,10 +139,10 @@ def _finish(
     wanted: frozenset[str],
     outcome: RepairOutcome | None,
 ) -> None:
-    """Report the findings, and the repair, if any.
+    """Write the report of the findings with the codes ``wanted``, and of the repair, if any.
 
     Raises:
-        Unhealthy: the store has errors or warnings.
+        Unhealthy: the findings include errors or warnings.
     """
     found.faults = [finding for finding in found.faults if finding.code in wanted]
     output.report = _report(location, found, outcome)
@@ -152,7 +152,7 @@ def _finish(
 
 
 def _known(codes: list[str]) -> frozenset[str]:
-    """Return the codes of findings to look for; all codes by default.
+    """Return the codes of findings to look for: ``codes``, or all codes if there are none.
 
     Raises:
         UsageError: a code is unknown.
@@ -177,7 +177,7 @@ async def _examine(
 def _examined_again(
     output: Output, run: RepairRun, location: Location, limits: Limits
 ) -> Diagnosis:
-    """Return the findings after the repair.
+    """Examine the store again after a repair; return the findings.
 
     Raises:
         MemctlError: as ``check``; ``Partial`` if the store can no longer be read.
@@ -189,7 +189,11 @@ def _examined_again(
 
 
 def _report(location: Location, found: Diagnosis | None, outcome: RepairOutcome | None) -> Report:
-    """Return the report of the findings and the repair; either may be None."""
+    """Return the report of ``doctor``.
+
+    ``found`` are the findings, None if the store could not be examined.  ``outcome`` is the repair,
+    None without ``--repair``.
+    """
 
     def rows() -> list[dict[str, Any]]:
         return [tables.finding_row(finding) for finding in found.faults] if found else []

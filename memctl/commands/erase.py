@@ -119,7 +119,7 @@ def erase(
 
 @dataclass(slots=True)
 class _Target:
-    """A store to erase from, its entry in the receipt, and its error."""
+    """A store to erase from, its entry in the receipt, and the error that stopped its erase."""
 
     location: Location
     entry: ErasedStore
@@ -127,7 +127,13 @@ class _Target:
     error: MemctlError | None = None
 
     def attempt(self, output: Output, mode: OpenMode, work: Callable[..., Awaitable[None]]) -> None:
-        """Do the work on the open store and keep its error; do nothing after an earlier error."""
+        """Open the store and do the work on it; keep an error in ``error`` instead of raising it.
+
+        Do nothing if ``error`` is already set.
+
+        Raises:
+            Interrupted: a signal came.
+        """
         if self.error is not None:
             return
 
@@ -147,7 +153,7 @@ class _Target:
 
     @property
     def why(self) -> str:
-        """The first reason why the erase is incomplete; empty if it is complete."""
+        """The first reason why the erase of this store is incomplete; empty if it is complete."""
         report = self.run.report
         if self.error is not None:
             return self.error.message
@@ -158,7 +164,7 @@ class _Target:
 
 
 class _Outcome:
-    """The report of an erase, and its final error."""
+    """The report of an erase from all its stores, and the error with which it ends."""
 
     def __init__(self, subject: Subject, targets: list[_Target], *, dry_run: bool) -> None:
         self.subject = subject
@@ -174,18 +180,18 @@ class _Outcome:
 
     @property
     def lines(self) -> list[erasing.Line]:
-        """The stores, for drawing."""
+        """The erase of each store, for the tables of the report."""
         return [
             erasing.Line(one.location.label, one.run.report, one.entry.not_reached, one.why)
             for one in self.targets
         ]
 
     def end(self, output: Output) -> None:
-        """Write the report; raise if the erase of a store is incomplete.
+        """Write the report; raise an error if the erase of a store is incomplete.
 
         Raises:
-            MemctlError: the first error, if nothing was erased.
-            Partial: data are left in a store, or a store could not be searched.
+            MemctlError: the first error, if nothing was erased from any store.
+            Partial: data could not be erased from a store, or a store could not be searched.
         """
         self._ended = True
         failed = [target for target in self.targets if target.why]
@@ -204,7 +210,7 @@ class _Outcome:
         output.emit()
 
     def data(self) -> dict[str, Any]:
-        """Return the report for programs."""
+        """Return the JSON object of the report."""
         data: dict[str, Any] = {
             "dry_run": self.dry_run,
             "stores": [self._store(target) for target in self.targets],
@@ -237,7 +243,7 @@ class _Outcome:
         }
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return a row for each store."""
+        """Return a row for each store, for NDJSON and CSV."""
         return [
             {
                 **self._flat(target),
@@ -251,7 +257,7 @@ class _Outcome:
         ]
 
     def table(self) -> RenderableType | None:
-        """Draw the report; None if nothing can be reported yet."""
+        """Draw the report; None if the run failed before it erased or planned anything."""
         if self.dry_run:
             return erasing.plan(self.lines) if self._ended else None
         if not (self._ended or self.begun):
@@ -261,7 +267,7 @@ class _Outcome:
 
 
 def _failures(target: _Target) -> list[dict[str, Any]]:
-    """Return the data left in a store, with reasons."""
+    """Return what could not be erased from a store, a row each with the reason, for JSON."""
     label, report = {"store": target.location.label}, target.run.report
     rows = [
         {
@@ -283,7 +289,7 @@ def _failures(target: _Target) -> list[dict[str, Any]]:
 
 
 def _targets(run: Run, subject: Subject, stores: list[str], archives: list[str]) -> list[_Target]:
-    """Return the stores and archives, each once.
+    """Return the stores and archives to erase from, each once, whatever names it was given.
 
     Raises:
         UsageError: a store named by ``--archives`` is not an archive.
@@ -306,11 +312,11 @@ def _runs_on(run: Run, name: str) -> list[Any]:
 
 
 def _refuse_nobody(output: Output, targets: list[_Target], subject: Subject) -> None:
-    """Refuse if no store holds the subject, and suggest similar names.
+    """Raise an error if no store holds data of the user or session to erase.
 
     Raises:
-        NotFound: no store holds data of the subject.
-        MemctlError: a store cannot be searched.
+        NotFound: all stores were searched in vain; the hint suggests similar names.
+        MemctlError: nothing was found, and a store could not be searched.
     """
     if not all(target.run.report.nothing for target in targets):
         return

@@ -107,7 +107,7 @@ def export(
 
 
 class ExportOutcome(CopyOutcome):
-    """The report of export: the memories, the file or folder, and the removed files."""
+    """The report of ``export``: the memories, the file or folder, and the removed files."""
 
     def __init__(self, source: str, *, dry_run: bool) -> None:
         self.export = ExportReport()
@@ -135,10 +135,10 @@ class ExportOutcome(CopyOutcome):
         return Text("\n".join(self._facts("would be ")))
 
     def end(self, output: Output) -> None:
-        """Report the finished export.
+        """Write the report of a finished export.
 
         Raises:
-            MemctlError: memories are damaged or were left out.
+            MemctlError: memories were left out, for example because they are damaged.
         """
         self.ended, self.target = True, self.export.file
         if error := self.error():
@@ -147,7 +147,7 @@ class ExportOutcome(CopyOutcome):
         output.finish()
 
     def _tell(self, output: Output) -> None:
-        """Print notes about the export on stderr, unless stdout has the export or a preview."""
+        """Note on stderr what was written and removed, unless to stdout or in a dry run."""
         if self.export.file != STDOUT and not self.dry_run:
             for line in self._facts(""):
                 output.note(line)

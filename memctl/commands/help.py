@@ -49,7 +49,7 @@ def help_(
 
 
 class _ExitCodes:
-    """A line per exit code; the meaning is wrapped at the width of the terminal."""
+    """A table of exit codes; their meanings are wrapped at the width of the terminal."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         rows = [("code", "name", "meaning"), *((str(code), *rest) for code, *rest in exit_codes())]
@@ -64,7 +64,7 @@ class _ExitCodes:
 
 
 def _help_of(context: typer.Context, words: list[str]) -> str:
-    """Return the help of a command or a subcommand.
+    """Return the help of the command that ``words`` name; without words, of memctl itself.
 
     Raises:
         UsageError: there is no such command.

@@ -67,7 +67,7 @@ def history(
 
 
 def _started(run: Run) -> datetime:
-    """Return the start of a run, as local time without a zone."""
+    """Return the start of a run as local time without a zone; 1970 if it is not a valid time."""
     try:
         started = datetime.fromisoformat(run.started)
     except ValueError:

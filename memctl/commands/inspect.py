@@ -132,7 +132,10 @@ async def _inspect(
 def _catalogue(
     head: dict[str, Any], found: Catalogue, limit: int | None
 ) -> tuple[Callable[[], dict[str, Any]], Callable[[], list[dict[str, Any]]]]:
-    """Return two functions: for the JSON object of a catalogue, and for its rows."""
+    """Return two functions: one returns the JSON object of a report, the other its rows.
+
+    ``head`` describes the store, and ``limit`` is the maximum number of rows.
+    """
     totals = found.totals
 
     def rows() -> list[dict[str, Any]]:
@@ -192,7 +195,7 @@ def _groups(by: GroupBy, groups: list[Group], *, facts: bool) -> Report:
 
 
 async def print_messages(output: Output, store: Store, where: Selection, ids: bool) -> int:
-    """Print the selected messages, and return the number of their memories.
+    """Print the selected messages, with their ids if ``ids``; return the number of memories.
 
     Raises:
         UsageError: the format is CSV.
@@ -244,7 +247,7 @@ async def _lines(pages: AsyncGenerator[Page]) -> int:
 
 
 async def _message_object(output: Output, pages: AsyncGenerator[Page]) -> int:
-    """Write a JSON object message by message, and return the number of memories."""
+    """Write the messages as one JSON object, one by one; return the number of memories."""
     memories = 0
     output.listing = listing = Listing("inspect", {}, "messages")
     async for page in pages:

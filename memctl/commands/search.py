@@ -101,10 +101,10 @@ def search(
 
 
 def _located(run: Run, store: str) -> Location:
-    """Return the location of a store.
+    """Return the location of a store; ``store`` is the name, URL or path that the user wrote.
 
     Raises:
-        UsageError: the word is not a store, and may be a part of the query.
+        UsageError: there is no such store, perhaps because ``store`` is a word of the query.
     """
     try:
         return run.locate(store)
@@ -124,10 +124,13 @@ def _make(location: Location) -> Store:
 
 
 def _embedder(run: Run, by: By, name: str | None) -> Embedder | None:
-    """Return the embedder of a search by meaning: ``name``, or the only configured embedder.
+    """Return the embedder of a search by meaning; None for any other search.
+
+    Without a name, return the only configured embedder.
 
     Raises:
-        UsageError: the search is not by meaning, or no or several embedders are configured.
+        UsageError: ``name`` is given for another search; or no name is given, and not exactly one
+            embedder is configured.
     """
     if by not in (By.MEANING, By.BOTH):
         if name is not None:
@@ -161,7 +164,7 @@ async def _search(
 
 
 def _note_costs(output: Output, report: SearchReport) -> None:
-    """Print the number and cost of new vectors, with ``--verbose``."""
+    """With ``--verbose``, print the number and the cost of the vectors that the search has made."""
     made = report.embedding
     if made.texts:
         cost = "" if made.cost is None else f", cost {made.cost:.4f}"

@@ -114,10 +114,10 @@ def _detect(run: Run, location: Location) -> None:
 async def _proposals(
     location: Location,
 ) -> tuple[list[Proposal], set[str], list[ForeignFormat]]:
-    """Search a database for tables of messages.
+    """Search an SQL database for tables of messages.
 
-    Return the proposed mappings, the layouts that need no mapping, and the formats that memctl does
-    not read.
+    Return three results: proposed mappings of tables, names of layouts that need no mapping, and
+    formats that memctl recognizes and does not read.
     """
     from memctl.engines.sql.database import make_database
     from memctl.layouts.sql import foreign_tables, own_layouts
@@ -136,11 +136,11 @@ async def _proposals(
 
 
 async def _nothing() -> None:
-    """Prepare no tables: the database is searched as it is."""
+    """Prepare no tables, because the database is searched as it is."""
 
 
 def _alias(proposal: Proposal, location: Location) -> str:
-    """Return a name for the alias, from the file, the database or the layout."""
+    """Return a name to propose for a store, from its file, its database or its layout."""
     name = location.path.stem or urlsplit(location.url).path.strip("/")
     plain = re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-")
     return plain or proposal.layout

@@ -132,7 +132,10 @@ def _question(undone: Run) -> str:
 
 
 def _note(runs: Runs, undone: Run, by: str | None) -> None:
-    """Record that a run is undone.  If the run is an undo, the run it undid is in force again."""
+    """Record that ``undone`` was undone by the run with the id ``by``, or had nothing to undo.
+
+    If ``undone`` is an undo itself, the run that it undid can be undone again.
+    """
     undone.undone_by = by or undone.undone_by
     undone.settled = by is None
     runs.update(undone)
@@ -143,7 +146,10 @@ def _note(runs: Runs, undone: Run, by: str | None) -> None:
 
 
 def _the_run(this: ThisRun, runs: Runs, name: str | None, store: str | None) -> Run:
-    """Return the run with a name, or the newest run that can be undone.
+    """Return the run to undo.
+
+    ``name`` is its id, or the start or end of its id.  Without a name, it is the newest run that
+    can be undone, on ``store`` if given.
 
     Raises:
         NotFound: there is no such run.
@@ -162,7 +168,10 @@ def _the_run(this: ThisRun, runs: Runs, name: str | None, store: str | None) -> 
 
 
 def _location(this: ThisRun, undone: Run, store: str | None) -> tuple[Location, str]:
-    """Return the location and the argument of the store to undo the run in."""
+    """Return the location of the store in which to undo a run, and its name in the record.
+
+    It is ``store`` if given, else the store that the run changed.
+    """
     argument = store or undone.argument
     location, options = this.locate(argument), undone.options
     if store is not None and not is_on(this, undone, store):

@@ -130,7 +130,9 @@ def _data(found: CompareReport, left: str, right: str) -> dict[str, Any]:
 async def show_differences(
     output: Output, left: Store, right: Store, found: list[Difference], data: dict[str, Any]
 ) -> None:
-    """Write differences one by one; ``data`` is the rest of the report.
+    """Write the differences of two stores one by one, line by line as ``git diff`` does.
+
+    ``data`` has the fields of the JSON report besides the differences.
 
     Raises:
         MemctlError: as ``Store.read``.
@@ -161,7 +163,7 @@ async def show_differences(
 
 
 def difference_row(difference: Difference) -> dict[str, Any]:
-    """Return a difference for reports to programs."""
+    """Return a difference of two stores as a row of a JSON, NDJSON or CSV report."""
     key = difference.key
     row = {"user": key.user, "session": key.session}
     if key.part:
@@ -173,7 +175,7 @@ _SIGN_STYLES = {"-": "red", "+": "green"}
 
 
 class Diff:
-    """Draws single differences, under the names of the stores."""
+    """Draws differences of two stores one by one; the first is below the names of the stores."""
 
     def __init__(self, left: str, right: str) -> None:
         self._names = left, right
@@ -181,7 +183,10 @@ class Diff:
         self._id = ""
 
     def draw(self, difference: Difference, lines: list[str]) -> Text:
-        """Return a difference, with the memory and message as headings."""
+        """Return a difference as text, below its memory and message unless already drawn.
+
+        ``lines`` begin with ``-``, ``+`` or a space.
+        """
         text = Text()
         if self._key is None:
             left, right = self._names
