@@ -328,7 +328,7 @@ class _App(typer.Typer):
     """An app of Typer whose commands are made with ``_Command``."""
 
     def command(self, name: str | None = None, **settings: Any) -> Any:
-        """Register a command."""
+        """Return a decorator that adds a subcommand with a name."""
         return super().command(name, **{"cls": _Command, **settings})
 
 

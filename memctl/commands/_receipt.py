@@ -74,7 +74,7 @@ def verify_receipt(run: Run, path: Path, stores: Iterable[str]) -> None:
 async def _look(run: Run, name: str, location: Location, receipt: Receipt) -> Traces:
     """Return the traces of erased data in a store and in the undo runs on it.
 
-    ``name`` is the name of the store as the user wrote it.
+    ``name`` is the name, URL or path of the store that the user wrote.
     """
     async with opened(make_store(location), run.output) as store:
         runs = [one for one in Runs().all() if is_on(run, one, name)]

@@ -186,7 +186,7 @@ def _text(path: Path) -> str:
 
 
 class CompressOutcome(ChangeOutcome):
-    """The report of compress."""
+    """The report of ``compress``."""
 
     def __init__(self, run: CompressRun, target: str) -> None:
         super().__init__(run, target)

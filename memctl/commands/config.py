@@ -170,10 +170,10 @@ def _loaded(run: Run, root: Any) -> dict[str, Any]:
 def _options(
     run: Run, root: Any, commands: Mapping[str, Any], *, every: bool
 ) -> list[dict[str, Any]]:
-    """Return a row for each option of memctl itself, and for each option of a command that is set.
+    """Return a row for each option of memctl itself, and for each default of a command's option.
 
-    With ``every``, return a row for every option of every command.  ``root`` is Click's context of
-    memctl itself.
+    With ``every``, return a row for every option of every command, with or without a default.
+    ``root`` is Click's context of memctl itself.
 
     Raises:
         UsageError: the value that is set for an option is not valid.
@@ -199,7 +199,7 @@ def _options(
 
 
 def _of_all_reports(config: Config, environment: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return a list with the row for the format of all reports; empty if it is not set."""
+    """Return the row for the default of ``--format`` for all commands; no row if it is not set."""
     key, variable = f"defaults.{FORMAT}", f"{PREFIX}_{FORMAT}".upper()
     if environment.get(variable):
         return [_row(key, environment[variable], Source.ENVIRONMENT, variable)]

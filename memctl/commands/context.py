@@ -178,7 +178,7 @@ class View(Protocol):
 
 
 def make_view(output: Output, shown: Shown) -> View:
-    """Return what writes the messages of a context in the format of ``output``."""
+    """Return the writer of messages for the format of ``output``."""
     match output.format:
         case Format.TABLE:
             return _Drawn(output, shown)

@@ -76,7 +76,7 @@ def _redacted(key: str, value: Any) -> Any:
 
 
 def redacted(text: str) -> str:
-    """Return a text; if it is a URL, its password is hidden."""
+    """Return a text; if it is a URL with a password, the password is hidden."""
     if "://" not in text and not text.startswith("unix:"):
         return text
     return location.redact_value(text)

@@ -41,9 +41,10 @@ Message = dict[str, Any]
 
 
 class Joint(ABC):
-    """The conversion of messages between two dialects, without notes.
+    """The conversion of messages between two dialects, one fine and one coarse, without notes.
 
-    One coarse message stands for one or several fine messages.  The methods do not change their
+    A message of the coarse dialect stands for one or several messages of the fine dialect: a coarse
+    message for one or several fine messages, for short.  The methods do not change their
     arguments, and never fail on a JSON object.  The framework can load every message that they
     return, even if it cannot load the message that they are given.
     """
@@ -55,19 +56,28 @@ class Joint(ABC):
 
     @abstractmethod
     def belongs(self, group: list[Message], message: Message) -> bool:
-        """Return whether a fine message becomes one coarse message with the group before it."""
+        """Return whether ``group`` and the next message become one message of the coarse dialect.
+
+        All are messages of the fine dialect.
+        """
 
     def id(self, parts: list[Message], id: str) -> str:  # noqa: ARG002
-        """Return the id of the coarse message of ``parts``; ``id`` is the id of the first part."""
+        """Return the id of the message of the coarse dialect that ``parts`` become.
+
+        ``parts`` are messages of the fine dialect, and ``id`` is the id of the first.
+        """
         return id
 
     @abstractmethod
     def join(self, parts: list[Message], id: str) -> Message:
-        """Return the coarse message for one or several fine messages; ``id`` is its id."""
+        """Join messages of the fine dialect into one of the coarse dialect, with the id ``id``."""
 
     @abstractmethod
     def split(self, whole: Message) -> list[Message]:
-        """Return the fine messages for a coarse message, at least one; the first keeps the id."""
+        """Split a message of the coarse dialect into messages of the fine dialect, at least one.
+
+        The first keeps the id.
+        """
 
 
 @dataclass(slots=True)
@@ -184,7 +194,7 @@ def _settled(dialect: Dialect, parts: list[Message]) -> list[Message]:
 
 
 def _check(values: list[Message]) -> str:
-    """Return a digest of decoded messages."""
+    """Return a digest of messages, the same for equal JSON values."""
     try:
         text = orjson.dumps(values, option=orjson.OPT_SORT_KEYS)
     except TypeError:
@@ -318,7 +328,7 @@ class Converter(ABC):
 
     @property
     def left(self) -> bool:
-        """True if no new message carries the ``Memory.extra`` of the source yet."""
+        """True if the source has a ``Memory.extra`` that no new message carries in a note yet."""
         return bool(self._extra)
 
     @property
@@ -382,7 +392,7 @@ class Joiner(Converter):
         return [self._joined()] if self._group else []
 
     def _goes_on(self, one: Entry) -> bool:
-        """Return whether a fine message joins the group of messages that waits for its end."""
+        """Return whether a message is joined with the messages before it that wait in the group."""
         note, place = self._note, len(self._group)
         if note is not None and note.count > 1 and note.ids is not None:
             if place < len(note.ids) and one.id == note.ids[place]:
@@ -428,9 +438,9 @@ class Joiner(Converter):
         return StoredMessage(id, _text(whole, odd=odd), marks)
 
     def _restored(self, parts: list[Message], note: _Note) -> Message | None:
-        """Return the coarse message that was split into ``parts``, by the note of the first part.
+        """Return the message that was split into ``parts``, as the note of the first part tells.
 
-        Return None if a part has changed.
+        Return None if a part has changed since.
         """
         settled = _settled(self.source, parts)
         if len(parts) != note.count or _check(settled) != note.check:
@@ -443,7 +453,10 @@ class Joiner(Converter):
 
 
 def _split(joint: Joint, whole: Message) -> list[Message]:
-    """Return the fine messages for a coarse message; each has an id if the dialect allows ids."""
+    """Split a message of the coarse dialect into messages of the fine dialect, with ids.
+
+    Messages get no ids if the fine dialect has no place for ids.
+    """
     parts = joint.split(whole)
     for value, name in zip(parts, _names(parts, whole), strict=True):
         joint.fine.with_id(value, name)
@@ -463,7 +476,7 @@ class Splitter(Converter):
     """Converts from the coarse to the fine dialect: splits messages, or restores them by notes."""
 
     def __init__(self, joint: Joint, *, notes: bool = True) -> None:
-        """With ``notes``, new messages carry data that the fine dialect cannot express.
+        """With ``notes``, new messages carry notes with data that the fine dialect cannot express.
 
         Without ``notes``, such data are lost, and ``lost`` counts the messages.
         """
@@ -527,9 +540,10 @@ class Splitter(Converter):
         ]
 
     def _restored(self, whole: Message, parts: list[Message], note: _Note) -> list[Message] | None:
-        """Return the fine messages that were joined into ``whole``, by its note.
+        """Return the messages that were joined into ``whole``, as its note tells.
 
-        ``parts`` are the fine messages without the note.  Return None if ``whole`` has changed.
+        ``parts`` is what ``whole`` is split into without the note.  Return None if ``whole`` has
+        changed since.
         """
         if _check([whole]) != note.check:
             return None
@@ -542,9 +556,9 @@ class Splitter(Converter):
 def _marks_of_parts(
     note: _Note | None, marks: tuple[str, ...], count: int
 ) -> list[tuple[str, ...]]:
-    """Return the marks for each of the ``count`` fine messages of a coarse message.
+    """Return the marks for each of the ``count`` messages into which a message is split.
 
-    ``marks`` are the marks of the coarse message.  If ``note`` has marks for the fine messages,
+    ``marks`` are the marks of the message before.  If ``note`` has marks for the new messages,
     they are used instead, with ``compressed`` added or removed as in ``marks``.
     """
     if note is None or note.marks is None or len(note.marks) != count:
@@ -588,7 +602,7 @@ class Conversion:
 
 
 class _Chain(Converter):
-    """A conversion in several steps."""
+    """A converter in several steps: each converts the messages of the step before."""
 
     def __init__(self, steps: list[Converter], probes: list[Converter]) -> None:
         """``probes`` are a second converter for each step; ``memory`` alone uses them."""

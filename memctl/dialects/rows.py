@@ -212,9 +212,9 @@ class RowDialect(Dialect):
         return False
 
     def continues(self, group: list[Message], message: Message) -> bool:  # noqa: ARG002
-        """Return whether ``message`` and the rows before it become one message of AgentScope 1.x.
+        """Return whether ``group`` and the next row become one message of AgentScope 1.x.
 
-        ``group`` are the rows before it that are one message already.
+        ``group`` are the rows before ``message`` that already belong together.
         """
         return False
 

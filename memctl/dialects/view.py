@@ -264,19 +264,19 @@ class Dialect(ABC):
     """The fields of a message that a store may change in a write, such as the time in a table
     ordered by time.  Notes do not depend on these fields."""
     makes_ids: ClassVar[bool] = False
-    """True if messages may lack an id: memctl derives an id from the message."""
+    """True if messages may lack an id; memctl then derives an id from the message."""
     encrypts: ClassVar[bool] = False
     """True if a message may be encrypted; see ``is_encrypted``."""
     answers_within: ClassVar[bool] = False
-    """A message may hold a call and then the result; else results come before calls."""
+    """True if a message may hold a tool call and then its result; else results come first."""
     results_follow: ClassVar[bool] = True
-    """A result has to follow the message of the call, with only results between them."""
+    """True if a result has to follow the message of its call, with only results between them."""
     last_result_counts: ClassVar[bool] = False
-    """A call may have several results; the framework sends the last result."""
+    """True if a call may have several results; the framework sends the last result to a model."""
     skips_empty: ClassVar[bool] = False
-    """The framework does not send messages without content to a model."""
+    """True if the framework does not send messages without content to a model."""
     holds_items: ClassVar[bool] = False
-    """The messages are items of OpenAI's Responses API.
+    """True if the messages are items of OpenAI's Responses API.
 
     The API refuses repeated ids, and reasoning without the following item (``leads``).
     """

@@ -150,7 +150,7 @@ def heading(entry: Entry) -> str:
 
 
 def block_text(entries: Sequence[Entry]) -> str:
-    """Return what is indexed for a block of messages: the days, the senders and the texts."""
+    """Return the text of a block of messages for the full-text table: days, senders and texts."""
     return f"{_block_heading(entries)}\n{_body(entries)}"
 
 
@@ -305,7 +305,7 @@ class IndexFile:
             self._connection.execute("PRAGMA journal_mode = WAL")
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file of the index."""
         with suppress(sqlite3.Error):
             self._connection.close()
 
@@ -400,7 +400,10 @@ class IndexFile:
         return MemoryRow(number, _key(*row[:3]), *row[3:])
 
     def marks_of(self, memory: int) -> list[BlockMark]:
-        """Return the blocks of messages of memory number ``memory``, in order, without content."""
+        """Return all blocks of the memory with the number ``memory``, in order.
+
+        A block is a group of consecutive messages, here without their content.
+        """
         query = "SELECT number, place, messages, digest FROM block WHERE memory = ? ORDER BY place"
         with self._errors():
             return [BlockMark(*row) for row in self._connection.execute(query, (memory,))]
@@ -490,9 +493,9 @@ class IndexFile:
             self._connection.execute("DELETE FROM vector")
 
     def vectors(self, allowed: Iterable[int] | None = None) -> Generator[tuple[int, bytes]]:
-        """Yield the number and the matrix of vectors of each block that has vectors.
+        """Yield, for each block of messages with vectors, its number and the matrix of its vectors.
 
-        ``allowed`` are the numbers of the memories whose blocks to yield; None is all memories.
+        ``allowed`` are the numbers of the memories whose blocks to yield; None yields all blocks.
         """
         query = "SELECT vector.block, vectors FROM vector"
         if allowed is not None:

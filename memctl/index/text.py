@@ -57,14 +57,14 @@ def prepare(text: str) -> str:
 
 
 def plain(text: str) -> str:
-    """Return a text that ``prepare`` returned, without its separators."""
+    """Return a text without the separators that ``prepare`` has inserted."""
     return text.replace(SEPARATOR, "")
 
 
 def runs(text: str) -> Iterator[tuple[str, bool]]:
-    """Yield the parts of a prepared text, split where scripts change.
+    """Yield the parts of a prepared text, each with True if its script has no spaces between words.
 
-    Each part comes with True if its script has no spaces between words, and False otherwise.
+    The text is split where a script with spaces and a script without spaces meet.
     """
     for number, part in enumerate(_RUN.split(plain(text))):
         if part:

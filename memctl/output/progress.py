@@ -26,7 +26,7 @@ _SOON = 1.0
 
 
 class Meter(Protocol):
-    """The current progress of an operation."""
+    """Counts what an operation has done, and tells its progress."""
 
     @property
     def share(self) -> float | None:
@@ -36,7 +36,7 @@ class Meter(Protocol):
         """Return texts for people: the operation, the amount done and the speed, in this order."""
 
     def fields(self) -> dict[str, Any]:
-        """Return the progress as JSON keys and values."""
+        """Return the progress as the fields of a JSON object, for a log."""
 
 
 class Counter:

@@ -140,7 +140,7 @@ class CsvRows:
         self._writer: csv.DictWriter[str] | None = None
 
     def add(self, row: dict[str, Any]) -> None:
-        """Write the next row."""
+        """Write the next row; before the first row, the header line."""
         if self._writer is None:
             names = self._names or list(row)
             self._writer = csv.DictWriter(sys.stdout, names, lineterminator="\n")
