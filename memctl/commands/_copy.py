@@ -24,10 +24,10 @@ def carry_out(
     transfer: Transfer,
     work: Callable[..., Coroutine[Any, Any, Copied]],
 ) -> None:
-    """Copy memories to the destination, and write the report ``outcome``.
+    """Copy memories to the store ``destination``, and write the report ``outcome``.
 
-    ``work`` is ``api.copy`` with its source and options.  ``transfer`` has the options for the
-    connection.
+    ``work`` is ``api.copy`` with its source and options.  ``transfer`` has the retries, timeout and
+    rate limit.
 
     Raises:
         MemctlError: as ``api.copy``; ``Conflict`` or ``Partial`` if memories were left unchanged.

@@ -253,7 +253,7 @@ def is_on(run: Run, kept: runs.Run, store: str) -> bool:
 
 
 def named_embedder(run: Run, name: str | None) -> Embedder | None:
-    """Return the configured embedder with a name, not yet opened; None if ``name`` is None.
+    """Return the configured embedder ``name``, not yet opened; None if ``name`` is None.
 
     Raises:
         UsageError: the embedder is not configured, or its configuration is not valid.

@@ -199,7 +199,10 @@ def _options(
 
 
 def _of_all_reports(config: Config, environment: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return the row for the default of ``--format`` for all commands; no row if it is not set."""
+    """Return a list with the row for the default of ``--format`` for all commands.
+
+    The list is empty if no such default is set.
+    """
     key, variable = f"defaults.{FORMAT}", f"{PREFIX}_{FORMAT}".upper()
     if environment.get(variable):
         return [_row(key, environment[variable], Source.ENVIRONMENT, variable)]

@@ -147,7 +147,10 @@ class ExportOutcome(CopyOutcome):
         output.finish()
 
     def _tell(self, output: Output) -> None:
-        """Note on stderr what was written and removed, unless to stdout or in a dry run."""
+        """Print on stderr what was written and removed; print nothing in a dry run.
+
+        Also print nothing if the export went to stdout.
+        """
         if self.export.file != STDOUT and not self.dry_run:
             for line in self._facts(""):
                 output.note(line)

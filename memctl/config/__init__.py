@@ -155,7 +155,7 @@ class Config:
         return parse(text)
 
     def summarizer(self, name: str) -> ConfiguredModel:
-        """Return the summarizer with a name; ``extractive`` exists without configuration.
+        """Return the configured summarizer ``name``; ``extractive`` needs no configuration.
 
         Raises:
             UsageError: the name is not configured, or its table is not valid.
@@ -173,7 +173,7 @@ class Config:
         )
 
     def embedder(self, name: str) -> ConfiguredModel:
-        """Return the configured embedder with a name.
+        """Return the configured embedder ``name``.
 
         Raises:
             UsageError: the name is not configured, or its table is not valid.

@@ -298,7 +298,7 @@ class _PairMatcher:
 
 
 def _have(ids: set[bytes], texts: list[bytes]) -> bool:
-    """Return False if surely no JSON text has a field ``id`` with one of the ids."""
+    """Return False if no JSON text has a field ``id`` with one of the ids; True if one may have."""
     return not all(ids.isdisjoint(_IDS.findall(text)) for text in _joined(texts))
 
 

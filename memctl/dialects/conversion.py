@@ -241,7 +241,7 @@ def _put_note(value: Message, dialect: str, note: _Note) -> None:
 
 
 def may_have_note(text: bytes) -> bool:
-    """Return False if the JSON text of a message surely contains no note of memctl."""
+    """Return False if the JSON text of a message contains no note of memctl; True if it may."""
     return b'"memctl"' in text
 
 
@@ -605,7 +605,7 @@ class _Chain(Converter):
     """A converter in several steps: each converts the messages of the step before."""
 
     def __init__(self, steps: list[Converter], probes: list[Converter]) -> None:
-        """``probes`` are a second converter for each step; ``memory`` alone uses them."""
+        """``steps`` and ``probes`` each have a converter per step; only ``memory`` uses probes."""
         super().__init__()
         self.source, self.target = steps[0].source, steps[-1].target
         self._steps = steps

@@ -200,7 +200,7 @@ class RowDialect(Dialect):
     def contents(self, role: str, name: str, blocks: Sequence[Block]) -> list[Any]:
         """Return the contents of the rows that the framework would store for a message.
 
-        ``role`` and ``name`` are those of the speaker.  There is at least one content.
+        ``role`` and ``name`` describe the speaker.  There is at least one content.
         """
 
     def own_id(self, content: Any) -> str | None:  # noqa: ARG002 - most have none
@@ -324,7 +324,7 @@ class RowDialect(Dialect):
     ) -> list[Message]:
         """Return new rows, without ids, that together store one message.
 
-        ``role`` and ``name`` are those of the speaker.  ``time`` is in UTC, None if unknown.
+        ``role`` and ``name`` describe the speaker.  ``time`` is in UTC, None if unknown.
         """
         found = []
         for content in self.contents(role, name, blocks):
@@ -438,7 +438,7 @@ def others(fields: dict[str, Any], known: Iterable[str]) -> dict[str, Any]:
 def calls_of(calls: Any, seen: Iterable[Block] = ()) -> list[Block]:
     """Return a block for each tool call in a list, in the format of any model API.
 
-    A call that repeats the id of a call in ``seen`` is skipped, once for each call in ``seen``.
+    Each call in ``seen`` makes one call in the list with the same id a repetition: it is skipped.
     Return an empty list if ``calls`` is not a list.
     """
     known = Counter(block.id for block in seen if isinstance(block, ToolCallBlock))
@@ -542,12 +542,12 @@ def output_text(blocks: Sequence[Block]) -> str:
 
 
 def is_list_of_blocks(text: str) -> bool:
-    """Return whether a text is a JSON list of blocks, not plain text."""
+    """Return whether a text is a JSON list of message blocks, not plain text."""
     return blocks_of(text) is not None
 
 
 def blocks_of(text: str) -> list[Any] | None:
-    """Return the objects of a JSON list of blocks; None if the text is anything else."""
+    """Return the objects of a JSON list of message blocks; None if the text is anything else."""
     if not text.startswith("[{"):
         return None
     found = arguments_of(text)

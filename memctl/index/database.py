@@ -170,7 +170,7 @@ def _sender(name: str | None) -> str:
 
 @lru_cache(1024)
 def _day(date: str) -> str:
-    """Return ``8 May 2023`` for ``2023-05-08``; an empty text for what is not such a date."""
+    """Return ``8 May 2023`` for ``2023-05-08``; an empty text if ``date`` is not such a date."""
     found = _DATE.fullmatch(date)
     if found is None or not 1 <= int(found[2]) <= len(_MONTHS):
         return ""
@@ -178,7 +178,7 @@ def _day(date: str) -> str:
 
 
 def packed(new: NewBlock, entries: Sequence[Entry]) -> PackedBlock:
-    """Return a block ready to be written; ``entries`` are its messages with prepared texts."""
+    """Compress a new block of messages; ``entries`` are the messages with prepared texts."""
     body = _body(entries)
     text = f"{_block_heading(entries)}\n{body}"
     senders = Counter(_sender(entry.name) for entry in entries)
@@ -409,7 +409,7 @@ class IndexFile:
             return [BlockMark(*row) for row in self._connection.execute(query, (memory,))]
 
     def block(self, number: int) -> Block:
-        """Return the block with this number, with its messages.
+        """Return the block of messages with this number, with the messages.
 
         Raises:
             DamagedIndex: the block is missing or cannot be read.
@@ -422,7 +422,7 @@ class IndexFile:
             return Block(number, row[0], row[1], _unpack(row[2]))
 
     def blocks_between(self, memory: int, first: int, last: int) -> list[Block]:
-        """Return the blocks that contain messages ``first`` to ``last`` of a memory, in order.
+        """Return the blocks of messages with messages ``first`` to ``last`` of a memory, in order.
 
         ``memory`` is the row number of the memory; ``first`` and ``last`` are positions in it.
 
@@ -508,7 +508,7 @@ class IndexFile:
             yield from self._connection.execute(query)
 
     def vectors_of(self, number: int) -> bytes:
-        """Return the matrix of vectors of the block with this number.
+        """Return the matrix of vectors of the block of messages with this number.
 
         Raises:
             DamagedIndex: the block has no vectors.
@@ -547,7 +547,7 @@ class IndexFile:
             self._connection.execute("COMMIT")
 
     def describe(self, **values: Any) -> None:
-        """Set properties of the index, which ``about`` returns."""
+        """Set properties of the index, by name; ``about`` returns them."""
         with self._errors():
             self._connection.executemany(
                 "INSERT OR REPLACE INTO about VALUES (?, ?)", values.items()

@@ -62,9 +62,9 @@ def plain(text: str) -> str:
 
 
 def runs(text: str) -> Iterator[tuple[str, bool]]:
-    """Yield the parts of a prepared text, each with True if its script has no spaces between words.
+    """Split a text that ``prepare`` returned; yield each part, and whether its script lacks spaces.
 
-    The text is split where a script with spaces and a script without spaces meet.
+    The text is split where a script with spaces between words meets a script without.
     """
     for number, part in enumerate(_RUN.split(plain(text))):
         if part:
@@ -72,7 +72,7 @@ def runs(text: str) -> Iterator[tuple[str, bool]]:
 
 
 def pieces(text: str) -> list[str]:
-    """Cut a prepared text into pieces of at most ``PIECE`` characters, at spaces if possible."""
+    """Cut a text into pieces of at most ``PIECE`` characters, at spaces if possible."""
     if len(text) <= PIECE:
         return [text]
     found = []

@@ -78,14 +78,16 @@ def texts_to_embed(entries: Sequence[Entry]) -> list[str]:
 
 
 def pack(vectors: Iterable[array[float]]) -> bytes:
-    """Return vectors as the matrix of a block: half-precision numbers, each row of length 1."""
+    """Return vectors as the bytes of a matrix of half-precision numbers, each row of length 1."""
     numpy = require_numpy()
     rows = numpy.array([numpy.frombuffer(one, numpy.dtype(one.typecode)) for one in vectors])
     return bytes(_unit(rows).astype("<f2").tobytes())
 
 
 def similarities(matrix: bytes, query: array[float]) -> list[float]:
-    """Return the cosine similarity of the vector ``query`` and each row of a matrix of a block.
+    """Return the cosine similarity of the vector ``query`` and each row of ``matrix``.
+
+    ``matrix`` is the result of ``pack``.
 
     Raises:
         ValueError: the matrix is damaged.

@@ -146,7 +146,9 @@ class Heartbeat:
         return None if why is None else why.text
 
     def _try(self, failure: str | None) -> _Refusal | None:
-        """Call the URL once; return None for a success, otherwise the reason why it failed.
+        """Call the URL of the monitor once; return the reason if the call fails, else None.
+
+        ``failure`` tells why the run failed, None for a success.
 
         The call is in a thread, because no time limit of Python covers name resolution and reading.
         """
