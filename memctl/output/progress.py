@@ -33,7 +33,7 @@ class Meter(Protocol):
         """The completed share of the operation, from 0 to 1; None if the total is unknown."""
 
     def facts(self) -> list[str]:
-        """Return texts for people: the operation, the amount done and the speed, in this order."""
+        """Return texts for people: operation, amount done, speed; the most important first."""
 
     def fields(self) -> dict[str, Any]:
         """Return the progress as the fields of a JSON object, for a log."""
