@@ -81,6 +81,8 @@ class SqlEngine(NamedTuple):
     url: str
     place: str
     name: str
+    options: frozenset[str]
+    """The options of memctl that every layout on the engine has."""
     extra: str | None = None
 
 
@@ -107,7 +109,7 @@ class SqlLayout(NamedTuple):
             syntax=f"{engine.url}?layout={self.query}",
             summary=self.summary.format(engine.place),
             factory=self.factory.format(engine.kind.capitalize()),
-            options=frozenset({"layout", *self.options}),
+            options=engine.options.union(self.options),
             extra=self.extra or engine.extra,
             title=f"{self.title} in {engine.name}",
             engine=engine.kind,
@@ -115,10 +117,12 @@ class SqlLayout(NamedTuple):
         )
 
 
+_SQL_OPTIONS = frozenset({"layout", "side_effects"})
+_POSTGRESQL_OPTIONS = _SQL_OPTIONS | {"row_security"}
 SQL_ENGINES = (
-    SqlEngine("sqlite", "sqlite:///PATH", "a SQLite file", "SQLite"),
-    SqlEngine("postgresql", "postgresql://...", "PostgreSQL", "PostgreSQL"),
-    SqlEngine("mysql", "mysql://...", "MySQL or MariaDB", "MySQL", "mysql"),
+    SqlEngine("sqlite", "sqlite:///PATH", "a SQLite file", "SQLite", _SQL_OPTIONS),
+    SqlEngine("postgresql", "postgresql://...", "PostgreSQL", "PostgreSQL", _POSTGRESQL_OPTIONS),
+    SqlEngine("mysql", "mysql://...", "MySQL or MariaDB", "MySQL", _SQL_OPTIONS, "mysql"),
 )
 SQL_LAYOUTS = (
     SqlLayout(
@@ -166,7 +170,7 @@ SQL_LAYOUTS = (
         engines=("sqlite",),
     ),
 )
-_MEMORY_OPTIONS = frozenset({"state", "state_path", "layout", "agent"})
+_MEMORY_OPTIONS = frozenset({"state", "state_path", "agent"})
 _MEMORY_STORE = "memctl.stores.agentscope1.sql.store:SqlMemoryStore"
 BUILT_IN = (
     StoreSpec(
@@ -177,7 +181,7 @@ BUILT_IN = (
         title="AgentScope 1.x memory in SQLite",
         schemes=("sqlite",),
         suffixes=(".db", ".sqlite", ".sqlite3"),
-        options=_MEMORY_OPTIONS | {"path"},  # for tables with branches
+        options=_MEMORY_OPTIONS | _SQL_OPTIONS | {"path"},  # for tables with branches
         engine="sqlite",
         layouts=("memory",),
     ),
@@ -188,7 +192,7 @@ BUILT_IN = (
         _MEMORY_STORE,
         title="AgentScope 1.x memory in PostgreSQL",
         schemes=("postgresql", "postgres"),
-        options=_MEMORY_OPTIONS,
+        options=_MEMORY_OPTIONS | _POSTGRESQL_OPTIONS,
         engine="postgresql",
         layouts=("memory",),
     ),
@@ -199,7 +203,7 @@ BUILT_IN = (
         _MEMORY_STORE,
         title="AgentScope 1.x memory in MySQL",
         schemes=("mysql", "mariadb"),
-        options=_MEMORY_OPTIONS,
+        options=_MEMORY_OPTIONS | _SQL_OPTIONS,
         extra="mysql",
         engine="mysql",
         layouts=("memory",),

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
+from enum import Enum, StrEnum, auto
 from typing import Any, Self
 
 from memctl.dialects.agentscope1 import AGENTSCOPE1
@@ -117,6 +117,17 @@ class OpenMode(StrEnum):
     def writes(self) -> bool:
         """True if the mode may write."""
         return self is not OpenMode.READ
+
+
+class Deletion(Enum):
+    """The data that a run deletes from a store."""
+
+    MESSAGES = auto()
+    """Messages of memories that stay, perhaps empty."""
+    MEMORIES = auto()
+    """Whole memories, with the rows of their sessions and users."""
+    REPAIRS = auto()
+    """Data that the store itself removes to repair faults."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -705,6 +716,20 @@ class Store(ABC):
             MemctlError: as ``read``.
         """
         return ""
+
+    async def side_effects(
+        self,
+        where: Selection,  # noqa: ARG002 - most stores have none
+        deletion: Deletion,  # noqa: ARG002
+    ) -> list[str]:
+        """Return what a deletion from the selected memories changes besides them, as texts.
+
+        An example is ``deleting rows of 'message' deletes rows of 'notes' (ON DELETE CASCADE)``.
+
+        Raises:
+            MemctlError: as ``read``.
+        """
+        return []
 
     def resolve_names(self, keys: Iterable[MemoryKey]) -> None:  # noqa: B027 - most are plain
         """Tell a store with ambiguous names which memories to expect."""

@@ -22,9 +22,10 @@ from memctl.ops.observer import Observer, Unobserved
 from memctl.ops.report import Total
 from memctl.ops.retry import leaving_damaged
 from memctl.ops.select import whole_memories
+from memctl.ops.side_effects import refuse_side_effects
 from memctl.ops.stop import Stop
 from memctl.selection import Selection
-from memctl.store import OpenMode, Store
+from memctl.store import Deletion, OpenMode, Store
 from memctl.storekit.files import temporary_folder
 
 
@@ -194,6 +195,9 @@ class ChangeRun:
             something = await leaving_damaged(attempt)
         self.note_damage(store)
         await self._refuse_unrestorable(store)
+        if self.report.planned.deleted:
+            whole = Deletion.MEMORIES if self.record.undoes else Deletion.MESSAGES
+            await refuse_side_effects(store, whole_memories(self.where), whole)
         if not something and self.where.sessions:
             await self._refuse_absent(store)
         elif not something and self.where.users:  # a user without memories is not an error

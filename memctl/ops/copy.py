@@ -9,6 +9,7 @@ and a run without new messages reads no message.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncGenerator, Sequence, Set
 from contextlib import aclosing
 from dataclasses import dataclass, replace
@@ -44,7 +45,7 @@ from memctl.ops.retry import leaving_damaged
 from memctl.ops.select import whole_memories
 from memctl.ops.stop import Stop
 from memctl.selection import Selection
-from memctl.store import Store
+from memctl.store import Deletion, Store
 from memctl.storekit.catalog import IdSet
 from memctl.wrappers.converted import in_one_dialect, inside, losing, shown_as
 
@@ -456,7 +457,9 @@ class _Copy:
             pages = self._read(self._where.only(keys))
             await self._write(self._missing(pages, held, Precision.VALUE))
         if self._outdated:
-            pages = self._read(self._where.only(frozenset(self._outdated)))
+            keys = await self._superseded(frozenset(self._outdated))
+            keys -= await self._affecting_others(keys)
+            pages = self._read(self._where.only(keys))
             await self._write(self._missing(pages, {}, form), WriteMode.REPLACE)
         if self._suspects and not self._stop.asked:
             await self._resolve(frozenset(self._suspects), held)
@@ -671,6 +674,7 @@ class _Copy:
                 report.uneven |= keys
                 await self._write(self._unknown(keys, held))
             case OnConflict.REPLACE:
+                keys -= await self._affecting_others(keys)
                 if self._recorder is None:
                     report.warnings.append(
                         f"memories of {self._target.label} that differ are replaced, which "
@@ -719,12 +723,14 @@ class _Copy:
     def _refuse(self, keys: Set[MemoryKey], code: str, what: str) -> Set[MemoryKey]:
         """Fail memories that could not be restored after a replacement; return them."""
         for key in keys:
-            failure = Failure(code, f"{what} and could not be restored after a replace")
-            self._report.fail(key, failure, self._selected.get(key, 0))
-            if self._recorder is not None:
-                self._recorder.wrote(WriteResult(key, failure=failure))
-            self._settle(key)
+            self._fail(key, Failure(code, f"{what} and could not be restored after a replace"))
         return keys
+
+    def _fail(self, key: MemoryKey, failure: Failure) -> None:
+        self._report.fail(key, failure, self._selected.get(key, 0))
+        if self._recorder is not None:
+            self._recorder.wrote(WriteResult(key, failure=failure))
+        self._settle(key)
 
     async def _unrestorable(self, target: Store, keys: frozenset[MemoryKey]) -> Set[MemoryKey]:
         """Fail memories with values that could not be restored; return them."""
@@ -735,6 +741,39 @@ class _Copy:
             if found := await target.unrestorable(Selection(keys=frozenset({key}))):
                 refused |= self._refuse({key}, "refused", f"it has values in {found}")
         return refused
+
+    async def _affecting_others(self, keys: frozenset[MemoryKey]) -> Set[MemoryKey]:
+        """Fail memories whose replacement would change data besides them; return the memories."""
+        effects = self._target.side_effects
+        failed: set[MemoryKey] = set()
+        if not keys or not await effects(Selection(keys=keys), Deletion.MESSAGES):
+            return failed
+        for key in keys:
+            if found := await effects(Selection(keys=frozenset({key})), Deletion.MESSAGES):
+                failed.add(key)
+                self._fail(key, Failure("refused", f"not replaced: {'; '.join(found)}"))
+        return failed
+
+    async def _superseded(self, keys: frozenset[MemoryKey]) -> frozenset[MemoryKey]:
+        """Return the memories of which the source has each message that the target has.
+
+        A memory without some of these messages is a conflict: the source may have been emptied, or
+        restored from an older copy.
+        """
+        known: dict[MemoryKey, set[int]] = {key: set() for key in keys}
+        async with aclosing(self._source.outline(Selection(keys=keys))) as pages:
+            async for page in pages:
+                key = page.memory.key
+                known[key].update(id_digest(key, entry) for entry in page.messages)
+        gone: Counter[MemoryKey] = Counter()
+        async with aclosing(self._target.outline(Selection(keys=keys))) as pages:
+            async for page in pages:
+                key = page.memory.key
+                gone[key] += sum(id_digest(key, entry) not in known[key] for entry in page.messages)
+        for key, number in (+gone).items():
+            what = "1 message" if number == 1 else f"{number:,} messages"
+            self._suspects[key] = f"the source no longer has {what} of the target"
+        return keys - (+gone).keys()
 
     async def _duplicated(self, keys: frozenset[MemoryKey]) -> Set[MemoryKey]:
         """Fail memories with duplicate message ids, which could not be restored; return them."""

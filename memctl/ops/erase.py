@@ -22,8 +22,9 @@ from memctl.ops.names import list_names
 from memctl.ops.observer import Observer, Unobserved
 from memctl.ops.receipt import BEGUN, ERASED, NOTHING, PARTIAL, Digests, ErasedStore
 from memctl.ops.retry import leaving_damaged
+from memctl.ops.side_effects import refuse_side_effects
 from memctl.ops.subject import Subject, not_reached
-from memctl.store import Store
+from memctl.store import Deletion, Store
 
 _ATTEMPTS = 2
 """The attempts to erase data while other programs add data."""
@@ -88,6 +89,8 @@ class EraseRun:
             found = dict.fromkeys([key._replace(part="") for key in names], 0)
             if found:
                 found |= await leaving_damaged(partial(self._counts, store, digests))
+        if found:
+            await refuse_side_effects(store, self.subject.where, Deletion.MEMORIES)
         runs = await self._eraser(store).erase(self._runs(), dry_run=True)
         self.report = EraseReport(
             {key: found[key] for key in sorted(found)}, runs=runs, noun=store.dialect.noun

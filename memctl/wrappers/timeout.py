@@ -22,7 +22,7 @@ from memctl.model import (
     WriteResult,
 )
 from memctl.selection import Selection
-from memctl.store import Maintenance, Matches, Note, OpenMode, Record, Store
+from memctl.store import Deletion, Maintenance, Matches, Note, OpenMode, Record, Store
 from memctl.wrappers.wrapper import StoreWrapper
 
 T = TypeVar("T")
@@ -144,6 +144,10 @@ class Timeout(StoreWrapper):
     async def unrestorable(self, where: Selection) -> str:
         async with self._clock.answer():
             return await super().unrestorable(where)
+
+    async def side_effects(self, where: Selection, deletion: Deletion) -> list[str]:
+        async with self._clock.answer():
+            return await super().side_effects(where, deletion)
 
     async def is_empty(self) -> bool:
         async with self._clock.answer():

@@ -18,7 +18,7 @@ from memctl.model import (
     WriteResult,
 )
 from memctl.selection import Selection
-from memctl.store import Features, Maintenance, Matches, OpenMode, Store
+from memctl.store import Deletion, Features, Maintenance, Matches, OpenMode, Store
 from memctl.storekit.edits import Snapshot
 
 
@@ -71,6 +71,9 @@ class StoreWrapper(Store):
 
     async def unrestorable(self, where: Selection) -> str:
         return await self._store.unrestorable(where)
+
+    async def side_effects(self, where: Selection, deletion: Deletion) -> list[str]:
+        return await self._store.side_effects(where, deletion)
 
     async def keeps_summary(self, key: MemoryKey) -> bool:
         return await self._store.keeps_summary(key)

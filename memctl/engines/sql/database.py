@@ -30,8 +30,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from memctl.concurrency import cut_short
 from memctl.engines.sql.schema import other_columns
+from memctl.engines.sql.side_effects import ALLOW, SIDE_EFFECTS, Trigger, references
 from memctl.engines.sql.syntax import Condition, Syntax
-from memctl.errors import BadData, Failure, Lost, MemctlError
+from memctl.errors import BadData, Failure, Lost, MemctlError, UsageError
 from memctl.location import Location, visible
 from memctl.model import Page
 from memctl.selection import Selection
@@ -76,6 +77,8 @@ class Database(ABC):
     """A database, independent of its tables."""
 
     syntax_class: ClassVar[type[Syntax]]
+    sees_part: bool = False
+    """True if row-level security may hide rows, and the URL accepts that."""
     parallel: ClassVar[bool] = True
     """True if several connections can write at once."""
     driver_errors: ClassVar[tuple[type[Exception], ...]] = ()
@@ -87,6 +90,10 @@ class Database(ABC):
 
     identity_sql: ClassVar[str]
     """A statement that returns the kind with a colon, and values to identify the database."""
+    references_sql: ClassVar[str] = ""
+    """A statement that lists the foreign keys of ``side_effects``, a row as ``ReferringColumn``."""
+    triggers_sql: ClassVar[str]
+    """A statement that lists triggers and rules, a row as ``Trigger``."""
 
     _engine: AsyncEngine
 
@@ -128,6 +135,10 @@ class Database(ABC):
     @abstractmethod
     def is_duplicate_key(self, error: BaseException) -> bool:
         """Return whether a row was refused because its key exists."""
+
+    async def begin(self, connection: AsyncConnection) -> None:
+        """Begin a transaction that needs no consistent snapshot."""
+        await connection.exec_driver_sql("SELECT 1")
 
     @abstractmethod
     async def begin_read(self, connection: AsyncConnection) -> None:
@@ -186,6 +197,7 @@ class Database(ABC):
             MemctlError: as ``Store.open``.
         """
         self.mode = mode
+        self.check_option(SIDE_EFFECTS, ALLOW)
         self._engine = self.make_engine()
         with self.errors():
             try:
@@ -193,6 +205,20 @@ class Database(ABC):
             except BaseException:
                 await self.close()
                 raise
+
+    def check_option(self, name: str, value: str) -> bool:
+        """Return whether the URL has an option, whose only value is ``value``.
+
+        Raises:
+            UsageError: the option has another value.
+        """
+        found = self.location.options.get(name)
+        if found not in (None, value):
+            raise UsageError(
+                f"{self.label}: {name}={visible(found)} is unknown",
+                f"write {name}={value}, or leave it out",
+            )
+        return found is not None
 
     async def run(self, work: Callable[[Connection], T]) -> T:
         """Run ``work`` on a connection and return its result."""
@@ -291,6 +317,35 @@ class Database(ABC):
                     return f"the column {visible(name)!r} of the table {table!r}"
         return ""
 
+    async def side_effects(
+        self, tables: Mapping[str, Condition], own: Collection[str] = ()
+    ) -> list[str]:
+        """Return what else the database changes when rows are deleted; empty if nothing.
+
+        ``tables`` has the tables with a condition on the rows ``m`` to delete.  ``own`` are the
+        other tables of the layout.
+        """
+        if self.check_option(SIDE_EFFECTS, ALLOW):
+            return []
+        async with self.snapshot() as connection:
+            triggers = await self.delete_triggers(connection)
+            found = [one.text for one in triggers if one.table in tables]
+            rows: Sequence[Any] = []
+            if self.references_sql:
+                rows = await self.fetch_all(connection, self.references_sql, {})
+            names = (map(shown_name, row) for row in rows)
+            for one in references(names, tables, {*tables, *own}):
+                where = tables[one.referred]
+                sql = one.query(where, self.syntax)
+                if await self.fetch_all(connection, sql, where.values):
+                    found.append(one.text)
+        return found
+
+    async def delete_triggers(self, connection: AsyncConnection) -> list[Trigger]:
+        """Return the triggers and rules that run when rows of any table are deleted."""
+        rows = await self.fetch_all(connection, self.triggers_sql, {})
+        return [Trigger(*map(shown_name, row)) for row in rows]
+
     @asynccontextmanager
     async def second_connection(
         self, connection: AsyncConnection
@@ -336,7 +391,7 @@ class Database(ABC):
     async def read_transaction(self, connection: AsyncConnection) -> AsyncGenerator[None]:
         """Run statements in a transaction that needs no consistent snapshot."""
         with self.errors():
-            await connection.exec_driver_sql("SELECT 1")
+            await self.begin(connection)
             yield
             await connection.rollback()
 

@@ -58,10 +58,19 @@ _BROKEN = ("connection is closed", "cannot switch to state")
 """The driver's messages about a broken connection, which have no SQL state."""
 
 
-_NO_JIT = "jit"
-"""The setting for JIT compilation, which costs more than it saves for these statements."""
+_SETTINGS = {"jit": "off"}
+"""The settings of sessions.  JIT compilation costs more than it saves for these statements."""
+_ROW_SECURITY = "row_security"
+"""The setting that, if off, refuses statements that would not see all rows; and the option of
+memctl that leaves it on."""
 _SPACE = 0x6D656D63
 """The upper half of memctl's advisory locks in PostgreSQL: ``memc`` in ASCII."""
+_ALL_ROWS = (
+    "use a login with BYPASSRLS or the owner of the tables; row_security=on in the URL works on "
+    "the rows that this login sees"
+)
+_ON_DELETE = 8
+"""The bit of ``pg_trigger.tgtype`` for a trigger of deletions."""
 _NAME_BYTES = 63
 """The maximum number of bytes of ``application_name`` in PostgreSQL."""
 
@@ -184,6 +193,26 @@ class PostgresqlDatabase(Database):
         "SELECT 'postgresql:', pg_postmaster_start_time()::text, oid, current_schema() "
         "FROM pg_database WHERE datname = current_database()"
     )
+    references_sql = (
+        "SELECT r.relname::text, c.oid::text, n.nspname::text, t.relname::text, a.attname::text, "
+        "b.attname::text, CASE c.confdeltype WHEN 'c' THEN 'CASCADE' WHEN 'n' THEN 'SET NULL' "
+        "ELSE 'SET DEFAULT' END FROM pg_constraint c "
+        "JOIN pg_class r ON r.oid = c.confrelid JOIN pg_class t ON t.oid = c.conrelid "
+        "JOIN pg_namespace n ON n.oid = t.relnamespace "
+        "CROSS JOIN LATERAL unnest(c.conkey, c.confkey) AS k(own, referred) "
+        "JOIN pg_attribute a ON a.attrelid = c.conrelid AND a.attnum = k.own "
+        "JOIN pg_attribute b ON b.attrelid = c.confrelid AND b.attnum = k.referred "
+        "WHERE c.contype = 'f' AND c.confdeltype IN ('c', 'n', 'd') "
+        "AND pg_table_is_visible(r.oid)"
+    )
+    triggers_sql = (
+        "SELECT c.relname::text, 'trigger', t.tgname::text FROM pg_trigger t "
+        "JOIN pg_class c ON c.oid = t.tgrelid WHERE NOT t.tgisinternal AND t.tgenabled <> 'D' "
+        f"AND (t.tgtype & {_ON_DELETE}) <> 0 AND pg_table_is_visible(c.oid) "
+        "UNION ALL SELECT c.relname::text, 'rule', r.rulename::text FROM pg_rewrite r "
+        "JOIN pg_class c ON c.oid = r.ev_class WHERE r.ev_type = '4' AND r.ev_enabled <> 'D' "
+        "AND pg_table_is_visible(c.oid)"
+    )
 
     def __init__(self, location: Location, label: str) -> None:
         super().__init__(location, label)
@@ -191,6 +220,7 @@ class PostgresqlDatabase(Database):
         """Serializes calls of the driver, which allows one at a time: rows are prefetched."""
         self._pooled: bool | None = None
         """True if a pooler answers; None before the first connection."""
+        self.sees_part = self.check_option(_ROW_SECURITY, "on")
         self._turns: dict[AsyncConnection, AsyncConnection] = {}
         """The connection that holds the turn of each writing connection; see ``take_turn``."""
 
@@ -207,7 +237,7 @@ class PostgresqlDatabase(Database):
             try:
                 if self._pooled is None:
                     return await self._connect_first(dsn)
-                return await _connected(dsn, pooled=self._pooled)
+                return await _connected(dsn, None if self._pooled else self._settings)
             except asyncpg.ClientConfigurationError as error:
                 raise UsageError(
                     f"{self.label}: {first_line(error)}", "write the URL as for psql"
@@ -235,11 +265,12 @@ class PostgresqlDatabase(Database):
 
     async def _connect_first(self, dsn: str) -> asyncpg.Connection:
         """Connect as through a pooler, and detect whether a pooler answers."""
-        connection = await _connected(dsn, pooled=True)
+        connection = await _connected(dsn, None)
         try:
             self._pooled = await is_pooled(connection)
             if not self._pooled:
-                await connection.execute(f"SET {_NO_JIT} = off")
+                for name, value in self._settings.items():
+                    await connection.execute(f"SET {name} = {value}")
         except BaseException:
             connection.terminate()
             raise
@@ -266,6 +297,8 @@ class PostgresqlDatabase(Database):
                 return NotFound(message, "create the database first")
             case "25" if state == "25006":
                 return Unavailable(message, "use a server and login that accept writes")
+            case "42" if state == "42501" and "row-level security" in message:
+                return Unavailable(message, _ALL_ROWS)
             case "42" if state == "42501":
                 return Unavailable(message, GRANT)
             case "42" if state == UNKNOWN_SETTING:
@@ -299,11 +332,21 @@ class PostgresqlDatabase(Database):
             f"WHERE name = 'work_mem' AND setting::bigint < {WORK_KILOBYTES}"
         )
         if self.is_pooled:
-            await connection.exec_driver_sql(f"SET LOCAL {_NO_JIT} = off")
+            await self.begin(connection)
 
     async def begin_write(self, connection: AsyncConnection) -> None:
-        first = f"SET LOCAL {_NO_JIT} = off" if self.is_pooled else "SELECT 1"
-        await connection.exec_driver_sql(first)
+        await self.begin(connection)
+
+    async def begin(self, connection: AsyncConnection) -> None:
+        if not self.is_pooled:
+            await super().begin(connection)
+        for name, value in self._settings.items() if self.is_pooled else ():
+            await connection.exec_driver_sql(f"SET LOCAL {name} = {value}")
+
+    @property
+    def _settings(self) -> dict[str, str]:
+        """The settings of a session or, through a pooler, of each transaction."""
+        return _SETTINGS | ({} if self.sees_part else {_ROW_SECURITY: "off"})
 
     async def execute_alone(self, connection: AsyncConnection, sql: str) -> None:
         # In one step: between two steps a pooler could choose a different session.
@@ -397,12 +440,16 @@ class PostgresqlDatabase(Database):
         await self.fetch_all(connection, sql, {"table": table, "column": column})
 
 
-async def _connected(dsn: str, *, pooled: bool) -> asyncpg.Connection:
-    """Return a new connection; poolers refuse settings unknown to them."""
-    settings = {"application_name": "memctl"} | ({} if pooled else {_NO_JIT: "off"})
-    kind = PooledConnection if pooled else asyncpg.Connection
+async def _connected(dsn: str, settings: Mapping[str, str] | None) -> asyncpg.Connection:
+    """Return a new connection with these settings; with None, a connection through a pooler.
+
+    Poolers refuse settings unknown to them.
+    """
     return await asyncpg.connect(
-        dsn, timeout=CONNECT_TIMEOUT, server_settings=settings, connection_class=kind
+        dsn,
+        timeout=CONNECT_TIMEOUT,
+        server_settings={"application_name": "memctl", **(settings or {})},
+        connection_class=PooledConnection if settings is None else asyncpg.Connection,
     )
 
 

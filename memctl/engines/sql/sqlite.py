@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
 import threading
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -18,7 +19,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from sqlalchemy.pool import NullPool
 
 from memctl import system
-from memctl.engines.sql.database import FETCH_ROWS, Database, first_line, prefetch
+from memctl.engines.sql.database import FETCH_ROWS, Database, first_line, prefetch, shown_name
+from memctl.engines.sql.side_effects import Trigger
 from memctl.engines.sql.sqlite_driver import Call, Connection, Driver, connect, open_driver
 from memctl.engines.sql.sqlite_files import (
     HINT,
@@ -42,6 +44,8 @@ RECOVER = (
 )
 
 _CANNOT_OPEN = "check who owns the file and its folder, and the limit of open files (ulimit -n)"
+_DELETE_EVENT = re.compile(r"\bDELETE\s+ON\b", re.IGNORECASE)
+"""The event of a trigger that runs at deletions, in the statement that made the trigger."""
 HAS_OCTETS = sqlite3.sqlite_version_info >= (3, 43)
 """True if SQLite can tell the size of a text without loading it."""
 _DUPLICATE_KEY = (sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY, sqlite3.SQLITE_CONSTRAINT_UNIQUE)
@@ -164,6 +168,9 @@ class SqliteDatabase(Database):
             recover(copy, call)
             return open_driver(_uri(copy, "rw"), call)
 
+    # SQLite keeps foreign keys only for connections that ask for it, and memctl's do not.
+    triggers_sql = "SELECT tbl_name, type, name, sql FROM sqlite_master WHERE type = 'trigger'"
+
     async def identity(self) -> str:
         return f"file:{same_file(self.location.path)}"
 
@@ -248,6 +255,14 @@ class SqliteDatabase(Database):
                     # then removes the journal.
                     with suppress(sqlite3.Error, ValueError):
                         await driver.execute("PRAGMA journal_mode = DELETE")
+
+    async def delete_triggers(self, connection: AsyncConnection) -> list[Trigger]:
+        rows = await self.fetch_all(connection, self.triggers_sql, {})
+        return [
+            Trigger(*map(shown_name, (table, kind, name)))
+            for table, kind, name, sql in rows
+            if _DELETE_EVENT.search(sql)
+        ]
 
     async def begin_read(self, connection: AsyncConnection) -> None:
         await connection.exec_driver_sql("BEGIN")

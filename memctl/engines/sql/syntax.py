@@ -48,6 +48,10 @@ class Condition(NamedTuple):
     values: dict[str, list[str]]
 
 
+EVERY = Condition(ALWAYS, {})
+"""The condition of all rows."""
+
+
 def pushed_down(conditions: Mapping[tuple[str, str], Collection[str]]) -> Condition:
     """Return the conditions with at least one value and not too many, joined by AND."""
     used = {
@@ -57,12 +61,12 @@ def pushed_down(conditions: Mapping[tuple[str, str], Collection[str]]) -> Condit
     return Condition(clause, {name: sorted(values) for (name, _), values in used.items()})
 
 
-def session_condition(where: Selection) -> Condition:
-    """Return the condition that the column ``m.session_id`` is a selected session."""
+def session_condition(where: Selection, column: str = "session_id") -> Condition:
+    """Return the condition that a column of ``m`` is a selected session."""
     sessions = where.sessions
     if where.keys is not None:
         sessions = sessions or frozenset(key.session for key in where.keys)
-    return pushed_down({("sessions", "m.session_id IN :sessions"): sessions})
+    return pushed_down({("sessions", f"m.{column} IN :sessions"): sessions})
 
 
 class Syntax(ABC):

@@ -42,8 +42,9 @@ from memctl.ops.doctor.check import (
 from memctl.ops.doctor.findings import KINDS, RepairMethod
 from memctl.ops.marks import COMPRESSED
 from memctl.ops.select import places
+from memctl.ops.side_effects import refuse_side_effects
 from memctl.selection import Selection
-from memctl.store import Store
+from memctl.store import Deletion, Store
 
 EDITED = frozenset(code for code, kind in KINDS.items() if kind.repair is RepairMethod.EDIT)
 """The findings that edits repair."""
@@ -445,7 +446,9 @@ class RepairRun(ChangeRun):
             self._observer.warn(
                 f"{memories} left as found: after a repair of some findings there would be others"
             )
-        something = await self._store_repairs.plan(store, self.where) or something
+        if await self._store_repairs.plan(store, self.where):
+            await refuse_side_effects(store, self.where, Deletion.REPAIRS)
+            something = True
         if self._store_repairs.quarantines and not self._options.backup:
             raise UsageError(
                 "--no-backup cannot be combined with a repair that moves damaged data",

@@ -32,13 +32,14 @@ from memctl.engines.sql.database import (
 )
 from memctl.engines.sql.executor import BATCH_MESSAGES, Executor, Writer, erase_memory
 from memctl.engines.sql.syntax import (
+    EVERY,
     MAX_PUSHED_VALUES,
     SMALL_BYTES,
     pieces,
     session_condition,
 )
 from memctl.errors import Failure, Uninitialised
-from memctl.layouts.sql import name_failure
+from memctl.layouts.sql import ALL_TABLES, name_failure
 from memctl.location import Location
 from memctl.model import (
     PAGE_ENTRIES,
@@ -52,7 +53,7 @@ from memctl.model import (
     WriteResult,
 )
 from memctl.selection import Selection
-from memctl.store import Features, Maintenance, OpenMode, Store
+from memctl.store import Deletion, Features, Maintenance, OpenMode, Store
 from memctl.storekit.batching import (
     BATCH_BYTES,
     Group,
@@ -1160,6 +1161,12 @@ class SqlAgentscope2Store(Store):
     async def unrestorable(self, where: Selection) -> str:
         condition = session_condition(where)
         return await self.database.find_other_values("messages", MESSAGE_COLUMNS, condition)
+
+    async def side_effects(self, where: Selection, deletion: Deletion) -> list[str]:
+        tables = {"messages": session_condition(where)}
+        if deletion is not Deletion.MESSAGES:
+            tables |= {"sessions": session_condition(where, "id"), "agents": EVERY, "teams": EVERY}
+        return await self.database.side_effects(tables, ALL_TABLES["agentscope2"])
 
     async def is_empty(self) -> bool:
         async with self.database.snapshot() as connection:

@@ -42,11 +42,13 @@ from memctl.engines.sql.columns import Column, shown
 from memctl.engines.sql.database import decoded, is_text
 from memctl.engines.sql.schema import create_missing
 from memctl.engines.sql.simple import SqlSimpleStore
+from memctl.engines.sql.syntax import session_condition
 from memctl.errors import BadData, Uninitialised
 from memctl.layouts.sql import AGNO_RUNS, AGNO_SESSIONS
 from memctl.location import Location, visible
 from memctl.model import Memory, MemoryKey, StoredMessage
-from memctl.store import Features, OpenMode
+from memctl.selection import Selection
+from memctl.store import Deletion, Features, OpenMode
 from memctl.storekit.edits import Snapshot
 from memctl.storekit.simple import Rejected, VersionChanged
 from memctl.stores.agno.runs import (
@@ -149,6 +151,12 @@ class AgnoStore(SqlSimpleStore):
             if lacking:
                 text = f"the table {visible(table)!r} of {self.label} has no column {lacking[0]!r}"
                 raise BadData(text, "it is not a table of Agno 3")
+
+    async def side_effects(self, where: Selection, deletion: Deletion) -> list[str]:
+        tables = {self._runs: session_condition(where)}
+        if deletion is not Deletion.MESSAGES:
+            tables[self._sessions] = session_condition(where)
+        return await self.database.side_effects(tables, {self._sessions})
 
     # Reading
 

@@ -29,7 +29,7 @@ from memctl.dialects.rows import EXTRA, METADATA, TIME
 from memctl.engines.sql.columns import TimeFormat
 from memctl.engines.sql.database import decoded, is_text
 from memctl.engines.sql.simple import SqlSimpleStore
-from memctl.engines.sql.syntax import pieces
+from memctl.engines.sql.syntax import EVERY, pieces
 from memctl.errors import BadData, Uninitialised
 from memctl.layouts.sql import (
     BRANCH_TABLES,
@@ -42,7 +42,7 @@ from memctl.layouts.sql import (
 from memctl.location import Location
 from memctl.model import Finding, Memory, MemoryKey, Page, StoredMessage, WriteMode, WriteResult
 from memctl.selection import Selection
-from memctl.store import Features, Maintenance, OpenMode
+from memctl.store import Deletion, Features, Maintenance, OpenMode
 from memctl.storekit.edits import Snapshot
 from memctl.storekit.simple import MADE, Rejected, VersionChanged, not_owned
 
@@ -258,6 +258,12 @@ class BranchStore(SqlSimpleStore):
             text = f"the branches of {self.label} are not those of {self._tables.messages!r}"
             raise BadData(text, "a file has branches of one table, which ?table= need not name")
         self._tables = found
+
+    async def side_effects(self, where: Selection, deletion: Deletion) -> list[str]:  # noqa: ARG002
+        tables = dict.fromkeys((self._tables.messages, STRUCTURE, USAGE), EVERY)
+        if deletion is not Deletion.MESSAGES:
+            tables[self._tables.sessions] = EVERY
+        return await self.database.side_effects(tables, BRANCH_TABLES)
 
     # Reading
 

@@ -22,6 +22,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from memctl.engines.sql.columns import Column, TimeFormat
 from memctl.engines.sql.database import damage, is_text, make_database
 from memctl.engines.sql.schema import create_missing
+from memctl.engines.sql.syntax import EVERY, Condition
 from memctl.errors import BadData, Uninitialised, UsageError
 from memctl.layouts.sql import BRANCHES, branch_tables, foreign_tables
 from memctl.location import Location, visible
@@ -36,7 +37,7 @@ from memctl.model import (
     WriteResult,
 )
 from memctl.selection import Selection
-from memctl.store import DamagedMemory, Features, OpenMode, Store
+from memctl.store import DamagedMemory, Deletion, Features, OpenMode, Store
 from memctl.storekit.batching import PageBuilder
 from memctl.stores.tables.codec import (
     NOT_JSON,
@@ -88,6 +89,13 @@ class TableStore(Store):
 
     async def identity(self) -> str:
         return f"{await self.database.identity()}#{self.mapping.table}"
+
+    async def side_effects(self, where: Selection, deletion: Deletion) -> list[str]:
+        tables = {self.mapping.table: Condition(*self._codec.condition(where))}
+        own = [one.table for one in self.mapping.sessions]
+        if deletion is not Deletion.MESSAGES:
+            tables |= dict.fromkeys(own, EVERY)
+        return await self.database.side_effects(tables, own)
 
     async def lock(self, owner: str) -> None:
         self._require_key()  # before the journal records anything

@@ -119,4 +119,6 @@ class SqlEraser:
         """Delete the rows of the users without sessions."""
         async with self._database.transaction(connection):
             for user in sorted(users):
-                await remove_empty(self._database, connection, MemoryKey(user, ""), {"user": None})
+                await remove_empty(
+                    *(self._database, connection, MemoryKey(user, ""), {"user": None}), spare=False
+                )

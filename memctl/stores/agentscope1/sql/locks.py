@@ -145,12 +145,18 @@ async def lock_sessions(
 
 
 async def remove_empty(
-    database: MemoryTables, connection: AsyncConnection, key: MemoryKey, made: Mapping[str, Any]
+    database: MemoryTables,
+    connection: AsyncConnection,
+    key: MemoryKey,
+    made: Mapping[str, Any],
+    *,
+    spare: bool = True,
 ) -> set[str]:
     """Delete the session and the users noted in ``made``, if unused.
 
     If ``made`` notes that a session with messages or a user with sessions had no row before, the
-    row is deleted although used.  Returns the names of the deleted rows: ``session``, ``user``,
+    row is deleted although used.  With ``spare``, a row with a value in a column that an
+    application added stays.  Returns the names of the deleted rows: ``session``, ``user``,
     ``owner``.
     """
     deleted = set()
@@ -164,6 +170,9 @@ async def remove_empty(
             same = f"{statements.exact('id')} = {statements.exact(':name')}"
             inner = f"{statements.exact(f'c.{column}')} = {statements.exact(':name')}"
             sql = f"DELETE FROM {table} WHERE {same}"
+            # A value that the application gave to the row would not come back.
+            for added in database.added_columns.get(table, ()) if spare else ():
+                sql += f" AND {statements.quoted(added)} IS NULL"
             if needless not in made:
                 sql += f" AND NOT EXISTS (SELECT 1 FROM {child} c WHERE {inner})"
             if (await connection.execute(*statements.bind(sql, {"name": value}))).rowcount:

@@ -62,6 +62,8 @@ class Schema(NamedTuple):
     """The tables without a primary key."""
     others: list[str]
     """The tables of other programs."""
+    added: dict[str, list[str]]
+    """The columns without a default that an application added to each table."""
 
 
 def examine_schema(connection: Connection, *, typed: bool, keys: bool) -> Schema:
@@ -77,7 +79,7 @@ def examine_schema(connection: Connection, *, typed: bool, keys: bool) -> Schema
     inspector = inspect(connection)
     there = set(inspector.get_table_names())
     # In a damaged schema of SQLite, the name of a table may be a blob.
-    found = Schema([], {}, [], sorted(there - METADATA.tables.keys(), key=str))
+    found = Schema([], {}, [], sorted(there - METADATA.tables.keys(), key=str), {})
     for name, table in METADATA.tables.items():
         if name not in there:
             if name in inspector.get_view_names():
@@ -98,6 +100,11 @@ def examine_schema(connection: Connection, *, typed: bool, keys: bool) -> Schema
                     "change it to that type (ALTER TABLE), as AgentScope makes it",
                 )
         found.nullable[name] = [one.name for one in table.columns if columns[one.name]["nullable"]]
+        found.added[name] = [
+            one["name"]
+            for one in columns.values()
+            if one["name"] not in table.columns and one["default"] is None
+        ]
         if keys:
             key = inspector.get_pk_constraint(name)["constrained_columns"]
             if set(key) != set(table.primary_key.columns.keys()):

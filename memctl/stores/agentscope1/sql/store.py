@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from memctl.engines.sql.syntax import session_condition
+from memctl.engines.sql.syntax import EVERY, Condition, session_condition
 from memctl.errors import UsageError
 from memctl.layouts.sql import find_layouts, has_agentscope_table, preset_layouts, unknown_database
 from memctl.location import Location
@@ -23,7 +23,7 @@ from memctl.model import (
     WriteResult,
 )
 from memctl.selection import Selection
-from memctl.store import Features, Matches, OpenMode, Store
+from memctl.store import Deletion, Features, Matches, OpenMode, Store
 from memctl.storekit.catalog import catalog
 from memctl.stores.agentscope1.sql.edit import SqlEditor
 from memctl.stores.agentscope1.sql.erase import SqlEraser
@@ -93,8 +93,22 @@ class SqlMemoryStore(Store):
 
     async def unrestorable(self, where: Selection) -> str:
         # Check all users: to find the user of a message, memctl may have to parse the message.
-        condition = session_condition(where)
-        return await self.database.find_other_values("message", COLUMNS["message"], condition)
+        messages = session_condition(where)
+        inner = f"SELECT m.id FROM message m WHERE {messages.sql}"
+        marks = Condition(f"m.msg_id IN ({inner})", messages.values)
+        for table, condition in ("message", messages), ("message_mark", marks):
+            if found := await self.database.find_other_values(table, COLUMNS[table], condition):
+                return found
+        return ""
+
+    async def side_effects(self, where: Selection, deletion: Deletion) -> list[str]:
+        tables = {"message": session_condition(where), "message_mark": EVERY}
+        if deletion is not Deletion.MESSAGES:
+            tables |= {"session": session_condition(where, "id"), "users": EVERY}
+        found = await self.database.side_effects(tables, COLUMNS)
+        if deletion is Deletion.REPAIRS and self.database.sees_part:
+            found.append("a repair may take rows that row-level security hides for missing rows")
+        return found
 
     async def is_empty(self) -> bool:
         async with self.database.snapshot() as connection:

@@ -57,6 +57,8 @@ class MemoryTables(Database):
         """True if memctl has searched for huge messages, and for unsound rows."""
         self._keyless: list[str] = []
         """The tables without a primary key."""
+        self.added_columns: dict[str, list[str]] = {}
+        """The columns without a default that an application added to each table."""
         self.new_users: set[str] = set()
         self.new_sessions: set[str] = set()
         """The users and sessions with rows created by this run."""
@@ -89,6 +91,7 @@ class MemoryTables(Database):
                 f"message, message_mark{f'; it has {others}' if others else ''}",
             )
         self._keyless = schema.keyless
+        self.added_columns = schema.added
         if missing:
             self.require_keys()  # before memctl creates a table
             await self.create(create_tables)

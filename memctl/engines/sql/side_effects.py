@@ -1,0 +1,99 @@
+"""What a database does to the data of an application when rows of a memory are deleted.
+
+An application may refer to the rows of a memory by foreign keys, whose rows the database deletes
+or changes with the memory.  Triggers and rules may do anything.  No undo of memctl brings such data
+back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from itertools import groupby
+from operator import attrgetter
+from typing import NamedTuple
+
+from memctl.engines.sql.syntax import Condition, Syntax
+from memctl.location import visible
+
+ACTIONS = {
+    "CASCADE": "deletes",
+    "SET NULL": "changes",
+    "SET DEFAULT": "changes",
+}
+"""The actions of a foreign key at a deletion that change the referring row, each as a verb."""
+
+
+SIDE_EFFECTS, ALLOW = "side_effects", "allow"
+"""The option in a URL that accepts such changes, and its value."""
+
+
+class ReferringColumn(NamedTuple):
+    """A column of a foreign key that refers to a table."""
+
+    referred: str
+    """The table that the key refers to."""
+    key: str
+    """A name of the foreign key, unique in the database."""
+    schema: str
+    table: str
+    column: str
+    referred_column: str
+    action: str
+    """A key of ``ACTIONS``."""
+
+
+class Reference(NamedTuple):
+    """A foreign key that changes its rows when the rows of another table are deleted."""
+
+    columns: tuple[ReferringColumn, ...]
+
+    @property
+    def referred(self) -> str:
+        """The table that the key refers to."""
+        return self.columns[0].referred
+
+    @property
+    def text(self) -> str:
+        """Describe the effect of a deletion."""
+        one = self.columns[0]
+        return (
+            f"deleting rows of {visible(one.referred)!r} {ACTIONS[one.action]} rows of "
+            f"{visible(one.table)!r} (ON DELETE {one.action})"
+        )
+
+    def query(self, where: Condition, syntax: Syntax) -> str:
+        """Return a statement with a row if a row refers to a row ``m`` of ``where``."""
+        one = self.columns[0]
+        place = ".".join(map(syntax.identifier, filter(None, (one.schema, one.table))))
+        same = " AND ".join(
+            f"r.{syntax.identifier(each.column)} = m.{syntax.identifier(each.referred_column)}"
+            for each in self.columns
+        )
+        rows = f"SELECT * FROM {syntax.identifier(one.referred)} m WHERE {where.sql}"
+        return f"SELECT 1 FROM {place} r JOIN ({rows}) m ON {same} LIMIT 1"
+
+
+class Trigger(NamedTuple):
+    """A trigger or a rule that runs when rows of a table are deleted."""
+
+    table: str
+    kind: str
+    """``trigger`` or ``rule``."""
+    name: str
+
+    @property
+    def text(self) -> str:
+        """Describe the effect of a deletion."""
+        return (
+            f"deleting rows of {visible(self.table)!r} runs the {self.kind} {visible(self.name)!r}"
+        )
+
+
+def references(
+    rows: Iterable[Iterable[str]], tables: Mapping[str, Condition], own: Collection[str]
+) -> list[Reference]:
+    """Return the foreign keys of other tables to ``tables``; ``own`` are the layout's tables."""
+    found = [ReferringColumn(*row) for row in rows]
+    concerned = [one for one in found if one.referred in tables and one.table not in own]
+    by_key = attrgetter("referred", "key")
+    return [Reference(tuple(some)) for _, some in groupby(sorted(concerned), by_key)]

@@ -1,0 +1,215 @@
+"""Databases that an application shares: its references, triggers, policies and columns."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from memctl.model import MemoryKey
+from memctl.testing import samples
+from tests.support.cli import Run, contents, fails, fill, report
+from tests.support.servers.pool import Servers
+
+KYOTO, OSAKA = MemoryKey("ada", "kyoto"), MemoryKey("bob", "osaka")
+SQL = ["postgresql", "mysql", "sqlite"]
+
+
+class Shared(NamedTuple):
+    """A database with two memories of AgentScope 1.x, and a way to run SQL of the application."""
+
+    url: str
+    execute: Callable[[str], object]
+
+
+@pytest.fixture
+def shared(request: pytest.FixtureRequest, servers: Servers, tmp_path: Path) -> Shared:
+    match request.param:
+        case "postgresql":
+            url = servers.postgresql.fresh()
+            database = Shared(url, lambda sql: servers.postgresql.execute(url, sql))
+        case "mysql":
+            url = servers.mariadb.fresh()
+            database = Shared(url, lambda sql: servers.mariadb.execute(sql, url))
+        case _:
+            path = tmp_path / "app.db"
+            database = Shared(f"sqlite:///{path}", lambda sql: _execute(path, sql))
+    asyncio.run(fill(database.url, {KYOTO: samples.entries(20), OSAKA: samples.entries(20)}))
+    return database
+
+
+def _execute(path: Path, sql: str) -> list[tuple[object, ...]]:
+    with sqlite3.connect(path) as connection:
+        return connection.execute(sql).fetchall()
+
+
+def ids(url: str) -> dict[MemoryKey, list[str]]:
+    """Return the ids of the messages of each memory."""
+    return {key: [entry.id for entry in found] for key, found in contents(url).items()}
+
+
+def _ids(start: int, count: int) -> list[str]:
+    return [entry.id for entry in samples.entries(count, start=start)]
+
+
+def refer(shared: Shared, action: str, table: str = "message") -> None:
+    """Make a table of the application with a row that refers to the first memory."""
+    row = {"message": "ada-kyoto-m0000003", "session": "kyoto"}[table]
+    shared.execute(
+        "CREATE TABLE notes (id INTEGER PRIMARY KEY, about VARCHAR(255), "
+        f"FOREIGN KEY (about) REFERENCES {table} (id) ON DELETE {action})"
+    )
+    shared.execute(f"INSERT INTO notes VALUES (1, '{row}')")
+
+
+@pytest.mark.parametrize("shared", ["postgresql", "mysql"], indirect=True)
+@pytest.mark.parametrize("action", ["CASCADE", "SET NULL"])
+def test_shared_rows_that_refer_to_messages_stay(run: Run, shared: Shared, action: str) -> None:
+    refer(shared, action)
+    before = contents(shared.url)
+    verb = "deletes" if action == "CASCADE" else "changes"
+    effect = f"deleting rows of 'message' {verb} rows of 'notes' (ON DELETE {action})"
+    fails(run("delete", shared.url, "--session", "kyoto", "--yes"), 9, effect, "side_effects=allow")
+    fails(run("delete", shared.url, "--session", "kyoto", "--dry-run"), 9, effect)
+    fails(run("delete", shared.url, "--session", "kyoto", "--yes", "--no-backup"), 9, effect)
+    fails(run("erase", shared.url, "--user", "ada", "--yes"), 9, effect)
+    assert contents(shared.url) == before
+    deleted = report(run("delete", shared.url, "--session", "osaka", "--yes", "--json"))
+    assert deleted["messages"]["deleted"] == 20
+    assert run("undo", deleted["run"], "--store", shared.url, "--yes").exit_code == 0
+    assert contents(shared.url) == before
+    accepted = f"{shared.url}?side_effects=allow"
+    deleted = report(run("delete", accepted, "--session", "kyoto", "--yes", "--json"))
+    assert deleted["messages"]["deleted"] == 20
+
+
+@pytest.mark.parametrize("shared", ["postgresql", "mysql"], indirect=True)
+def test_shared_rows_that_refer_to_messages_stop_a_replacement(
+    run: Run, shared: Shared, tmp_path: Path
+) -> None:
+    refer(shared, "CASCADE")
+    source = f"sqlite:///{tmp_path}/source.db"
+    asyncio.run(
+        fill(source, {key: samples.entries(15, start=100) for key in (KYOTO, OSAKA)}),
+    )
+    for more in (), ("--no-backup",):
+        done = run("migrate", source, shared.url, "--on-conflict", "replace", *more)
+        assert done.exit_code == 7, done.stderr
+        assert "rows of 'notes' (ON DELETE CASCADE)" in done.stderr + done.stdout
+        assert ids(shared.url) == {KYOTO: _ids(0, 20), OSAKA: _ids(100, 15)}
+
+
+@pytest.mark.parametrize("shared", ["postgresql", "mysql"], indirect=True)
+def test_shared_rows_that_refer_to_a_session_stop_the_undo_of_its_import(
+    run: Run, shared: Shared, tmp_path: Path
+) -> None:
+    source = f"sqlite:///{tmp_path}/source.db"
+    asyncio.run(fill(source, {MemoryKey("eve", "new"): samples.entries(5)}))
+    assert run("migrate", source, shared.url).exit_code == 0
+    refer(shared, "CASCADE", "session")
+    shared.execute("UPDATE notes SET about = 'new'")
+    text = "deleting rows of 'session' deletes rows of 'notes'"
+    fails(run("undo", "--store", shared.url, "--yes"), 9, text)
+    deleted = report(run("delete", shared.url, "--user", "eve", "--yes", "--json"))
+    assert deleted["messages"]["deleted"] == 5  # the row of the session stays
+
+
+TRIGGERS = {
+    "postgresql": [
+        "CREATE TABLE log (id TEXT)",
+        "CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS "
+        "'BEGIN INSERT INTO log VALUES (old.id); RETURN NULL; END'",
+        "CREATE TRIGGER audit AFTER DELETE ON message FOR EACH ROW EXECUTE FUNCTION note()",
+    ],
+    "mysql": [
+        "CREATE TABLE log (id TEXT)",
+        "CREATE TRIGGER audit BEFORE DELETE ON message FOR EACH ROW "
+        "INSERT INTO log VALUES (old.id)",
+    ],
+    "sqlite": [
+        "CREATE TABLE log (id TEXT)",
+        "CREATE TRIGGER audit BEFORE DELETE\n ON message "
+        "BEGIN INSERT INTO log VALUES (old.id); END",
+    ],
+}
+
+
+@pytest.mark.parametrize("shared", SQL, indirect=True)
+def test_shared_triggers_of_deletions(
+    run: Run, shared: Shared, request: pytest.FixtureRequest
+) -> None:
+    kind = request.node.callspec.params["shared"]
+    for sql in TRIGGERS[kind]:
+        shared.execute(sql)
+    before = contents(shared.url)
+    text = "deleting rows of 'message' runs the trigger 'audit'"
+    fails(run("delete", shared.url, "--id", "m0000003", "--yes"), 9, text)
+    assert contents(shared.url) == before
+    assert run("mark", "add", shared.url, "new", "--id", "m0000003").exit_code == 0
+    accepted = f"{shared.url}?side_effects=allow"
+    deleted = report(run("delete", accepted, "--id", "m0000003", "--yes", "--json"))
+    assert deleted["messages"]["deleted"] == 2
+    fails(run("inspect", f"{shared.url}?side_effects=yes"), 2, "side_effects=allow")
+
+
+@pytest.mark.parametrize("shared", ["postgresql"], indirect=True)
+def test_shared_rules_of_deletions(run: Run, shared: Shared) -> None:
+    shared.execute("CREATE RULE keep AS ON DELETE TO message DO INSTEAD NOTHING")
+    text = "deleting rows of 'message' runs the rule 'keep'"
+    fails(run("delete", shared.url, "--id", "m0000003", "--yes"), 9, text)
+
+
+@pytest.mark.parametrize("shared", ["postgresql"], indirect=True)
+def test_shared_policies_hide_no_rows_unsaid(
+    run: Run, shared: Shared, servers: Servers, tmp_path: Path
+) -> None:
+    name = shared.url.rpartition("/")[2]
+    login = f"reader_{name}"
+    admin = servers.postgresql.admin_url(shared.url)
+    servers.postgresql.execute(
+        admin,
+        f"CREATE ROLE {login} LOGIN PASSWORD 'secret'; "
+        f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO {login}; "
+        "ALTER TABLE message ENABLE ROW LEVEL SECURITY; "
+        f"CREATE POLICY own ON message TO {login} USING (session_id = 'kyoto')",
+    )
+    url = servers.postgresql.url(name, user=login, password="secret")
+    archive = tmp_path / "all.ndjson"
+    fails(run("export", url, "-o", archive), 3, "row-level security", "row_security=on")
+    assert not archive.exists()
+    visible = f"{url}?row_security=on"
+    done = run("export", visible, "-o", archive)
+    assert done.exit_code == 0, done.stderr
+    assert "row_security=on" in done.stderr + archive.read_text()
+    fails(run("doctor", visible, "--repair", "--yes"), 9, "row-level security hides")
+    servers.postgresql.execute(admin, f"DROP OWNED BY {login}; DROP ROLE {login}")
+
+
+@pytest.mark.parametrize("shared", SQL, indirect=True)
+def test_shared_columns_of_marks_stop_a_deletion(run: Run, shared: Shared) -> None:
+    shared.execute("ALTER TABLE message_mark ADD COLUMN reason VARCHAR(80)")
+    assert run("delete", shared.url, "--id", "m0000003", "--yes").exit_code == 0
+    shared.execute("UPDATE message_mark SET reason = 'seen' WHERE msg_id LIKE 'ada-%'")
+    text = "the column 'reason' of the table 'message_mark'"
+    fails(run("delete", shared.url, "--session", "kyoto", "--yes"), 8, text)
+    assert run("delete", shared.url, "--session", "osaka", "--yes").exit_code == 0
+
+
+@pytest.mark.parametrize("shared", SQL, indirect=True)
+def test_shared_sessions_with_a_title_stay_after_the_undo_of_their_import(
+    run: Run, shared: Shared, tmp_path: Path
+) -> None:
+    shared.execute("ALTER TABLE session ADD COLUMN title VARCHAR(80)")
+    source = f"sqlite:///{tmp_path}/source.db"
+    titled, plain = MemoryKey("eve", "titled"), MemoryKey("eve", "plain")
+    asyncio.run(fill(source, dict.fromkeys((titled, plain), samples.entries(5))))
+    assert run("migrate", source, shared.url).exit_code == 0
+    shared.execute("UPDATE session SET title = 'Mine' WHERE id = 'titled'")
+    assert run("undo", "--store", shared.url, "--yes").exit_code == 0
+    held = contents(shared.url)
+    assert held.keys() == {KYOTO, OSAKA, titled}
+    assert not held[titled]
