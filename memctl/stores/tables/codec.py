@@ -31,7 +31,7 @@ from memctl.storekit.edits import (
 from memctl.stores.tables.mapping import CALL_COLUMNS, Mapping
 
 SMALL_BYTES = 32 * 1024
-"""The largest content to fetch together with further rows; limits a fetch to 8 MiB."""
+"""The largest content in bytes that is fetched with its row; larger contents follow singly."""
 _OPTIONAL = {
     **{"id": ID, "role": ROLE, "name": NAME, "metadata": METADATA},
     **{"calls": CALLS, "call_id": CALL_ID, "call_name": CALL_NAME},
@@ -39,49 +39,52 @@ _OPTIONAL = {
 _JSON_FIELDS = (METADATA, CALLS)
 ROWID = "rowid"
 FILLED = "filled"
-"""The key, in notes and shapes, of the names of filled columns.
+"""The key in notes and shapes for the names of filled columns.
 
-The value of a filled column is not a part of the message: the database sets a default, or memctl
-writes a value because the column requires a value.
+A filled column has a value that is no part of the message: a default of the database, or a value
+that memctl writes because the column is NOT NULL.
 """
 NOT_JSON = object()
 
 
 class Refusal(Exception):
-    """Raised for a message that the table cannot hold; the text gives the reason."""
+    """Raised if the table cannot hold a message; the text gives the reason."""
 
 
 class DamagedRow(Exception):
-    """Raised for a row that is not a message; the text gives the reason."""
+    """Raised if a row cannot be read as a message; the text gives the reason."""
 
 
 class _JsonStyle(NamedTuple):
-    """The style of a JSON text: the details in which programs differ."""
+    """The style of a JSON text: spaces, and escapes of non-ASCII characters."""
 
     compact: bool
-    """True if the JSON has no spaces."""
+    """True if no space follows a colon."""
     unicode: bool | None
-    """False if the JSON escapes non-ASCII characters; None without non-ASCII characters."""
+    """False if the JSON escapes non-ASCII characters; None if the JSON has no such characters."""
 
     @classmethod
     def of(cls, text: str) -> _JsonStyle:
-        """Infer the style of a JSON text from the first key and the characters."""
+        """Return the style of a JSON text, judged by the first key and the characters."""
         at = text.find('":')
         escaped = None if "\\u" not in text else False
         return cls(at >= 0 and text[at + 2 : at + 3] != " ", escaped if text.isascii() else True)
 
     def writes(self, other: _JsonStyle) -> bool:
-        """Return whether this style writes the same text as ``other``."""
+        """Return whether a text in the style ``other`` would be the same in this style."""
         return self.compact == other.compact and self.unicode in (None, other.unicode)
 
     def encode(self, value: Any) -> str:
-        """Return a value as JSON text."""
+        """Return a value as JSON text in this style."""
         separators = (",", ":") if self.compact else None
         return json.dumps(value, separators=separators, ensure_ascii=not self.unicode)
 
 
 class TableColumns(NamedTuple):
-    """The columns of the actual table."""
+    """The columns of a mapped table, as found in the database.
+
+    ``key`` names the columns of the primary key, ``order`` the columns that order the rows.
+    """
 
     all: dict[str, Column]
     key: tuple[str, ...]
@@ -93,20 +96,20 @@ class TableColumns(NamedTuple):
 
 
 class Ordering(Enum):
-    """The ways to put new messages after the existing messages."""
+    """The ways to order new messages after the existing messages of a memory."""
 
     SERIAL = "serial"
-    """By the key from the database or from the message."""
+    """By the primary key, which the database generates or the message contains."""
     NUMBER = "number"
-    """By a number assigned by memctl."""
+    """By a number column that memctl fills."""
     TIME = "time"
-    """By times.  Times may repeat."""
+    """By a time column; several messages may have the same time."""
     INSTANT = "instant"
-    """By unique times."""
+    """By a time column; no two messages may have the same time."""
 
 
 class RowCodec:
-    """A codec between the rows of a table and messages."""
+    """A converter between the rows of a mapped table and messages, in both directions."""
 
     def __init__(self, mapping: Mapping, columns: TableColumns, database: Database) -> None:
         self.mapping = mapping
@@ -174,19 +177,26 @@ class RowCodec:
 
     @property
     def _needs_time(self) -> bool:
-        """True if every row needs a time: the column is NOT NULL, or orders the rows."""
+        """True if no row may lack a time: the time column is NOT NULL, or orders the rows."""
         if self._time is None:
             return False
         return not self.columns.all[self._time].nullable or self.ordering is Ordering.TIME
 
     @property
     def _fills_time(self) -> bool:
-        """True if the database may fill the time of a message, and a note records this."""
+        """True if the time of a message may be left to the default of the database.
+
+        This requires a place for notes, because a note records that the database filled the column.
+        """
         default = self._time is not None and self.columns.all[self._time].default
         return default and self.holds_notes and self.ordering is not Ordering.TIME
 
     def _filled(self, value: dict[str, Any], extra: dict[str, Any]) -> list[str]:
-        """Return the filled columns of a new row, for a note."""
+        """Return the names of the columns that a note of a new message records as filled.
+
+        These columns get their values from the database or from memctl, not from the message.
+        ``value`` is the message, ``extra`` its unmapped columns.
+        """
         if not self.holds_notes:
             return []
         filled = sorted(self.filled_columns - extra.keys())
@@ -205,14 +215,14 @@ class RowCodec:
         return Ordering.SERIAL
 
     def value(self, name: str) -> str:
-        """Return SQL for the value of a column; every driver returns JSON as text."""
+        """Return a SQL expression for a column; a JSON column is cast to text."""
         column = self.columns.all.get(name)
         if column is None or not column.is_json:
             return self.quoted(name)
         return f"CAST({self.quoted(name)} AS {self._sql.text_type})"
 
     def _name(self, role: str) -> str:
-        """Return SQL for the user or the session of a row, as an exact text."""
+        """Return a SQL expression for the ``user`` or ``session`` of a row, as exact text."""
         column = self.columns.all[self.mapping.columns[role]]
         name = self.quoted(column.name)
         if not isinstance(column.type, String | Text):
@@ -220,11 +230,18 @@ class RowCodec:
         return self._sql.exact(name)
 
     def has_user(self, key: MemoryKey) -> bool:
-        """Return whether the table can have rows of the memory's user."""
+        """Return whether rows of the memory's user can be in the table.
+
+        False if the table has no column for users and belongs to another user.
+        """
         return bool(self.user) or key.user == self.mapping.user
 
     def select(self, condition: str, *, lock: bool = False) -> str:
-        """Return the SELECT statement for rows, ordered by memory and position."""
+        """Return a SELECT statement for rows, ordered by memory and position.
+
+        ``condition`` selects the rows.  The statement leaves out contents over ``SMALL_BYTES``.
+        With ``lock``, the statement locks the rows.
+        """
         keys = [self.session, *([self.user] if self.user else [])]
         columns = [*keys, *map(self.value, self._selected)]
         # Fetch a large content alone: drivers fetch a fixed number of rows of any size.
@@ -242,7 +259,10 @@ class RowCodec:
         )
 
     def condition(self, where: Selection) -> tuple[str, dict[str, Any]]:
-        """Return a condition that all selected rows meet, and the values of the condition."""
+        """Return a SQL condition that all selected rows meet, and its parameters.
+
+        Rows that are not selected may meet the condition, too.
+        """
         parts, values = ["1 = 1"], dict[str, Any]()
         sessions, users = where.sessions, where.users
         if not sessions and where.keys is not None:
@@ -254,7 +274,10 @@ class RowCodec:
         return self._in_app(" AND ".join(parts), values)
 
     def condition_of_app(self) -> tuple[str, dict[str, Any]]:
-        """Return the condition for all rows of the store, and the values of the condition."""
+        """Return the SQL condition for all rows of the application, and its parameters.
+
+        Without an application, all rows of the table meet the condition.
+        """
         return self._in_app("1 = 1", {})
 
     def _in_app(self, condition: str, values: dict[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -264,7 +287,7 @@ class RowCodec:
         return f"{condition} AND {app} = :app", values | {"app": self.mapping.app_name}
 
     def of(self, key: MemoryKey) -> tuple[str, dict[str, Any]]:
-        """Return the condition for the rows of a memory, and the values of the condition."""
+        """Return the SQL condition for the rows of a memory, and its parameters."""
         condition, values = f"{self.session} = :session", {"session": key.session}
         if isinstance(self.session_column.type, Uuid) and not self.session_column.refusal(
             key.session
@@ -275,7 +298,7 @@ class RowCodec:
         return self._in_app(condition, values)
 
     def key_of(self, row: Sequence[Any]) -> MemoryKey:
-        """Return the memory of a row."""
+        """Return the memory that a row belongs to."""
         names = (row[0], row[1] if self.user else "")
         if names == self._last_names:
             return self._last_key
@@ -291,13 +314,16 @@ class RowCodec:
         return MemoryKey(decoded(row[1]), session)
 
     def by_key(self, row: Sequence[Any]) -> tuple[str, dict[str, Any]]:
-        """Return the condition for a row by its key, and the values of the condition."""
+        """Return a SQL condition for the primary key of a row, and its parameters.
+
+        Without a primary key, the condition compares the columns that order the rows.
+        """
         key = self._key or tuple(self.columns.order)
         tests = [f"{self.quoted(name)} = :k{at}" for at, name in enumerate(key)]
         return " AND ".join(tests), {f"k{at}": row[self._at[name]] for at, name in enumerate(key)}
 
     def with_content(self, row: Sequence[Any], content: Any) -> Sequence[Any]:
-        """Return a row with the content replaced."""
+        """Return a copy of a row with another content."""
         at = self._at[self._content]
         return [*row[:at], content, *row[at + 1 :]]
 
@@ -308,7 +334,7 @@ class RowCodec:
     # From a row
 
     def entry(self, row: Sequence[Any]) -> StoredMessage:
-        """Return the message of a row.
+        """Return the message that a row holds.
 
         Raises:
             DamagedRow: the row is not a message.
@@ -382,7 +408,7 @@ class RowCodec:
         return StoredMessage(id, message, (), position, text)
 
     def _style_of(self, found: Any) -> _JsonStyle | None:
-        """Return the style of a JSON content; None for memctl's style and for plain texts.
+        """Return the style of a JSON content; None for the mapping's style and for plain texts.
 
         A database with a parsed JSON type, such as PostgreSQL, returns texts in a style of its own.
         """
@@ -393,11 +419,14 @@ class RowCodec:
 
     @property
     def no_time(self) -> Any:
-        """The time for a message without a time, if the column requires a time."""
+        """The value of the time column for a message without a time."""
         return self.times.write(UNKNOWN_TIME)
 
     def _keeps_time(self, time: str, raw: Any) -> bool:
-        """Return whether memctl would write a time unchanged at any later time and in any zone."""
+        """Return whether memctl would write the message time ``time`` as the column value ``raw``.
+
+        Return False if the format of times depends on the time zone or on the other rows.
+        """
         if not (self.times.is_fixed or self.mapping.unit):
             return False
         try:
@@ -406,11 +435,14 @@ class RowCodec:
             return False
 
     def _writes(self, column: str, value: Any, found: Any) -> bool:
-        """Return whether memctl would write a JSON value unchanged."""
+        """Return whether memctl would write a JSON value as ``found``, the value in the column.
+
+        Always True for a column of a JSON type.
+        """
         return self.columns.all[column].is_json or self._encoded(column, value) == found
 
     def _encoded(self, column: str, value: Any) -> Any:
-        """Return the JSON text of a value; a text that is not JSON stays unchanged."""
+        """Return a value as JSON text; a text for a column of a text type stays unchanged."""
         plain = isinstance(value, str) and not self.columns.all[column].is_json
         return value if plain else json.dumps(value)
 
@@ -455,7 +487,10 @@ class RowCodec:
         return f"the row {key} of {visible(self.mapping.table)!r}"
 
     def has_text(self, entries: list[StoredMessage], at: int, text: bytes) -> bool:
-        """Return whether a message equals ``text``, apart from columns that the database filled."""
+        """Return whether the message ``entries[at]`` has the JSON value of ``text``.
+
+        Differences in columns that the database filled do not count.
+        """
         found = entries[at].message
         if is_same_text(found, text):
             return True
@@ -472,26 +507,35 @@ class RowCodec:
     # To a row
 
     def row_order(self, row: Sequence[Any]) -> tuple[Any, ...]:
-        """Return the values of the order columns of a row."""
+        """Return the values by which a row is ordered."""
         return tuple(row[self._at[name]] for name in self.columns.order)
 
     def order_of(self, row: dict[str, Any]) -> tuple[Any, ...]:
-        """Return the values of the order columns for a row to insert."""
+        """Return the values by which a new row will be ordered, from its values by column.
+
+        An unknown rowid is infinity.
+        """
         return tuple(row.get(name, inf if name == ROWID else None) for name in self.columns.order)
 
     @property
     def orders_by_rowid(self) -> bool:
-        """True if the rowid orders the rows but is not the key."""
+        """True if the SQLite rowid orders the rows and is not the primary key."""
         return ROWID in self.columns.order and ROWID not in self.columns.key
 
     def shape_rowid(self, entry: StoredMessage) -> int | None:
-        """Return the former rowid of a message; None unless the rowid orders the rows."""
+        """Return the former rowid of a restored message, read from its shape.
+
+        Return None if the rowid does not order the rows, or if the shape has no rowid.
+        """
         row = of_shape(entry.shape).get("row") if self.orders_by_rowid and entry.shape else None
         found = row.get(ROWID) if isinstance(row, dict) else None
         return found if isinstance(found, int) else None
 
     def shape_key(self, entry: StoredMessage) -> tuple[Any, ...] | None:
-        """Return the key of the former row of a message; None if the shape has no key."""
+        """Return the primary key in the shape of a restored message; None without a key.
+
+        This is the key of the row that the message had before its deletion.
+        """
         row = of_shape(entry.shape).get("row")
         if not isinstance(row, dict) or not all(name in row for name in self._key):
             return None
@@ -501,14 +545,17 @@ class RowCodec:
         )
 
     def _lost(self, value: dict[str, Any], extra: dict[str, Any]) -> list[str]:
-        """Return the fields of a message that the table cannot hold."""
+        """Return the names of the fields and unmapped columns that the table cannot hold.
+
+        ``value`` is the message, ``extra`` its unmapped columns.
+        """
         lost = [name for name in value if name not in self._known]
         if self._packed is not None:
             lost += [name for name in value.get(METADATA) or () if name not in self._packed]
         return [*lost, *(name for name in extra if name not in self.extra_columns)]
 
     def row(self, key: MemoryKey, entry: StoredMessage) -> dict[str, Any]:
-        """Return the values of a message by column.
+        """Return the row of a message, as values by column.
 
         Raises:
             Refusal: the table cannot hold a part of the message.
@@ -578,7 +625,10 @@ class RowCodec:
 
 
 def _take_filled(value: dict[str, Any]) -> list[str]:
-    """Remove the names of filled columns from the notes of a message, and return the names."""
+    """Remove the names of filled columns from the notes of a message; return these names.
+
+    The message ``value`` is changed.
+    """
     metadata: dict[str, Any] = value.get(METADATA) or {}
     notes = metadata.get(NOTES)
     filled = notes.get(FILLED) if isinstance(notes, dict) else None
@@ -593,7 +643,7 @@ def _take_filled(value: dict[str, Any]) -> list[str]:
 
 
 def _with_filled(value: dict[str, Any], filled: Sequence[str]) -> dict[str, Any]:
-    """Add the names of filled columns to the notes of a message."""
+    """Return a message with the names of filled columns in its notes."""
     if not filled:
         return value
     metadata = value.get(METADATA) or {}
@@ -603,7 +653,10 @@ def _with_filled(value: dict[str, Any], filled: Sequence[str]) -> dict[str, Any]
 
 
 def parse_json(text: Any) -> Any:
-    """Return the value of a JSON text; ``NOT_JSON`` if the text is not JSON."""
+    """Return the value of a JSON text; ``NOT_JSON`` if the text is not JSON.
+
+    A value of any other type is returned unchanged.
+    """
     if not isinstance(text, str | bytes):
         return text
     try:
@@ -613,7 +666,7 @@ def parse_json(text: Any) -> Any:
 
 
 def _is_odd(value: Any) -> bool:
-    """Return whether a value is NaN or an infinity, or a text that may contain either."""
+    """Return whether a value is NaN or infinity, or a text with ``NaN`` or ``Infinity``."""
     if isinstance(value, float):
         return not isfinite(value)
     if isinstance(value, str):

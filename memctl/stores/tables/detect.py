@@ -71,15 +71,15 @@ _SIGNS: dict[str, Callable[[dict[str, Any]], bool]] = {
     "adk": lambda one: "author" in one and "actions" in one,
     "openai-agents": lambda one: one.get("type") in _ITEMS,
 }
-"""Tests that recognize documents, by dialect."""
+"""For each dialect, a test whether a JSON object is a message of the dialect."""
 ROLES = frozenset({"user", "assistant", "system", "tool", "human", "ai", "bot", "model", "agent"})
 
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A table that seems to hold messages.
+    """A table that seems to hold messages, with the store options that read the table.
 
-    ``layout`` is the preset of a framework, or ``table`` with the ``columns`` of a mapping.
+    ``layout`` is the preset of a framework, or ``table`` with ``columns``, the columns by role.
     """
 
     table: str
@@ -96,7 +96,10 @@ class Proposal:
     """
 
     def toml(self, name: str, url: str) -> str:
-        """Return the configuration lines for the table; the password is left out."""
+        """Return the lines of a configuration file that define the table as the store ``name``.
+
+        If ``url`` has a password, the lines name an environment variable instead.
+        """
         shown = url.replace(_HIDDEN, "@")
         lines = [f"[stores.{name}]", f"url = {json.dumps(shown)}", f"layout = {_text(self.layout)}"]
         if shown != url:
@@ -121,9 +124,10 @@ def _text(value: Any) -> str:
 
 
 def detect(connection: Connection) -> list[Proposal]:
-    """Return the tables that seem to hold messages, tables of frameworks first.
+    """Return the tables that seem to hold messages; tables of known frameworks come first.
 
-    Tables of AgentScope and Agno need no mapping and are left out, as are foreign formats.
+    Tables of AgentScope and Agno are left out, because they need no mapping.  Tables of formats
+    that memctl does not read are left out, too.
     """
     inspector = inspect(connection)
     own = {AGNO_SESSIONS, AGNO_RUNS, *BRANCH_TABLES}
@@ -164,7 +168,7 @@ def detect(connection: Connection) -> list[Proposal]:
 
 
 def _encoding_of(contents: Sequence[Any]) -> str | None:
-    """Return the encoding of texts, one of ENCODINGS; None without contents."""
+    """Return ``json`` if all contents are JSON texts, ``text`` if not, None without contents."""
     if not contents:
         return None
     return "json" if all(map(_is_json, contents)) else "text"
@@ -175,14 +179,17 @@ def _sample(connection: Connection, table: Table) -> Sequence[Mapping[str, Any]]
 
 
 def _is_langchain(connection: Connection, table: Table) -> bool:
-    """Return whether a table with LangChain's common column names holds LangChain messages."""
+    """Return whether a table with the columns of LangChain holds LangChain messages.
+
+    True for an empty table, since LangChain's column names are common.
+    """
     preset = PRESETS["langchain"]
     rows = [_document(row[preset.columns["content"]]) for row in _sample(connection, table)]
     return not rows or any(one is not None and _SIGNS["langchain"](one) for one in rows)
 
 
 def _dialect_of(contents: Iterable[Any]) -> str:
-    """Return the dialect that fits all contents; empty without such a dialect."""
+    """Return the name of the dialect that fits all contents; empty if no dialect does."""
     documents = list(map(_document, contents))
     for name, fits in _SIGNS.items():
         if documents and all(one is not None and fits(one) for one in documents):
@@ -191,7 +198,7 @@ def _dialect_of(contents: Iterable[Any]) -> str:
 
 
 def _document(value: Any) -> dict[str, Any] | None:
-    """Return a content as a JSON object; None if the content is not a JSON object."""
+    """Return a content as a parsed JSON object; None if the content is anything else."""
     if isinstance(value, str) and value.startswith("{"):
         try:
             value = json.loads(value)
@@ -207,7 +214,10 @@ def _count(connection: Connection, table: Table) -> int:
 def _guess(
     sample: Sequence[Mapping[str, Any]], table: Table, inspector: Inspector
 ) -> tuple[dict[str, str | list[str]], list[str]]:
-    """Return the probable columns of a table by role, and the reasons."""
+    """Return the probable columns of a table by role, and a text with the reason for each role.
+
+    ``sample`` has the first rows of the table.
+    """
     columns: dict[str, str | list[str]] = {}
     reasons: list[str] = []
     free = [column.name for column in table.columns]
@@ -232,7 +242,7 @@ def _guess(
 
 
 def _reason(role: str, table: Table, column: str, values: Sequence[Any]) -> str:
-    """Return why a column may have a role; empty if its values contradict its name."""
+    """Return why a column may have a role; empty if ``values`` contradict the role."""
     type_ = table.columns[column].type
     match role:
         case "role":
@@ -279,7 +289,7 @@ def _is_object(value: Any) -> bool:
 
 
 def _is_json(value: Any) -> bool:
-    """Return whether a value is JSON, other than a number."""
+    """Return whether a value is a JSON object, array or text, or a string with such JSON."""
     if not isinstance(value, str):
         return isinstance(value, dict | list)
     if not value.startswith(('"', "[", "{")):
@@ -297,7 +307,10 @@ def _order(
     columns: dict[str, str | list[str]],
     free: Iterable[str],
 ) -> tuple[list[str], str]:
-    """Return the columns that order the rows, and the reason."""
+    """Return the columns that order the rows, and the reason for the choice.
+
+    ``columns`` has the columns with a role, ``free`` the names of the columns without a role.
+    """
     for column in free:
         if column.lower() in _ORDER and isinstance(table.columns[column].type, Integer):
             return [column], "a number, by its name"

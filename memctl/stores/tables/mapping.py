@@ -45,20 +45,20 @@ NOW = object()
 class SessionTable:
     """A table with a row for each session, user or application.
 
-    ``names`` maps ``session``, ``user`` and ``app`` to columns.  ``values`` gives the values of
-    the other columns in a new row.
+    ``names`` maps ``session``, ``user`` and ``app`` to the columns that name a row.  ``values``
+    gives the values of further columns in a new row.
     """
 
     table: str
     names: Map[str, str]
     values: Map[str, Any] = field(default_factory=dict)
     state: str = ""
-    """The column with the JSON that a memory keeps in ``Memory.extra``."""
+    """The column with a JSON state, which ``Memory.extra`` holds; empty without such a column."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mapping:
-    """A table with a row for each message.
+    """The meaning of the columns of a table with a row for each message.
 
     ::
 
@@ -75,16 +75,16 @@ class Mapping:
     user: str = ""
     """The user of all rows, if no column names the user."""
     more: Map[str, str] = field(default_factory=dict)
-    """Further columns, as in ``columns``, that only some tables of the framework have."""
+    """Further columns by role, which only some tables of the framework have."""
     sessions: tuple[SessionTable, ...] = ()
     """The tables with a row for each session, user or application; session tables come first."""
     app: str = ""
-    """The column of the application, whose name is ``?app=``; empty without such a column."""
+    """The column that names the application; empty without such a column."""
     app_name: str = ""
     unique_ids: bool = False
-    """True if the key includes the message id, so that no id repeats in a session."""
+    """True if the primary key includes the message id, so that no id repeats in a session."""
     stamp: tuple[str, tuple[str, ...]] | None = None
-    """The first row of a new table: the table, and the values of the row."""
+    """A row for a new database: the name of the table, and the values of the row."""
     rising: str = ""
     """The time column that orders messages, if no two messages may have the same time."""
     given: Callable[[Any], dict[str, Any]] = lambda content: {}  # noqa: ARG005
@@ -108,11 +108,14 @@ class Mapping:
 
     @property
     def keeps_state(self) -> bool:
-        """True if sessions have a state, so that sessions without messages are memories."""
+        """True if sessions have a state, so that a session without messages is a memory, too."""
         return any(one.state for one in self.sessions)
 
     def of(self, columns: Container[str]) -> Mapping:
-        """Return the mapping for a table with these columns, including the columns of ``more``."""
+        """Return the mapping for a table with these columns.
+
+        The columns of ``more`` that the table has become mapped columns.
+        """
         more = {role: name for role, name in self.more.items() if name in columns}
         fields = self.dialect.fields | {OPTIONAL_FIELDS[role] for role in more}
         dialect = self.dialect

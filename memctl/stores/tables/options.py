@@ -77,7 +77,7 @@ def mapping_of(options: Map[str, str]) -> Mapping:
 
 
 def _columns(text: str) -> dict[str, str]:
-    """Return the columns by role, from a text such as ``session:session_id,content:text``.
+    """Return column names by role, from a text such as ``session:session_id,content:text``.
 
     In a column name, ``,`` ``;`` and ``%`` are quoted as in a URL; ``;`` separates columns of
     ``order``.

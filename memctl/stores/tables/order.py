@@ -27,25 +27,29 @@ _LARGEST_NUMBER = 2**63 - 1
 
 
 class _Item(NamedTuple):
-    """A message at or after the first inserted message of a memory."""
+    """A message at or after the first inserted message of a memory.
+
+    ``order`` has the values by which the row of the message is ordered; empty for an inserted
+    message.
+    """
 
     entry: StoredMessage
     key: tuple[Any, ...] | None
-    """The key of the message's row; None for an inserted message."""
+    """The primary key of the message's row; None for an inserted message."""
     order: tuple[Any, ...]
 
 
 class Placing:
-    """The positions of messages inserted into a memory.
+    """The rows that an edit of a memory deletes and inserts.
 
-    An inserted message returns to its old row if its shape has the key of the row.  Any further
-    inserted message goes after the last row, as in the framework.  All later messages of the
+    An inserted message returns to its former row if its shape has the primary key of the row.  Any
+    other inserted message goes after the last row, as in the framework.  All later messages of the
     memory then also move to the end.
     """
 
     def __init__(self, codec: RowCodec, key: MemoryKey) -> None:
         self.dropped: list[tuple[Any, ...]] = []
-        """The keys of the rows to delete."""
+        """The primary keys of the rows to delete."""
         self.put: list[StoredMessage] = []
         """The messages to insert; a message without a shape gets a new row at the end."""
         self._codec = codec
@@ -56,7 +60,11 @@ class Placing:
     def take(
         self, steps: Iterable[Step], entries: Sequence[StoredMessage], rows: Sequence[Any]
     ) -> None:
-        """Add the next steps of the edit, with the messages and rows that they refer to."""
+        """Add steps of the edit.
+
+        The indexes in ``steps`` refer to ``entries``, messages of the memory, and ``rows``, their
+        rows.
+        """
         for step in steps:
             match step:
                 case Drop(at):
@@ -80,19 +88,20 @@ class Placing:
                 self._last = order
 
     def keys(self) -> set[tuple[Any, ...]]:
-        """Return the former keys of inserted messages."""
+        """Return the primary keys of the former rows of inserted messages."""
         found = (self._codec.shape_key(item.entry) for item in self._items if item.key is None)
         return {key for key in found if key is not None}
 
     def rowids(self) -> set[int]:
-        """Return the former rowids of inserted messages."""
+        """Return the rowids of the former rows of inserted messages."""
         found = (self._codec.shape_rowid(item.entry) for item in self._items if item.key is None)
         return {number for number in found if number is not None}
 
     def settle(self, taken: set[tuple[Any, ...]], free: frozenset[int]) -> None:
-        """Decide the position of each message.
+        """Decide which rows to delete and which messages to insert.
 
-        ``taken`` has the keys of other rows.  ``free`` has the unused rowids.
+        ``taken`` has the wanted primary keys that other rows have now.  ``free`` has the wanted
+        rowids that no row has now.
 
         Raises:
             Refusal: the table cannot hold a message.
@@ -128,20 +137,23 @@ class Placing:
 
     @property
     def latest(self) -> dict[MemoryKey, Any]:
-        """Return the order value of the last message that stays, by memory."""
+        """The order value, a number or time, of the last message that keeps its place.
+
+        Empty if no message keeps its place.
+        """
         return {self._key: self._last[0]} if self._last else {}
 
 
 class RowOrder:
-    """Rows to insert, in order."""
+    """New rows in the order of insertion, with numbers or times that keep this order."""
 
     def __init__(self, codec: RowCodec, latest: dict[MemoryKey, Any] | None = None) -> None:
         self._codec = codec
         self._rows: list[dict[str, Any]] = []
         self.latest = latest or {}
-        """The time or number of the last message of each memory, if it orders the messages."""
+        """The number or time of the last message of each memory, if it orders the messages."""
         self.numbered = False
-        """True if an added row has its own key although the database generates keys."""
+        """True if an added row brings its primary key although the database generates keys."""
         self.shifted = 0
         self.untimed = 0
 
@@ -151,7 +163,9 @@ class RowOrder:
         entries: Sequence[StoredMessage],
         free: frozenset[int] = frozenset(),
     ) -> None:
-        """Add messages of a memory, all or none; ``free`` has the rowids that rows may take.
+        """Add messages of a memory as new rows, all or none.
+
+        A restored message gets its former rowid if ``free`` has this rowid.
 
         Raises:
             Refusal: the table cannot hold a message.
@@ -170,7 +184,10 @@ class RowOrder:
     def _put_in_order(
         self, key: MemoryKey, rows: list[dict[str, Any]], entries: Sequence[StoredMessage]
     ) -> None:
-        """Keep messages in order: set numbers, or replace times that do not rise."""
+        """Set the numbers of new rows, or replace times that do not rise, to keep the order.
+
+        A restored message keeps its number or time.
+        """
         codec = self._codec
         column, ordering = codec.columns.order[0], codec.ordering
         last = self.latest.get(key)
@@ -193,7 +210,10 @@ class RowOrder:
             self.latest[key] = last
 
     def take(self) -> list[tuple[list[str], list[tuple[Any, ...]]]]:
-        """Return the rows grouped by their columns, and forget the rows."""
+        """Return the new rows and forget them.
+
+        Each item has column names and the values of consecutive rows with these columns.
+        """
         rows, self._rows = self._rows, []
         names: Callable[[dict[str, Any]], list[str]] = list
         return [
@@ -203,7 +223,7 @@ class RowOrder:
 
 
 def _ranked(value: Any) -> tuple[int, Any]:
-    """Return a value that compares as SQLite orders mixed types in a column."""
+    """Return a sort key for a value; values of different types sort as in SQLite."""
     match value:
         case None:
             return 0, None
@@ -224,7 +244,11 @@ def _after(moment: Any) -> Any:
 
 
 def _next(number: Any) -> Any:
-    """Return the number after ``number``; 0 for the first message."""
+    """Return the number after ``number``; 0 for None.
+
+    Raises:
+        Refusal: ``number`` is not a number, or is the largest number.
+    """
     if number is None:
         return 0
     if not isinstance(number, int | float | Decimal) or number >= _LARGEST_NUMBER:

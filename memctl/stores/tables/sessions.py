@@ -22,9 +22,10 @@ if TYPE_CHECKING:
 
 
 class MadeRow(NamedTuple):
-    """A row that memctl made.
+    """A row that memctl made in the table of sessions, users or applications.
 
-    The row is needless if its session already had messages, or its user or application already had
+    ``state`` is the value of the state column, a JSON value.  ``needless`` is True if the store had
+    worked without the row: the session already had messages, or the user or application already had
     sessions.
     """
 
@@ -33,11 +34,11 @@ class MadeRow(NamedTuple):
 
 
 MadeRows = dict[tuple[str, ...], MadeRow]
-"""New rows by table and names."""
+"""The new rows, by the name of the table followed by the values that name the row."""
 
 
 class Sessions:
-    """The tables of ``Mapping.sessions`` in the database of a store."""
+    """The tables of a store with a row for each session, user or application."""
 
     def __init__(self, codec: RowCodec, database: Database) -> None:
         self._codec = codec
@@ -49,26 +50,28 @@ class Sessions:
         """The columns of each table in the database."""
 
     async def learn(self) -> None:
-        """Read the columns of the tables."""
+        """Read the columns of the tables from the database."""
         look = partial(_examine, self._mapping.sessions, self._database.syntax.typed)
         self._columns = await self._database.run(look)
 
     def _names(self, table: SessionTable, key: MemoryKey) -> dict[str, str]:
-        """Return the columns that name the row of a memory, with their values."""
+        """Return the columns that name the row of a memory in a table, with their values."""
         known = {"session": key.session, "user": key.user, "app": self._mapping.app_name}
         return {column: known[name] for name, column in table.names.items()}
 
     def _where(self, columns: dict[str, str]) -> tuple[str, dict[str, Any]]:
-        """Return the SQL condition for a row, and the values of the condition."""
+        """Return the SQL condition for the row with these column values, and its parameters."""
         quoted, exact = self._codec.quoted, self._database.syntax.exact
         tests = [f"{exact(quoted(name))} = :n{at}" for at, name in enumerate(columns)]
         return " AND ".join(tests), {f"n{at}": value for at, value in enumerate(columns.values())}
 
     async def extra(self, connection: AsyncConnection, key: MemoryKey) -> str:
-        """Return the states of a memory as ``Memory.extra``; empty without states.
+        """Return the ``Memory.extra`` of a memory: a JSON object of its states by table.
+
+        Return an empty text if all states are empty or absent.
 
         Raises:
-            ValueError: a state is not JSON.
+            ValueError: the text of a state is not JSON.
         """
         states: dict[str, Any] = {}
         for table in self._mapping.sessions:
@@ -84,7 +87,7 @@ class Sessions:
         return jsonio.dumps(states).decode() if states else ""
 
     async def missing(self, connection: AsyncConnection, key: MemoryKey) -> list[str]:
-        """Return the tables that have no row for a memory."""
+        """Return the names of the tables without a row for the session, user or application."""
         return [
             table.table
             for table in self._mapping.sessions
@@ -106,11 +109,12 @@ class Sessions:
         removed: Mapping[str, Any] | None = None,
         filled: Collection[MemoryKey] = (),
     ) -> MadeRows:
-        """Make the missing rows of memories; return the new rows.
+        """Insert the rows of sessions, users and applications that memories lack; return them.
 
-        Tables in ``left_out`` get no rows.  ``removed`` has the states of removed rows, by table;
-        they override the states in ``Memory.extra``.  ``filled`` are the memories that had
-        messages.
+        A new row gets its state from ``Memory.extra``.  ``removed`` maps a table to the state of a
+        row that memctl removed before; such a state overrides ``Memory.extra``.  Tables in
+        ``left_out`` get no rows.  ``filled`` names the memories that had messages before the
+        transaction.
         """
         made: MadeRows = {}
         done: set[tuple[str, ...]] = set()
@@ -144,15 +148,15 @@ class Sessions:
         return made
 
     def keep(self, made: MadeRows) -> None:
-        """Remember the new rows that several memories share, after the transaction."""
+        """Remember the new rows of users and applications; call this after the transaction."""
         shared = {table.table for table in self._mapping.sessions if "session" not in table.names}
         self._shared |= {which: row for which, row in made.items() if which[0] in shared}
 
     def made(self, key: MemoryKey, made: MadeRows) -> dict[str, MadeRow]:
         """Return the rows that memctl made for a memory, by table.
 
-        ``made`` are the rows of the last transaction.  Shared rows of earlier transactions are
-        found, too.
+        ``made`` has the rows of the current transaction.  The result also has rows of the user and
+        of the application that earlier transactions of this run made.
         """
         found = {}
         for table in self._mapping.sessions:
@@ -169,10 +173,11 @@ class Sessions:
         made: Mapping[str, Any],
         needless: Collection[str],
     ) -> dict[str, Any]:
-        """Remove rows that memctl made for a memory; return their states by table.
+        """Remove rows that memctl made for a memory; return the removed states by table.
 
-        ``made`` has the states of the rows by table.  A row stays if its state differs now.  A row
-        with messages or sessions stays, unless ``needless`` has its table.
+        ``made`` maps the table of each row to the state that memctl wrote.  A row with another
+        state stays.  A row also stays if the memory has messages, or if the user or application of
+        the row has a session.  This does not hold for the tables in ``needless``.
         """
         removed = {}
         for table in self._mapping.sessions:
@@ -204,7 +209,11 @@ class Sessions:
     async def _is_needed(
         self, connection: AsyncConnection, table: SessionTable, names: dict[str, str]
     ) -> bool:
-        """Return whether the user or the application of a row has a session."""
+        """Return whether the user or the application of a row has a session.
+
+        For a row of a session, return False.  ``names`` maps the columns that name the row to
+        values.
+        """
         if "session" in table.names:
             return False
         for other in self._mapping.sessions:
@@ -215,15 +224,15 @@ class Sessions:
         return False
 
     def _state_text(self, table: SessionTable) -> str:
-        """Return SQL for the text of a state."""
+        """Return a SQL expression for the state column of a table as text."""
         return f"CAST({self._codec.quoted(table.state)} AS {self._database.syntax.text_type})"
 
     def _now(self, table: SessionTable, column: str) -> Any:
-        """Return the current time as the driver takes it for a column."""
+        """Return the current time in the type that the driver expects for a column."""
         return self._columns[table.table][column].moment(datetime.now(UTC).replace(tzinfo=None))
 
     async def empty(self, connection: AsyncConnection) -> list[MemoryKey]:
-        """Return the sessions without messages, if the layout keeps a state for sessions."""
+        """Return the sessions that have a row but no messages; empty if sessions have no state."""
         if not self._mapping.keeps_state:
             return []
         found = await self.names(connection)
@@ -237,7 +246,7 @@ class Sessions:
         return [key for key in found if key not in filled]
 
     async def names(self, connection: AsyncConnection) -> list[MemoryKey]:
-        """Return the names of the sessions that have a row."""
+        """Return the sessions that have a row in a table of sessions."""
         quoted, found = self._codec.quoted, []
         for table in self._mapping.sessions:
             if "session" not in table.names:
@@ -255,7 +264,7 @@ class Sessions:
         return found
 
     async def remove(self, connection: AsyncConnection, key: MemoryKey) -> None:
-        """Remove the row of a session, and the row of a user whose last session it was."""
+        """Remove the row of a session, and the row of its user if the user has no other session."""
         left = True
         for table in self._mapping.sessions:
             if "session" not in table.names and (left or "user" not in table.names):
@@ -281,7 +290,7 @@ def _examine(
 
 
 def _is_state(text: Any, state: Any) -> bool:
-    """Return whether the text in a row has the value of a state."""
+    """Return whether the text in a state column is JSON equal to ``state``; False for NULL."""
     return text is not None and is_same_text(_bytes(text), jsonio.dumps(state))
 
 
@@ -290,10 +299,10 @@ def _bytes(text: str | bytes) -> bytes:
 
 
 def _state(text: Any, table: SessionTable) -> Any:
-    """Return the value of a state; None for NULL.
+    """Return the JSON value of the text in a state column; None for NULL.
 
     Raises:
-        ValueError: the text is not JSON.
+        ValueError: the text is not JSON; the error names the column and the table.
     """
     if text is None:
         return None

@@ -58,7 +58,7 @@ _SAMPLE = 100
 
 
 class TableStore(Store):
-    """The memories in a mapped table."""
+    """A store whose memories are in a mapped table."""
 
     features = Features(marks=frozenset(), duplicate_ids=True)
 
@@ -174,13 +174,14 @@ class TableStore(Store):
         await self._learn(columns)
 
     async def _only_app(self) -> Mapping:
-        """Return the mapping with the name of the only application in the tables.
+        """Return the mapping with the name of the application, if the tables name only one.
 
-        If no session has messages, for example before the undo of a deletion, memctl reads the name
-        from the tables of sessions.
+        The name comes from the table of messages, or from the tables of sessions if no session has
+        messages, for example before the undo of a deletion.  If the tables name no application and
+        the store only reads, the name is empty.
 
         Raises:
-            UsageError: the tables name several applications, or none although the mode writes.
+            UsageError: the tables name several applications, or none although the store writes.
         """
         mapping, quoted = self.mapping, self._codec.quoted
         places = [(mapping.app, mapping.table)]
@@ -202,7 +203,11 @@ class TableStore(Store):
         return replace(mapping, app_name=names[0] if names else "")
 
     async def _learn(self, columns: TableColumns) -> None:
-        """Learn the format of times, and check that the order of the rows is unique."""
+        """Read the format of times from a row, and check that the order of the rows is unique.
+
+        Raises:
+            BadData: rows of a session have the same order.
+        """
         table, mapping = self._codec.table, self.mapping
         quoted = self._codec.quoted
         async with self.database.snapshot() as connection:
@@ -233,7 +238,10 @@ class TableStore(Store):
             )
 
     async def _learn_content(self, connection: AsyncConnection) -> None:
-        """Learn whether all contents are JSON.  In MariaDB the column type does not tell."""
+        """Find out from a sample of contents whether all are JSON.
+
+        In MariaDB the column type does not show this.
+        """
         codec = self._codec
         if codec.is_json or self.mapping.encoding:
             return
@@ -332,7 +340,10 @@ class TableStore(Store):
                         yield Page(Memory(key, extra=extra), [])
 
     async def _extra(self, connection: AsyncConnection, key: MemoryKey) -> str | None:
-        """Return the ``Memory.extra`` of a memory; None if the memory is damaged."""
+        """Return the ``Memory.extra`` of a memory; None if the memory is damaged.
+
+        A store that skips damage records the damage as a finding and returns an empty text.
+        """
         try:
             if not (is_text(key.user) and is_text(key.session)):
                 raise ValueError("its name is not valid UTF-8")
@@ -345,10 +356,12 @@ class TableStore(Store):
             return None
 
     def _entries(self, key: MemoryKey, rows: Iterable[Any]) -> list[StoredMessage]:
-        """Return the messages of the rows of a single memory.
+        """Return the messages of rows of one memory.
+
+        A store that skips damage records damaged rows as findings and leaves them out.
 
         Raises:
-            DamagedRow: a row is damaged, and the store does not skip damage.
+            DamagedRow: a row is damaged, or the name of the memory is not valid UTF-8.
         """
         if not (is_text(key.user) and is_text(key.session)):
             raise DamagedRow("its name is not valid UTF-8")
@@ -390,7 +403,7 @@ class TableStore(Store):
 
 
 def _create(mapping: Mapping, metadata: MetaData, connection: Connection) -> None:
-    """Create the tables of a framework, as the framework does."""
+    """Create the tables of a framework that are missing, with the first row of the framework."""
     create_missing(connection, metadata)
     if mapping.stamp is not None:
         table, values = mapping.stamp
@@ -401,7 +414,10 @@ def _create(mapping: Mapping, metadata: MetaData, connection: Connection) -> Non
 
 
 def _examine(mapping: Mapping, typed: bool, connection: Connection) -> TableColumns | None:
-    """Return the columns of the table; None if the table is missing."""
+    """Return the columns of the mapped table; None if the database has no such table.
+
+    ``typed`` is True if the database enforces column types.
+    """
     inspector = inspect(connection)
     if not inspector.has_table(mapping.table):
         return None

@@ -27,17 +27,17 @@ from memctl.stores.tables.order import Placing, RowOrder
 from memctl.stores.tables.sessions import MadeRows, Sessions
 
 _MISSING = "missing"
-"""The field of ``WriteResult.before`` that names the tables without a row for the memory."""
+"""The field of ``WriteResult.before`` with the session tables that lacked a row of the memory."""
 _MADE = "made"
-"""The field with the tables in which rows were made for the memory, and the states of the rows."""
+"""The field with the states of rows that memctl made for the memory, by table."""
 _NEEDLESS = "needless"
-"""The field with the tables of made rows that the store had done without."""
+"""The field with the tables whose made rows the store had worked without."""
 _REMOVED = "removed"
-"""The field with the tables from which made rows were removed, and the states of the rows."""
+"""The field with the states of made rows that an undo removed, by table."""
 
 
 class TableRows:
-    """The statements about rows that readers, writers and editors share."""
+    """The SQL statements on message rows that readers, writers and editors share."""
 
     def __init__(self, database: Database, codec: RowCodec, sessions: Sessions) -> None:
         self.database = database
@@ -48,7 +48,10 @@ class TableRows:
     async def counts(
         self, connection: AsyncConnection, keys: Iterable[MemoryKey] | None
     ) -> dict[MemoryKey, int]:
-        """Return the numbers of messages of memories in the sessions of ``keys``, or in all."""
+        """Return the number of messages of each memory in the sessions of ``keys``.
+
+        With None, return the numbers for all sessions.
+        """
         codec = self.codec
         sessions = frozenset(key.session for key in keys or ())
         condition, values = codec.condition(Selection(sessions=sessions))
@@ -60,7 +63,11 @@ class TableRows:
     async def filled(
         self, connection: AsyncConnection, rows: Sequence[Any]
     ) -> AsyncGenerator[Sequence[Any]]:
-        """Yield the rows with their contents, each row with a large content by itself."""
+        """Yield the rows in groups, with the large contents that the SELECT statement left out.
+
+        A row with a large content is a group of its own.  A row that was deleted meanwhile is left
+        out.
+        """
         start = 0
         for at, row in enumerate(rows):
             if row[-1] is None:
@@ -84,7 +91,7 @@ class TableRows:
         return codec.with_content(row, found[0][0]) if found else None
 
     async def insert(self, connection: AsyncConnection, rows: RowOrder) -> None:
-        """Insert the rows."""
+        """Insert new rows into the table of messages."""
         for columns, some in rows.take():
             await self.database.insert_rows(connection, self.table, columns, some)
         if rows.numbered:
@@ -93,13 +100,17 @@ class TableRows:
             )
 
     async def clear(self, connection: AsyncConnection, key: MemoryKey) -> int:
-        """Delete the rows of a memory; return the number of deleted rows."""
+        """Delete the message rows of a memory; return the number of deleted rows."""
         condition, values = self.codec.of(key)
         sql = f"DELETE FROM {self.codec.table} WHERE {condition}"
         return (await connection.execute(*self.database.syntax.bind(sql, values))).rowcount
 
     def made(self, key: MemoryKey, made: MadeRows) -> dict[str, Any]:
-        """Return the fields of ``WriteResult.before`` about rows that were made for a memory."""
+        """Return the fields for ``WriteResult.before`` about rows made for a memory.
+
+        These are rows of sessions, users and applications; ``made`` has the rows of the
+        transaction.
+        """
         own = self.sessions.made(key, made)
         about = {
             _MADE: {table: row.state for table, row in own.items()},
@@ -109,7 +120,7 @@ class TableRows:
 
 
 class ChangedTimes:
-    """The messages that got the time of another message, counted in the warnings of a store."""
+    """Counts of messages that got the time of the message before them, as warnings of a store."""
 
     def __init__(self, label: str, warnings: list[str]) -> None:
         self._label = label
@@ -117,7 +128,7 @@ class ChangedTimes:
         self._untimed = self._shifted = 0
 
     def add(self, rows: RowOrder) -> None:
-        """Count the messages of a transaction, and replace the warnings."""
+        """Add the counts of a transaction, and update the warnings of the store."""
         earlier = self._texts()
         self._untimed += rows.untimed
         self._shifted += rows.shifted
@@ -140,7 +151,7 @@ class ChangedTimes:
 
 
 class TableWriter(Writer):
-    """One write of a table."""
+    """A writer of pages to a mapped table."""
 
     memory_errors = (RejectedValue,)
 
@@ -152,7 +163,7 @@ class TableWriter(Writer):
         self._mode = mode
         self._times = times
         self._held: dict[MemoryKey, int] = {}
-        """The numbers of messages of the memories."""
+        """The number of messages of each memory in the table."""
 
     async def prepare(self, connection: AsyncConnection) -> None:
         await self._database.take_turn(connection, self._rows.table)
@@ -220,7 +231,7 @@ class TableWriter(Writer):
         return self._with_made(WriteResult(key, written, gone), made)
 
     async def _count_again(self, connection: AsyncConnection, keys: list[MemoryKey]) -> None:
-        """Count the messages of memories that other programs may have changed."""
+        """Count the messages again of memories that other programs may have changed."""
         indexed = self._codec.columns.has_index
         stale = keys if indexed else [key for key in keys if self._held.get(key)]
         for some in pieces(stale):
@@ -234,7 +245,10 @@ class TableWriter(Writer):
     async def _latest(
         self, connection: AsyncConnection, keys: Iterable[MemoryKey]
     ) -> dict[MemoryKey, Any]:
-        """Return the order values of the last messages that stay, if memctl sets such values."""
+        """Return the number or time of the last message of each memory, for ordering new messages.
+
+        Empty if the primary key orders messages, or if the write replaces the memories.
+        """
         codec, found = self._codec, dict[MemoryKey, Any]()
         if codec.ordering is Ordering.SERIAL or self._mode is WriteMode.REPLACE:
             return found
@@ -247,7 +261,10 @@ class TableWriter(Writer):
         return found
 
     def _refusal(self, key: MemoryKey, offset: int) -> Failure | None:
-        """Return the reason why a memory cannot be written, given the counts so far."""
+        """Return why a memory cannot be written; None if it can.
+
+        ``offset`` is the number of messages that an existing memory must have.
+        """
         if key.part:
             text = f"the table holds one memory a session, not a part like {key.part!r}"
             return Failure("bad-name", text)
@@ -263,19 +280,22 @@ class TableWriter(Writer):
         return None
 
     async def _clear(self, connection: AsyncConnection, key: MemoryKey) -> int:
-        """Delete what REPLACE replaces; return the number of deleted messages."""
+        """Delete the messages of a memory to replace; return their number.
+
+        Return 0 if the write adds messages.
+        """
         if self._mode is not WriteMode.REPLACE or not self._held.get(key):
             return 0
         return await self._rows.clear(connection, key)
 
     def _with_made(self, result: WriteResult, made: MadeRows) -> WriteResult:
-        """Return the result with the rows of sessions that were made for the memory."""
+        """Return a result whose ``before`` has the rows that memctl made for the memory."""
         about = self._rows.made(result.key, made)
         return replace(result, before=json.dumps(about)) if about else result
 
 
 class TableEditor(Executor[Edit, LargeEdit]):
-    """One edit of a table.  Each memory has a transaction of its own."""
+    """An editor of a mapped table.  Each memory has a transaction of its own."""
 
     memory_errors = (RejectedValue,)
 
@@ -303,7 +323,11 @@ class TableEditor(Executor[Edit, LargeEdit]):
         return [await self._edit(connection, edit)]
 
     async def _edit(self, connection: AsyncConnection, edit: Edit) -> WriteResult:
-        """Carry out an edit; hold the ids and keys of all messages, not their texts."""
+        """Carry out the edit of a memory in one transaction.
+
+        The editor holds the ids and primary keys of all messages of the memory, but not their
+        texts.
+        """
         key, codec = edit.memory.key, self._codec
         matcher = ChangeMatcher(edit.shared_ids)
         matcher.give(edit.changes, last=True)
@@ -361,7 +385,7 @@ class TableEditor(Executor[Edit, LargeEdit]):
         return WriteResult(key, *counts, before=before, shared_ids=matcher.shared_ids())
 
     async def _taken(self, connection: AsyncConnection, placing: Placing) -> set[tuple[Any, ...]]:
-        """Return the keys of messages to insert that other rows have taken meanwhile."""
+        """Return the primary keys of restored messages that other rows have now."""
         codec, found = self._codec, set[tuple[Any, ...]]()
         names = [codec.quoted(name) for name in codec.columns.key]
         wanted = placing.keys()
@@ -372,7 +396,7 @@ class TableEditor(Executor[Edit, LargeEdit]):
         return found - set(placing.dropped)
 
     async def _free_rowids(self, connection: AsyncConnection, placing: Placing) -> frozenset[int]:
-        """Return the rowids of messages to insert that no other row has taken meanwhile."""
+        """Return the rowids of restored messages that no row has now."""
         wanted = placing.rowids()
         taken: set[int] = set()
         for some in pieces(sorted(wanted)):
