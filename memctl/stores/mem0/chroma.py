@@ -201,7 +201,10 @@ class ChromaPlace(VectorStore):
 
 
 def _flat(payload: dict[str, Any]) -> dict[str, Any]:
-    """Return a payload for Chroma; unsupported values become JSON in the field ``REST``."""
+    """Return a payload as metadata for Chroma.
+
+    Values that Chroma does not support are moved into the field ``REST``, as JSON.
+    """
     rest = {name: value for name, value in payload.items() if not _holds(value)}
     rest |= {name: value for name, value in payload.items() if name.startswith(_RESERVED)}
     if not rest and payload:
@@ -211,14 +214,14 @@ def _flat(payload: dict[str, Any]) -> dict[str, Any]:
 
 
 def _whole(metadata: dict[str, Any] | None) -> dict[str, Any]:
-    """Return the payload from the result of ``_flat``."""
+    """Return the payload that ``_flat`` converted into this metadata."""
     found = dict(metadata or {})
     rest = found.pop(REST, None)
     return found | jsonio.loads(rest.encode()) if isinstance(rest, str) else found
 
 
 def _holds(value: Any) -> bool:
-    """Return whether Chroma returns a value unchanged."""
+    """Return whether Chroma can store a payload value and return it unchanged."""
     if isinstance(value, list):
         return bool(value) and len({type(one) for one in value}) == 1 and all(map(_is_plain, value))
     return _is_plain(value)

@@ -28,27 +28,27 @@ _SECTION = '"vector_store": {"provider": "qdrant", "config": {"path": "..."}}'
 
 @dataclass(frozen=True, slots=True)
 class Mem0Config:
-    """The settings of mem0 that locate facts and history.
+    """The settings of mem0 that locate facts and their history.
 
-    ``options`` are the options of the vector store.  A password in the options never appears in an
-    error.
+    ``path`` is the configuration file, ``history`` the history file.  ``options`` are the options
+    of the vector store.  A password in the options never appears in an error.
     """
 
     path: Path
     provider: str
     options: Mapping[str, Any] = field(repr=False)
     embedding: Embedding
-    """The configured embedding; 0 dimensions if unknown."""
+    """The configured embedding model; 0 dimensions if their number is unknown."""
     history: Path
 
     @property
     def collection(self) -> str:
-        """The collection of the facts."""
+        """The name of the collection of facts."""
         return self.text("collection_name", "mem0")
 
     @property
     def entities(self) -> str:
-        """The collection of the entities (mem0's ``_entity_collection_name``)."""
+        """The name of the collection of entities (mem0's ``_entity_collection_name``)."""
         return f"{self.collection}_entities"
 
     @property
@@ -57,10 +57,10 @@ class Mem0Config:
         return Path(self.text("path", f"/tmp/{self.provider}"))
 
     def text(self, name: str, default: str = "") -> str:
-        """Return an option that must be a text.
+        """Return an option of the vector store; ``default`` if the option is missing or empty.
 
         Raises:
-            UsageError: the value is not a text, or contains characters that no name can have.
+            UsageError: the value is not a text, or contains a null character or a lone surrogate.
         """
         value = self.options.get(name)
         if value is None or value == "":
@@ -75,10 +75,12 @@ class Mem0Config:
 
 
 def _refuse_odd(path: Path, name: str, value: str) -> None:
-    """Check that a text can name a file, a server or a collection.
+    """Check that the value of an option can name a file, a server or a collection.
+
+    ``path`` is the configuration file, ``name`` the option.
 
     Raises:
-        UsageError: the text contains a null character or a lone surrogate.
+        UsageError: the value contains a null character or a lone surrogate.
     """
     if "\0" in value or jsonio.has_surrogate(value):
         raise UsageError(
@@ -88,12 +90,12 @@ def _refuse_odd(path: Path, name: str, value: str) -> None:
 
 
 def read(path: Path) -> Mem0Config:
-    """Read a JSON file with the dict that ``Memory.from_config`` takes.
+    """Return the settings in a JSON file with the dict for mem0's ``Memory.from_config``.
 
     Raises:
         NotFound, Unavailable: the file cannot be read.
         BadData: the file is not valid JSON.
-        UsageError: the file names no vector store, or an unsupported vector store.
+        UsageError: the file names no vector store that memctl supports, or an option is not valid.
     """
     name = visible(str(path))
     with system_errors(path, "read"):

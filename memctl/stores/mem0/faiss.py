@@ -101,7 +101,7 @@ class FaissFolder(VectorStore):
             await self._create(self._collections[self.config.collection])
 
     async def _create(self, collection: _Collection) -> None:
-        """Create an empty collection, unless another run has created it meanwhile."""
+        """Create the files of an empty collection, if no other run has created them meanwhile."""
         with system_errors(self._folder, "write"):
             self._folder.mkdir(parents=True, exist_ok=True)
             handle = os.open(self._folder, os.O_RDONLY)
@@ -156,7 +156,7 @@ class FaissFolder(VectorStore):
 
 
 class _Collection:
-    """A collection: its two files, and their content in a temporary database."""
+    """A collection in faiss format: its two files, and their content in a temporary database."""
 
     def __init__(self, folder: Path, name: str, label: str, config: Mem0Config) -> None:
         self.index = folder / f"{name}.faiss"
@@ -172,14 +172,14 @@ class _Collection:
         self.stray = 0
         self._gaps = array("q")
         self._missing = 0
-        """The number of index entries whose fact has no payload."""
+        """The number of vectors whose fact has no payload."""
         self._stamp: tuple[_Stamp, ...] = ()
         self._handle: int | None = None
         self._spool = sqlite3.connect("", isolation_level=None, check_same_thread=False)
         self._spool.executescript(_SCHEMA)
 
     def close(self) -> None:
-        """Remove the temporary database, and close the index."""
+        """Remove the temporary database, and close the index file."""
         self._spool.close()
         if self._handle is not None:
             os.close(self._handle)
@@ -188,7 +188,7 @@ class _Collection:
     # Reading
 
     async def read(self) -> None:
-        """Read both files; retry while another program writes them.
+        """Read both files into the temporary database; retry while another program writes them.
 
         Raises:
             BadData: a file is missing, damaged, or of another type.
@@ -237,10 +237,10 @@ class _Collection:
         return tuple((one.st_ino, one.st_mtime_ns, one.st_size) for one in found)
 
     def require_facts(self) -> None:
-        """Check that no fact lacks its payload: a rewrite would drop the vectors of such facts.
+        """Check that no vector belongs to a fact without a payload, since a write drops it.
 
         Raises:
-            BadData: the index has a vector of a fact without a payload.
+            BadData: a vector belongs to a fact without a payload.
         """
         if self._missing:
             raise BadData(
@@ -269,7 +269,7 @@ class _Collection:
         self.exists = True
 
     def _find_gaps(self, vectors: int) -> array[int]:
-        """Return the positions of vectors without a fact."""
+        """Return the positions of vectors without a fact; ``vectors`` is the number of all vectors."""
         sql = "SELECT place FROM fact WHERE place IS NOT NULL ORDER BY place"
         gaps, expected = array("q"), 0
         for (place,) in chain(self._spool.execute(sql), [(vectors,)]):
@@ -278,7 +278,13 @@ class _Collection:
         return gaps
 
     def _read_header(self, header: bytes, length: int) -> int:
-        """Set the dimensions from the header; return the number of vectors."""
+        """Read the type of the index and its dimensions; return the number of vectors.
+
+        ``length`` is the length of the index file.
+
+        Raises:
+            BadData: the file is not a flat index of faiss, or is incomplete.
+        """
         if len(header) == _START:
             kind, size, vectors, _, _, _, _ = _HEADER.unpack_from(header)
             [numbers] = _COUNT.unpack_from(header, _HEADER.size)
@@ -317,12 +323,12 @@ class _Collection:
         rows.clear()
 
     def rows_after(self, after: int) -> list[tuple[int, bytes, bytes]]:
-        """Return the next rows after a row number: row number, id and payload."""
+        """Return up to 500 records after a row number, as row number, id and payload."""
         sql = f"SELECT number, id, payload FROM fact WHERE number > ? ORDER BY number LIMIT {_SOME}"
         return self._spool.execute(sql, (after,)).fetchall()
 
     def get(self, ids: Sequence[str]) -> list[Record]:
-        """Return the records with these ids."""
+        """Return the records with these ids; ids without a record are left out."""
         places = ",".join("?" * len(ids))
         sql = f"SELECT number, id, payload, place, vector FROM fact WHERE id IN ({places})"
         return [
@@ -333,7 +339,10 @@ class _Collection:
         ]
 
     def _at(self, number: int, place: int | None) -> tuple[int, int | None]:
-        """Return ``Record.at``, not counting vectors without a fact: a rewrite drops them."""
+        """Return ``Record.at`` of the fact with this row number and position in the index.
+
+        Vectors without a fact do not count, because a write drops them.
+        """
         return number - 1, None if place is None else place - bisect_left(self._gaps, place)
 
     def _vector(self, place: int | None) -> bytes | None:
@@ -346,7 +355,7 @@ class _Collection:
     # Writing
 
     def put(self, records: Sequence[Record]) -> None:
-        """Add records, or replace records with the same ids."""
+        """Add records to the temporary database, or replace records with the same ids."""
         self.changed = True
         self.size = self.size or self._config.embedding.dimensions
         rows = [
@@ -367,7 +376,7 @@ class _Collection:
         self._spool.execute("COMMIT")
 
     def _fitting(self, vector: array[float]) -> array[float]:
-        """Return a vector as mem0 stores it: normalized if the configuration says so."""
+        """Return a vector as mem0 stores it: normalized if the configuration demands this."""
         strategy = self._config.text("distance_strategy", "euclidean").lower()
         normal = bool(self._config.options.get("normalize_L2")) and strategy == "euclidean"
         length = math.sqrt(sum(value * value for value in vector))
@@ -376,15 +385,15 @@ class _Collection:
         return array("f", (value / length for value in vector))
 
     def delete(self, ids: Sequence[str]) -> None:
-        """Delete records."""
+        """Delete records from the temporary database."""
         self.changed = True
         self._spool.executemany("DELETE FROM fact WHERE id = ?", [(encoded(id),) for id in ids])
 
     def save(self) -> None:
-        """Write both files, durably.
+        """Write both files from the temporary database, durably.
 
         Raises:
-            Busy: another program has written the files meanwhile.
+            Busy: another program has written the files since ``read``.
         """
         if self.exists and self._stamps() != self._stamp:
             raise Busy(
@@ -413,11 +422,11 @@ class _Collection:
         self._gaps = array("q")
 
     def _pending(self, digest: str) -> Path:
-        """Return the path of a JSON file that waits for the index with this digest."""
+        """Return the temporary path of the JSON file that belongs to the index with this digest."""
         return self.index.parent / f"{TEMPORARY_PREFIX}{self.index.stem}.{digest}.pending"
 
     def _write_index(self, index: AtomicFile) -> str:
-        """Write the vectors; return the digest of the file."""
+        """Write the index file with all vectors; return the digest of the file."""
         size = self.size or 0
         [count] = self._spool.execute(f"SELECT count(*) FROM fact WHERE {_HAS_VECTOR}").fetchone()
         header = _HEADER.pack(self._kind, size, count, _UNUSED, _UNUSED, 1, _METRICS[self._kind])
@@ -444,16 +453,16 @@ class _Collection:
         yield b"\n}}\n"
 
     def _in_index(self, columns: str) -> Iterator[tuple[Any, ...]]:
-        """Yield columns of the facts with vectors, in the order of the index."""
+        """Yield these columns of the facts with vectors, in the order of the new index."""
         return self._in_order(columns, "place IS NULL, place, number", "was_place", _HAS_VECTOR)
 
     def _in_order(
         self, columns: str, order: str, was: str, condition: str = "1"
     ) -> Iterator[tuple[Any, ...]]:
-        """Yield columns of facts in order.
+        """Yield these columns of the facts that meet ``condition``, in their new order.
 
-        A restored fact returns to its old position, from the column ``was``.  The other facts keep
-        their order.
+        A restored fact returns to its former position, which is in the column ``was``.  All other
+        facts keep the order ``order``.
         """
         sql = f"SELECT {was}, {columns} FROM fact WHERE {condition} AND {was}"
         back = self._spool.cursor().execute(f"{sql} IS NOT NULL ORDER BY {was}")
@@ -486,7 +495,7 @@ class _Collection:
         self._stamp = self._stamps()
 
     def recover(self) -> None:
-        """Complete an interrupted write if its index is in place; discard it if not."""
+        """Complete an interrupted write if its index file is in place; discard the write if not."""
         digest = ""
         for pending in self.index.parent.glob(self._pending("*").name):
             digest = digest or _digest_of(self.index)
@@ -500,7 +509,13 @@ _HAS_VECTOR = "(place IS NOT NULL OR vector IS NOT NULL)"
 
 
 def _placed(cursor: Cursor, name: str, value: bytes) -> tuple[int, bytes]:
-    """Return a position in the index, and the id of its fact."""
+    """Return a position in the index and the id of its fact, both from the JSON file.
+
+    ``name`` and ``value`` are a member of ``index_to_id``.  ``cursor`` locates errors.
+
+    Raises:
+        BadData: the position is not a valid number, or the id is not a text.
+    """
     try:
         place, id = int(name), jsonio.loads(value)
     except ValueError as error:

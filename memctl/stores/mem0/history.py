@@ -48,13 +48,13 @@ _NAMES = ", ".join(COLUMNS)
 _OLDEST = {"id", "memory_id", "old_memory", "new_memory", "event", "created_at"}
 """The columns of every version of mem0, from 0.1.0 on (``mem0/memory/storage.py``)."""
 Row = dict[str, Any]
-"""A row of the history without ``memory_id`` and without NULL values."""
+"""A row of the table ``history``, without ``memory_id`` and without NULL values."""
 Last = tuple[str, str | None, bool]
-"""The end of a fact's history: the fact's id, its last text, and whether it was deleted."""
+"""The last row of a fact's history: the fact's id, its text, and whether mem0 deleted it."""
 
 
 class History:
-    """The history file; the first write creates a missing file."""
+    """mem0's file ``history.db``; the first write creates the file."""
 
     def __init__(self, path: Path, label: str) -> None:
         self.path = path
@@ -63,15 +63,16 @@ class History:
         self._turns = Turns()
         self._reads_only = False
         self._rows = "history"
-        """A table or a subquery with the rows of the history."""
+        """The table or subquery to read the history from."""
         self.warnings: list[str] = []
 
     def open(self, *, writes: bool) -> None:
-        """Open the file if it exists; warn about the history of an older mem0.
+        """Open the file if it exists; warn if an older version of mem0 wrote it.
 
         Raises:
-            BadData: the file is not a history of mem0, or is older and ``writes`` is true.
-            Unavailable: the system refuses.
+            BadData: the file is damaged or not a history of mem0, or is older and ``writes`` is
+                True.
+            Unavailable: the operating system refuses to open the file.
         """
         self._reads_only = not writes
         if self.path.exists():
@@ -97,10 +98,12 @@ class History:
         return database
 
     def _read_older(self, columns: set[str]) -> None:
-        """Read the shared columns of an older mem0's history, as mem0 2 does to migrate it.
+        """Read the history of an older mem0: only the columns that mem0 2 also has.
+
+        ``columns`` names the columns of the table.
 
         Raises:
-            BadData: the mode writes, or the table is not a history of mem0.
+            BadData: the store writes, or the table is not a history of mem0.
         """
         name = f"{self.label}: {visible(str(self.path))}"
         if not columns >= _OLDEST:
@@ -128,7 +131,10 @@ class History:
             self._database = None
 
     async def load(self, ids: Sequence[str]) -> dict[str, list[Row]]:
-        """Return the rows of facts, in the order of ``Memory.history``."""
+        """Return the history rows of facts by the facts' ids; facts without history are left out.
+
+        The rows of a fact have the order of mem0's ``Memory.history``.
+        """
         found: dict[str, list[Row]] = {}
         ids = list(filter(is_kept, ids))
         where = f"memory_id IN ({','.join('?' * len(ids))})"
@@ -144,7 +150,7 @@ class History:
         return found
 
     async def put(self, histories: dict[str, list[Row]]) -> None:
-        """Replace the rows of facts."""
+        """Replace the history rows of facts; ``histories`` maps the facts' ids to rows."""
         if self._database is None and not any(histories.values()):
             return
         rows = [
@@ -166,7 +172,7 @@ class History:
             database.executemany(f"INSERT OR REPLACE INTO history VALUES ({places})", rows)
 
     async def delete(self, ids: Sequence[str]) -> None:
-        """Delete the rows of facts."""
+        """Delete the history rows of facts; ``ids`` are the facts' ids."""
         await self._turns.run(self._delete, ids)
 
     def _delete(self, ids: Sequence[str]) -> None:
@@ -175,7 +181,7 @@ class History:
                 _delete(self._database, ids)
 
     async def last(self) -> list[list[Last]]:
-        """Return the end of the history of each fact, in lists of at most 500."""
+        """Return the last history row of each fact, in lists of at most 500."""
         sql = (
             "SELECT memory_id, new_memory, is_deleted FROM (SELECT *, row_number() OVER ("
             "PARTITION BY memory_id ORDER BY created_at DESC, datetime(updated_at) DESC, rowid DESC"
@@ -186,12 +192,12 @@ class History:
         return [ends[start : start + _SOME] for start in range(0, len(ends), _SOME)]
 
     async def scopes(self) -> list[MemoryKey]:
-        """Return the scopes with recent messages."""
+        """Return the memories that have recent messages in the table ``messages``."""
         rows = await self._fetch("SELECT DISTINCT session_scope FROM messages", ())
         return [key for (scope,) in rows if (key := scope_key(scope)) is not None]
 
     async def delete_messages(self, key: MemoryKey) -> None:
-        """Delete the recent messages of a scope."""
+        """Delete the recent messages of a memory from the table ``messages``."""
         await self._turns.run(self._delete_messages, session_scope(key))
 
     def _delete_messages(self, scope: str) -> None:
@@ -233,7 +239,7 @@ class History:
 
 @contextmanager
 def transaction(database: sqlite3.Connection) -> Iterator[None]:
-    """Run the body in a transaction; roll back after an error."""
+    """Run the body in a transaction; roll back if the body raises an error."""
     database.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -245,14 +251,14 @@ def transaction(database: sqlite3.Connection) -> Iterator[None]:
 
 
 def is_row(row: Any) -> bool:
-    """Return whether a JSON value is a valid row for ``History.put``."""
+    """Return whether a JSON value is a history row that ``History.put`` can write."""
     if not isinstance(row, dict) or not isinstance(row.get("id"), str):
         return False
     return all(is_kept(row.get(name)) for name in COLUMNS)
 
 
 def is_kept(value: Any) -> bool:
-    """Return whether SQLite can store a JSON value in a row."""
+    """Return whether SQLite can store a JSON value in a column unchanged."""
     match value:
         case str():
             return not jsonio.has_surrogate(value)
@@ -274,14 +280,17 @@ _PARTS = (("agent_id", "part"), ("run_id", "session"), ("user_id", "user"))
 
 
 def session_scope(key: MemoryKey) -> str:
-    """Return the name of a scope in the table ``messages`` (mem0's ``_build_session_scope``)."""
+    """Return the name of a memory in the table ``messages`` (mem0's ``_build_session_scope``)."""
     return "&".join(
         f"{name}={_escaped(value)}" for name, field in _PARTS if (value := getattr(key, field))
     )
 
 
 def scope_key(scope: Any) -> MemoryKey | None:
-    """Return the key for the name of a scope, or None if mem0 does not write such names."""
+    """Return the memory that a name in the table ``messages`` stands for.
+
+    Return None if mem0 does not write such names.
+    """
     found = {}
     for pair in str(scope).split("&"):
         name, equals, value = pair.partition("=")

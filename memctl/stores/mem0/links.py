@@ -21,22 +21,22 @@ _SOME = 500
 
 
 class Links:
-    """An index of the links and the scopes of all entities."""
+    """An index of mem0's entities: the scope of each entity, and the facts that it links to."""
 
     def __init__(self) -> None:
         self._database = sqlite3.connect("", isolation_level=None, check_same_thread=False)
         self._database.executescript(_SCHEMA)
 
     def close(self) -> None:
-        """Close and remove the file."""
+        """Close the index and remove its temporary file."""
         self._database.close()
 
     def clear(self) -> None:
-        """Remove all entities and links."""
+        """Remove all entities and links from the index."""
         self._database.executescript("DELETE FROM link; DELETE FROM entity;")
 
     def take(self, entities: Iterable[Record]) -> None:
-        """Add entities and their links, or replace the entries of known entities."""
+        """Add entities with their links; replace the links and scopes of known entities."""
         for entity in entities:
             self.forget([entity.id])
             names = map(encoded, (entity.id, *scope_of(entity.payload)))
@@ -47,14 +47,17 @@ class Links:
             )
 
     def forget(self, entities: Sequence[str]) -> None:
-        """Remove entities and their links."""
+        """Remove entities and their links from the index; ``entities`` are ids."""
         for table, column in (("link", "entity"), ("entity", "id")):
             self._database.executemany(
                 f"DELETE FROM {table} WHERE {column} = ?", [(encoded(id),) for id in entities]
             )
 
     def of(self, facts: Sequence[str]) -> dict[str, list[str]]:
-        """Map facts to the sorted ids of the entities with links to them."""
+        """Map each fact with links to the sorted ids of the entities that link to it.
+
+        Facts without links are left out.
+        """
         found: dict[str, list[str]] = {}
         sql = f"SELECT fact, entity FROM link WHERE fact IN ({','.join('?' * len(facts))})"
         rows = self._database.execute(f"{sql} ORDER BY entity", tuple(map(encoded, facts)))
@@ -63,31 +66,34 @@ class Links:
         return found
 
     def scopes(self) -> list[MemoryKey]:
-        """Return the scopes of the entities."""
+        """Return the memories that have entities."""
         rows = self._database.execute("SELECT DISTINCT user, session, part FROM entity").fetchall()
         return [MemoryKey(*map(decoded, row)) for row in rows]
 
     def in_scope(self, key: MemoryKey) -> list[str]:
-        """Return the ids of the entities of a scope."""
+        """Return the ids of the entities of a memory."""
         sql = "SELECT id FROM entity WHERE user = ? AND session = ? AND part = ?"
         rows = self._database.execute(sql, tuple(map(encoded, key))).fetchall()
         return [decoded(id) for (id,) in rows]
 
     def pieces(self) -> Iterator[list[str]]:
-        """Yield the ids of all linked facts, in lists of at most 500."""
+        """Yield the ids of all facts that entities link to, in lists of at most 500."""
         rows = self._database.execute("SELECT DISTINCT fact FROM link ORDER BY fact").fetchall()
         for start in range(0, len(rows), _SOME):
             yield [decoded(fact) for (fact,) in rows[start : start + _SOME]]
 
 
 def linked(payload: dict[str, Any]) -> list[str]:
-    """Return the ids of the facts that an entity links to."""
+    """Return the ids of the facts that an entity links to; empty for a malformed list."""
     found = payload.get(LINKED)
     return [one for one in found if isinstance(one, str)] if isinstance(found, list) else []
 
 
 def scope_of(payload: dict[str, Any]) -> MemoryKey:
-    """Return the scope of a fact or an entity."""
+    """Return the memory of a fact or an entity, from its payload.
+
+    The user, run and agent name the memory.
+    """
     names = (_name(payload.get(field)) for field in ("user_id", "run_id", "agent_id"))
     return MemoryKey(*names)
 

@@ -42,7 +42,7 @@ from memctl.stores.mem0.vectors import (
 _CONNECT_SECONDS = 15
 _SOME = 500
 _HNSW_LIMIT = 2000
-"""The maximum dimensions of a pgvector index."""
+"""The maximum number of dimensions of a pgvector index."""
 _NAME_BYTES = 63
 _GONE = "check that the server is running, and host and port"
 _COLUMNS = (
@@ -72,7 +72,7 @@ class PgvectorTables(VectorStore):
         self._lock_holder: PooledConnection | None = None
         """The connection of the transaction that holds the lock."""
         self._tables: dict[str, int] = {}
-        """The dimensions of the existing tables."""
+        """The number of dimensions of the vectors in each existing table; 0 if any number fits."""
 
     @property
     def place(self) -> Path | None:
@@ -142,7 +142,7 @@ class PgvectorTables(VectorStore):
         self._tables[name] = max(columns["vector"], 0)
 
     async def _create(self, name: str) -> None:
-        """Create a table as ``mem0/vector_stores/pgvector.py`` does."""
+        """Create a table of facts or entities, as ``mem0/vector_stores/pgvector.py`` does."""
         size, table = self.config.embedding.dimensions, _quoted(name)
         async with self._errors() as connection, connection.transaction():
             # Two concurrent "IF NOT EXISTS" statements can fail.
@@ -243,7 +243,10 @@ class PgvectorTables(VectorStore):
 
     @asynccontextmanager
     async def _errors(self, *, connecting: bool = False) -> AsyncIterator[Any]:
-        """Yield the connection; translate errors of the driver into errors of memctl."""
+        """Yield the connection to the server; translate driver errors into errors of memctl.
+
+        While ``connecting``, yield None if there is no connection yet.
+        """
         try:
             if self._connection is None and not connecting:
                 raise Lost(f"{self.label}: the connection is closed", _GONE)
@@ -284,8 +287,10 @@ class PgvectorTables(VectorStore):
 def _settings(config: Mem0Config, label: str) -> dict[str, Any]:
     """Return the arguments of ``asyncpg.connect`` from mem0's options, with mem0's defaults.
 
+    ``label`` names the store in errors.
+
     Raises:
-        UsageError: the options do not locate the database.
+        UsageError: the options name no server, or have words that memctl does not know.
     """
     found: dict[str, Any] = {}
     given = config.text("connection_string")
@@ -334,7 +339,7 @@ def _record(id: str, payload: str | None, vector: list[float] | None) -> Record:
 
 
 def _may_be_there(id: str) -> bool:
-    """Return whether PostgreSQL accepts the id as a UUID."""
+    """Return whether the id can be in a table: the id must be a UUID."""
     return is_uuid(id)
 
 

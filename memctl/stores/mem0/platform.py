@@ -36,7 +36,7 @@ KEY_VARIABLE = "MEM0_API_KEY"
 _PAGE = 200
 _SOME = 500
 _MOST_FOUND = 1000
-"""The maximum number of memories that a search requests."""
+"""The maximum number of facts that a search requests."""
 _FEW = 20
 """The maximum number of users or sessions in a filter; memctl filters a larger selection."""
 _TIMEOUT = 60.0
@@ -49,9 +49,9 @@ _EVERYTHING = {"OR": [{name: "*"} for name in ("user_id", "agent_id", "app_id", 
 _OWN = frozenset(
     ["id", "memory", "user_id", "agent_id", "run_id", "metadata", "created_at", "updated_at"]
 )
-"""The fields of a Platform memory with a field of their own in a fact."""
+"""The fields of an API memory that a fact holds in fields of its own, not as metadata."""
 _DERIVED = frozenset(["hash", "score", "owner", "organization", "name", "input"])
-"""Fields of a Platform memory that do not describe the fact."""
+"""The fields of an API memory that are left out of a fact."""
 _SCHEMA = """
 PRAGMA journal_mode = OFF;
 CREATE TABLE fact (
@@ -62,7 +62,7 @@ _PUT = "INSERT OR REPLACE INTO fact VALUES (?, ?, ?, ?, ?, ?, ?)"
 
 
 class PlatformStore(FactStore):
-    """A project of the mem0 Platform: ``mem0://HOST``, with the key of the project."""
+    """The facts of a project of the mem0 Platform: ``mem0://HOST`` and the project's key."""
 
     kind = "mem0-platform"
     features = Features(marks=frozenset(), parts=True, search=True)
@@ -136,7 +136,11 @@ class PlatformStore(FactStore):
         ]
 
     async def _list(self) -> None:
-        """Read all facts into a temporary database, page by page."""
+        """Read all facts of the project into the temporary database, page by page.
+
+        Raises:
+            BadData: the answer is not a list of memories.
+        """
         assert self._spool is not None
         self._spool.execute("DELETE FROM fact")
         number = 1
@@ -185,7 +189,7 @@ class PlatformStore(FactStore):
         return found
 
     def _hits(self, found: Sequence[Any], where: Selection) -> list[ServiceHit]:
-        """Return the selected memories of a search result."""
+        """Return the results of a search that are selected, without repeated facts."""
         hits: dict[str, ServiceHit] = {}
         for memory in found:
             id, _, user, session, part, _, message = _row(memory)
@@ -218,10 +222,10 @@ class PlatformStore(FactStore):
             self._spool.execute(_PUT, _row(fields))
 
     async def _send(self, request: dict[str, Any]) -> str:
-        """Add a text unchanged; return the Platform's id, or an empty text if unknown.
+        """Send a request that adds a fact; return the Platform's id, or an empty text if unknown.
 
         Raises:
-            Rejected: the Platform does not accept the text.
+            Rejected: the Platform does not accept the fact.
         """
         answer = await self._ask("POST", "/v3/memories/add/", request, refuses=True)
         event = answer.get("event_id")
@@ -233,7 +237,12 @@ class PlatformStore(FactStore):
         return ""
 
     async def _event(self, event: str) -> Any:
-        """Wait for a queued addition, and return its results."""
+        """Wait until a queued addition is done; return the results of the addition.
+
+        Raises:
+            Rejected: the Platform could not add the fact.
+            Lost: the addition is still in the queue after about a minute.
+        """
         for _ in range(_EVENT_POLLS):
             found = await self._ask("GET", f"/v1/event/{quote(event, safe='')}/")
             match found.get("status"):
@@ -271,10 +280,11 @@ class PlatformStore(FactStore):
         gone: bool = False,
         refuses: bool = False,
     ) -> dict[str, Any]:
-        """Send a request and return the answer; retry after network errors and rate limits.
+        """Send a request; return the JSON object of the answer, empty for an empty answer.
 
-        With ``gone``, status 404 is not an error.  With ``refuses``, a client error raises
-        ``Rejected``, and a network error is not retried.
+        Network errors and rate limits are retried.  With ``gone``, status 404 gives an empty
+        answer.  With ``refuses``, a rejected request raises ``Rejected``, and network errors are
+        not retried.
         """
         library = _library(self.label)
         for attempt in range(1, _ATTEMPTS + 1):
@@ -335,7 +345,10 @@ class PlatformStore(FactStore):
 
 
 def _filters(where: Selection) -> dict[str, Any]:
-    """Return the filters of a search by users and by sessions, if at most ``_FEW`` of each."""
+    """Return the filters of a search for the selected users and sessions.
+
+    If more than ``_FEW`` users or sessions are selected, they are not filtered.
+    """
     keys = where.keys or frozenset()
     several = (
         ("user_id", where.users or {key.user for key in keys}),
@@ -351,7 +364,7 @@ def _filters(where: Selection) -> dict[str, Any]:
 
 
 def _row(memory: Any) -> tuple[Any, ...]:
-    """Return a memory of the Platform as a row of the temporary database."""
+    """Return a fact as a row of the temporary database; ``memory`` is the API's JSON."""
     memory = memory if isinstance(memory, dict) else {}
     metadata = dict(memory.get("metadata") or {})
     note = _note(metadata.pop(NOTE, None))
@@ -390,7 +403,11 @@ def _note(text: Any) -> dict[str, Any]:
 
 
 def _request(key: MemoryKey, fact: StoredMessage) -> dict[str, Any]:
-    """Return the request of ``MemoryClient.add`` for a text to store unchanged."""
+    """Return the API request that adds a fact with its text unchanged.
+
+    Raises:
+        Rejected: the fact has no text.
+    """
     fields = jsonio.loads(fact.message)
     text = fields.get("text")
     if not isinstance(text, str) or not text:
@@ -417,12 +434,12 @@ def _request(key: MemoryKey, fact: StoredMessage) -> dict[str, Any]:
 
 
 def _possible(ids: Sequence[str]) -> list[str]:
-    """Return the ids that the Platform can hold: ids without lone surrogates."""
+    """Return the ids without lone surrogates; the Platform cannot hold other ids."""
     return [id for id in ids if encodable(id) == id]
 
 
 def _check_text(id: str, request: dict[str, Any]) -> None:
-    """Check that a request can be sent.
+    """Check that a request can be sent as UTF-8.
 
     Raises:
         Rejected: the id or the request contains a lone surrogate.
@@ -434,7 +451,11 @@ def _check_text(id: str, request: dict[str, Any]) -> None:
 
 
 def _pause(after: str | None, attempt: int) -> float:
-    """Return the seconds to wait: ``Retry-After``, or longer for each attempt."""
+    """Return the seconds before the next attempt.
+
+    ``after`` is the ``Retry-After`` header.  Without a number there, the seconds double at each
+    attempt.
+    """
     try:
         return min(float(after or ""), _LONGEST_WAIT)
     except ValueError:

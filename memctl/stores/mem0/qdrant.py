@@ -42,9 +42,9 @@ from memctl.stores.mem0.vectors import (
 _SOME = 500
 _BUSY_SECONDS = 30.0
 _PAUSES = (0.01, 0.05, 0.1, 0.2)
-"""Seconds between attempts to take the lock: another memctl run may hold it briefly."""
+"""The pauses between attempts to take the lock in seconds, as another run may hold it briefly."""
 _KEY_PROTOCOL = 4
-"""The pickle protocol of the client for the ids in keys."""
+"""The pickle protocol that the client uses for the ids in keys."""
 BM25 = "memctl_bm25"
 """The payload field for the words of a fact, which the client stores as a sparse vector."""
 _SLOT = "bm25"
@@ -63,7 +63,7 @@ class QdrantFolder(VectorStore):
         self._databases: dict[str, sqlite3.Connection] = {}
         self._collections: dict[str, dict[str, Any]] = {}
         self._keys: dict[str, str] = {}
-        """Maps ids to their stored keys, for keys that differ from ``encoded_key``."""
+        """The key of each point by id, for keys that differ from ``encoded_key``."""
 
     @property
     def place(self) -> Path:
@@ -118,7 +118,7 @@ class QdrantFolder(VectorStore):
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Hold the lock of the folder during the body; take it only if it is not held already."""
+        """Hold the lock of the folder during the body; after ``lock``, do nothing."""
         if self._lock is not None:
             yield
             return
@@ -224,7 +224,10 @@ class QdrantFolder(VectorStore):
         return self._folder / "collection" / name / "storage.sqlite"
 
     def _create(self, name: str) -> None:
-        """Create a missing collection as ``mem0/vector_stores/qdrant.py`` does."""
+        """Create a collection as ``mem0/vector_stores/qdrant.py`` does, and open it.
+
+        A collection that another run has created meanwhile is only opened.
+        """
         self._read_meta()
         if name in self._collections:
             self._attach(name, OpenMode.CREATE)
@@ -365,20 +368,23 @@ class QdrantFolder(VectorStore):
 
 
 def encoded_key(id: str) -> str:
-    """Return the key of a point, as ``qdrant_client/local/persistence.py`` encodes it."""
+    """Return the database key of the point with this id.
+
+    The encoding is from ``qdrant_client/local/persistence.py``.
+    """
     point: str | int = int(id) if id.isdecimal() else id
     return base64.b64encode(pickle.dumps(point, protocol=_KEY_PROTOCOL)).decode()
 
 
 def _id_of(key: str) -> str:
-    """Return the id of an unreadable point, decoded from its key."""
+    """Return the id in the key of an unreadable point; the key itself if it cannot be decoded."""
     with suppress(Exception):
         return str(_PointReader(io.BytesIO(base64.b64decode(key))).load())
     return key
 
 
 class _Model:
-    """An unpickled object of the client."""
+    """An object of qdrant's client, unpickled as plain fields."""
 
     fields: dict[str, Any]
 
@@ -387,7 +393,7 @@ class _Model:
 
 
 class _PointReader(pickle.Unpickler):
-    """An unpickler for points that rejects all other classes: a pickle can run any code."""
+    """An unpickler for points.  It rejects all other classes, because a pickle can run any code."""
 
     def find_class(self, module: str, name: str) -> Any:
         if module.startswith("qdrant_client.") and name in ("PointStruct", "SparseVector"):

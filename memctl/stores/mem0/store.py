@@ -43,7 +43,7 @@ from memctl.stores.mem0.pgvector import PgvectorTables
 from memctl.stores.mem0.vectors import Record, VectorStore
 
 _SCOPE = ("user_id", "run_id", "agent_id")
-"""The payload fields of the scope, in the order of ``MemoryKey``."""
+"""The payload fields that name the memory of a fact, in the order of ``MemoryKey``."""
 _TIMES = ("created_at", "updated_at")
 _DERIVED = ("hash", "text_lemmatized")
 _SOME = 500
@@ -52,12 +52,12 @@ _ENOUGH = 5000
 
 
 class Shape(NamedTuple):
-    """Details of a stored fact that differ from memctl's default format.
+    """The details in which a stored fact differs from a fact that memctl would write.
 
     ``absent`` names derived fields that the payload lacks.  ``places`` maps the id of an entity
-    with unsorted links to the index of the fact in the links.  ``odd`` is True if mem0 rejects the
-    scope.  ``bare`` holds the ids of the fact and its entities without vectors.  ``at`` maps ids to
-    ``Record.at``.
+    with unsorted links to the index of the fact in these links.  ``odd`` is True if mem0 rejects
+    the user, run or agent of the fact.  ``bare`` holds the ids of the fact and its entities that
+    have no vector. ``at`` maps ids to ``Record.at``.
     """
 
     absent: tuple[str, ...] = ()
@@ -67,7 +67,7 @@ class Shape(NamedTuple):
     at: dict[str, tuple[int, int | None]] = {}  # noqa: RUF012 - never changed
 
     def text(self) -> str:
-        """Return the shape as text for ``StoredMessage.shape``."""
+        """Return the text for ``StoredMessage.shape``; empty if no detail differs."""
         found = {
             "absent": list(self.absent),
             "places": self.places,
@@ -80,7 +80,7 @@ class Shape(NamedTuple):
 
 
 def _shape(text: str) -> Shape:
-    """Parse a shape; return an empty shape for the shape of another store."""
+    """Return the parsed ``StoredMessage.shape``; an empty Shape for a text of another store."""
     try:
         found = jsonio.loads(text.encode())["mem0"] if text else {}
     except (ValueError, TypeError, KeyError):
@@ -95,7 +95,7 @@ def _shape(text: str) -> Shape:
 
 
 class Mem0Store(FactStore):
-    """The facts of mem0's open-source library, by a configuration file: ``mem0:CONFIG.json``."""
+    """The facts of mem0's open-source library: ``mem0:CONFIG.json``, with mem0's configuration."""
 
     kind = "mem0"
     features = Features(marks=frozenset(), parts=True, repairs=frozenset({"entity-link"}))
@@ -231,7 +231,13 @@ class Mem0Store(FactStore):
     async def _linked(
         self, fields: dict[str, dict[str, Any]], shapes: dict[str, Shape]
     ) -> tuple[list[Record], list[str]]:
-        """Return the entities to store, and the ids of the entities to delete."""
+        """Return the entities to store, and the ids of the entities to delete, for written facts.
+
+        ``fields`` maps the ids of the facts to their fields, ``shapes`` to their shapes.
+
+        Raises:
+            Rejected: an entity of a fact is not valid.
+        """
         wanted: dict[str, list[str]] = {}
         given: dict[str, Record] = {}
         for id, one in fields.items():
@@ -276,7 +282,10 @@ class Mem0Store(FactStore):
         self._unsaved += len(ids)
 
     async def _unlink(self, facts: Sequence[str]) -> None:
-        """Remove the links of entities to facts, and the entities without remaining links."""
+        """Remove the links from entities to facts; delete entities that have no link then.
+
+        ``facts`` are the ids of the facts.
+        """
         leaving = set(facts)
         found = self._links.of(facts)
         concerned = sorted({id for some in found.values() for id in some})
@@ -290,7 +299,7 @@ class Mem0Store(FactStore):
         await self._change_entities(changed, gone)
 
     async def _save(self) -> None:
-        """Make all writes and deletions durable."""
+        """Make all writes and deletions durable, and delete the history of deleted facts."""
         await self._vectors.flush()
         for start in range(0, len(self._going), _SOME):
             await self._history.delete(self._going[start : start + _SOME])
@@ -310,7 +319,10 @@ class Mem0Store(FactStore):
                 yield result
 
     async def _saved(self, results: AsyncGenerator[WriteResult]) -> AsyncGenerator[WriteResult]:
-        """Yield results after they are durable; whole-file stores save several results together."""
+        """Yield the results of a write after its changes are durable.
+
+        A vector store that rewrites whole files is saved only after several results.
+        """
         waiting: list[WriteResult] = []
         async with aclosing(results):
             async for result in results:
@@ -335,7 +347,7 @@ class Mem0Store(FactStore):
                 yield key
 
     async def _leftovers(self) -> list[MemoryKey]:
-        """Return the scopes of entities and recent messages."""
+        """Return the memories that have entities or recent messages, with or without facts."""
         return [*self._links.scopes(), *await self._history.scopes()]
 
     async def erase(self, where: Selection) -> AsyncGenerator[WriteResult]:
@@ -359,7 +371,7 @@ class Mem0Store(FactStore):
 
 
 class Mem0Maintenance(Maintenance):
-    """Checks of records, entities and histories."""
+    """The checks of ``doctor`` on facts, entities and histories, with the repair of links."""
 
     store: Mem0Store
 
@@ -405,7 +417,7 @@ class Mem0Maintenance(Maintenance):
         return Finding("entity-link", None, count, tuple(dangling)) if count else None
 
     async def _dangling(self) -> AsyncGenerator[list[str]]:
-        """Yield the ids of missing facts that entities link to."""
+        """Yield the ids of facts that entities link to but that do not exist, in lists."""
         store = self.store
         await store._read_links()
         for ids in store._links.pieces():
@@ -529,9 +541,9 @@ def _record(key: MemoryKey, id: str, fields: dict[str, Any], shape: Shape) -> Re
 
 
 def _derived(text: str) -> dict[str, str]:
-    """Return the fields that mem0 derives from a text.
+    """Return the payload fields that mem0 derives from the text of a fact.
 
-    Without spaCy, mem0 stores the text itself as its lemmas.
+    These are a digest and the lemmas.  Without spaCy, mem0 stores the text itself as its lemmas.
     """
     digest = md5(text.encode("utf-8", "surrogatepass"), usedforsecurity=False).hexdigest()
     return dict(zip(_DERIVED, (digest, text), strict=True))
@@ -551,15 +563,15 @@ def _entity_fields(record: Record) -> dict[str, Any]:
 
 
 def _as_it_is(record: Record) -> Record:
-    """Return a record with ``bare`` set, if its vector is missing."""
+    """Return a record that the vector store accepts, even if the record has no vector."""
     return record._replace(bare=record.vector is None)
 
 
 def _entity(fields: Any, shape: Shape) -> Record:
-    """Build the record of an entity, without links.
+    """Return the record of an entity, without links; ``fields`` is the entity in a fact.
 
     Raises:
-        Rejected: the entity is not valid.
+        Rejected: the entity is not an object with an id, or its vector is not valid.
     """
     if not isinstance(fields, dict) or not isinstance(fields.get("id"), str):
         raise Rejected("refused", "an entity of a fact is not an object with an id")
@@ -605,7 +617,10 @@ def _check_scope(key: MemoryKey, id: str) -> None:
 
 
 def _odd_scope(key: MemoryKey) -> str | None:
-    """Return why mem0 rejects a scope (``_validate_and_trim_entity_id``), or None."""
+    """Return why mem0 rejects a user, run or agent (``_validate_and_trim_entity_id``).
+
+    Return None if mem0 accepts the names.
+    """
     if not any(key):
         return "mem0 needs a user, a run or an agent"
     for name, value in zip(_SCOPE, key, strict=True):
@@ -622,7 +637,10 @@ def _time(payload: dict[str, Any]) -> str:
 
 
 def _is_expired(payload: dict[str, Any], today: date) -> bool:
-    """Return whether a fact has expired, as mem0's ``_payload_is_expired``."""
+    """Return whether a fact expired before ``today``, as mem0's ``_payload_is_expired``.
+
+    Return False without a valid date.
+    """
     try:
         return date.fromisoformat(str(payload.get("expiration_date") or "")) < today
     except ValueError:

@@ -22,11 +22,11 @@ T = TypeVar("T")
 
 
 class Record(NamedTuple):
-    """A record of a collection: id, payload and vector.
+    """A record of a vector store, a fact or an entity: id, payload and vector.
 
-    ``damage`` describes the damage of an unreadable record.  ``bare`` is True if the original
-    record had no vector: the store then accepts the record without a vector.  ``at`` holds the
-    numbers of records and of vectors before the record, if the vector store has an order.
+    ``damage`` says why the record is unreadable; empty for a readable record.  ``bare`` is True if
+    the original record had no vector: the store then accepts the record without a vector.  ``at``
+    holds the numbers of records and of vectors before the record, if the vector store has an order.
     """
 
     id: str
@@ -38,9 +38,10 @@ class Record(NamedTuple):
 
 
 class VectorStore(ABC):
-    """The collections of a mem0 store, accessed through a client library or the file format.
+    """A vector store with two collections of mem0, facts and entities.
 
-    A missing collection of entities counts as empty, and ``put`` creates the collection.
+    The client library of the vector store or its file format gives access.  A missing collection of
+    entities counts as empty; ``put`` creates it.
     """
 
     writes_whole_files = False
@@ -53,60 +54,60 @@ class VectorStore(ABC):
     @property
     @abstractmethod
     def place(self) -> Path | None:
-        """The folder of both collections, or None for a server."""
+        """The folder that contains both collections; None for a server."""
 
     @abstractmethod
     async def identity(self) -> str:
-        """Return a text that is equal for two configurations of the same place."""
+        """Return a text that is equal for two configurations of the same collections."""
 
     @abstractmethod
     async def open(self, mode: OpenMode) -> None:
-        """Connect.
+        """Connect to the vector store.
 
         Raises:
             NotFound: the collection of facts does not exist, and the mode does not create it.
-            Busy: another process holds the place, and the mode writes.
-            BadData: the collection is not a collection of mem0.
-            Unavailable: the place cannot be reached.
+            Busy: another process uses the vector store, and the mode writes.
+            BadData: the collection is damaged or not a collection of mem0.
+            Unavailable: the folder or server cannot be opened.
         """
 
     @abstractmethod
     async def close(self) -> None:
-        """Release the resources of ``open``, also after an error."""
+        """Release the resources of ``open``, also if ``open`` failed."""
 
     @abstractmethod
     async def dimensions(self, collection: str) -> int | None:
-        """Return the dimensions of the vectors of a collection, or None if unknown."""
+        """Return the number of dimensions of the vectors in a collection; None if unknown."""
 
     @abstractmethod
     def scan(self, collection: str) -> AsyncGenerator[list[Record]]:
-        """Yield all records without vectors, in any order."""
+        """Yield all records of a collection in lists, without vectors and in any order."""
 
     @abstractmethod
     async def get(self, collection: str, ids: Sequence[str]) -> list[Record]:
-        """Return the existing records with these ids, with vectors."""
+        """Return the records with these ids, with vectors; ids without a record are left out."""
 
     @abstractmethod
     def refuse(self, collection: str, records: Sequence[Record]) -> None:
-        """Check that the vector store accepts the records.
+        """Check that the vector store can hold the records.
 
         Raises:
-            Rejected: the vector store does not accept an id or a value.
+            Rejected: the vector store does not accept an id, a value or a vector.
         """
 
     @abstractmethod
     async def put(self, collection: str, records: Sequence[Record]) -> None:
-        """Store records, or replace records with the same ids; durable after ``flush``."""
+        """Add records, or replace records with the same ids; durable after ``flush``."""
 
     @abstractmethod
     async def delete(self, collection: str, ids: Sequence[str]) -> None:
-        """Delete records; durable after ``flush``."""
+        """Delete the records with these ids; durable after ``flush``."""
 
     async def lock(self, owner: str) -> bool:  # noqa: ARG002
         """Take the vector store's own lock, if any, until ``close``.
 
-        Return whether the lock also excludes other memctl runs.  ``owner`` is the owner text of
-        ``Store.lock``.
+        Return True if the lock also excludes other memctl runs, False if they need a further lock.
+        ``owner`` is the owner text of ``Store.lock``.
 
         Raises:
             Busy: another program holds the lock.
@@ -114,10 +115,10 @@ class VectorStore(ABC):
         return False
 
     async def flush(self) -> None:  # noqa: B027 - most stores are durable at once
-        """Make all changes durable."""
+        """Make all earlier changes durable."""
 
     async def stray_vectors(self, collection: str) -> int:  # noqa: ARG002
-        """Return the number of vectors that belong to no record."""
+        """Return the number of vectors in a collection that belong to no record."""
         return 0
 
 
@@ -128,15 +129,15 @@ class Turns:
         self._turn = asyncio.Lock()
 
     async def run(self, call: Callable[..., T], *args: Any) -> T:
-        """Run a call in a thread after all earlier calls."""
+        """Run a call in a thread after all earlier calls; return its result."""
         async with self._turn:
             return await in_thread(partial(call, *args))
 
 
 def check_vectors(records: Sequence[Record], size: int | None, name: str) -> None:
-    """Check that all vectors have ``size`` dimensions; a ``bare`` record may lack a vector.
+    """Check that each record has a vector with ``size`` dimensions; None allows any size.
 
-    ``name`` names the vector store in the error.
+    A ``bare`` record may lack a vector.  ``name`` names the vector store in the error.
 
     Raises:
         Rejected: a vector is missing or has a different size.
@@ -167,7 +168,7 @@ def check_uuids(records: Sequence[Record], name: str) -> None:
 
 
 def is_uuid(id: str) -> bool:
-    """Return whether an id is a UUID as servers spell it."""
+    """Return whether an id is a UUID in lower case with hyphens."""
     try:
         return str(UUID(id)) == id
     except ValueError:
@@ -175,7 +176,10 @@ def is_uuid(id: str) -> bool:
 
 
 def values(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the names and values of all texts, numbers and nulls in a payload, at any depth."""
+    """Yield the path and value of each text, number, boolean and null in a payload, at any depth.
+
+    The names of fields are yielded as values, too.  ``name`` is the path of ``value``.
+    """
     if isinstance(value, dict):
         for key, one in value.items():
             yield from values(key, f"the name {key!r}")
@@ -188,7 +192,7 @@ def values(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def not_there(config: Mem0Config, label: str, where: str) -> NotFound:
-    """Return the error for a missing collection."""
+    """Return the error for a missing collection of facts; ``where`` is the searched place."""
     return NotFound(
         f"{label}: there is no collection {config.collection!r} in {visible(where)}",
         "check collection_name and path; mem0 takes a path from the working directory",
@@ -196,10 +200,12 @@ def not_there(config: Mem0Config, label: str, where: str) -> NotFound:
 
 
 def check_dimensions(config: Mem0Config, label: str, collection: str, found: int | None) -> None:
-    """Check that a collection has the dimensions of the configuration.
+    """Check that the vectors of a collection fit the configuration.
+
+    ``found`` is the number of dimensions in the collection; None if unknown.
 
     Raises:
-        BadData: the dimensions differ.
+        BadData: the configuration has another number of dimensions.
     """
     expected = config.embedding.dimensions
     if found and expected and found != expected:
