@@ -269,7 +269,7 @@ class _Collection:
         self.exists = True
 
     def _find_gaps(self, vectors: int) -> array[int]:
-        """Return the positions of vectors without a fact; ``vectors`` is the number of all vectors."""
+        """Return the positions of vectors without a fact; ``vectors`` is the number of vectors."""
         sql = "SELECT place FROM fact WHERE place IS NOT NULL ORDER BY place"
         gaps, expected = array("q"), 0
         for (place,) in chain(self._spool.execute(sql), [(vectors,)]):
