@@ -36,7 +36,7 @@ _LOOKED_AT = 50
 
 
 class ReMeFilesStore(FactStore):
-    """A collection of ReMe 0.3."""
+    """The facts of a collection of ReMe 0.3, a file for each fact."""
 
     kind = "reme-0.3"
     form = Nodes3()
@@ -52,10 +52,12 @@ class ReMeFilesStore(FactStore):
         self.embedding = self._embedding()
 
     def _collection(self) -> Path:
-        """Return the folder of the named collection, or of the only collection.
+        """Return the folder of the collection to open.
+
+        The URL names the collection.  Without a name, it is the only collection, or ReMe's default.
 
         Raises:
-            UsageError: several collections exist and none is named, or the name is not valid.
+            UsageError: several collections exist and the URL names none, or the name is not valid.
         """
         path = self.location.path
         with system_errors(path, "read"):
@@ -73,7 +75,10 @@ class ReMeFilesStore(FactStore):
             raise UsageError(rejected.failure.message, "name a folder of the store") from None
 
     def _embedding(self) -> Embedding | None:
-        """Return the most frequent size of vectors in some files; None without vectors."""
+        """Return the most frequent number of dimensions in a sample of files, without a model.
+
+        Return None if no file of the sample has a vector.
+        """
         names = (entry.name for entry in self.folder.files(SUFFIX))
         sizes: Counter[int] = Counter()
         for name in islice(names, _LOOKED_AT):
@@ -88,7 +93,7 @@ class ReMeFilesStore(FactStore):
         self.embedding = self.embedding or embedding
 
     async def disconnect(self) -> None:
-        """Nothing is held between two calls."""
+        """Do nothing; the store holds no files open."""
 
     async def identity(self) -> str:
         return f"file:{same_file(self._collection())}"
@@ -157,7 +162,10 @@ class ReMeFilesStore(FactStore):
         return name, data, mode
 
     def _as_it_was(self, key: MemoryKey, fact: StoredMessage) -> tuple[int | None, bytes | None]:
-        """Return the permissions and content of the former file of a fact, if any."""
+        """Return the permissions and content of the file that a restored fact had.
+
+        Return None for both if the fact was not deleted here or has changed since.
+        """
         if not fact.shape:
             return None, None
         try:

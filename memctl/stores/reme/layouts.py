@@ -22,7 +22,9 @@ _BEGINNING = 4096
 
 
 def layout_of(folder: Path) -> str:
-    """Return the layout of a folder, ``vault`` for an empty folder.
+    """Return the layout of a folder: VAULT, FILES or LINES.
+
+    Return VAULT for a missing folder, and for a folder without files of ReMe.
 
     Raises:
         UsageError: the folder has several layouts, as after an upgrade of ReMe.
@@ -52,7 +54,10 @@ def _layouts(folder: Path) -> Iterator[str]:
 
 
 def vectors_folder(folder: Path) -> Path:
-    """Return the folder of the collections of ReMe 0.3: the folder itself, or its ``.reme``."""
+    """Return the folder in which ReMe 0.3 has its collections, for a store at ``folder``.
+
+    This is the subfolder ``vector_store``, or ``folder`` itself if the collections are in it.
+    """
     below = folder / VECTORS
     if below.is_dir() or not (folder.name == VECTORS or _collections(folder)):
         return below
@@ -60,10 +65,10 @@ def vectors_folder(folder: Path) -> Path:
 
 
 def collections(folder: Path) -> list[str]:
-    """Return the names of the collections of ReMe 0.3 in a folder.
+    """Return the sorted names of ReMe 0.3's collections in the store at ``folder``.
 
     Raises:
-        OSError: the system refuses.
+        OSError: the operating system refuses to read the folder.
     """
     return _collections(vectors_folder(folder))
 
@@ -81,7 +86,7 @@ def _collections(folder: Path) -> list[str]:
 
 
 def _some(folder: Path, suffix: str) -> Iterator[Path]:
-    """Yield the paths of a few files with this extension."""
+    """Yield the paths of at most ``_LOOKED_AT`` files whose names end with ``suffix``."""
     with os.scandir(folder) as entries:
         names = (one.path for one in entries if one.name.endswith(suffix) and one.is_file())
         yield from map(Path, islice(names, _LOOKED_AT))

@@ -1,7 +1,7 @@
 """The vector store of ReMe 0.2: a folder with a file for each workspace, a line for each node.
 
-Read from flowllm 0.2.0.10 (``core/vector_store/local_vector_store.py``).  ReMe holds a workspace in
-memory once it has used it, and writes its whole file with every change.  So does memctl.
+Read from flowllm 0.2.0.10 (``core/vector_store/local_vector_store.py``).  ReMe loads a workspace
+into memory on first use, and writes its whole file at each change.  So does memctl.
 """
 
 from __future__ import annotations
@@ -49,29 +49,33 @@ _MADE = "file"
 _END = b"\n"
 _ALL_FILES = 0o666
 _BEYOND = 2**62
-"""The number of a new line without a place."""
+"""The line number of a new line that goes to the end."""
 _Placed = tuple[int, bytes]
-"""A new line, after the number of its place."""
+"""A line number and the new line to write there."""
 
 
 @dataclass(slots=True)
 class _Workspace:
-    """The lines of the file of a workspace, and the nodes in them."""
+    """A workspace: the lines of its file, and what each line holds.
+
+    Ids are the ids of facts.  ``numbers`` and ``earlier`` map them to line numbers from 0,
+    ``times`` to times, and ``damage`` to the reason why a line is unreadable.
+    """
 
     version: tuple[int, ...]
-    """Empty if there is no file."""
+    """The state of the file, as from ``_version``; empty without a file."""
     lines: list[bytes] = field(default_factory=list)
     numbers: dict[str, int] = field(default_factory=dict)
-    """The line of each id; the last line of a repeated id."""
+    """The line number of each id, the last line number of a repeated id."""
     earlier: dict[str, list[int]] = field(default_factory=dict)
-    """The earlier lines of repeated ids."""
+    """The earlier line numbers of repeated ids."""
     keys: dict[str, MemoryKey] = field(default_factory=dict)
-    """The scopes of ids, without ids in the scope of the workspace itself."""
+    """The memory of each id, unless it is the memory with the user alone."""
     times: dict[str, str] = field(default_factory=dict)
     damage: dict[str, str] = field(default_factory=dict)
 
     def of(self, ids: Iterable[str]) -> set[int]:
-        """Return all lines of ids."""
+        """Return the numbers of all lines that hold these ids."""
         found: set[int] = set()
         for id in ids:
             if id in self.numbers:
@@ -80,7 +84,7 @@ class _Workspace:
 
 
 class ReMeLinesStore(FactStore):
-    """The workspaces of ReMe 0.2."""
+    """The facts of all workspaces of ReMe 0.2 in a folder."""
 
     kind = "reme-0.2"
     form = Nodes2()
@@ -100,7 +104,10 @@ class ReMeLinesStore(FactStore):
         self.embedding = self.embedding or embedding
 
     def _embedding(self) -> Embedding | None:
-        """Return the commonest size of vectors at the beginning of files; None without any."""
+        """Return the most frequent number of dimensions in the first lines of files.
+
+        The result has no model.  Return None if these lines have no vector.
+        """
         sizes: Counter[int] = Counter()
         for user in self._users():
             with system_errors(self._path(user), "read"), self._path(user).open("rb") as file:
@@ -140,7 +147,7 @@ class ReMeLinesStore(FactStore):
                     yield FactEntry(key, id, held.times.get(id, ""))
 
     def _held(self, user: str) -> _Workspace:
-        """Return a workspace; read anew if the file has changed."""
+        """Return the workspace of a user; read its file again only if the file has changed."""
         path = self._path(user)
         with system_errors(path, "read"):
             version = _version(path)
@@ -219,7 +226,7 @@ class ReMeLinesStore(FactStore):
     async def write(
         self, pages: AsyncGenerator[Page], mode: WriteMode = WriteMode.ADD
     ) -> AsyncGenerator[WriteResult]:
-        """Write scopes.  Each scope rewrites the file of its workspace once."""
+        """Write memories.  Each memory rewrites the file of its workspace once."""
         facts: list[StoredMessage] = []
         async for page in pages:
             facts += page.messages
@@ -260,9 +267,9 @@ class ReMeLinesStore(FactStore):
         return replace(result, before=_MADE if made else "")
 
     async def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
-        """Change scopes.  All scopes of a workspace rewrite its file once.
+        """Edit memories.  All memories of a workspace rewrite its file together.
 
-        So an undo restores the lines of several scopes at their places.
+        So an undo can put the lines of several memories back at their line numbers.
         """
         parts: list[Edit] = []
         async for edit in edits:
@@ -275,7 +282,7 @@ class ReMeLinesStore(FactStore):
             yield result
 
     async def _apply_all(self, parts: list[Edit]) -> list[WriteResult]:
-        """Change scopes of one workspace; return a result for each."""
+        """Carry out the edits of one workspace; return a result for each memory."""
         results: dict[MemoryKey, WriteResult] = {}
         gone: dict[MemoryKey, set[str]] = {}
         new: dict[MemoryKey, list[_Placed]] = {}
@@ -340,9 +347,14 @@ class ReMeLinesStore(FactStore):
     def _rewrite(
         self, user: str, drop: Set[str], new: list[_Placed], *, unmake: bool = False
     ) -> bool:
-        """Write the file of a workspace anew; return whether there was none.
+        """Write the file of a user's workspace again; return whether the file did not exist before.
 
-        ``unmake`` removes the file if nothing is left in it.  Else it stays, as ReMe leaves it.
+        The lines of the ids in ``drop`` are left out, and the lines ``new`` are added.  With
+        ``unmake``, a file without lines is removed.  Otherwise an empty file stays, as in ReMe.
+
+        Raises:
+            Rejected: the user is not a valid name of a workspace.
+            Lost: another program has changed the file meanwhile.
         """
         fault = _bad_name(user)
         if fault:
@@ -367,15 +379,21 @@ class ReMeLinesStore(FactStore):
         sync_folder(path.parent)
 
     def _placed(self, key: MemoryKey, facts: Iterable[StoredMessage]) -> list[_Placed]:
-        """Return the lines of facts with the numbers of their places.
+        """Return the lines to write for facts, with line numbers.
 
         Raises:
-            Rejected: no line can be made of a fact.
+            Rejected: a line cannot hold a fact.
         """
         return [line for fact in facts for line in self._texts(key, fact)]
 
     def _texts(self, key: MemoryKey, fact: StoredMessage) -> list[_Placed]:
-        """Return the lines of a fact with their numbers: its former lines, or one new line."""
+        """Return the lines to write for a fact, with line numbers.
+
+        A restored fact gets its former lines.  Any other fact gets one new line at the end.
+
+        Raises:
+            Rejected: a line cannot hold the fact.
+        """
         if fact.shape:
             try:
                 texts = [
@@ -393,10 +411,10 @@ class ReMeLinesStore(FactStore):
             raise Rejected("refused", f"the fact {fact.id!r} is not Unicode") from None
 
     def _replace(self, path: Path, held: _Workspace, lines: Iterable[bytes]) -> None:
-        """Replace the file of a workspace.
+        """Replace the file of a workspace; ``held`` is the workspace as read.
 
         Raises:
-            Lost: another program has changed it.
+            Lost: another program has changed the file since.
         """
         mode = None
         if not held.version:
@@ -427,7 +445,7 @@ class ReMeLinesStore(FactStore):
         return _LinesMaintenance(self)
 
     def repeated(self, where: Selection) -> Iterator[Finding]:
-        """Yield the ids that have several lines."""
+        """Yield a finding for each selected workspace in which several lines have the same id."""
         for user in self._users():
             key = MemoryKey(user, "")
             earlier = self._held(user).earlier
@@ -437,7 +455,7 @@ class ReMeLinesStore(FactStore):
 
 
 class _LinesMaintenance(Maintenance):
-    """The checks of ReMe 0.2's files."""
+    """The checks of ``doctor`` on the files of ReMe 0.2."""
 
     def __init__(self, store: ReMeLinesStore) -> None:
         super().__init__(store)
@@ -452,9 +470,9 @@ class _LinesMaintenance(Maintenance):
 
 
 def _merged(lines: list[bytes], gone: set[int], new: list[_Placed]) -> Iterator[bytes]:
-    """Yield the lines of a file without the lines in ``gone``, and with new lines at their places.
+    """Yield the lines of a file without the lines with the numbers in ``gone``, but with new lines.
 
-    A new line without a place comes last, but before a last line without a line break.
+    A new line goes to its line number, or to the end.  An unfinished last line stays the last line.
     """
     waiting = sorted(new, key=lambda one: one[0])[::-1]
     kept = [text for number, text in enumerate(lines) if number not in gone]
@@ -471,7 +489,11 @@ def _merged(lines: list[bytes], gone: set[int], new: list[_Placed]) -> Iterator[
 
 
 def _version(path: Path) -> tuple[int, ...]:
-    """Return what changes with a file; empty where there is none."""
+    """Return the inode, size and modification time of a file; empty without a file.
+
+    Raises:
+        Rejected: the path is not a regular file.
+    """
     try:
         found = os.lstat(path)
     except FileNotFoundError:
@@ -482,7 +504,7 @@ def _version(path: Path) -> tuple[int, ...]:
 
 
 def _bad_name(user: str) -> str:
-    """Return what keeps a user from being a workspace of ReMe; empty where nothing does."""
+    """Return why a user cannot be the name of a workspace; empty for a valid name."""
     if "/" in user or "\0" in user or (not system.POSIX and set(user) & set('\\:*?"<>|')):
         return "it has a character that no name has"
     try:

@@ -36,15 +36,19 @@ _TIMES = ((_CREATED, "created_at"), (_MODIFIED, "updated_at"))
 
 
 class BadNode(ValueError):
-    """A node that ReMe could not have written."""
+    """Raised for a node that ReMe could not have written."""
 
 
 class NodeForm(ABC):
-    """The nodes of one version of ReMe.  The versions differ in the required metadata."""
+    """The format of vector nodes in one version of ReMe.
+
+    The versions differ in the id field, in the metadata that a memory needs, and in the place of
+    the user.
+    """
 
     id_field: str
     types: ClassVar[Mapping[str, str]]
-    """The types of memory in all versions, and the type of this version for each."""
+    """The type of memory in this version for a type of any version."""
     needed: frozenset[str]
     """The metadata that ReMe requires to read a memory."""
 
@@ -52,51 +56,62 @@ class NodeForm(ABC):
 
     @abstractmethod
     def owner(self, metadata: Json, user: str) -> str:
-        """Remove and return the user in the metadata of a memory, ``user`` by default."""
+        """Return the user in the metadata and remove the field; ``user`` without such a field."""
 
     @abstractmethod
     def owned(self, metadata: Json, user: str) -> Json:
-        """Return the metadata with the user of the memory."""
+        """Return the metadata with the user, if nodes of this version name the user."""
 
     @abstractmethod
     def record(self, metadata: Json) -> Any:
-        """Return the record in the metadata of a memory, or None."""
+        """Return memctl's record of a fact from the metadata; None without a record."""
 
     @abstractmethod
     def recorded(self, metadata: Json, record: Json) -> Json:
-        """Return the metadata with a record added."""
+        """Return the metadata with memctl's record of a fact added."""
 
     @abstractmethod
     def takes(self, metadata: Json) -> bool:
-        """Return whether ReMe reads a memory with this metadata."""
+        """Return whether ReMe can read a memory with this metadata."""
 
     @abstractmethod
     def frame(self, id: str, user: str) -> Json:
-        """Return the first fields of a node."""
+        """Return the fields of a node that name its id and, in ReMe 0.2, its user."""
 
     # From a node to a fact
 
     def fact(self, text: bytes, user: str = "") -> tuple[MemoryKey, str, bytes]:
-        """Return the scope, the id and the fact of a node; ``user`` is the user of the place.
+        """Return the memory, the id and the fact of a node, the fact as JSON.
+
+        ``text`` is the JSON of the node.  ``user`` is the user of a node that names no user.
 
         Raises:
-            BadNode: the object is not a node.
+            BadNode: the text is not a node.
         """
         key, id, about, vector = self._parts(text, user)
         return key, id, build({**about, "id": id, "vector": _vector(vector)})
 
     def place(self, text: bytes, user: str = "") -> tuple[MemoryKey, str, str]:
-        """Return the scope, the id and the time of the fact of a node; faster than ``fact``.
+        """Return the memory, the id and the time of the fact of a node; faster than ``fact``.
+
+        The time is empty if the fact has no time.  ``text`` is the JSON of the node, ``user`` the
+        user of a node that names no user.
 
         Raises:
-            BadNode: the object is not a node; the vector is not checked.
+            BadNode: the text is not a node; the vector is not checked.
         """
         key, id, about, _ = self._parts(text, user)
         times = (about.get("updated_at"), about.get("created_at"))
         return key, id, next((time for time in times if isinstance(time, str) and time), "")
 
     def _parts(self, text: bytes, user: str) -> tuple[MemoryKey, str, dict[str, Any], Any]:
-        """Return the scope, the id, the fields and the vector of the fact of a node."""
+        """Return the memory, the id, the fields and the vector of the fact of a node.
+
+        ``text`` is the JSON of the node.  The fields lack the id and the vector.
+
+        Raises:
+            BadNode: the text is not a node.
+        """
         node = parsed(text)
         id = node.get(self.id_field)
         if not isinstance(id, str):
@@ -110,7 +125,11 @@ class NodeForm(ABC):
         return key, id, about, node.get("vector")
 
     def _about(self, content: str, metadata: Json, user: str) -> tuple[MemoryKey, dict[str, Any]]:
-        """Return the scope and the fields of a memory without the vector."""
+        """Return the memory and the fields of the fact of a node, without id and vector.
+
+        If the metadata has memctl's record of a fact and the node is unchanged, the fields are from
+        the record.
+        """
         user, fields = self._plain(content, metadata, user)
         record = self.record(metadata)
         if not isinstance(record, dict):
@@ -133,7 +152,7 @@ class NodeForm(ABC):
         return key, fields
 
     def _plain(self, content: str, metadata: Json, user: str) -> tuple[str, dict[str, Any]]:
-        """Return the user and the fields of a memory, without a record."""
+        """Return the user and the fields of the fact of a node; ignore memctl's record."""
         rest = dict(metadata)
         user = self.owner(rest, user)
         fields: dict[str, Any] = {"text": content}
@@ -152,7 +171,7 @@ class NodeForm(ABC):
     # From a fact to a node
 
     def node(self, key: MemoryKey, fact: StoredMessage) -> Json:
-        """Return the node of a fact.
+        """Return the node of a fact, as a JSON object.
 
         Raises:
             Rejected: a node cannot hold the fact.
@@ -178,7 +197,10 @@ class NodeForm(ABC):
         }
 
     def _undressed(self, key: MemoryKey, fields: Json) -> tuple[str, Json] | None:
-        """Return the content and metadata of a memory equal to the fact; None if impossible."""
+        """Return the content and metadata of a node that gives this fact without a record.
+
+        Return None if no such node exists.
+        """
         if key.session or key.part:
             return None
         about = fields.get("metadata") or {}
@@ -204,7 +226,10 @@ class NodeForm(ABC):
         return (content, metadata) if user == key.user and same else None
 
     def _dressed(self, key: MemoryKey, fields: Json) -> tuple[str, Json] | None:
-        """Return the content and metadata of a memory that keeps a record of the fact."""
+        """Return the content and metadata of a node with a record of the fact.
+
+        Return None if ReMe could not read the metadata.
+        """
         about = fields.get("metadata")
         about = about if isinstance(about, dict) else {}
         kind = about.get(_TYPE)
@@ -226,7 +251,7 @@ class NodeForm(ABC):
 
 
 class Nodes2(NodeForm):
-    """The nodes of ReMe 0.2, whose workspace is the user."""
+    """The format of nodes in ReMe 0.2, where the user is the workspace."""
 
     id_field = "unique_id"
     types: ClassVar = {"task": "task", "procedural": "task", "tool": "tool"}
@@ -265,7 +290,7 @@ class Nodes2(NodeForm):
 
 
 class Nodes3(NodeForm):
-    """The nodes of ReMe 0.3, whose ``memory_target`` is the user."""
+    """The format of nodes in ReMe 0.3, where ``memory_target`` in the metadata is the user."""
 
     id_field = "vector_id"
     types: ClassVar = {
@@ -353,5 +378,5 @@ def _loaded(text: str) -> Any:
 
 
 def _equal(one: Any, other: Any) -> bool:
-    """Return whether two JSON values are equal, in any order of fields."""
+    """Return whether two JSON values are equal; the order of fields does not count."""
     return jsonio.canonical(jsonio.dumps(one)) == jsonio.canonical(jsonio.dumps(other))

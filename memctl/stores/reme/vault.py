@@ -54,13 +54,16 @@ class ReMeVaultStore(VaultStore):
 
 
 class ReMeVaultMaintenance(VaultMaintenance):
-    """The checks of ReMe's vault."""
+    """The checks of ``doctor`` on a vault of ReMe."""
 
     def front_fault(self, note: Note) -> str:
         return markdown.mapping_fault(note)
 
     def broken_links(self, name: str, text: str) -> Iterator[str]:  # noqa: ARG002
-        """Yield the targets of ``[[links]]`` without a file; ReMe reads only links of this form."""
+        """Yield the targets of ``[[links]]`` that have no file.
+
+        ReMe reads no other form of links.
+        """
         for target in markdown.wiki_links(markdown.split(text).body):
             if not (target.startswith("../") or self.is_there(target)):
                 yield target
@@ -70,7 +73,7 @@ class ReMeVaultMaintenance(VaultMaintenance):
         yield from self._search_index()
 
     def _days(self) -> Iterator[Problem]:
-        """Yield the differences between the notes of a day and the index of the day."""
+        """Yield notes missing from the index of their day, and indexed notes without a file."""
         notes: dict[str, set[str]] = {}
         for name in self.files:
             found = _DAY.fullmatch(name)
@@ -89,13 +92,16 @@ class ReMeVaultMaintenance(VaultMaintenance):
                 yield Problem("stale-index", name, f"the first is gone, and in {index}", index)
 
     def _is_listed(self, name: str) -> bool:
-        """Return whether ReMe would list a note: ReMe must be able to read the frontmatter."""
+        """Return whether ReMe would list a note in the index of its day.
+
+        ReMe lists only notes whose frontmatter it can read.
+        """
         file = self.folder.read(name)
         note = markdown.split(file.data.decode(errors="replace")) if file is not None else None
         return note is not None and not (note.front and self.front_fault(note))
 
     def _search_index(self) -> Iterator[Problem]:
-        """Yield the files missing in ReMe's index, and the indexed files that no longer exist."""
+        """Yield files whose entry in ReMe's search index is missing, outdated or superfluous."""
         indexed = self._indexed()
         if indexed is None:
             return
@@ -108,7 +114,10 @@ class ReMeVaultMaintenance(VaultMaintenance):
         return (name for name in self.files if name.startswith(_INDEXED))
 
     def _indexed(self) -> dict[str, float] | None:
-        """Return the files in ReMe's graph, and the times of their last change."""
+        """Return the modification times in ReMe's search index, by the names of files.
+
+        Return None without an index, and an empty dict if the index is damaged.
+        """
         file = self.folder.read("metadata/file_graph/default.jsonl.zst")
         if file is None:
             return None

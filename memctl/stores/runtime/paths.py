@@ -6,14 +6,14 @@ from memctl.errors import UsageError
 from memctl.location import Location, visible
 
 HISTORY, MEMORY = "history", "memory"
-"""The path of session histories, and the path of memories, which is the default part."""
+"""The values of ``?path=``: session histories, and memories of the memory service."""
 
 
 def path_of(location: Location) -> str | None:
-    """Return the ``path`` option of a location, or None.
+    """Return the ``?path=`` of a location, HISTORY or MEMORY; None if it has none.
 
     Raises:
-        UsageError: the path is not valid for agentscope-runtime.
+        UsageError: the path has another value.
     """
     path = location.options.get("path")
     if path not in (None, HISTORY, MEMORY):

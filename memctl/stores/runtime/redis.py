@@ -34,14 +34,15 @@ _INDEX = b"session_index:"
 
 
 class RuntimeStore(WholeMemoryStore):
-    """The strings ``session:{user}:{session}`` and the hashes ``user_memory:{user}``.
+    """Memories in the strings ``session:{user}:{session}`` and the hashes ``user_memory:{user}``.
 
     A string holds the history of a session.  A field of a hash holds a session's messages of the
     memory service: the part ``memory`` of the session.  All sessions in a hash expire together.
     With ``?path=``, only ``history`` or only ``memory`` is available, without a part.
 
-    Users and sessions may hold ``:``.  The ``user_id`` and ``id`` in a history name both.  Without
-    them, the user ends at the first ``:``.  Reading changes no expiry.
+    The names of users and sessions may contain ``:``.  If a history has the fields ``user_id`` and
+    ``id``, they name the user and the session.  If not, the user ends at the first ``:`` of the
+    key. Reading changes no expiry.
     """
 
     kind = "redis-runtime"
@@ -70,7 +71,7 @@ class RuntimeStore(WholeMemoryStore):
 
     @property
     def _part(self) -> str:
-        """The part of the memory service's memories."""
+        """The ``MemoryKey.part`` of memories of the memory service."""
         return "" if self._path == MEMORY else MEMORY
 
     def place_of(self, key: MemoryKey) -> MemoryPlace:
@@ -102,7 +103,7 @@ class RuntimeStore(WholeMemoryStore):
         return [MemoryPlace(key, self._split(key)) for key in keys]
 
     def _split(self, key: bytes) -> MemoryKey:
-        """Return the name of a history, judged by its key alone."""
+        """Return the name of a history from its Redis key; the user ends at the first ``:``."""
         user, _, session = key.removeprefix(self._prefix + _SESSION).partition(b":")
         return MemoryKey(decode(user), decode(session))
 
@@ -152,7 +153,10 @@ class RuntimeStore(WholeMemoryStore):
         return Held(memory, [_message(one) for one in messages])
 
     def _owner(self, place: MemoryPlace, value: Any) -> MemoryKey:
-        """Return the name of a history: as in its value if the key agrees, or else by the key."""
+        """Return the user and session of a history; ``value`` is its JSON.
+
+        They are from the JSON if these names give the Redis key, and otherwise from the key.
+        """
         if isinstance(value, dict):
             told = MemoryKey(str(value.get("user_id", "")), str(value.get("id", "")))
             try:
@@ -220,7 +224,10 @@ class RuntimeStore(WholeMemoryStore):
         return [(b"UNLINK", self._prefix + _INDEX + encode(user))]
 
     def _indexing(self, pipeline: Pipeline, key: MemoryKey, command: bytes) -> list[Command]:
-        """Return the command that updates the session index of the user, if it exists."""
+        """Return the command that changes the user's index of sessions; empty without an index.
+
+        ``command`` is SADD or SREM.
+        """
         index = self._prefix + _INDEX + encode(key.user)
         [exists] = pipeline.execute([(b"EXISTS", index)])
         return [(command, index, encode(key.session))] if exists else []
@@ -228,7 +235,7 @@ class RuntimeStore(WholeMemoryStore):
     # Findings
 
     def findings(self, pipeline: Pipeline, where: Selection) -> list[Finding]:
-        """Return the findings about names, indexes and expiry of the selected memories."""
+        """Return findings about names, indexes and expiry of the selected memories."""
         found: list[Finding] = []
         histories: dict[str, set[str]] = {}
         left: list[float] = []
@@ -282,7 +289,11 @@ def _message(value: dict[str, Any]) -> StoredMessage:
 
 
 def _rest(value: dict[str, Any], owner: MemoryKey) -> str:
-    """Return the fields of a history except its messages and name, as JSON; "" without any."""
+    """Return the further fields of a history as JSON; empty if there are none.
+
+    Messages do not count, nor ``id`` and ``user_id`` if they name the session and user of
+    ``owner``.
+    """
     usual = {"id": owner.session, "user_id": owner.user, "messages": value["messages"]}
     rest = {
         name: found
@@ -293,14 +304,17 @@ def _rest(value: dict[str, Any], owner: MemoryKey) -> str:
 
 
 def _fields(pipeline: Pipeline, key: bytes) -> Iterator[bytes]:
-    """Yield the fields of a hash, without its values, which may be large."""
+    """Yield the field names of a hash; none if the key is not a hash.
+
+    Values may be large and are not fetched.
+    """
     [fields] = pipeline.execute([(b"HKEYS", key)], tolerate=WRONG_TYPE)
     if isinstance(fields, list):
         yield from fields
 
 
 class _RuntimeMaintenance(WholeMaintenance):
-    """Findings in the keys of the services."""
+    """The checks of ``doctor`` on the Redis keys of agentscope-runtime."""
 
     store: RuntimeStore
 

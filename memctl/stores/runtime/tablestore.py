@@ -44,13 +44,13 @@ _SESSION_KEY = ("user_id", "session_id")
 _MESSAGE_KEY = ("session_id", "create_time", "message_id")
 _DOCUMENT_KEY = ("document_id", "tenant_id")
 _NO_TENANT = "__default"
-"""The tenant of all documents; a column names the user."""
+"""The ``tenant_id`` of all rows of memories; a further column names the user."""
 _LIST = "content_list"
 _FIRST = (
     *("sequence_number", "object", "status", "error", "id", "type", "role", "content", "code"),
     *("message", "usage", "metadata"),
 )
-"""The fields of a message, in the order of the runtime's ``Message``."""
+"""The fields of a message in the order of the runtime's ``Message``."""
 _SCHEMAS = (
     TableSchema(
         _SESSIONS,
@@ -75,14 +75,14 @@ _SCHEMAS = (
 
 
 class _Service(NamedTuple):
-    """The table of a service, and its columns."""
+    """A service of agentscope-runtime: its table, the primary key and further columns."""
 
     table: str
     key: tuple[str, ...]
     text: str
     """The column with the first text of a message."""
     others: frozenset[str]
-    """The columns that do not belong to the message."""
+    """The columns that are not fields of the message."""
 
 
 _HISTORY = _Service(_MESSAGES, _MESSAGE_KEY, "content", frozenset())
@@ -92,7 +92,7 @@ _MEMORY = _Service(
 
 
 class TablestoreRuntimeStore(SimpleStore):
-    """Rows of the tables ``agentscope_runtime_session``, ``_message`` and ``_memory``.
+    """Memories in the tables ``agentscope_runtime_session``, ``_message`` and ``_memory``.
 
     A session is a row, and each message of its history is a row.  Messages are in the order of
     their arrival times.  The rows of messages do not name the user, so two users cannot have
@@ -139,7 +139,7 @@ class TablestoreRuntimeStore(SimpleStore):
 
     @property
     def _part(self) -> str:
-        """The part of the memory service's memories."""
+        """The ``MemoryKey.part`` of memories of the memory service."""
         return "" if self._path == MEMORY else MEMORY
 
     def _service_of(self, key: MemoryKey) -> _Service:
@@ -151,7 +151,7 @@ class TablestoreRuntimeStore(SimpleStore):
                 yield key
 
     async def _keys(self, where: Selection) -> AsyncGenerator[MemoryKey]:
-        """Yield the keys of the selected memories."""
+        """Yield the names of the selected memories."""
         if self._path != MEMORY and _SESSIONS in self._tables:
             for user in sorted(where.users) or [""]:
                 start = (user,) if where.users else ()
@@ -220,7 +220,7 @@ class TablestoreRuntimeStore(SimpleStore):
         return row is not None
 
     async def _rows(self, key: MemoryKey) -> list[Row]:
-        """Return the rows of a memory, in order."""
+        """Return the message rows of a memory, in order; empty if the memory does not exist."""
         service = self._service_of(key)
         if service.table not in self._tables or not _fits(key):
             return []
@@ -286,10 +286,10 @@ class TablestoreRuntimeStore(SimpleStore):
             raise Rejected(failure.code, failure.message)
 
     def _check(self, key: MemoryKey, snapshot: Snapshot) -> _Service:
-        """Return the service of a memory.
+        """Check that a memory can be written; return the service that holds the memory.
 
         Raises:
-            Rejected: the service cannot hold the name or the messages.
+            Rejected: the service cannot hold the name or the marks of the memory.
         """
         if key.part not in ("", self._part):
             text = f"a session has a history and the part {MEMORY!r}, not {key.part!r}"
@@ -326,7 +326,9 @@ def _version(rows: Iterable[Row]) -> str:
 
 
 def _message(service: _Service, row: Row) -> StoredMessage:
-    """Return the message of a row, as ``_generate_init_json_from_tablestore_message`` makes it.
+    """Return the message of a row, as the runtime reads the row.
+
+    The runtime's function is ``_generate_init_json_from_tablestore_message``.
 
     Raises:
         BadData: the runtime could not make a message from the row.
@@ -351,7 +353,7 @@ def _message(service: _Service, row: Row) -> StoredMessage:
 
 
 def _restored(value: Any) -> Any:
-    """Return the value of a column, parsed if the column is JSON."""
+    """Return the value of a column: the parsed value of a JSON text, or the column value itself."""
     if isinstance(value, str):
         try:
             return jsonio.loads(value.encode("utf-8", "surrogatepass"))
@@ -361,10 +363,10 @@ def _restored(value: Any) -> Any:
 
 
 def _columns(service: _Service, value: dict[str, Any]) -> Columns:
-    """Return the columns of a message, as ``convert_message_to_tablestore_message`` makes them.
+    """Return the columns of a message, without primary key, as the runtime writes them.
 
-    The runtime's function loses an empty text, and cannot store lone surrogates.  Here both stay
-    in the list column.
+    The runtime's function, ``convert_message_to_tablestore_message``, loses an empty text and
+    cannot store lone surrogates.  Here both stay in the list column.
     """
     columns: Columns = {}
     content = value.get("content")
@@ -403,7 +405,11 @@ def _is_utf8(text: str) -> bool:
 
 
 def _shape(service: _Service, row: Row, value: dict[str, Any]) -> str:
-    """Return the position of a message and its unusual columns, as JSON."""
+    """Return the shape of a message as JSON; empty if the service would write the same row.
+
+    The shape has the time of the row in a history, and the columns that the service would write
+    differently.
+    """
     usual = _columns(service, value)
     others = {
         name: one
@@ -420,7 +426,7 @@ def _shape(service: _Service, row: Row, value: dict[str, Any]) -> str:
 
 
 def _of_shape(shape: str) -> dict[str, Any]:
-    """Return the contents of a shape; empty if another store made the shape."""
+    """Return the parsed shape of a message; empty for the shape of another store."""
     try:
         found = json.loads(shape) if shape.startswith("{") else {}
     except ValueError:
@@ -431,10 +437,12 @@ def _of_shape(shape: str) -> dict[str, Any]:
 def _placed(
     service: _Service, key: MemoryKey, messages: Sequence[StoredMessage]
 ) -> Iterator[tuple[Key, Columns]]:
-    """Yield the primary keys and columns of messages; messages keep their positions if possible.
+    """Yield the primary key and the columns of the row for each message, in order.
+
+    A restored message gets its former time, unless earlier messages now have this or a later time.
 
     Raises:
-        Rejected: a message cannot be written.
+        Rejected: a message does not fit a row, or an id of the memory service is repeated.
     """
     now = time.time_ns() // 1000
     last: tuple[int, str] | None = None
@@ -462,10 +470,12 @@ def _placed(
 
 
 def _check_columns(service: _Service, id: str, value: dict[str, Any], columns: Columns) -> None:
-    """Refuse a message that its columns would not restore, apart from fields without a value.
+    """Check that the runtime would read the same message from its columns.
+
+    ``id`` and ``value`` are the message.  Fields without a value do not count.
 
     Raises:
-        Rejected: the columns would give another message.
+        Rejected: the runtime would read another message.
     """
     key = ("", 0, id) if service is _HISTORY else (id, "")
     found = jsonio.loads(_message(service, Row(key, columns, {})).message)

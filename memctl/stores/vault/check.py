@@ -24,7 +24,7 @@ _EXAMPLES = 3
 
 
 class Problem(NamedTuple):
-    """A fault of the file ``name``; ``code`` is the code of the finding.
+    """A fault of the file ``name`` in a vault; ``code`` is the code of the finding.
 
     The finding names the memory of the file ``place``, by default the memory of ``name``.
     """
@@ -36,7 +36,7 @@ class Problem(NamedTuple):
 
 
 class CheckedVault(Protocol):
-    """The interface of a vault that the checks use."""
+    """The methods of a vault store that the checks use."""
 
     folder: Folder
 
@@ -44,11 +44,11 @@ class CheckedVault(Protocol):
         """Yield the Markdown files of the vault."""
 
     def memory_of(self, name: str) -> MemoryKey:
-        """Return the key of the memory that holds the fact of a file."""
+        """Return the memory that the fact in a file belongs to."""
 
 
 class VaultMaintenance(Maintenance):
-    """The checks of a vault.  A subclass overrides checks for another system."""
+    """The checks of ``doctor`` on a vault.  A subclass overrides checks for another framework."""
 
     def __init__(self, store: Store, vault: CheckedVault) -> None:
         super().__init__(store)
@@ -118,7 +118,7 @@ class VaultMaintenance(Maintenance):
         return "no line of it is a name with a value" if lines else ""
 
     def broken_links(self, name: str, text: str) -> Iterator[str]:
-        """Yield the missing targets of the links in a file."""
+        """Yield the targets of the links in a file that do not exist; ``text`` is its content."""
         folder = posixpath.dirname(name)
         for target in markdown.markdown_links(text):
             path = posixpath.normpath(posixpath.join(folder, target))
@@ -129,18 +129,24 @@ class VaultMaintenance(Maintenance):
                 yield target
 
     def is_there(self, name: str) -> bool:
-        """Return whether the vault has a file or a folder with a name."""
+        """Return whether the vault has a file or folder at the path ``name``."""
         return name in self.files or self.folder.exists(name)
 
     def is_wiki_target(self, target: str) -> bool:
-        """Return whether the target of a ``[[link]]`` is the path or the bare name of a file."""
+        """Return whether the target of a ``[[link]]`` is the path or the base name of a file.
+
+        The suffix ``.md`` may be missing.
+        """
         short = target.casefold()
         if not self._short_names.isdisjoint({short, f"{short}.md"}):
             return True
         return self.is_there(target) or self.is_there(f"{target}.md")
 
     def problems(self) -> Iterator[Problem]:
-        """Yield the faults of the index: files without a link in ``MEMORY.md``."""
+        """Yield the faults that concern the whole vault: files without a link in ``MEMORY.md``.
+
+        Yield none if ``MEMORY.md`` is missing or empty.
+        """
         file = self.folder.read(INDEX)
         text = file.data.decode(errors="replace") if file is not None else ""
         if not text.strip():

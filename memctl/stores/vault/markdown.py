@@ -10,7 +10,7 @@ from urllib.parse import unquote
 import yaml
 
 RECORD = "memctl"
-"""The field of frontmatter for the data of an imported fact that Markdown cannot hold."""
+"""The field of the frontmatter for the data of an imported fact that Markdown cannot hold."""
 _FENCE = "---"
 _WIKI = re.compile(r"!?\[\[([^\[\]|#\n]+)(?:#[^\[\]|\n]+)?(?:\|[^\[\]\n]+)?\]\]")
 """A link in the syntax of ReMe 0.4 (``utils/wikilink_handler.py``)."""
@@ -26,7 +26,7 @@ class Note:
     """The text of a Markdown file, split into ``front`` and ``body``.
 
     ``front`` is the frontmatter with the fences and the empty lines after them, or an empty text.
-    ``open`` is true if the frontmatter has no closing fence; the whole text is then in ``body``.
+    ``open`` is True if the frontmatter has no closing fence; the whole text is then in ``body``.
     """
 
     front: str
@@ -35,13 +35,16 @@ class Note:
 
     @property
     def yaml(self) -> str:
-        """The frontmatter between the fences."""
+        """The lines of the frontmatter between the fences."""
         lines = self.front.rstrip().splitlines(keepends=True)
         return "".join(lines[1:-1])
 
 
 def split(text: str) -> Note:
-    """Split the text of a file at the same place as ReMe 0.4 (``markdown_file_chunker.py``)."""
+    """Split the text of a file into frontmatter and body, as ReMe 0.4 does.
+
+    ReMe's code is in ``markdown_file_chunker.py``.
+    """
     first, _, _ = text.partition("\n")
     if first.strip() != _FENCE:
         return Note("", text)
@@ -58,7 +61,10 @@ def split(text: str) -> Note:
 
 
 def mapping_fault(note: Note) -> str:
-    """Return why ReMe 0.4 cannot read the frontmatter (``yaml.safe_load``); empty if valid."""
+    """Return why ReMe 0.4 cannot read the frontmatter; empty if ReMe can read it.
+
+    ReMe reads the frontmatter by ``yaml.safe_load``, and expects a mapping.
+    """
     try:
         root = yaml.compose(note.yaml, yaml.CSafeLoader)
         if root is not None and "<<" not in note.yaml:  # merge keys may expand without end
@@ -71,7 +77,10 @@ def mapping_fault(note: Note) -> str:
 
 
 def record(note: Note) -> str | None:
-    """Return the record that ``fronted`` wrote; None if the frontmatter has no record."""
+    """Return the record of an imported fact in the frontmatter; None without a record.
+
+    ``fronted`` writes such records.
+    """
     if RECORD not in note.front:
         return None
     line = _RECORD_LINE.search(note.front)
@@ -90,14 +99,17 @@ def record(note: Note) -> str | None:
 
 
 def fronted(name: str, description: str, text: str, record: str) -> str:
-    """Return a Markdown file with a text and frontmatter; ``record`` is in ASCII."""
+    """Return the text of a Markdown file: frontmatter, followed by ``text``.
+
+    ``record``, an ASCII text, is the record of an imported fact.
+    """
     kept = record.replace("'", "''")
     about = f"name: {_scalar(name)}\ndescription: {_scalar(description)}\n"
     return f"{_FENCE}\n{about}{RECORD}: '{kept}'\n{_FENCE}\n{text}"
 
 
 def _scalar(text: str) -> str:
-    """Return a text as a YAML scalar, quoted if needed."""
+    """Return a text as a YAML scalar, quoted if it needs quotes."""
     if _PLAIN.fullmatch(text):
         return text
     escaped = [
@@ -115,14 +127,17 @@ def _escape(char: str) -> str:
 
 
 def wiki_links(text: str) -> Iterator[str]:
-    """Yield the targets of ``[[links]]`` as written, without the part from ``#`` on."""
+    """Yield the targets of ``[[links]]``, without the part from ``#`` or ``|`` on."""
     for found in _WIKI.finditer(text):
         if target := found[1].strip():
             yield target
 
 
 def markdown_links(text: str) -> Iterator[str]:
-    """Yield the paths of ``[text](links)`` to files, relative to the file with the link."""
+    """Yield the targets of ``[text](links)`` that are relative paths.
+
+    The part from ``#`` on is left out.
+    """
     for found in _MARKDOWN.finditer(text):
         target = found[1].partition("#")[0]
         if target and not _ELSEWHERE.match(found[1]):

@@ -36,7 +36,7 @@ from memctl.stores.vault.check import VaultMaintenance
 
 SUFFIX = ".md"
 FRONT = "frontmatter"
-"""The field of the metadata of a fact that holds the frontmatter of the file."""
+"""The metadata field of a fact that holds the frontmatter of the file."""
 _NS = 10**9
 _DESCRIPTION = 150
 _KEPT = frozenset("_-.@+=,~ ")
@@ -46,21 +46,21 @@ _FEW = 5
 
 
 class _Place(NamedTuple):
-    """The scope and the id of a fact; together they give the name of the file."""
+    """The memory and the id of a fact; together they give the path of the file."""
 
     key: MemoryKey
     id: str
 
 
 class VaultStore(FactStore):
-    """A folder of Markdown files."""
+    """The facts in a folder of Markdown files, a file for each fact."""
 
     kind = "vault"
     features = replace(FactStore.features, file_times=True)
     imports = "imported"
-    """The folder for facts from other systems, relative to the vault."""
+    """The folder for facts from other frameworks, relative to the vault."""
     leaves_out: frozenset[str] = frozenset()
-    """The top folders without facts."""
+    """The folders in the vault folder whose files are no facts."""
 
     def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
         super().__init__(location, mode)
@@ -78,10 +78,10 @@ class VaultStore(FactStore):
         """Do nothing; the store holds no files open."""
 
     def refuse_other_files(self) -> None:
-        """Refuse a folder that holds files but no Markdown file.
+        """Check that the folder is empty, apart from hidden files.
 
         Raises:
-            BadData: the folder holds other files.
+            BadData: the folder holds files or folders.
         """
         found = (path for path in self.location.path.iterdir() if not path.name.startswith("."))
         names = sorted(visible(path.name) + ("/" if path.is_dir() else "") for path in found)
@@ -113,11 +113,11 @@ class VaultStore(FactStore):
         return self.folder.files(SUFFIX, self.leaves_out)
 
     def memory_of(self, name: str) -> MemoryKey:
-        """Return the key of the memory that holds the fact of a file."""
+        """Return the memory that the fact in a file belongs to."""
         return self.place_of(name).key
 
     def place_of(self, name: str) -> _Place:
-        """Return the scope and the id of the fact of a file."""
+        """Return the memory and the id of the fact in a file; ``name`` is the path in the vault."""
         parts = name.removeprefix(f"{self.imports}/").split("/")
         if name.startswith(f"{self.imports}/") and len(parts) == _IMPORTED_PARTS:
             parts[-1] = parts[-1].removesuffix(SUFFIX)
@@ -129,7 +129,7 @@ class VaultStore(FactStore):
         return _Place(MemoryKey("", top if slash else ""), name)
 
     def name_of(self, key: MemoryKey, id: str) -> str:
-        """Return the name of the file of a fact."""
+        """Return the path of the file for a fact, relative to the vault."""
         plain = id.lower().endswith(SUFFIX) and self.folder.takes(id)
         if plain and self.place_of(id) == (key, id):
             return id
@@ -199,7 +199,10 @@ class VaultStore(FactStore):
 
 
 def _fact(place: _Place, text: str, changed: int) -> bytes:
-    """Return the fact of a file; ``changed`` is the modification time in ns."""
+    """Return the fact of a file as JSON.
+
+    ``text`` is the content of the file, ``changed`` the modification time in ns.
+    """
     note = markdown.split(text)
     record = markdown.record(note)
     if record is not None:
@@ -218,7 +221,7 @@ def _fact(place: _Place, text: str, changed: int) -> bytes:
 
 
 def _file(place: _Place, name: str, message: bytes) -> str:
-    """Return the text of the file of a fact."""
+    """Return the content of the file for a fact; ``name`` is the path of the file."""
     value = jsonio.loads(message)
     text = value.pop("text", "")
     metadata = value.get("metadata") or {}
@@ -241,14 +244,14 @@ def _shape(text: str) -> dict[str, Any]:
 
 
 def _time(changed: int) -> str:
-    """Return a time in ns as a text of fixed length; the texts sort by time."""
+    """Return a time in ns since 1970 as an ISO text in UTC; the texts sort by time."""
     seconds, rest = divmod(changed, _NS)
     moment = datetime.fromtimestamp(seconds, UTC)
     return f"{moment:%Y-%m-%dT%H:%M:%S}.{rest:09}+00:00"
 
 
 def _changed(time: str | None) -> int | None:
-    """Return a time in ns; None if the text is not a valid time."""
+    """Return an ISO time in ns since 1970; None if the text is not a valid time."""
     try:
         moment = datetime.fromisoformat(time or "")
         seconds = int(moment.replace(microsecond=0).timestamp())
@@ -265,7 +268,7 @@ def _changed(time: str | None) -> int | None:
 
 
 def _quoted(text: str) -> str:
-    """Return a text as a path component that every file system takes."""
+    """Return a text as a file name that every file system allows; an empty text becomes ``-``."""
     if not text:
         return "-"
     if text == "-":
