@@ -29,13 +29,13 @@ DAMAGE = (EOFError, gzip.BadGzipFile, zlib.error, zstd.ZstdError)
 
 
 class Sink(Protocol):
-    """The output of an archive: a file, or a compressor on top of a file."""
+    """The output of an archive writer: a file, or a compressor on top of a file."""
 
     def write(self, data: bytes | memoryview, /) -> object:
         """Write all of the data."""
 
     def flush(self) -> object:
-        """Pass on buffered data."""
+        """Pass buffered data on to the file."""
 
 
 class Input(Protocol):
@@ -46,14 +46,17 @@ class Input(Protocol):
 
 
 class Output(Sink, Protocol):
-    """A sink that must be closed."""
+    """A sink that must be closed after the last write."""
 
     def close(self) -> object:
-        """Write the remaining data; the underlying sink stays open."""
+        """Write buffered data to the underlying sink, which stays open."""
 
 
 def decompressed(raw: io.RawIOBase, start: bytes) -> Input:
-    """Return the decompressed stream; ``start`` holds the first bytes, which decide."""
+    """Return a stream of the decompressed data; ``raw`` itself if the data is not compressed.
+
+    ``start`` holds the first bytes of the data, which identify the compression.
+    """
     if start.startswith(_GZIP):
         return gzip.GzipFile(fileobj=io.BufferedReader(raw, _BUFFER), mode="rb")
     if start.startswith(_ZSTD):
@@ -62,7 +65,7 @@ def decompressed(raw: io.RawIOBase, start: bytes) -> Input:
 
 
 def extension_of(start: bytes) -> str:
-    """Return the extension for the compression of a file with the first bytes ``start``."""
+    """Return ``.gz``, ``.zst`` or an empty text for a file with the first bytes ``start``."""
     return ".gz" if start.startswith(_GZIP) else ".zst" if start.startswith(_ZSTD) else ""
 
 
@@ -94,7 +97,10 @@ class _Plain:
 
 @contextmanager
 def compressed(name: str, sink: Sink) -> Iterator[Sink]:
-    """Provide the compressor for the extension of a path; the sink stays open."""
+    """Yield a compressor on top of ``sink``; the file name ``name`` decides on the compression.
+
+    Without the extension ``.gz`` or ``.zst``, data is not compressed.  The sink stays open.
+    """
     output = _output(name, sink)
     try:
         yield output

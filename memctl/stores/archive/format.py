@@ -56,16 +56,16 @@ LATEST_VERSION = 3
 LARGEST_RECORD = 64 * 1024 * 1024
 """The limit in bytes of a line that is not a message."""
 LARGEST_REST = 1024 * 1024
-"""The limit in bytes of the fields after the message in a line larger than a record."""
+"""The limit in bytes for all fields of a message line after the message itself."""
 _LARGE = 1024 * 1024
 MESSAGE = b'{"message":'
 MARKS = b',"marks":'
 _LINE = "line"
-"""The field of a shape that holds the fields of a line."""
+"""The field of a shape that holds the fields of a message line."""
 
 
 class LineKind(Enum):
-    """The kinds of lines after the first line."""
+    """The kinds of lines in an archive, without the first line."""
 
     MEMORY = "memory"
     MESSAGE = "message"
@@ -76,7 +76,7 @@ _PREFIXES = {kind: b'{"%b":' % kind.value.encode() for kind in LineKind}
 
 
 class EndRecord(NamedTuple):
-    """The last record."""
+    """The last line of an archive: its counts, and the digest of all earlier lines."""
 
     memories: int
     messages: int
@@ -84,7 +84,7 @@ class EndRecord(NamedTuple):
 
 
 class ArchiveWriter:
-    """A writer of an archive to a stream, record by record, in constant memory.
+    """A writer of an archive to a stream, line by line, in constant memory.
 
     ``memory`` opens a memory.  Its messages follow by ``entries``, or by ``copy`` as lines of
     another archive.  ``finish`` ends the archive; the stream stays open.
@@ -101,13 +101,14 @@ class ArchiveWriter:
         embedding: Embedding | None = None,
         keeps_lines: bool = False,
     ) -> None:
-        """Write the first line.
+        """Write the first line, the header.
 
         ``created`` is a time in ISO 8601, ``source`` the place of the memories, ``dialect`` the
-        dialect of the messages, and ``embedding`` the kind of their vectors.  With
+        dialect of the messages, and ``embedding`` the model and size of their vectors.  With
         ``keeps_lines``, line breaks in messages are encoded, and reading restores them.
 
-        ``header`` is the header of a replaced archive.  The new archive keeps the header.
+        ``header`` is the header of an archive that the new archive will replace.  Its fields are
+        kept, except the time.
         """
         self.memories = 0
         self.messages = 0
@@ -124,34 +125,38 @@ class ArchiveWriter:
         self._write(jsonio.dumps(record) + b"\n")
 
     def memory(self, memory: Memory) -> None:
-        """Open a memory."""
+        """Write the line that opens a memory.
+
+        Raises:
+            BadData: the line is too large.
+        """
         self.section(memory_line(memory))
 
     def section(self, line: bytes) -> None:
-        """Open the memory that a line names."""
+        """Write ``line``, the line that opens a memory, with its line end."""
         self._write(line)
         self.memories += 1
 
     def entries(self, entries: Sequence[StoredMessage]) -> None:
-        """Add messages to the last opened memory.
+        """Write messages of the memory that was opened last.
 
         Raises:
-            BadData: see ``message_lines``.
+            BadData: a message is too large or not a JSON object.
         """
         for lines, messages in self.lines(entries):
             self.copy(lines, messages)
 
     def lines(self, entries: Sequence[StoredMessage]) -> Iterator[tuple[bytes, int]]:
-        """See ``message_lines``."""
+        """Return ``message_lines`` of these messages, with this archive's ``keeps_lines``."""
         return message_lines(entries, keeps_lines=self._keeps_lines)
 
     def copy(self, lines: bytes | memoryview, messages: int) -> None:
-        """Add messages given as lines or pieces of lines; ``messages`` is their number."""
+        """Write message lines or pieces of them; ``messages`` is the number of messages."""
         self._write(lines)
         self.messages += messages
 
     def finish(self) -> None:
-        """Write the last record."""
+        """Write the last line, with counts and digest."""
         digest = digest_text(self._hash.hexdigest())
         end = {"memories": self.memories, "messages": self.messages, "digest": digest}
         self._stream.write(jsonio.dumps({"end": end}) + b"\n")
@@ -163,15 +168,15 @@ class ArchiveWriter:
 
 
 def digest_text(hexadecimal: str) -> str:
-    """Return a digest as written in the last line."""
+    """Return a hexadecimal digest in the form of the last line."""
     return f"sha256:{hexadecimal}"
 
 
 def memory_line(memory: Memory) -> bytes:
-    """Return the record that opens a memory.
+    """Return the line that opens a memory, with its line end.
 
     Raises:
-        BadData: the record is too large.
+        BadData: the line is too large.
     """
     user, session, part = memory.key
     record: dict[str, Any] = {"user": user, "session": session}
@@ -186,14 +191,22 @@ def memory_line(memory: Memory) -> bytes:
 
 
 def with_fields(line: Line, **fields: str) -> bytes:
-    """Return the record that opens a memory, with some fields replaced."""
+    """Return the line that opens a memory with some of its fields replaced, with its line end.
+
+    Raises:
+        BadData: the line is too large.
+    """
     record = jsonio.loads(bytes(line))
     record["memory"] |= fields
     return _bounded(jsonio.dumps(record), read_memory(line).key)
 
 
 def _bounded(line: bytes, key: MemoryKey) -> bytes:
-    """Return the line of a memory with its line end; raise BadData if the line is too large."""
+    """Return the line that opens a memory with a line end added.
+
+    Raises:
+        BadData: the line is too large.
+    """
     if len(line) >= LARGEST_RECORD:
         raise BadData(
             f"the memory {key} has a summary that is too large for an archive",
@@ -205,12 +218,12 @@ def _bounded(line: bytes, key: MemoryKey) -> bytes:
 def message_lines(
     entries: Sequence[StoredMessage], *, keeps_lines: bool = False
 ) -> Iterator[tuple[bytes, int]]:
-    """Yield pieces of message records, each with the number of messages that end in the piece.
+    """Yield pieces of the lines of messages, each with the number of messages that end in it.
 
-    Messages from stores are JSON objects, so a message that looks like an object is not parsed.
+    Messages from stores are JSON objects.  So only messages without braces at both ends are parsed.
 
     Raises:
-        BadData: a message does not look like a JSON object and is not one, or is too large.
+        BadData: a message is not a JSON object, or is too large.
     """
     messages = [entry.message for entry in entries]
     if {text[:1] + text[-1:] for text in messages} - {b"{}"}:
@@ -250,7 +263,7 @@ def _without_line_breaks(message: bytes) -> bytes:
 
 
 def _tails(entries: Sequence[StoredMessage]) -> list[bytes]:
-    """Return the parts of the lines after the messages."""
+    """Return the part of each message's line that follows the message, with the line end."""
     marks = {
         some: jsonio.dumps({"marks": some}).decode() for some in {one.marks for one in entries}
     }
@@ -275,7 +288,11 @@ def _end(entry: StoredMessage) -> str:
 
 
 def kind_of(line: Line) -> LineKind:
-    """Return the kind of a line; raise ValueError if the line has no kind."""
+    """Return the kind of a line.
+
+    Raises:
+        ValueError: the line is not a line of an archive.
+    """
     for kind, prefix in _PREFIXES.items():
         if line.startswith(prefix):
             return kind
@@ -287,7 +304,7 @@ def kind_of(line: Line) -> LineKind:
 
 
 def read_header(line: Line) -> dict[str, Any] | None:
-    """Return the first line as a header; None if the line does not begin an archive."""
+    """Return the fields of the first line of an archive; None if it is no such line."""
     try:
         record = jsonio.loads(bytes(line))
     except ValueError:
@@ -298,10 +315,10 @@ def read_header(line: Line) -> dict[str, Any] | None:
 
 
 def read_embedding(header: Mapping[str, Any]) -> Embedding | None:
-    """Return the kind of vectors from the header of an archive; None without vectors.
+    """Return the model and size of vectors in the header of an archive; None without vectors.
 
     Raises:
-        ValueError: the header field is malformed.
+        ValueError: the field ``embedding`` of the header is malformed.
     """
     if header.get("embedding") is None:
         return None
@@ -313,7 +330,11 @@ def read_embedding(header: Mapping[str, Any]) -> Embedding | None:
 
 
 def read_memory(line: Line) -> Memory:
-    """Return the memory that a line opens; raise ValueError if the line is malformed."""
+    """Return the memory in a line that opens a memory.
+
+    Raises:
+        ValueError: the line is malformed.
+    """
     record = _object(_object(jsonio.loads(bytes(line))).get("memory"))
     user, session, part = record.get("user"), record.get("session"), record.get("part", "")
     attributes = _object(record.get("attributes", {}))
@@ -332,7 +353,11 @@ def read_memory(line: Line) -> Memory:
 
 
 def read_end(line: Line) -> EndRecord:
-    """Return the contents of the last line; raise ValueError if the line is malformed."""
+    """Return the counts and the digest in the last line of an archive.
+
+    Raises:
+        ValueError: the line is not a JSON object with the object ``end``.
+    """
     record = _object(_object(jsonio.loads(bytes(line))).get("end"))
     return EndRecord(
         record.get("memories", -1), record.get("messages", -1), record.get("digest", "")
@@ -340,13 +365,17 @@ def read_end(line: Line) -> EndRecord:
 
 
 def check_message(line: Line) -> None:
-    """Raise ValueError if a line is not a message record; the message is not parsed."""
+    """Check that a line is the line of a message, without parsing the message itself.
+
+    Raises:
+        ValueError: the line is malformed.
+    """
     if _tail(line) is None:
         split(line)
 
 
 def split(line: Line) -> tuple[bytes, dict[str, Any]]:
-    """Return the unparsed text of a message, and the other fields of its line.
+    """Return the JSON text of the message in a line, and the other fields of the line.
 
     Raises:
         ValueError: the line is malformed.
@@ -359,10 +388,10 @@ def split(line: Line) -> tuple[bytes, dict[str, Any]]:
 
 
 def outline(line: Line) -> StoredMessage:
-    """Return ``entry`` of a line with an empty message, which is parsed only if necessary.
+    """Return the message of a line with empty JSON; its text is parsed only for a missing id.
 
     Raises:
-        ValueError: as ``split``.
+        ValueError: the line is malformed, or the message has no id.
     """
     fields = _tail(line)
     if fields is None or not isinstance(fields.get("id"), str):
@@ -371,7 +400,11 @@ def outline(line: Line) -> StoredMessage:
 
 
 def _tail(line: Line) -> dict[str, Any] | None:
-    """Return the fields of a line after its message; None if the line is not in memctl's form."""
+    """Return the fields of a line after its message; None if the line is not as memctl writes it.
+
+    Raises:
+        ValueError: a field is malformed.
+    """
     at = line.rfind(MARKS)
     if at < 0 or not line.startswith(MESSAGE):
         return None
@@ -384,7 +417,11 @@ def _tail(line: Line) -> dict[str, Any] | None:
 
 
 def entry(message: bytes, fields: dict[str, Any]) -> StoredMessage:
-    """Return the message of a split line; raise ValueError if it is not an object with an id."""
+    """Return the message from its JSON text and the other fields of its line.
+
+    Raises:
+        ValueError: the message is not a JSON object, or has no id.
+    """
     message = jsonio.in_lines(jsonio.utf8(message))
     try:
         value = jsonio.outline(message)
@@ -400,10 +437,12 @@ def entry(message: bytes, fields: dict[str, Any]) -> StoredMessage:
 
 
 def with_marks(line: Line, marks: tuple[str, ...], shape: str) -> StoredMessage:
-    """Return the message of a line with other marks, written as ``shape`` has them.
+    """Return the message of a line with other marks.
+
+    The shape of the result records how the line writes the marks, as ``shape`` says.
 
     Raises:
-        ValueError: as ``entry``.
+        ValueError: the line is malformed, or the message has no id.
     """
     [found] = entries([line])
     fields: dict[str, Any] = {"id": found.id, "index": found.position, "shape": found.shape}
@@ -418,7 +457,10 @@ def with_marks(line: Line, marks: tuple[str, ...], shape: str) -> StoredMessage:
 
 
 def _about(fields: dict[str, Any]) -> tuple[tuple[str, ...], int | None, str]:
-    """Return the marks, the index and the shape of a message from the fields of its line."""
+    """Return the marks, the index and the shape of a message from the fields of its line.
+
+    The index is None if the line has no index.
+    """
     return _marks(fields), fields.get("index"), _shape(fields)
 
 
@@ -427,7 +469,10 @@ def _marks(fields: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _shape(fields: dict[str, Any]) -> str:
-    """Return the shape of a message with these fields in its line; empty for the usual ones."""
+    """Return the shape of a message from the fields of its line.
+
+    Unless memctl would write the line with other fields, this is the field ``shape``.
+    """
     fields = {name: value for name, value in fields.items() if name != "message"}
     marks = fields.get("marks", ())
     is_usual = fields.keys() - {"index", "shape"} == {"marks", "id"}
@@ -437,7 +482,7 @@ def _shape(fields: dict[str, Any]) -> str:
 
 
 def _line_of(shape: str) -> dict[str, Any] | None:
-    """Return the line fields in a shape; None if another store made the shape."""
+    """Return the fields of a message line in a shape; None for the shape of another store."""
     if not shape.startswith(f'{{"{_LINE}"'):
         return None
     try:
@@ -448,7 +493,11 @@ def _line_of(shape: str) -> dict[str, Any] | None:
 
 
 def _rest_of(entry: StoredMessage) -> dict[str, Any] | None:
-    """Return the line fields in the shape of a message; None if the message has changed."""
+    """Return the fields of a message line that the shape of the message holds.
+
+    Return None if the shape holds no fields, or if marks, position or id of the message differ from
+    these fields.
+    """
     fields = _line_of(entry.shape)
     if fields is None or (_marks(fields), fields.get("index")) != (entry.marks, entry.position):
         return None
@@ -477,10 +526,10 @@ _FIELDS = {"marks", "id", "index"}
 
 
 def pieces(lines: list[Line]) -> Iterator[tuple[LineKind, list[Line]]]:
-    """Yield the lines in order: consecutive message lines together, other lines alone.
+    """Yield the lines in order, with their kind: runs of message lines, other lines singly.
 
     Raises:
-        ValueError: a line has no kind.  The lines before it have been yielded.
+        ValueError: a line is no line of an archive.  The lines before it have been yielded.
     """
     start = 0
     others = [number for number, line in enumerate(lines) if not line.startswith(MESSAGE)]
@@ -494,20 +543,20 @@ def pieces(lines: list[Line]) -> Iterator[tuple[LineKind, list[Line]]]:
 
 
 class _LineFields(NamedTuple):
-    """The fields after the messages of several lines."""
+    """The fields that follow the messages in several message lines, one item for each line."""
 
     starts: list[int]
-    """The positions in the lines where the fields begin."""
+    """The position in each line where these fields begin."""
     marks: list[tuple[str, ...]]
     ids: list[str]
     indexes: list[Any]
 
 
 def check_messages(lines: list[Line]) -> Iterator[int]:
-    """Yield counts of valid message lines; the messages are not parsed.
+    """Yield the numbers of valid lines of messages; their messages are not parsed.
 
     Raises:
-        ValueError: a line is not a message.  The lines before it have been counted.
+        ValueError: a line is malformed.  The lines before it have been counted.
     """
     if _rests(lines) is not None:
         yield len(lines)
@@ -518,10 +567,10 @@ def check_messages(lines: list[Line]) -> Iterator[int]:
 
 
 def entries(lines: list[Line]) -> list[StoredMessage]:
-    """Return the messages of lines, and empty the list of lines.
+    """Return the messages of message lines; the list ``lines`` is emptied.
 
     Raises:
-        ValueError: a message is not a JSON object with an id.
+        ValueError: a line is malformed, or a message is not a JSON object with an id.
     """
     rests = _rests(lines)
     if rests is not None:
@@ -543,7 +592,11 @@ def entries(lines: list[Line]) -> list[StoredMessage]:
 
 
 def outlines(lines: list[Line]) -> list[StoredMessage]:
-    """Return ``entries`` with empty messages, which are parsed only if necessary."""
+    """Return the messages of message lines with empty JSON; it is parsed only for missing ids.
+
+    Raises:
+        ValueError: a line is malformed, or a message has no id.
+    """
     rests = _rests(lines)
     if rests is not None:
         return messages_from_columns(rests.ids, repeat(b""), rests.marks, rests.indexes)
@@ -551,7 +604,10 @@ def outlines(lines: list[Line]) -> list[StoredMessage]:
 
 
 def _rests(lines: list[Line]) -> _LineFields | None:
-    """Return the fields after the messages; None if a line is not in memctl's own form."""
+    """Return the fields after the messages of message lines.
+
+    Return None if a line is not exactly as memctl writes it.
+    """
     if isinstance(lines[0], bytearray):
         return None  # a long line comes alone
     try:

@@ -46,11 +46,14 @@ from memctl.stores.archive.format import (
 )
 
 _BLOCK = 256 * 1024
-"""Blocks above this size would be returned to the system after each use, which takes time."""
+"""The bytes to read at once; larger blocks would go back to the operating system after use."""
 
 
 class SharedFile(io.RawIOBase):
-    """A file read from its beginning, independent of other readers and of ``close`` elsewhere."""
+    """A file that is read from its beginning, by a descriptor of its own.
+
+    Other readers of the file and the closing of their descriptors do not affect it.
+    """
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = os.dup(descriptor)
@@ -76,22 +79,21 @@ class SharedFile(io.RawIOBase):
 
 
 class Lines:
-    """The lines of an open file, plain or compressed.  A long line is not held twice.
+    """The lines of an open archive, plain or compressed.  A long line is not held twice.
 
-    Raises (all methods):
-        DAMAGE: compressed data is truncated or damaged.
-        ValueError: a line is larger than any record.
+    Raises (all methods):     DAMAGE: compressed data is truncated or damaged.     ValueError: a
+    line is larger than any line of an archive.
     """
 
     def __init__(self, descriptor: int, skim: Callable[[memoryview], object] | None = None) -> None:
         """Open the stream of lines.
 
-        With ``skim``, no line larger than a record is held.  ``skim`` gets the inner part of such
-        a line in pieces, and the line then lacks this part of its message.
+        With ``skim``, a message line over ``LARGEST_RECORD`` is never held whole.  ``skim`` gets
+        the inner part of its message in pieces, and the returned line lacks this part.
         """
         start = system.read_at(descriptor, SNIFFED, 0)
         self.skimmed = 0
-        """The number of bytes at the beginning of the last block that ``skim`` has had."""
+        """The number of bytes at the beginning of the last block that ``skim`` has received."""
         self._stream = decompressed(SharedFile(descriptor), start)
         self._skim = skim
         self._block = b""
@@ -107,9 +109,9 @@ class Lines:
         return self._line(b"", most)
 
     def block(self) -> bytes | bytearray:
-        """Return about a block of lines with their line ends; empty after the last line.
+        """Return the next lines with their line ends, about ``_BLOCK`` bytes; empty at the end.
 
-        A line longer than a block comes alone, as a ``bytearray``.
+        A line longer than a block comes singly, as a ``bytearray``.
         """
         self.skimmed = 0
         end = self._block.rfind(b"\n", self._at) + 1
@@ -130,7 +132,10 @@ class Lines:
         self._at = 0
 
     def _line(self, begun: bytes, most: int | None = None) -> bytes | bytearray:
-        """Return the line that begins with ``begun`` and continues in the block just read."""
+        """Return the line that begins with ``begun`` and continues in the block just read.
+
+        If the line is longer than ``most`` bytes, return the bytes read so far.
+        """
         line = bytearray(begun)
         size = 0
         while True:
@@ -147,7 +152,11 @@ class Lines:
             self._read()
 
     def _bound(self, line: bytearray, size: int) -> None:
-        """Refuse a line that is already too large, or give its inner part to ``skim``."""
+        """Give the inner part of a large message line to ``skim``; ``size`` is the size so far.
+
+        Raises:
+            ValueError: the line is too large.
+        """
         if not line.startswith(MESSAGE):
             raise ValueError(f"it is larger than {LARGEST_RECORD >> 20} MiB")
         if size > LARGEST_MESSAGE + LARGEST_REST:
@@ -161,7 +170,10 @@ class Lines:
 
 
 def cut(block: bytes | bytearray) -> list[bytes | bytearray]:
-    """Return the lines of a block without their line ends; a long line keeps its line end."""
+    """Return the lines of a block without line ends.
+
+    A single long line, which is a ``bytearray``, keeps its line end.
+    """
     if isinstance(block, bytearray):
         return [block]
     lines: list[bytes | bytearray] = [*block.split(b"\n")]
@@ -171,7 +183,7 @@ def cut(block: bytes | bytearray) -> list[bytes | bytearray]:
 
 
 def uncut(lines: list[bytes | bytearray]) -> bytes | memoryview:
-    """Return at least one line of ``cut``, with line ends."""
+    """Return the bytes of lines from ``cut``, with line ends; there must be at least one line."""
     if isinstance(lines[0], bytearray):
         return memoryview(lines[0])
     return b"\n".join([*lines, b""])
@@ -182,17 +194,19 @@ _HEADER_BYTES = 64 * 1024
 
 @dataclass(slots=True)
 class ArchiveContents:
-    """The contents of an archive: the header, and the number of messages by memory."""
+    """The contents of an archive: the header, and the number of messages of each memory."""
 
     header: dict[str, Any] = field(default_factory=dict)
-    """The first line; empty without an archive, or if the line is too large to keep."""
+    """The fields of the first line; empty without a file, or if the line is too large to keep."""
     memories: dict[MemoryKey, int] = field(default_factory=dict)
     dialect: Dialect = AGENTSCOPE1
     embedding: Embedding | None = None
 
 
 def verify(descriptor: int, label: str) -> ArchiveContents:
-    """Read a whole archive and check it.
+    """Read and check a whole archive; return its contents.
+
+    ``label`` names the archive in errors.
 
     Raises:
         BadData: the file is not an archive, is truncated or changed, or is of a later memctl.
@@ -213,7 +227,7 @@ def verify(descriptor: int, label: str) -> ArchiveContents:
 
 
 class _Check:
-    """A check of an archive, line by line."""
+    """A check of an archive, which gets the lines of the archive in order."""
 
     def __init__(self, label: str) -> None:
         self.contents = ArchiveContents()
@@ -253,9 +267,12 @@ class _Check:
         self._lines = 1
 
     def block(self, block: bytes | bytearray, skimmed: int = 0) -> None:
-        """Check the next lines.  Messages are not parsed: the digest proves that they are JSON.
+        """Check the next lines.  Messages are not parsed, since the digest proves them unchanged.
 
         The digest already includes the first ``skimmed`` bytes.
+
+        Raises:
+            BadData: the archive ends too early, has changed, or has a line that is not valid.
         """
         if not block:
             raise self.cut_off("its last line is missing")
@@ -314,19 +331,23 @@ class _Check:
         self.ended = True
 
     def nothing_more(self, more: bool) -> None:
-        """Raise BadData if data follows the last line."""
+        """Check that no data follows the last line; ``more`` is True if there is some.
+
+        Raises:
+            BadData: data follows the last line.
+        """
         if more:
             raise BadData(f"{self._label} has data after its end", "get an unchanged copy of it")
 
     def no_record(self, error: ValueError) -> BadData:
-        """Return the error for the next line, which is not a record of an archive."""
+        """Return the error for a malformed line of an archive: the line after the checked lines."""
         return BadData(
             f"{self._label}: line {self._lines + 1} is not a record of an archive ({error})",
             "get a complete and unchanged copy of it",
         )
 
     def cut_off(self, why: str) -> BadData:
-        """Return the error of an archive that ends too early."""
+        """Return the error for an archive that ends too early; ``why`` is the reason."""
         return BadData(
             f"{self._label} is cut off after {self._counts()}: {why}",
             "get a complete copy of it; nothing was read from this one",
@@ -337,7 +358,10 @@ class _Check:
 
 
 class MemorySections:
-    """An iterator over the memories of a checked archive."""
+    """An iterator over the memories of an archive that was verified.
+
+    Raises (all methods):     BadData: the archive changes while it is read.
+    """
 
     def __init__(self, descriptor: int, label: str) -> None:
         self._label = label
@@ -347,10 +371,10 @@ class MemorySections:
         self._kind: LineKind | None = None
         self._piece: list[Line] = []
         self.line = b""
-        """The line of the last memory, with its line end."""
+        """The line that opens the memory yielded last, with its line end."""
 
     def __iter__(self) -> Iterator[Memory]:
-        """Yield each memory; skip its unread messages before the next memory."""
+        """Yield each memory; messages that are not read before the next memory are skipped."""
         self._advance()
         while self._kind is LineKind.MEMORY:
             memory = read_memory(self._piece[0])
@@ -361,9 +385,9 @@ class MemorySections:
                 continue
 
     def runs(self) -> Iterator[list[Line]]:
-        """Yield the message lines of the last memory, in lists.
+        """Yield the message lines of the memory that was yielded last, in lists.
 
-        A long line comes alone; only a long line keeps its line end.
+        A long line is a list of its own, and only a long line keeps its line end.
         """
         while self._kind is LineKind.MESSAGE:
             piece, self._piece = [self._piece], []
@@ -373,17 +397,21 @@ class MemorySections:
     def entries(
         self, read: Callable[[list[Line]], list[StoredMessage]]
     ) -> Iterator[list[StoredMessage]]:
-        """Yield the messages of the last memory, in lists.
+        """Yield the messages of the memory that was yielded last, in lists.
+
+        ``read`` makes messages from lines: ``entries`` or ``outlines``.
 
         Raises:
-            BadData: a message is not a JSON object with an id.
+            BadData: a line is malformed, or a message is not a JSON object with an id.
         """
         for run in self.runs():
             found = [self._messages(run, read)]
             yield found.pop()
 
     def proved(self) -> Iterator[list[Line]]:
-        """Yield ``runs``, with all messages parsed and checked.
+        """Yield the message lines of the memory that was yielded last, after checking each message.
+
+        The lists are the lists of ``runs``.
 
         Raises:
             BadData: a message is not a JSON object with an id.
@@ -416,7 +444,7 @@ class MemorySections:
 
 
 def headers(descriptor: int, label: str, where: Selection) -> Iterator[list[Memory]]:
-    """Yield the selected memories without their messages, in lists."""
+    """Yield the selected memories of an archive without their messages, in lists."""
     selected = (memory for memory in MemorySections(descriptor, label) if where.has_key(memory.key))
     while some := list(islice(selected, PAGE_ENTRIES)):
         yield some
@@ -428,7 +456,10 @@ def read_pages(
     where: Selection,
     read: Callable[[list[Line]], list[StoredMessage]] = entries,
 ) -> Iterator[Page]:
-    """Yield the selected memories, whole; ``read`` makes messages from lines."""
+    """Yield the pages of the selected memories of an archive, each memory whole.
+
+    ``read`` makes messages from lines: ``entries`` or ``outlines``.
+    """
     sections = MemorySections(descriptor, label)
     for memory in sections:
         if where.has_key(memory.key):

@@ -15,10 +15,10 @@ from memctl.location import visible
 from memctl.storekit.files import sync_folder, system_errors
 
 LATEST = "@latest"
-"""The ending of a rotation's name that stands for its newest file."""
+"""The suffix after the name of a rotation that means its newest file."""
 
 _EXTENSIONS = (".ndjson.gz", ".ndjson.zst", ".ndjson")
-"""Known extensions; otherwise the extension is the last suffix of the name."""
+"""Extensions with several parts; the extension of any other name is its last suffix."""
 _TIME = "%Y%m%dT%H%M%S"
 
 Period = Callable[[datetime], object]
@@ -35,15 +35,18 @@ _KEEP = re.compile(r"([a-z]+):([1-9][0-9]{0,5})")
 
 @dataclass(frozen=True, slots=True)
 class Rotation:
-    """The number of files to keep per kind of period: the newest file of each period."""
+    """The rules for the files to keep, as pairs of a kind of period and a number.
+
+    For ``("daily", 7)``, the newest file of each of the last seven days is kept.
+    """
 
     keep: tuple[tuple[str, int], ...]
 
     def expired(self, times: list[datetime]) -> set[datetime]:
-        """Return the times whose files are not kept.
+        """Return the times whose files are not kept; ``times`` are the times of all files.
 
-        The rule is that of ``restic forget``.  Periods without a file do not count.  While there
-        are fewer periods than requested, the oldest file is kept too.
+        The rule is the rule of ``restic forget``.  Periods without a file do not count.  If there
+        are fewer periods than requested, the oldest file is kept, too.
         """
         newest_first = sorted(times, reverse=True)
         kept: set[datetime] = set()
@@ -53,7 +56,10 @@ class Rotation:
 
 
 def _of_each(newest_first: list[datetime], period: Period, number: int) -> set[datetime]:
-    """Return the newest time of each of the last ``number`` periods."""
+    """Return the newest time of each of the last ``number`` periods with a file.
+
+    If there are fewer periods, the oldest time is included, too.
+    """
     kept: set[datetime] = set()
     before: object = None
     for time in newest_first:
@@ -66,7 +72,7 @@ def _of_each(newest_first: list[datetime], period: Period, number: int) -> set[d
 
 
 def parse_rotation(text: str) -> Rotation:
-    """Parse ``--rotate daily:7,weekly:4``.
+    """Parse the value of ``--rotate``, such as ``daily:7,weekly:4``.
 
     Raises:
         UsageError: the text is not valid.
@@ -92,10 +98,10 @@ class RotatedFile(NamedTuple):
 
 
 class Series:
-    """The files of one rotation: NAME-20261121T031500.ndjson."""
+    """The files of one rotation, named as in ``NAME-20261121T031500.ndjson``."""
 
     def __init__(self, path: Path) -> None:
-        """Take the path without the time."""
+        """Take the path of the rotation, such as ``NAME.ndjson``, without a time."""
         extension = next(filter(path.name.lower().endswith, _EXTENSIONS), path.suffix)
         self.folder = path.parent
         self._stem = path.name[: len(path.name) - len(extension)]
@@ -119,9 +125,9 @@ class Series:
         return sorted(found, key=lambda file: file.time, reverse=True)
 
     def new(self, now: datetime) -> Path:
-        """Return the path of a new file for this local time, moved to the next free second.
+        """Return the path of a new file for this local time, or for the next second without a file.
 
-        Neither two runs in one second nor the repeated hour in autumn replace a file.
+        So a second run in the same second replaces no file, nor does the repeated hour in autumn.
         """
         while True:
             path = self._path(now)
@@ -130,7 +136,9 @@ class Series:
             now += timedelta(seconds=1)
 
     def expired(self, rotation: Rotation, new: Path) -> list[Path]:
-        """Return the files to remove once ``new`` exists, oldest first; never ``new`` itself.
+        """Return the paths of the files to remove after ``new`` was written, oldest first.
+
+        ``new`` itself is never among them.
 
         Raises:
             MemctlError: the folder cannot be read.
@@ -143,10 +151,10 @@ class Series:
         return [self._path(one) for one in sorted(gone)]
 
     def remove(self, paths: list[Path]) -> Iterator[Path]:
-        """Remove files, and yield each path after the removal.
+        """Remove files; yield the path of each removed file.
 
         Raises:
-            MemctlError: the system refuses.
+            MemctlError: the operating system refuses to remove a file.
         """
         # The new file must survive a power cut before old files are removed.
         sync_folder(self.folder)
@@ -165,7 +173,7 @@ class Series:
                     yield entry.name
 
     def _time(self, name: str) -> datetime | None:
-        """Return the time in a name of exactly the form of ``new``; None for other names."""
+        """Return the time in the name of a file of the rotation; None for other names."""
         found = self._form.fullmatch(name)
         if found is None:
             return None
@@ -176,7 +184,9 @@ class Series:
 
 
 def latest(text: str) -> Path | None:
-    """Return the newest file of a rotation, written ``NAME@latest``; None for any other name.
+    """Return the path of the newest file of the rotation ``NAME`` for the text ``NAME@latest``.
+
+    Return None for any other text, and if a file has this name.
 
     Raises:
         NotFound: the rotation has no file.

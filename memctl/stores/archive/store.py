@@ -49,7 +49,7 @@ SUFFIXES = (".ndjson", ".ndjson.gz", ".ndjson.zst")
 
 
 class ArchiveStore(Store):
-    """An archive file.  It is checked as a whole before reading, and replaced as a whole.
+    """An archive file, which is checked whole before reading and replaced whole by a write.
 
     ``write`` adds memories to the archive.  Results come after all pages, once the new archive has
     replaced the old archive.
@@ -68,7 +68,7 @@ class ArchiveStore(Store):
         cheap_outline=True,
     )
     created: str | None = None
-    """The time of writing, in ISO 8601; None means now."""
+    """The time to write into the archive, in ISO 8601; None means now."""
 
     def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
         super().__init__(location, mode)
@@ -98,7 +98,12 @@ class ArchiveStore(Store):
             await self.open(self.mode)
 
     def _open_file(self) -> None:
-        """Open the file, unless it must still be created."""
+        """Open the file, unless it does not exist and the mode creates it.
+
+        Raises:
+            BadData: the path is not a file.
+            MemctlError: the file cannot be opened.
+        """
         path = self.location.path
         with system_errors(path, "read"):
             self._opened = _stamp(path)
@@ -183,7 +188,7 @@ class ArchiveStore(Store):
                     yield page
 
     async def _next(self, found: Iterator[list[T]]) -> list[T]:
-        """Return the next list, made in a thread; an empty list at the end."""
+        """Return the next list of an iterator, which runs in a thread; an empty list at the end."""
         with system_errors(self.location.path, "read"):
             return await in_thread(partial(next, found, []))
 
@@ -210,9 +215,9 @@ class ArchiveStore(Store):
             yield result
 
     def _form(self) -> str:
-        """Return the name or extension that determines the compression.
+        """Return the file name or extension that decides on the compression of the new archive.
 
-        An archive with another extension keeps the compression of its content.
+        An archive without a usual extension keeps its compression.
         """
         path = self.location.path
         if path.name.lower().endswith(SUFFIXES):
@@ -234,7 +239,10 @@ class ArchiveStore(Store):
         )
 
     def _incoming(self, writer: ArchiveWriter, mode: WriteMode, stack: ExitStack) -> ArchiveUpdate:
-        """Return the update to write; only an update of existing memories needs a spool file."""
+        """Return the update that writes the new archive.
+
+        If the old archive has memories, the update needs a spool file, which ``stack`` closes.
+        """
         if self._descriptor is None or not self._contents.memories:
             return NewArchive(writer, self._contents, mode)
         path = self.location.path
@@ -248,7 +256,7 @@ class ArchiveStore(Store):
     async def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
         """Edit the archive in one pass, if the edits come in the order of ``read``.
 
-        An edit of a memory that the pass has already copied begins another pass.  Results come at
+        If the pass has already copied the memory of an edit, another pass begins.  Results come at
         the end of each pass.
         """
         async with aclosing(grouped_async(edits, edit_size)) as groups:
@@ -261,7 +269,10 @@ class ArchiveStore(Store):
     async def _revise(
         self, some: list[Edit], more: AsyncGenerator[list[Edit]]
     ) -> tuple[list[WriteResult], list[Edit]]:
-        """Make one pass; return the results, and the edits that need a further pass."""
+        """Edit the archive in one pass; return the results, and the edits that need another pass.
+
+        ``some`` are the first edits, ``more`` the following edits.
+        """
         path = self.location.path
         left: list[Edit] = []
         with AtomicFile(path) as file:
@@ -283,7 +294,7 @@ class ArchiveStore(Store):
         return revision.results, left
 
     async def erase(self, where: Selection) -> AsyncGenerator[WriteResult]:
-        """Replace the archive by a copy without the selected memories; keep other lines."""
+        """Replace the archive by a copy that lacks the selected memories and is otherwise equal."""
         gone = {key: n for key, n in self._contents.memories.items() if where.has_key(key)}
         if self._descriptor is None or not gone:
             return
@@ -302,7 +313,11 @@ class ArchiveStore(Store):
             yield WriteResult(key, deleted=messages)
 
     def _publish(self, file: AtomicFile) -> None:
-        """Replace the opened archive by the new archive, and open the new archive."""
+        """Replace the old archive by the new archive in ``file``, and open the new archive.
+
+        Raises:
+            Unavailable: another program has changed the old archive meanwhile.
+        """
         if _stamp(self.location.path) != self._opened:
             raise Unavailable(
                 f"another program changed {self.label} meanwhile", "run the same command again"
@@ -313,7 +328,7 @@ class ArchiveStore(Store):
 
 
 def _stamp(path: Path) -> tuple[int, ...] | None:
-    """Return a value that changes with a file; None if the file does not exist."""
+    """Return the device, inode, size and time of a file; None if the file does not exist."""
     try:
         found = path.stat()
     except FileNotFoundError:

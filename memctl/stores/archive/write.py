@@ -49,10 +49,13 @@ otherwise.
 
 
 class ArchiveUpdate(ABC):
-    """One ``write``, in a thread: pages are added, then ``finish`` ends the new archive."""
+    """A write to an archive: a new archive with added pages will replace the old archive.
+
+    The methods run in a thread: ``add``, then ``finish``.
+    """
 
     def __init__(self, writer: ArchiveWriter, contents: ArchiveContents, mode: WriteMode) -> None:
-        """Take the writer of the new archive, and the contents of the existing archive."""
+        """Take the writer of the new archive, and the contents of the old archive."""
         self.results: list[WriteResult] = []
         self.after: dict[MemoryKey, int] = {}
         """The number of messages of each memory in the new archive, set by ``finish``."""
@@ -64,14 +67,14 @@ class ArchiveUpdate(ABC):
 
     @property
     def changes(self) -> bool:
-        """Return whether any memory was written."""
+        """True if a memory was written without a failure."""
         return any(result.failure is None for result in self.results)
 
     def add(self, pages: list[Page]) -> None:
-        """Add pages.
+        """Write pages; the results are in ``results``.
 
         Raises:
-            BadData: a message is not a JSON object.
+            BadData: a message is not a JSON object, or is too large.
             Unavailable: the disk is full.
         """
         for page in pages:
@@ -102,19 +105,19 @@ class ArchiveUpdate(ABC):
 
     @abstractmethod
     def memory(self, memory: Memory) -> None:
-        """Begin a memory."""
+        """Begin the new data of a memory."""
 
     @abstractmethod
     def entries(self, entries: list[StoredMessage]) -> None:
-        """Add messages to the memory begun last."""
+        """Write messages of the memory that was begun last."""
 
     @abstractmethod
     def finish(self) -> None:
-        """End the new archive."""
+        """Complete the new archive."""
 
 
 class NewArchive(ArchiveUpdate):
-    """A write to an archive without memories: pages go directly into the new archive."""
+    """A write to an archive without memories.  Pages go directly into the new archive."""
 
     def memory(self, memory: Memory) -> None:
         self._writer.memory(memory)
@@ -129,7 +132,7 @@ class NewArchive(ArchiveUpdate):
 
 @dataclass(slots=True)
 class SpooledMemory:
-    """A memory in the spool file."""
+    """A memory with new messages in the spool file, between the offsets ``start`` and ``end``."""
 
     memory: Memory
     start: int
@@ -138,7 +141,7 @@ class SpooledMemory:
 
 
 class MergedArchive(ArchiveUpdate):
-    """A write into an existing archive: memories keep their order, new memories follow."""
+    """A write to an archive with memories.  Old memories keep their order; new memories follow."""
 
     def __init__(
         self,
@@ -149,14 +152,17 @@ class MergedArchive(ArchiveUpdate):
         spool: IO[bytes],
         path: Path,
     ) -> None:
-        """Take the spool file, which keeps all pages until the end; ``path`` is for its errors."""
+        """Take the old archive, and a spool file that holds all pages until ``finish``.
+
+        ``path`` is the path of the archive, which errors name.
+        """
         super().__init__(writer, contents, mode)
         self._old = old
         self._spool = spool
         self._path = path
         self._spooled: dict[MemoryKey, SpooledMemory] = {}
         self._replaced: dict[MemoryKey, str] = {}
-        """The old lines of memories that the reverse of the write would not restore."""
+        """The old lines that open memories, if the reverse of the write would not restore them."""
         self._size = 0
 
     def memory(self, memory: Memory) -> None:
@@ -227,11 +233,11 @@ _DONE = object()
 
 
 class EditedArchive:
-    """One editing pass, in a thread: edits are added, then ``finish`` ends the new archive.
+    """One editing pass over an archive: a new archive with the edits will replace the old archive.
 
-    Memories keep their order; new memories come last.  Unedited memories are copied line by line,
-    without parsing.  The old and the new messages of an edited memory stay in spool files until
-    all changes are known to fit.
+    The methods run in a thread: ``add``, then ``finish``.  Memories keep their order; new memories
+    come last.  Unedited memories are copied line by line, without parsing.  The old and the new
+    messages of an edited memory stay in spool files until all changes are known to fit.
     """
 
     def __init__(
@@ -241,11 +247,11 @@ class EditedArchive:
         old: MemorySections | None,
         path: Path,
     ) -> None:
-        """Take the old archive with its contents, and the path."""
+        """Take the old archive, its contents and its path; ``old`` is None without an archive."""
         self._dialect = contents.dialect
         self.results: list[WriteResult] = []
         self.after: dict[MemoryKey, int] = {}
-        """The number of messages by memory in the new archive, so far."""
+        """The number of messages of each memory that is in the new archive so far."""
         self.changed = False
         """True if the new archive differs from the old archive."""
         self._writer = writer
@@ -260,7 +266,9 @@ class EditedArchive:
         self._holds = _LineSpool(path)
 
     def add(self, edits: list[Edit]) -> list[Edit]:
-        """Add edits; return the edits from the first memory that the pass has already copied.
+        """Carry out edits; return the edits from the first memory that the pass has already copied.
+
+        An empty list means that all edits are done.
 
         Raises:
             BadData: a message is not a JSON object.
@@ -285,7 +293,7 @@ class EditedArchive:
         return []
 
     def finish(self) -> None:
-        """Copy the remaining memories and end the new archive."""
+        """Copy all memories that follow, and complete the new archive."""
         with system_errors(self._path, "read"):
             self._seek(None)
         self._writer.finish()
@@ -296,7 +304,7 @@ class EditedArchive:
         self._holds.close()
 
     def _edited(self, first: Edit) -> Generator[None]:
-        """Edit a memory; pause when the next edit of the memory is needed."""
+        """Edit a memory, beginning with ``first``; pause whenever the next edit of it is needed."""
         memory = first.memory
         changes = self._changes
         is_empty = first.last and not first.changes
@@ -327,7 +335,10 @@ class EditedArchive:
         self.results.append(WriteResult(memory.key, failure=failure) if failure else result)
 
     def _seek(self, key: MemoryKey | None) -> Memory | None:
-        """Copy memories until the named memory comes next; with None, copy all that remain."""
+        """Copy memories up to the memory ``key``, and return this memory.
+
+        With None, copy all memories that follow, and return None.
+        """
         for memory in self._old:
             if memory.key == key:
                 return memory
@@ -336,15 +347,18 @@ class EditedArchive:
 
     @property
     def _line(self) -> bytes:
-        """The line of the current memory of the old archive."""
+        """The line of the old archive that opens the current memory; empty without an archive."""
         return self._sections.line if self._sections else b""
 
     def _runs(self) -> Iterator[list[Line]]:
-        """Return the message lines of the current memory, which can be read once."""
+        """Return the message lines of the current memory, in lists that can be read once."""
         return self._sections.runs() if self._sections else iter(())
 
     def _fitted(self, changes: ChangeMatcher) -> Generator[None]:
-        """Spool the messages of the memory, both as they were and as changed."""
+        """Write the messages of the current memory to both spools, unchanged and changed.
+
+        Pause whenever further changes are needed.
+        """
         for run in self._runs():
             self._held.add(run)
             found = outlines(run)
@@ -372,10 +386,14 @@ class EditedArchive:
         *,
         is_empty: bool,
     ) -> str:
-        """Write the current memory: changed, or unchanged after a failure.
+        """Write the current memory to the new archive: changed, or unchanged after a failure.
 
-        If ``before`` says that the undone run made the memory, an empty memory is removed.  Return
-        the old line of the memory if the memory was removed, or if an earlier line was restored.
+        ``old`` is the memory in the old archive, ``memory`` the memory of the edit, ``before`` the
+        ``Edit.before``.  If ``before`` says that the undone run made the memory, and the memory is
+        now empty, the memory is left out.
+
+        Return the old line of the memory if the memory was left out or got an earlier line.  Return
+        an empty text if not.
         """
         made = before == _MADE
         had = ""
@@ -411,7 +429,7 @@ class EditedArchive:
         return had
 
     def _section(self, key: MemoryKey, line: bytes, spool: _LineSpool) -> None:
-        """Write a memory: the spooled messages, then its unread messages."""
+        """Write a memory: its line, the messages in ``spool``, and then its unread messages."""
         before = self._writer.messages
         self._writer.section(line)
         spool.copy_to(self._writer)
@@ -421,7 +439,7 @@ class EditedArchive:
 
 
 def copy_without(writer: ArchiveWriter, old: MemorySections, gone: Collection[MemoryKey]) -> None:
-    """Copy an archive line by line, except some memories, and end the copy."""
+    """Copy an archive line by line, without the memories in ``gone``, and complete the copy."""
     for memory in old:
         if memory.key not in gone:
             writer.section(old.line)
@@ -431,9 +449,10 @@ def copy_without(writer: ArchiveWriter, old: MemorySections, gone: Collection[Me
 
 
 def _line_before(before: str, line: bytes, *, as_it_is: bool) -> bytes:
-    """Return the earlier line of a memory if the summary is unchanged; or else ``line``.
+    """Return the line in ``before`` that opened a memory earlier; ``line`` if it does not fit.
 
-    With ``as_it_is``, the summary may differ.  ``before`` may also be no line at all.
+    The earlier line must be of the same memory and have the same summary.  With ``as_it_is``, the
+    summary may differ.
     """
     try:
         before_line = before.encode("utf-8", "surrogatepass")
@@ -449,14 +468,14 @@ def _as_text(line: bytes) -> str:
 
 
 def _has_text(run: list[Line], at: int, text: bytes) -> bool:
-    """Return whether a message of a run has this text."""
+    """Return whether the message in the line ``run[at]`` has the JSON text ``text``."""
     line = run[at]
     in_place = line.startswith(MESSAGE) and line.startswith(text, len(MESSAGE))
     return in_place or is_same_text(split(line)[0], text)
 
 
 def _take(steps: list[Step], run: list[Line], spool: _LineSpool) -> None:
-    """Write the messages of a run to a spool, as the steps say."""
+    """Write messages of a run to a spool, as the steps of an edit keep, mark or insert them."""
     changed: list[StoredMessage] = []
     for step in steps:
         match step:
@@ -474,24 +493,24 @@ def _take(steps: list[Step], run: list[Line], spool: _LineSpool) -> None:
 
 
 class _LineSpool:
-    """A spool of message lines, in memory while the lines are few."""
+    """A temporary file of message lines, held in RAM while it is small."""
 
     def __init__(self, path: Path) -> None:
-        """Take the path of the archive; a large spool is a file in the same folder."""
+        """Take the path of the archive; the temporary file is in the folder of the archive."""
         self._path = path
         self._messages = 0
         folder = os.path.dirname(same_file(path))
         self._file = tempfile.SpooledTemporaryFile(PAGE_BYTES, dir=folder)  # noqa: SIM115 - see close
 
     def add(self, run: list[Line]) -> None:
-        """Add lines."""
+        """Add message lines, as ``MemorySections.runs`` yields them."""
         self._write(uncut(run), len(run))
 
     def put(self, entries: list[StoredMessage]) -> None:
-        """Add messages.
+        """Add the lines of messages.
 
         Raises:
-            BadData: a message is not a JSON object.
+            BadData: a message is not a JSON object, or is too large.
         """
         for lines, messages in message_lines(entries):
             self._write(lines, messages)
@@ -502,7 +521,7 @@ class _LineSpool:
         self._messages += messages
 
     def copy_to(self, writer: ArchiveWriter) -> None:
-        """Copy the whole spool."""
+        """Copy all lines to an archive."""
         if not self._messages:
             return
         with system_errors(self._path, "read"):
@@ -513,11 +532,11 @@ class _LineSpool:
 
     @property
     def is_empty(self) -> bool:
-        """Return whether the spool is empty."""
+        """True if the spool has no lines."""
         return not self._messages
 
     def clear(self) -> None:
-        """Empty the spool."""
+        """Remove all lines."""
         if self._messages:
             with system_errors(self._path, "write"):
                 self._file.seek(0)
@@ -525,5 +544,5 @@ class _LineSpool:
             self._messages = 0
 
     def close(self) -> None:
-        """Remove the spool."""
+        """Remove the temporary file."""
         self._file.close()
