@@ -22,7 +22,7 @@ _DEFAULT_USER = "default_user"
 _DEPTH = 5
 LAYOUT = "agentscope2"
 _LOOKED_AT = 200
-"""The number of files of a folder that determine its layout."""
+"""The number of files that are read to recognize the layouts in a folder."""
 _AGENTSCOPE1 = b'"_compressed_summary"'
 
 
@@ -34,11 +34,11 @@ def stem_of(user: str, session: str) -> str:
 def split_stem(
     stem: str, users: frozenset[str] = frozenset(), sessions: frozenset[str] = frozenset()
 ) -> tuple[str, str]:
-    """Return the user and the session of a file name without extension.
+    """Return the user and the session in a file name without extension.
 
-    A requested user owns every file whose name begins with the user.  If several users match, a
-    user with a requested session comes first, then the longest user.  If no user matches, the user
-    ends at the first ``_``, except AgentScope's ``default_user``.
+    A user in ``users`` owns every file whose name begins with this user.  If several users match, a
+    user with a session in ``sessions`` comes first, and then the longest user.  If no user matches,
+    the user ends at the first ``_``, except AgentScope's ``default_user``.
     """
     asked = [user for user in users if not user or stem.startswith(f"{user}_")]
     if asked:
@@ -52,14 +52,15 @@ def split_stem(
 
 
 def is_ambiguous(stem: str) -> bool:
-    """Return whether the user may not end at the first ``_``."""
+    """Return whether the user in a file name could also end at a later ``_`` than the first."""
     return stem.count("_") > 1 and not stem.startswith(f"{_DEFAULT_USER}_")
 
 
 def stems(folder: Path) -> Iterator[str]:
     """Yield the names of all session files in a folder and its subfolders, sorted.
 
-    Links to folders are not followed, because links may form cycles.
+    The names are paths without extension, relative to the folder.  Links to folders are not
+    followed, because links may form cycles.
 
     Raises:
         Unavailable: a folder cannot be read.
@@ -78,7 +79,7 @@ def _stems(folder: Path, prefix: str) -> Iterator[str]:
 
 
 def unfit(folder: Path, stem: str) -> Failure | None:
-    """Return the reason why no file in the folder can have this name; None if the name is valid."""
+    """Return why no session file in ``folder`` can be named ``stem``; None for a valid name."""
     name = stem + SUFFIX
     try:
         parts = os.fsencode(name).split(b"/")
@@ -96,7 +97,10 @@ def unfit(folder: Path, stem: str) -> Failure | None:
 
 
 def obstacle(folder: Path, stem: str) -> Failure | None:
-    """Return what prevents a file: a link out of the folder, a folder, or a file."""
+    """Return what prevents the creation of a session file: a link, a folder, or a file.
+
+    Return None if nothing does.  ``stem`` is the name of the file without extension.
+    """
     name = stem + SUFFIX
     path = os.path.join(folder, name)
     inside = os.path.realpath(folder) + os.sep
@@ -124,7 +128,10 @@ def is_state(value: Any) -> bool:
 
 
 def states_in(value: Any, steps: Steps = ()) -> Iterator[Steps]:
-    """Yield the paths of the states in a JSON document."""
+    """Yield the paths of the states of AgentScope 2.x in a JSON document.
+
+    ``steps`` is the path of ``value`` in the document.
+    """
     if is_state(value):
         yield steps
     elif isinstance(value, dict) and len(steps) < _DEPTH:
@@ -134,12 +141,14 @@ def states_in(value: Any, steps: Steps = ()) -> Iterator[Steps]:
 
 
 def begins_as_state(start: bytes) -> bool:
-    """Return whether the first bytes of a document show a state of AgentScope 2.x."""
+    """Return whether a document with this beginning is or contains a state of AgentScope 2.x."""
     return any(states_in(foreign.beginning(start)))
 
 
 def layouts_in(folder: Path) -> set[str]:
-    """Return the layouts of the session files of a folder; ``memory`` means AgentScope 1.x.
+    """Return the layouts of the session files in a folder.
+
+    ``agentscope2`` means AgentScope 2.x, ``memory`` AgentScope 1.x.
 
     Raises:
         Unavailable: a folder cannot be read.

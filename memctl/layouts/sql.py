@@ -21,12 +21,12 @@ from memctl.model import MemoryKey
 
 
 class PresetTable(NamedTuple):
-    """The table that a framework creates."""
+    """The message table that a framework creates: its default name, and its columns."""
 
     name: str
     columns: frozenset[str]
     more: frozenset[str] = frozenset()
-    """Columns that some versions add."""
+    """Further columns that some versions of the framework add."""
 
 
 AGENTSCOPE_TABLES = {
@@ -92,11 +92,11 @@ _CHECKPOINT = frozenset(
 )
 """The columns of LangGraph's checkpoints."""
 _CHANNEL = frozenset({"thread_id", "checkpoint_ns", "channel", "version", "type", "blob"})
-"""The columns of channel values, which have a separate table in PostgreSQL."""
+"""The columns of LangGraph's table for channel values, which only PostgreSQL has."""
 
 
 class BranchTables(NamedTuple):
-    """The tables that ``message_structure`` refers to."""
+    """The tables of sessions and messages that the table ``message_structure`` refers to."""
 
     sessions: str
     messages: str
@@ -117,13 +117,16 @@ def find_layouts(connection: Connection) -> set[str]:
 
 
 def has_agentscope_table(connection: Connection) -> bool:
-    """Return whether a table has a name of AgentScope 1.x other than the common ``users``."""
+    """Return whether a table other than ``users`` has a name of a table of AgentScope 1.x."""
     names = ALL_TABLES["memory"] - {"users"}
     return not names.isdisjoint(inspect(connection).get_table_names())
 
 
 def preset_of(inspector: Inspector, table: str) -> str | None:
-    """Return the framework with the same columns as a table of any name; None without a match."""
+    """Return the framework whose message table has exactly these columns; None without a match.
+
+    The name of the table does not count.
+    """
     there = _columns(inspector, table)
     for layout, preset in PRESET_TABLES.items():
         if there in (preset.columns, preset.columns | preset.more):
@@ -132,7 +135,7 @@ def preset_of(inspector: Inspector, table: str) -> str | None:
 
 
 def own_layouts(connection: Connection) -> set[str]:
-    """Return the layouts in the database that need no mapping."""
+    """Return the layouts in the database that memctl reads without a mapping."""
     found = find_layouts(connection)
     found |= {"agno"} if AGNO_SESSIONS in inspect(connection).get_table_names() else set()
     return found | ({"langgraph"} if has_checkpoints(connection) else set())
@@ -171,7 +174,10 @@ def preset_layouts(connection: Connection) -> set[str]:
 
 
 def branch_tables(connection: Connection) -> BranchTables | None:
-    """Return the tables that ``message_structure`` refers to; None without branches."""
+    """Return the tables of the OpenAI Agents SDK's ``AdvancedSQLiteSession``.
+
+    Return None if the database does not have them.
+    """
     if connection.dialect.name != "sqlite":
         return None
     inspector = inspect(connection)
@@ -191,7 +197,7 @@ def branch_tables(connection: Connection) -> BranchTables | None:
 
 
 def foreign_tables(connection: Connection) -> dict[str, ForeignFormat]:
-    """Return the tables of formats that memctl recognizes but does not read, by table name."""
+    """Return the formats that memctl recognizes but does not read, by the names of their tables."""
     inspector = inspect(connection)
     names = [name for name in inspector.get_table_names() if isinstance(name, str)]
     return foreign.of_tables(
@@ -200,7 +206,10 @@ def foreign_tables(connection: Connection) -> dict[str, ForeignFormat]:
 
 
 def unknown_database(label: str, connection: Connection) -> BadData:
-    """Return the error for a database without a known layout; the error names some tables."""
+    """Return the error for a database without a known layout.
+
+    ``label`` is the name of the database in the error, which also names some tables.
+    """
     for found in foreign_tables(connection).values():
         return found.refusal(label, Uninitialised)
     tables = sorted(map(shown_name, inspect(connection).get_table_names()))
@@ -216,7 +225,7 @@ def unknown_database(label: str, connection: Connection) -> BadData:
 
 
 def of_shape(shape: str) -> dict[str, Any]:
-    """Return the contents of a shape; empty if another store made the shape."""
+    """Return the JSON object in a shape; empty for no shape or a shape of another store."""
     if not shape:
         return {}
     try:
@@ -227,7 +236,7 @@ def of_shape(shape: str) -> dict[str, Any]:
 
 
 def name_failure(key: MemoryKey) -> Failure | None:
-    """Return the reason why no memory can have this name; None if the name is valid."""
+    """Return the failure for a name that no memory can have here; None for a valid name."""
     if not key.part:
         return None
     return Failure(

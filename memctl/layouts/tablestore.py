@@ -28,11 +28,11 @@ _KEYS: dict[tuple[str, ...], str] = {
     ("document_id", "tenant_id"): "memory",
     ("user_id", "session_id"): "session",
 }
-"""The layouts of tables with custom names, by primary key."""
+"""The layout of a table with any name, by the primary key of the table."""
 
 
 def table_of(location: Location, layout: str) -> str:
-    """Return the table of a layout with one table: ``?table=``, or the default."""
+    """Return the name of a layout's only table: ``?table=``, or the default name."""
     return location.options.get("table", TABLES[layout][0])
 
 
@@ -43,16 +43,16 @@ async def open_tables(
     layout: str,
     schemas: Sequence[TableSchema],
 ) -> str | None:
-    """Create or check the tables of a layout; return a different layout if only its tables exist.
+    """Check the tables of a layout, or create them; return another layout if only its tables exist.
 
-    The result is None if the requested layout was found or created.  A URL without a layout gets
-    the layout whose tables exist; memories are preferred to session states.
+    Return None if the tables of ``layout`` exist now.  The other layout is returned only if the URL
+    names no layout.  Tables of memories are preferred to tables of session states.
 
     Raises:
-        NotFound: no tables of any layout exist, or no table of the requested layout.
-        UsageError: several layouts exist, and the URL must name one.
+        NotFound: no table of any layout exists, or no table of the layout that the URL names.
+        UsageError: the tables of several layouts exist, and the URL must name one.
         BadData: the table of ``?table=`` has another primary key.
-        Unavailable: see ``TablestoreInstance.tables``.
+        Unavailable: the instance cannot be reached, does not exist, or refuses the login.
     """
     tables = await instance.tables()
     own = [schema for schema in schemas if schema.name in tables]
@@ -87,7 +87,13 @@ async def open_tables(
 async def _layout_by_key(
     instance: TablestoreInstance, location: Location, layout: str
 ) -> str | None:
-    """Return the layout of the table that a URL names; None if it is the requested layout."""
+    """Return the layout of the table that the URL names, judged by its primary key.
+
+    Return None if this is the requested ``layout``.
+
+    Raises:
+        BadData: the primary key is of no layout, or not of the layout that the URL names.
+    """
     name = location.options["table"]
     key = await instance.key_of(name)
     found = _KEYS.get(key)

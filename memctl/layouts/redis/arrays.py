@@ -37,19 +37,24 @@ _TRIES = 20
 
 
 class _Noted(NamedTuple):
-    """Removed items of an array, as written to records; ``array`` is the array's number."""
+    """Items removed from an array of messages, as in the record of a repair.
+
+    ``array`` is the index of the array in the record.  ``sound`` is the number of undamaged items
+    before the removed items, ``items`` the number of removed items.  ``expires`` is the expiry of
+    the key in milliseconds since 1970; None without an expiry.
+    """
 
     array: int
     sound: int
     texts: list[str]
-    """The removed items of a list, or a removed piece of a text."""
+    """The removed items of a Redis list, or one removed piece of a JSON text."""
     items: int
     expires: int | None
 
 
 @dataclass(slots=True)
 class _Plan:
-    """The commands that change a memory, the record to note, and the number of repairs."""
+    """A planned repair: commands that change a memory, the record, and the number of repairs."""
 
     commands: list[Command]
     record: Record
@@ -57,7 +62,7 @@ class _Plan:
 
 
 class WholeMaintenance(Maintenance):
-    """The repair of memories that are read whole: damaged messages are moved into quarantine.
+    """The repairs of memories that are read whole: damaged messages are moved into quarantine.
 
     A value that is not JSON stays unchanged, because its messages cannot be told apart.
     """
@@ -88,7 +93,11 @@ class WholeMaintenance(Maintenance):
 def damage_of(
     store: MemoryPlaces, pipeline: Pipeline, place: MemoryPlace, error: BadData
 ) -> list[Finding]:
-    """Return the findings of a damaged memory: removable damage, or else the whole memory."""
+    """Return the findings about the damaged memory at a place.
+
+    They name damaged messages and keys of a wrong type, which repairs can remove.  Without any, the
+    only finding has the text of ``error``.
+    """
     found: list[Finding] = []
     names: list[str] = []
     count = 0
@@ -117,7 +126,9 @@ def _is_damaged(store: MemoryPlaces, pipeline: Pipeline, place: MemoryPlace) -> 
 async def _change(
     pipeline: Pipeline, code: str, key: MemoryKey, make: Callable[[], _Plan], note: Note
 ) -> int:
-    """Note and carry out a plan; plan again if an agent interferes.  Return the number of repairs.
+    """Note and carry out the plan that ``make`` returns; return the number of repairs.
+
+    If an agent changes the memory meanwhile, ``make`` is called again.
 
     Raises:
         Lost: an agent keeps changing the memory.
@@ -140,7 +151,10 @@ async def _change(
 
 
 def _of_wrong_type(pipeline: Pipeline, types: Mapping[bytes, bytes]) -> list[bytes]:
-    """Return the keys of the wrong type, except possible records of other sessions."""
+    """Return the keys that do not have their type in ``types``.
+
+    A missing key is left out.  So is a JSON object, which may be the record of another session.
+    """
     kinds = pipeline.execute((b"TYPE", key) for key in types)
     pairs = zip(types.items(), kinds, strict=True)
     wrong = [(key, kind) for (key, right), kind in pairs if kind not in (right, b"none")]
@@ -148,13 +162,13 @@ def _of_wrong_type(pipeline: Pipeline, types: Mapping[bytes, bytes]) -> list[byt
 
 
 def holds_object(pipeline: Pipeline, key: bytes) -> bool:
-    """Return whether a key holds a JSON object."""
+    """Return whether the value of a key is a text with a JSON object."""
     [text] = pipeline.execute([(b"GET", key)], tolerate=WRONG_TYPE)
     return isinstance(text, bytes) and quarantine.is_object(text)
 
 
 def _taking_keys(pipeline: Pipeline, types: Mapping[bytes, bytes]) -> _Plan:
-    """Watch keys, and return the plan that removes keys of the wrong type."""
+    """Watch the keys of ``types``; return the plan that removes those of another type."""
     pipeline.execute([(b"WATCH", *types)] if types else [])
     keys, values = [], []
     for key in _of_wrong_type(pipeline, types):
@@ -170,7 +184,10 @@ def _now() -> int:
 
 
 def _deadline(ttl: int) -> int | None:
-    """Return the time when a PTTL ends, in milliseconds since 1970; None for never."""
+    """Return the time when a TTL ends, in milliseconds since 1970; None for a negative TTL.
+
+    ``ttl`` is the reply to PTTL, negative without an expiry.
+    """
     return _now() + ttl if ttl >= 0 else None
 
 
@@ -178,7 +195,7 @@ def _deadline(ttl: int) -> int | None:
 
 
 def _changing(pipeline: Pipeline, arrays: Sequence[MessageArray]) -> _Plan:
-    """Watch the arrays, and return the plan that removes the damage."""
+    """Watch the keys of arrays; return the plan that removes their damaged messages."""
     pipeline.execute([(b"WATCH", *{array.key for array in arrays})])
     plan = _Plan([], {"arrays": [_described(one) for one in arrays], "cuts": []})
     for number, array in enumerate(arrays):
@@ -187,7 +204,7 @@ def _changing(pipeline: Pipeline, arrays: Sequence[MessageArray]) -> _Plan:
 
 
 class _Value:
-    """The current value of an array."""
+    """The current items of an array of messages, in Redis."""
 
     def __init__(self, pipeline: Pipeline, array: MessageArray) -> None:
         self._array = array
@@ -205,7 +222,10 @@ class _Value:
             self._items.reverse()
 
     def scan(self) -> ItemScan | None:
-        """Return the items; None if the array does not exist or cannot be repaired."""
+        """Return a scan of the array with the damaged items.
+
+        Return None if the array does not exist or cannot be repaired.
+        """
         if self._items is not None:
             items = ItemScan()
             for at, item in enumerate(self._items):
@@ -226,7 +246,7 @@ class _Value:
         return scan
 
     def take_out(self, number: int, plan: _Plan) -> None:
-        """Plan the removal of damaged items."""
+        """Add the removal of damaged items to a plan; ``number`` is the index of the array."""
         scan = self.scan()
         if scan is None or not scan.cuts:
             return
@@ -241,13 +261,19 @@ class _Value:
         plan.count += scan.items
 
     def _of(self, start: int, end: int) -> list[bytes]:
-        """Return the items of a list, or the piece of a text, between two positions."""
+        """Return the items between two indexes of a Redis list.
+
+        For a JSON text, return the piece between two offsets as the only item.
+        """
         if self._items is not None:
             return self._items[start:end]
         return [(self._text or b"")[start:end]]
 
     def _spliced(self, splices: Iterable[tuple[int, int, bytes]]) -> bytes:
-        """Return the text with the splices, which are in order."""
+        """Return the JSON text with pieces replaced.
+
+        Each splice has start, end and new text; the splices are in order.
+        """
         text = self._text or b""
         pieces: list[bytes] = []
         at = 0
@@ -257,14 +283,14 @@ class _Value:
         return b"".join([*pieces, text[at:]])
 
     def _setting(self, splices: Iterable[tuple[int, int, bytes]]) -> Command:
-        """Return the command that sets the text with the splices."""
+        """Return the command that writes the JSON text with pieces replaced, as in ``_spliced``."""
         text = self._spliced(splices)
         if self._array.field is None:
             return (b"SET", self._array.key, text, b"KEEPTTL")
         return (b"HSET", self._array.key, self._array.field, text)
 
     def _removing(self, spans: Sequence[tuple[int, int]]) -> Iterator[Command]:
-        """Yield the commands that remove items of a list."""
+        """Yield the commands that remove the items between the indexes of each span."""
         key, token = self._array.key, secrets.token_bytes(16)
         for start, end in spans:
             for at in range(start, end):
@@ -272,12 +298,15 @@ class _Value:
         yield (b"LREM", key, b"0", token)
 
     def _index(self, at: int) -> bytes:
-        """Return the Redis index of a position in time order; later pushes do not shift it."""
+        """Return the index in the Redis list of the item ``at``, counted from the oldest item.
+
+        Later pushes do not change this index.
+        """
         return b"%d" % (-1 - at if self._array.newest_first else at)
 
 
 def _described(array: MessageArray) -> Record:
-    """Return an array as written to records."""
+    """Return the description of an array for the record of a repair."""
     return {
         "key": quarantine.to_text(array.key),
         "field": None if array.field is None else quarantine.to_text(array.field),

@@ -36,7 +36,7 @@ MARKS_INDEX = b":marks_index"
 STATE = b":state"
 
 LEASE = b"%d" % (6 * 3600 * 1000)
-"""The TTL of staged data in milliseconds, in case the staging run is killed."""
+"""The TTL in milliseconds of data that a run stages, in case the run is killed."""
 
 RAW_SURROGATES = "raw-surrogates"
 """The shape of a message whose lone surrogates are stored as bytes instead of escapes."""
@@ -46,7 +46,7 @@ _SESSION = b":session:"
 
 
 class Keys:
-    """The keys under one prefix.
+    """The Redis keys of AgentScope's memories under one prefix.
 
     Example:
         >>> Keys("app:").base(MemoryKey("alice", "s1"))
@@ -57,22 +57,22 @@ class Keys:
         self.prefix = encode(prefix)
 
     def base(self, key: MemoryKey) -> bytes:
-        """Return the base of a memory: the common beginning of its keys.
+        """Return the base of a memory, the common beginning of its keys.
 
         Raises:
-            UnicodeEncodeError: see ``encode``.
+            UnicodeEncodeError: the name of the memory cannot be encoded.
         """
         return self.prefix + _USER + encode(key.user) + _SESSION + encode(key.session)
 
     def base_or_none(self, key: MemoryKey) -> bytes | None:
-        """Return the base of a memory; None if its name cannot be encoded."""
+        """Return the base of a memory; None if the name of the memory cannot be encoded."""
         try:
             return self.base(key)
         except UnicodeEncodeError:
             return None
 
     def parse_base(self, base: bytes) -> Iterator[MemoryKey]:
-        """Yield every memory that the base may name, shortest user first."""
+        """Yield every memory that a base may name, the memory with the shortest user first."""
         name = base.removeprefix(self.prefix + _USER)
         at = name.find(_SESSION)
         while at >= 0:
@@ -80,14 +80,17 @@ class Keys:
             at = name.find(_SESSION, at + 1)
 
     def pattern(self, where: Selection, suffix: bytes) -> bytes:
-        """Return a glob for the selected bases, each followed by ``suffix``, itself a glob."""
+        """Return a Redis glob pattern for the keys of selected memories.
+
+        The pattern is the base of these memories followed by ``suffix``, which is a pattern, too.
+        """
         user = _pattern(where.users)
         session = _pattern(where.sessions)
         return escape(self.prefix) + _USER + user + _SESSION + session + suffix
 
 
 def _pattern(names: frozenset[str]) -> bytes:
-    """Return the pattern of a single name, or ``*`` for no name or several names."""
+    """Return the escaped name if there is only one; ``*`` for no name or several names."""
     if len(names) == 1:
         [name] = names
         with suppress(UnicodeEncodeError):  # a name that cannot be encoded: ``*``, filtered later
@@ -96,7 +99,10 @@ def _pattern(names: frozenset[str]) -> bytes:
 
 
 def count_payloads(base: bytes, ids: Iterable[bytes]) -> tuple[bytes, ...]:
-    """Return a command that counts the payloads of messages; ``ids`` must not be empty."""
+    """Return the Redis command that counts how many of these messages have a payload.
+
+    ``base`` is the base of the memory; ``ids`` must not be empty.
+    """
     return (b"EXISTS", *(base + PAYLOAD + id for id in ids))
 
 
@@ -108,7 +114,7 @@ _CANONICAL = {member: mark for mark, member in _MEMBERS.items()}
 
 
 def canonical_mark(alias: bytes) -> bytes:
-    """Return the mark that has the alias."""
+    """Return the mark that an alias stands for; an unknown alias is the mark itself."""
     return _CANONICAL.get(alias, alias)
 
 
@@ -118,16 +124,19 @@ def mark_aliases(mark: bytes) -> tuple[bytes, ...]:
 
 
 def with_aliases(names: Iterable[bytes]) -> set[bytes]:
-    """Return all aliases of the marks with these aliases."""
+    """Return all aliases of the marks that ``names`` stand for."""
     return {alias for name in names for alias in mark_aliases(canonical_mark(name))}
 
 
 def is_indexed(alias: bytes, index: frozenset[bytes] | set[bytes]) -> bool:
-    """Return whether ``marks_index`` names an alias or its canonical mark."""
+    """Return whether ``index`` has an alias or the mark that the alias stands for.
+
+    ``index`` has the members of the key ``marks_index``.
+    """
     return alias in index or canonical_mark(alias) in index
 
 
 def of_other_aliases(alias: bytes, values: Mapping[bytes, T]) -> list[T]:
-    """Return the values of the other aliases of a mark; ``values`` is by alias."""
+    """Return the values of the other aliases of a mark; ``values`` maps aliases to values."""
     names = mark_aliases(canonical_mark(alias))
     return [values[other] for other in names if other != alias and other in values]

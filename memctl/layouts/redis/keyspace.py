@@ -19,7 +19,7 @@ from memctl.location import Location, visible
 from memctl.store import OpenMode
 
 _ENOUGH = 50_000
-"""The number of keys after which the scan stops, if some keys were recognized."""
+"""The number of keys after which a scan stops if some keys were recognized."""
 _COUNT = b"2000"
 _EXAMPLES = 3
 _DATABASES = 5
@@ -34,7 +34,7 @@ _PATTERNS = {
     "runtime": re.compile(rb"session:.*?:|user_memory:", re.DOTALL),
     "runtime-state": re.compile(rb"user_state:.*?:", re.DOTALL),
 }
-"""The beginnings of keys, by layout; the first match counts."""
+"""The patterns of the keys of each layout; the first pattern that matches counts."""
 _OWN = b"memctl:"
 _PREFIXED = re.compile(rb"(.+?)user_id:.*:session:", re.DOTALL)
 _KEYSPACE = re.compile(r"^db(\d+):keys=(\d+)", re.MULTILINE)
@@ -43,7 +43,7 @@ _AGENTSCOPE2 = b"agentscope:"
 
 @dataclass(slots=True)
 class Keyspace:
-    """The layouts of the keys under a prefix, and some unknown keys.
+    """The layouts of the Redis keys with a prefix, and a few keys of no known layout.
 
     ``foreign`` is the format of a key that memctl recognizes but does not read.
     """
@@ -53,7 +53,10 @@ class Keyspace:
     foreign: ForeignFormat | None = None
 
     def refusal(self, label: str) -> BadData:
-        """Return the error for a database without a known layout; the error names some keys."""
+        """Return the error for a Redis database without a known layout.
+
+        ``label`` is the name of the database in the error, which also names a few keys.
+        """
         if self.foreign is not None:
             return self.foreign.refusal(label)
         names = [visible(decode(key)) for key in self.unknown]
@@ -67,13 +70,13 @@ class Keyspace:
 
 
 async def require_layout(server: RedisServer, location: Location, mode: OpenMode) -> None:
-    """Refuse to read a layout that the URL names, if only other layouts exist.
+    """Check that a Redis database has the layout that the URL names, or no layout at all.
 
-    Nothing is checked if the store is opened to restore or to write memories.
+    Only a mode that reads or changes existing memories is checked.
 
     Raises:
         Uninitialised: the database holds only other layouts.
-        Unavailable: see ``Pipeline.stream``.
+        Unavailable: the server refuses a command.
     """
     wanted = location.options.get("layout")
     if wanted is None or mode not in (OpenMode.READ, OpenMode.CHANGE):
@@ -91,15 +94,20 @@ async def require_layout(server: RedisServer, location: Location, mode: OpenMode
 
 
 def prefix_of(keys: list[bytes]) -> bytes:
-    """Return the text before ``user_id:`` in the first key that names a session, or b""."""
+    """Return the text before ``user_id:`` in the first key that names a user and a session.
+
+    Return an empty text without such a key.
+    """
     return next((found[1] for key in keys if (found := _PREFIXED.match(key))), b"")
 
 
 async def other_keys(server: RedisServer) -> str:
-    """Return a line on keys with other prefixes or in other databases; "" if there are none.
+    """Return a line about keys with other prefixes or in other databases of the server.
+
+    Return an empty text if there are none.
 
     Raises:
-        Unavailable: see ``Pipeline.stream``.
+        Unavailable: the server refuses a command.
     """
     async with server.pipeline() as pipeline:
         return await in_thread(pipeline, partial(_other_keys, pipeline, server))
@@ -129,13 +137,14 @@ def _other_keys(pipeline: Pipeline, server: RedisServer) -> str:
 
 
 def look_at_keys(pipeline: Pipeline, prefix: bytes, wanted: str | None = None) -> Keyspace:
-    """Return the layouts of the keys under a prefix.
+    """Return the layouts of the Redis keys with a prefix.
 
-    The keys are scanned once.  The scan stops early after many keys if some are recognized.  It
-    also stops at the first key of the layout ``wanted``, and then returns only this layout.
+    The keys are scanned once.  The scan stops after ``_ENOUGH`` keys if some were recognized.  With
+    ``wanted``, a layout, the scan stops only at the first key of this layout, and the result then
+    has only this layout.
 
     Raises:
-        Unavailable: see ``Pipeline.stream``.
+        Unavailable: the server refuses a command.
     """
     found = Keyspace()
     doubtful: dict[bytes, str] = {}
@@ -174,7 +183,10 @@ def _keys(pipeline: Pipeline, prefix: bytes) -> Iterator[bytes]:
 
 
 def _layout(name: bytes, prefix: bytes) -> str | None:
-    """Return the layout of a key without its prefix; None if no layout has such keys."""
+    """Return the layout of a key; None if no layout has such keys.
+
+    ``name`` is the key without ``prefix``.
+    """
     if of_key(name):
         return None
     if not prefix:  # the keys of AgentScope 2.x have a prefix of their own
@@ -186,7 +198,10 @@ def _layout(name: bytes, prefix: bytes) -> str | None:
 
 
 def _is_runtime(pipeline: Pipeline, key: bytes, is_history: bool) -> bool:
-    """Return whether agentscope-runtime made a key; other programs use such key names too."""
+    """Return whether agentscope-runtime wrote a key, judged by its type or value.
+
+    Other programs use such key names, too.
+    """
     if not is_history:
         [kind] = pipeline.execute([(b"TYPE", key)])
         return bool(kind == b"hash")

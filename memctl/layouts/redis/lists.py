@@ -29,11 +29,11 @@ from memctl.storekit.edits import Snapshot
 from memctl.storekit.simple import Rejected, not_owned
 
 _TOGETHER = 1000
-"""The most values that one command pushes."""
+"""The largest number of values in one push command."""
 
 
 class ListStore(WholeMemoryStore):
-    """A store of lists of JSON texts, one list for each session; the keys name no user.
+    """A store in Redis with a list of JSON texts for each session; the keys name no user.
 
     ``?prefix=`` is the beginning of the keys, as in the framework.  ``?owner=`` is the user of all
     sessions.
@@ -51,7 +51,7 @@ class ListStore(WholeMemoryStore):
     start: ClassVar[str]
     """The default beginning of the keys."""
     end: ClassVar[bytes] = b""
-    """The ending of the key of a list."""
+    """The end of the keys of lists."""
     newest_first: ClassVar[bool] = False
     spaces: ClassVar[bool] = True
     """True if the framework writes JSON with spaces."""
@@ -120,7 +120,7 @@ class ListStore(WholeMemoryStore):
         return StoredMessage(self.rows.message_id(value), message)
 
     def _value(self, entry: StoredMessage) -> bytes:
-        """Return the text of a message as the framework stores it.
+        """Return a message as the JSON text that the framework stores.
 
         Raises:
             Rejected: the list cannot hold a part of the message.
@@ -166,11 +166,14 @@ class ListStore(WholeMemoryStore):
         return commands
 
     def _keys(self, place: MemoryPlace) -> list[bytes]:
-        """Return all keys of a session."""
+        """Return the Redis keys of a session, which also expire together."""
         return [place.key]
 
     def _naming(self, place: MemoryPlace) -> list[Command]:  # noqa: ARG002 - for subclasses
-        """Return the commands that write the record of a session; a plain list has no record."""
+        """Return the commands that write the framework's record of a session.
+
+        A subclass overrides this if its framework has such records.
+        """
         return []
 
     def _unlinking(self, place: MemoryPlace) -> list[Command]:

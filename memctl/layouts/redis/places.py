@@ -18,43 +18,46 @@ from memctl.storekit.simple import MADE, Rejected
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlace:
-    """The place of a memory: its first key, and its name."""
+    """The place of a memory in Redis: the first of its keys, and the name of the memory."""
 
     key: bytes
     memory: MemoryKey
     field: bytes | None = None
-    """The field of the memory, if the key is a hash."""
+    """The field that holds the memory if the key is a hash; None for any other key."""
     asked: bool = False
     """True if the caller named the memory; False if its name was parsed from the key."""
 
     @property
     def order(self) -> tuple[bytes, bytes]:
-        """Return a sort key that gives places a stable order."""
+        """A sort key that gives places a stable order."""
         return self.key, self.field or b""
 
 
 @dataclass(frozen=True, slots=True)
 class Held(Snapshot):
-    """A memory as read, and the data that its store keeps for writing the memory again."""
+    """A memory as read from Redis.
+
+    ``kept`` is further data that a layout needs to write the memory again.
+    """
 
     kept: object = None
 
 
 @dataclass(frozen=True, slots=True)
 class MessageArray:
-    """The messages of a memory in one value: a list, or an array at a path of a JSON text."""
+    """An array in Redis that holds messages of a memory: a list, or an array in a JSON text."""
 
     key: bytes
     field: bytes | None = None
-    """The field of a hash that holds the text."""
+    """The field that holds the JSON text if the key is a hash."""
     path: tuple[str, ...] | None = None
-    """None for a list."""
+    """The path of the array in the JSON text; None for a Redis list."""
     newest_first: bool = False
     """True if new messages are at the front of the list."""
 
 
 class MemoryPlaces(RedisStore):
-    """A store that names the keys of each memory, takes their values apart and puts them together.
+    """A store in Redis whose layout gives the keys, reads and the write commands of each memory.
 
     The methods of a layout are called in a thread.
     """
@@ -63,14 +66,15 @@ class MemoryPlaces(RedisStore):
 
     @abstractmethod
     def places(self, pipeline: Pipeline, where: Selection) -> list[MemoryPlace]:
-        """Return the places of selected memories, sorted; a place may hold no memory.
+        """Return the places of the selected memories, sorted.
 
-        Memories of ``where.keys`` need not exist.
+        A place may have no memory, for example if ``where.keys`` names a memory that does not
+        exist.
         """
 
     @abstractmethod
     def place_of(self, key: MemoryKey) -> MemoryPlace:
-        """Return the place of a memory, which need not exist.
+        """Return the place of a memory; the memory need not exist.
 
         Raises:
             Rejected: the layout cannot hold a memory of this name.
@@ -78,19 +82,22 @@ class MemoryPlaces(RedisStore):
 
     @abstractmethod
     def watched(self, place: MemoryPlace) -> Sequence[bytes]:
-        """Return the keys that hold the memory of a place."""
+        """Return the Redis keys that hold the memory at a place."""
 
     @abstractmethod
     def arrays(self, place: MemoryPlace) -> Sequence[MessageArray]:
-        """Return the arrays with the messages of a place; each message is an object."""
+        """Return the arrays that hold the messages of a memory; undamaged items are JSON objects."""
 
     def types(self, place: MemoryPlace) -> Mapping[bytes, bytes]:  # noqa: ARG002 - for subclasses
-        """Return the type of each key of a place, for keys whose names nothing else uses."""
+        """Return the expected Redis types of the keys of a memory.
+
+        Keys that may belong to other sessions or programs are left out.
+        """
         return {}
 
     @abstractmethod
     def fetch(self, pipeline: Pipeline, place: MemoryPlace) -> Held | None:
-        """Return the memory of a place, with its ``Memory.version``; None if there is no memory.
+        """Return the memory at a place, with its ``Memory.version``; None if it does not exist.
 
         Raises:
             BadData: the memory is damaged.
@@ -106,9 +113,9 @@ class MemoryPlaces(RedisStore):
         new: Snapshot,
         before: str = "",
     ) -> list[Command]:
-        """Return the commands that replace the memory of a place.
+        """Return the commands that replace the memory ``old`` at a place by ``new``.
 
-        ``before`` is ``Edit.before``.
+        ``old`` is None if the memory does not exist.  ``before`` is ``Edit.before``.
 
         Raises:
             Rejected: the layout cannot hold the new memory.
@@ -118,36 +125,42 @@ class MemoryPlaces(RedisStore):
     def removing(
         self, pipeline: Pipeline, place: MemoryPlace, old: Held, before: str
     ) -> list[Command]:
-        """Return the commands that remove an empty memory, and what was created with the memory."""
+        """Return the commands that remove an empty memory and the data created with the memory.
+
+        ``before`` is ``Edit.before``.
+        """
 
     @abstractmethod
     def erasing(
         self, pipeline: Pipeline, place: MemoryPlace, owner: MemoryKey, old: Held | None
     ) -> list[Command]:
-        """Return the commands that remove a memory, even a damaged one, and its references."""
+        """Return the commands that erase a memory and all references to the memory.
+
+        ``old`` is None if the memory is damaged.
+        """
 
     @abstractmethod
     def users(self, pipeline: Pipeline) -> Iterator[str]:
-        """Yield the users that may have data for ``forgetting`` to remove."""
+        """Yield users about whom the layout may keep data besides their memories."""
 
     @abstractmethod
     def forgetting(self, pipeline: Pipeline, user: str) -> list[Command]:
-        """Return the commands that remove the remaining data of a user without memories."""
+        """Return the commands that erase the data about a user who has no memories."""
 
     def before(self, pipeline: Pipeline, memory: Memory) -> str:  # noqa: ARG002 - for subclasses
-        """Return the ``WriteResult.before`` of a memory to be created."""
+        """Return the ``WriteResult.before`` for a memory that a write creates."""
         return MADE
 
     def fitted(self, edit: Edit, there: Snapshot) -> Edit:  # noqa: ARG002 - for subclasses
-        """Return an edit, fitted to the memory to be changed."""
+        """Return an edit adapted to ``there``, the memory before the edit."""
         return edit
 
     def lost(self, old: Held, new: Memory) -> str:  # noqa: ARG002 - for subclasses
-        """Return the ``WriteResult.before`` of a memory to be changed."""
+        """Return the ``WriteResult.before`` for a change of the memory ``old`` into ``new``."""
         return ""
 
     def named(self, keys: Iterable[MemoryKey]) -> list[MemoryPlace]:
-        """Return the places of named memories; names that the layout cannot hold are left out."""
+        """Return the places of the memories ``keys``, without names that the layout cannot hold."""
         found = []
         for key in keys:
             with suppress(Rejected):

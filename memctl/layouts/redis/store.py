@@ -11,7 +11,7 @@ from memctl.store import OpenMode, Store
 
 
 class RedisStore(Store):
-    """A store in Redis. ``lock_name`` names the lock that a run takes to change the store."""
+    """A store in Redis.  ``lock_name`` names the lock that a run takes to change the store."""
 
     lock_name: ClassVar[str]
 

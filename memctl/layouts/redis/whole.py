@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 
 class WholeMemoryStore(MemoryPlaces):
-    """The base of these stores: reads, writes and edits with ``WATCH`` and ``MULTI``.
+    """A store in Redis that reads, writes and edits each memory whole, in a transaction.
 
     If ``Memory.ttl`` is None, a write keeps the expiry that the memory has at that moment.
     """
@@ -60,7 +60,10 @@ class WholeMemoryStore(MemoryPlaces):
     async def _fetch_or_note(
         self, pipeline: Pipeline, place: MemoryPlace, where: Selection
     ) -> Held | None:
-        """Return the memory; None if the memory does not exist or is damaged, which is noted."""
+        """Return the memory at a place; None if the memory does not exist or is damaged.
+
+        Damage is recorded as a finding if the store skips damage, and otherwise as a failure.
+        """
         try:
             return await in_thread(pipeline, partial(self.fetch, pipeline, place))
         except Rejected:
@@ -198,13 +201,20 @@ class WholeMemoryStore(MemoryPlaces):
         return WriteResult(place.memory, failure=CHANGED)
 
     def _watch(self, pipeline: Pipeline, place: MemoryPlace) -> Held | None:
-        """Watch the keys of a memory and return the memory; a later change fails the commit."""
+        """Watch the Redis keys of a memory and return the memory; None if it does not exist.
+
+        If an agent changes a watched key later, the commit fails.
+
+        Raises:
+            BadData: the memory is damaged.
+            Rejected: the key belongs to another memory.
+        """
         pipeline.execute([(b"WATCH", *self.watched(place))])
         return self.fetch(pipeline, place)
 
 
 def _result(pipeline: Pipeline, memory: Memory, call: Callable[[], WriteResult]) -> WriteResult:
-    """Return the result of a call, or the failure of the memory if the call raised one."""
+    """Return the result of ``call``; a failure of ``memory`` if the call raises an error."""
     try:
         return call()
     except VersionChanged:
@@ -218,7 +228,10 @@ def _result(pipeline: Pipeline, memory: Memory, call: Callable[[], WriteResult])
 
 
 def expiring_unread(left: list[float]) -> Iterator[Finding]:
-    """Yield a finding on memories that expire; ``left`` are their seconds to live."""
+    """Yield a finding about memories that will expire; none if ``left`` is empty.
+
+    ``left`` has their seconds to expiry.
+    """
     if left:
         detail = f"the first of them in {max(1, round(min(left) / 60))} min"
         yield Finding("expires-unread", None, len(left), detail=detail)
