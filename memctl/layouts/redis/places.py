@@ -86,7 +86,7 @@ class MemoryPlaces(RedisStore):
 
     @abstractmethod
     def arrays(self, place: MemoryPlace) -> Sequence[MessageArray]:
-        """Return the arrays that hold the messages of a memory; undamaged items are JSON objects."""
+        """Return the arrays that hold the messages of a memory; sound items are JSON objects."""
 
     def types(self, place: MemoryPlace) -> Mapping[bytes, bytes]:  # noqa: ARG002 - for subclasses
         """Return the expected Redis types of the keys of a memory.

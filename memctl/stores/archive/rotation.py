@@ -90,7 +90,7 @@ def parse_rotation(text: str) -> Rotation:
 
 
 class RotatedFile(NamedTuple):
-    """A file of a rotation."""
+    """A file of a rotation, with the time in its name and its size."""
 
     path: Path
     time: datetime

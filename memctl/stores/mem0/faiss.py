@@ -67,7 +67,7 @@ _Stamp = tuple[int, int, int]
 
 
 class FaissFolder(VectorStore):
-    """A folder of mem0's faiss store."""
+    """The collections of mem0's faiss store in a folder."""
 
     writes_whole_files = True
 

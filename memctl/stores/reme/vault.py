@@ -28,7 +28,7 @@ _NOTES = re.compile(r"<!-- notes:auto -->(.*)<!-- /notes:auto -->", re.DOTALL)
 
 
 class ReMeVaultStore(VaultStore):
-    """The vault of ReMe 0.4."""
+    """The facts in a vault of ReMe 0.4."""
 
     kind = "reme"
     imports = "digest/imported"

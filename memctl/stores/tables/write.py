@@ -306,7 +306,7 @@ class TableEditor(Executor[Edit, LargeEdit]):
         self._sessions = rows.sessions
 
     def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
-        """Change memories; see ``Store.edit``."""
+        """Carry out edits; see ``Store.edit``."""
         return self.execute(batch_edits(edits, most=1))
 
     async def prepare(self, connection: AsyncConnection) -> None:
