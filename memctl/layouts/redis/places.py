@@ -57,9 +57,9 @@ class MessageArray:
 
 
 class MemoryPlaces(RedisStore):
-    """A store in Redis whose layout gives the keys, reads and the write commands of each memory.
+    """A store in Redis whose memories are read and written whole.
 
-    The methods of a layout are called in a thread.
+    A layout overrides the methods.  They are called in a thread.
     """
 
     damage_code: ClassVar[str] = "damaged-state"

@@ -147,7 +147,7 @@ class ArchiveWriter:
             self.copy(lines, messages)
 
     def lines(self, entries: Sequence[StoredMessage]) -> Iterator[tuple[bytes, int]]:
-        """Return ``message_lines`` of these messages, with this archive's ``keeps_lines``."""
+        """Return the lines of messages in pieces, as ``message_lines`` does."""
         return message_lines(entries, keeps_lines=self._keeps_lines)
 
     def copy(self, lines: bytes | memoryview, messages: int) -> None:
@@ -330,7 +330,7 @@ def read_embedding(header: Mapping[str, Any]) -> Embedding | None:
 
 
 def read_memory(line: Line) -> Memory:
-    """Return the memory in a line that opens a memory.
+    """Return the memory, without messages, from the archive line that opens the memory.
 
     Raises:
         ValueError: the line is malformed.

@@ -340,7 +340,7 @@ class _Check:
             raise BadData(f"{self._label} has data after its end", "get an unchanged copy of it")
 
     def no_record(self, error: ValueError) -> BadData:
-        """Return the error for a malformed line of an archive: the line after the checked lines."""
+        """Return the error for the first unchecked line, which is malformed as ``error`` says."""
         return BadData(
             f"{self._label}: line {self._lines + 1} is not a record of an archive ({error})",
             "get a complete and unchanged copy of it",

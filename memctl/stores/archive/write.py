@@ -247,7 +247,10 @@ class EditedArchive:
         old: MemorySections | None,
         path: Path,
     ) -> None:
-        """Take the old archive, its contents and its path; ``old`` is None without an archive."""
+        """Prepare a pass: ``writer`` writes the new archive; ``contents`` are of the old archive.
+
+        ``old`` is None if there is no old archive.  ``path`` is the path of both.
+        """
         self._dialect = contents.dialect
         self.results: list[WriteResult] = []
         self.after: dict[MemoryKey, int] = {}
@@ -335,7 +338,7 @@ class EditedArchive:
         self.results.append(WriteResult(memory.key, failure=failure) if failure else result)
 
     def _seek(self, key: MemoryKey | None) -> Memory | None:
-        """Copy memories up to the memory ``key``, and return this memory.
+        """Copy the memories before the memory ``key`` to the new archive; return this memory.
 
         With None, copy all memories that follow, and return None.
         """

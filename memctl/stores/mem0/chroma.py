@@ -35,7 +35,7 @@ REST = "memctl_rest"
 
 
 class ChromaPlace(VectorStore):
-    """A folder of Chroma, or a server without an API key."""
+    """The collections of mem0 in a folder of Chroma, or on a server without an API key."""
 
     def __init__(self, config: Mem0Config, label: str) -> None:
         super().__init__(config, label)

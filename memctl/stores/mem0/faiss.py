@@ -453,13 +453,13 @@ class _Collection:
         yield b"\n}}\n"
 
     def _in_index(self, columns: str) -> Iterator[tuple[Any, ...]]:
-        """Yield these columns of the facts with vectors, in the order of the new index."""
+        """Yield the values of ``columns`` for facts with vectors, in the order of the new index."""
         return self._in_order(columns, "place IS NULL, place, number", "was_place", _HAS_VECTOR)
 
     def _in_order(
         self, columns: str, order: str, was: str, condition: str = "1"
     ) -> Iterator[tuple[Any, ...]]:
-        """Yield these columns of the facts that meet ``condition``, in their new order.
+        """Yield the values of ``columns`` for each fact that meets ``condition``, in the new order.
 
         A restored fact returns to its former position, which is in the column ``was``.  All other
         facts keep the order ``order``.

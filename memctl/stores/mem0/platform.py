@@ -166,7 +166,7 @@ class PlatformStore(FactStore):
     # Searching
 
     async def search(self, query: str, where: Selection, top: int) -> list[ServiceHit]:
-        """See ``Store.search``; the Platform omits expired memories and low scores."""
+        """Search as ``Store.search`` does; the Platform omits expired facts and low scores."""
         text = searched_text(self, query, where)
         count = min(top, _MOST_FOUND)
         while True:
@@ -345,9 +345,10 @@ class PlatformStore(FactStore):
 
 
 def _filters(where: Selection) -> dict[str, Any]:
-    """Return the filters of a search for the selected users and sessions.
+    """Return the API filters of a search for the selected users and sessions.
 
-    If more than ``_FEW`` users or sessions are selected, they are not filtered.
+    Users are left out if more than ``_FEW`` users are selected, and sessions alike.  memctl then
+    filters the results.
     """
     keys = where.keys or frozenset()
     several = (

@@ -53,7 +53,7 @@ _ENTRIES = ("indices", "values")
 
 
 class QdrantFolder(VectorStore):
-    """A folder of qdrant's client in local mode."""
+    """The collections of mem0 in a folder of qdrant's client in local mode."""
 
     def __init__(self, config: Mem0Config, label: str) -> None:
         super().__init__(config, label)

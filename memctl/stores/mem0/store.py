@@ -231,7 +231,7 @@ class Mem0Store(FactStore):
     async def _linked(
         self, fields: dict[str, dict[str, Any]], shapes: dict[str, Shape]
     ) -> tuple[list[Record], list[str]]:
-        """Return the entities to store, and the ids of the entities to delete, for written facts.
+        """Return the entities to store, and the ids of the entities to delete, to write facts.
 
         ``fields`` maps the ids of the facts to their fields, ``shapes`` to their shapes.
 

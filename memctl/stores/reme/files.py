@@ -162,9 +162,10 @@ class ReMeFilesStore(FactStore):
         return name, data, mode
 
     def _as_it_was(self, key: MemoryKey, fact: StoredMessage) -> tuple[int | None, bytes | None]:
-        """Return the permissions and content of the file that a restored fact had.
+        """Return the permissions and content of the former file of a restored fact.
 
-        Return None for both if the fact was not deleted here or has changed since.
+        Return None for both if the shape of the fact has no such file, or if the fact has changed
+        since.
         """
         if not fact.shape:
             return None, None

@@ -71,7 +71,7 @@ class RuntimeStore(WholeMemoryStore):
 
     @property
     def _part(self) -> str:
-        """The ``MemoryKey.part`` of memories of the memory service."""
+        """The part of memories of the memory service: ``memory``; empty with ``?path=memory``."""
         return "" if self._path == MEMORY else MEMORY
 
     def place_of(self, key: MemoryKey) -> MemoryPlace:

@@ -139,7 +139,7 @@ class TablestoreRuntimeStore(SimpleStore):
 
     @property
     def _part(self) -> str:
-        """The ``MemoryKey.part`` of memories of the memory service."""
+        """The part of memories of the memory service: ``memory``; empty with ``?path=memory``."""
         return "" if self._path == MEMORY else MEMORY
 
     def _service_of(self, key: MemoryKey) -> _Service:
