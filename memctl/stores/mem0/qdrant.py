@@ -118,7 +118,7 @@ class QdrantFolder(VectorStore):
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Hold the lock of the folder during the body; after ``lock``, do nothing."""
+        """Hold the lock of the folder during the body, unless ``lock`` holds it already."""
         if self._lock is not None:
             yield
             return

@@ -366,7 +366,7 @@ def _columns(service: _Service, value: dict[str, Any]) -> Columns:
     """Return the columns of a message, without primary key, as the runtime writes them.
 
     The runtime's function, ``convert_message_to_tablestore_message``, loses an empty text and
-    cannot store lone surrogates.  Here both stay in the list column.
+    cannot store lone surrogates.  Here both stay in the column ``content_list``.
     """
     columns: Columns = {}
     content = value.get("content")
