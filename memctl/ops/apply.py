@@ -26,19 +26,20 @@ from memctl.storekit.batching import edit_size, grouped, grouped_async
 
 SHOWN_MEMORIES = 10
 _STEP = PAGE_BYTES // 2
-"""The bytes of messages that justify a turn of a thread."""
+"""The approximate bytes of the messages that a thread reads or writes at once."""
 ATTEMPTS = 5
-"""The attempts to plan a memory that agents keep changing."""
+"""The largest number of attempts to change a memory that agents change at the same time."""
 
 Planner = Callable[[Store, Selection], AsyncGenerator[Edit]]
-"""Plans the changes of a selection; called again for memories that changed meanwhile."""
+"""Plans the edits of the selected memories; called again for memories that changed meanwhile."""
 
 
 @dataclass(slots=True)
 class ChangeCounts:
-    """The planned or changed messages by kind of change, and their memories.
+    """The numbers of planned or made changes, by kind.
 
-    ``marked`` counts messages with changed marks, ``restored`` counts inserted messages.
+    ``memories`` counts changed memories, ``summaries`` changed summaries.  ``marked`` counts
+    messages with changed marks, ``restored`` counts inserted messages.
     """
 
     memories: int = 0
@@ -49,7 +50,7 @@ class ChangeCounts:
 
     @property
     def messages(self) -> int:
-        """The number of all messages."""
+        """The number of deleted, marked and inserted messages."""
         return self.deleted + self.marked + self.restored
 
     def merge(self, other: ChangeCounts) -> None:
@@ -69,7 +70,7 @@ class ChangeCounts:
         self.summaries -= other.summaries
 
     def add(self, edit: Edit) -> None:
-        """Count an edit."""
+        """Count the changes of an edit."""
         self.memories += edit.offset == 0
         self.summaries += edit.offset == 0 and edit.memory.summary is not None
         self.deleted += sum([change.new is None for change in edit.changes])
@@ -81,30 +82,33 @@ class ChangeCounts:
 
 @dataclass(slots=True)
 class ChangeReport:
-    """The plan of a run and its result."""
+    """The numbers of planned and made changes of a run, and the memories that failed."""
 
     noun: str = "message"
-    """The word for a message of the store."""
+    """What the store calls a message: "message" or "fact"."""
     planned: ChangeCounts = field(default_factory=ChangeCounts)
     planned_by_memory: dict[MemoryKey, int] = field(default_factory=dict)
-    """The planned messages of each memory; outside a dry run, only of the first memories."""
+    """The number of messages to change in each memory; without a dry run, of ten memories only."""
     staying: dict[MemoryKey, int] = field(default_factory=dict)
-    """The number of messages that stay in each memory, as far as counted."""
+    """The number of messages that stay in each memory; no entry if not counted."""
     done: ChangeCounts = field(default_factory=ChangeCounts)
     changed: set[MemoryKey] | None = None
-    """The changed memories; None unless a caller asks for them."""
+    """The changed memories; None if the caller does not want them collected."""
     failures: list[tuple[MemoryKey, Failure]] = field(default_factory=list)
+    """The memories that were not changed as planned, with the reasons."""
     left: int = 0
-    """The number of memories not reached, because the store went away or a stop was asked for."""
+    """The number of planned memories that the run did not reach before a stop or an error."""
 
 
 async def plan(
     edits: AsyncGenerator[Edit], journal: Journal, report: ChangeReport, progress: Progress
 ) -> bool:
-    """Write planned edits to the journal; return False if nothing is to change.
+    """Write planned edits to the journal, and count them in ``report.planned``.
+
+    Return False if no edit changes anything.
 
     Raises:
-        Unavailable: the disk has no room for the plan, or the store went away.
+        Unavailable: the disk has no room for the plan, or the store cannot be reached any more.
     """
     planned = ChangeCounts()
     with journal.writer() as writer:
@@ -127,10 +131,12 @@ async def plan(
 
 
 async def preview(edits: AsyncGenerator[Edit], report: ChangeReport, progress: Progress) -> bool:
-    """Count planned edits; return False if nothing is to change.
+    """Count planned edits in ``report.planned``, for a dry run.
+
+    Return False if no edit changes anything.
 
     Raises:
-        MemctlError: as the planning.
+        MemctlError: as the generator ``edits``.
     """
     something = False
     async with aclosing(_tidy(edits)) as found:
@@ -152,13 +158,15 @@ async def apply_plan(
     stop: Stop | None = None,
     most: float = math.inf,
 ) -> None:
-    """Carry out the last plan of the journal; plan memories again that changed meanwhile.
+    """Carry out the last plan of the journal; plan memories again that agents changed meanwhile.
 
-    If a new plan would raise the number of deleted messages above ``most``, it is not carried out.
+    ``planner`` plans the memories again; ``where`` is the selection of the first plan.  ``most`` is
+    the largest number of messages to delete: a new plan that would exceed it is not carried out,
+    and its memories become failures of ``report``.
 
     Raises:
-        Unavailable: the store went away; ``report`` says what was done, and what was not.
-        Interrupted: ``stop`` was asked for; the current memory is complete.
+        Unavailable: the store cannot be reached any more; ``report`` counts the made changes.
+        Interrupted: a stop was asked for; no memory is half changed.
     """
     stop = stop or Stop()
     progress = progress or SilentProgress()
@@ -195,7 +203,10 @@ async def apply_plan(
 async def _apply(
     store: Store, journal: Journal, report: ChangeReport, progress: Progress, stop: Stop
 ) -> dict[MemoryKey, tuple[Failure, ChangeCounts]]:
-    """Carry out one file of changes; return the memories that agents changed meanwhile."""
+    """Carry out the last plan of the journal once.
+
+    Return the memories that agents changed meanwhile, with the failure and the planned changes.
+    """
     changed: dict[MemoryKey, tuple[Failure, ChangeCounts]] = {}
     pending: dict[MemoryKey, ChangeCounts] = {}
 
@@ -237,7 +248,7 @@ def _count(total: ChangeCounts, done: ChangeCounts, result: WriteResult) -> None
 
 
 async def _tidy(edits: AsyncGenerator[Edit]) -> AsyncGenerator[Edit]:
-    """Yield the edits without empty edits, with ``offset`` and ``last`` corrected."""
+    """Yield the edits that change something; their ``offset`` and ``last`` ignore other edits."""
     held: Edit | None = None
     count = 0
     begins = True
@@ -259,10 +270,10 @@ async def _tidy(edits: AsyncGenerator[Edit]) -> AsyncGenerator[Edit]:
 async def _written(
     writer: ChangesWriter, batches: AsyncGenerator[list[Edit]]
 ) -> AsyncGenerator[list[Edit]]:
-    """Yield the edits and write them to the journal.
+    """Yield batches of edits, and have a thread write them to the journal.
 
-    A thread writes a batch while the next batch is read.  A large batch is written before the next
-    read.
+    The thread writes a batch while the next batch is read.  A large batch is written before the
+    next batch is read.
     """
     writing: asyncio.Task[None] | None = None
     try:
@@ -282,7 +293,10 @@ async def _written(
 
 
 async def _read(groups: Iterator[list[Edit]]) -> AsyncGenerator[list[Edit]]:
-    """Yield the edits; a thread reads the next batch ahead, unless the current batch is large."""
+    """Yield the batches that a thread reads from ``groups``.
+
+    The thread reads the next batch ahead, unless the current batch is large.
+    """
     coming: asyncio.Task[list[Edit]] | None = None
     try:
         while True:
@@ -301,9 +315,9 @@ async def _read(groups: Iterator[list[Edit]]) -> AsyncGenerator[list[Edit]]:
 
 
 async def _ended(task: asyncio.Task[Any]) -> None:
-    """Wait for a thread, which cannot be stopped.
+    """Wait for the end of a task in a thread, which cannot be stopped; ignore an error of the task.
 
-    An error of the thread was raised already, or comes too late.
+    The error was raised already, or the caller ends with another error.
     """
     await asyncio.wait([task])
     task.exception()

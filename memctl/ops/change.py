@@ -31,10 +31,11 @@ from memctl.storekit.files import temporary_folder
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """The options that all runs have.
+    """The options that all runs which change a store have.
 
-    Without ``backup``, the run cannot be undone.  ``keep`` limits how long older runs are kept;
-    None removes no run.  With ``must_exist``, a named session that does not exist is an error.
+    Without ``backup``, the run cannot be undone.  ``dry_run`` plans and counts without a change.
+    ``keep`` says which records of older runs to keep; None keeps all.  With ``must_exist``, a named
+    session that does not exist is an error.  ``observer`` gets progress, notes and warnings.
     """
 
     backup: bool = True
@@ -68,7 +69,11 @@ class ChangeRun:
         options: RunOptions,
         report: ChangeReport | None = None,
     ) -> None:
-        """``record`` names the store for undo; ``report`` may hold counts of an earlier run."""
+        """``record`` is the new journal entry of the run, with the store that undo will open.
+
+        ``planner`` plans the changes of the memories that ``where`` selects.  ``report`` is filled
+        in; it may hold counts of an earlier run.
+        """
         self.record = record
         self.where = where
         self.planner = planner
@@ -76,11 +81,11 @@ class ChangeRun:
         self.report = report or ChangeReport()
         self.stop = Stop()
         self.begun = False
-        """True if the store may have been changed."""
+        """True as soon as the store may have been changed."""
         self.most = math.inf
-        """The most messages to delete, including messages that agents add meanwhile."""
+        """The largest number of messages to delete, with messages that agents add meanwhile."""
         self.approve: Callable[[], bool] = lambda: True
-        """Returns whether to carry out the plan; may raise instead."""
+        """Called after planning; returns whether to carry out the plan, or raises a refusal."""
         self._options = options
         self._observer = options.observer
         self._journal: Journal | None = None
@@ -92,23 +97,25 @@ class ChangeRun:
 
     @property
     def nothing(self) -> str:
-        """The text of a report if no memory was changed."""
+        """The text that reports that no memory was changed."""
         return "nothing matched"
 
     @property
     def changed(self) -> bool:
-        """Return whether the journal holds a change to undo."""
+        """Return whether the run may have changed the store, so that the journal must be kept."""
         return self.begun
 
     @property
     def journal(self) -> Journal:
-        """The journal, within ``recorded``."""
+        """The journal of the run, which is open within ``recorded``."""
         assert self._journal is not None
         return self._journal
 
     @contextmanager
     def recorded(self) -> Iterator[None]:
-        """Keep the journal open; at the end complete it, or discard it if the store is unchanged.
+        """Keep the journal of the run open within the block; a dry run has no journal.
+
+        At the end, the journal is completed, or discarded if the store is unchanged.
 
         Raises:
             Unavailable: the journal cannot be written.
@@ -150,33 +157,36 @@ class ChangeRun:
             self._observer.warn(f"cannot record the end of the run: {error.message}")
 
     def done(self) -> str:
-        """Return the changed memories as a text, such as "2 memories"; empty if none."""
+        """Return the number of changed memories as a text, such as "2 memories"; empty if zero."""
         done = self.report.done.memories
         return "" if not done else "1 memory" if done == 1 else f"{done:,} memories"
 
     def counts(self) -> dict[str, int]:
-        """Return the numbers of changed messages that the history shows."""
+        """Return the numbers of deleted, marked and restored messages, for the journal."""
         done = self.report.done
         return {"deleted": done.deleted, "marked": done.marked, "restored": done.restored}
 
     def details(self) -> dict[str, Any]:
-        """Return the fields of the report in addition to the counts."""
+        """Return fields of the JSON report in addition to the counts; empty unless overridden."""
         return {}
 
     async def check(self, store: Store) -> None:
-        """Check the store against the plan, right after planning; may raise."""
+        """Refuse the plan by an error, right after planning; do nothing unless overridden."""
 
     async def after_plan(self, store: Store) -> None:
-        """Read data that is only reported; may run during the change."""
+        """Read data that only the report needs; may run at the same time as ``carry_out``.
+
+        Do nothing unless overridden.
+        """
 
     async def plan(self, store: Store) -> bool:
-        """Plan the change; return False if nothing is to change.
+        """Plan the changes of the run; return False if there is nothing to change.
 
-        The plan goes into the journal, unless the run is a dry run.
+        The plan is counted in ``report``, and written to the journal unless the run is a dry run.
 
         Raises:
             NotFound: with ``must_exist``, a named session does not exist.
-            BadData: undo could not restore messages that the plan deletes.
+            BadData: the plan deletes messages that undo could not restore.
             MemctlError: as ``Store.read``; or the disk has no room for the journal.
         """
         runs.record_found(self.record, store.location)
@@ -215,7 +225,10 @@ class ChangeRun:
             )
 
     def note_damage(self, store: Store) -> None:
-        """Report the memories that were left unchanged as damaged."""
+        """Add the memories that the store left out as damaged to the failures of ``report``.
+
+        Do nothing if the run skips damage, as a repair does.
+        """
         if not store.skips_damage:
             damaged = store.left_out.failures
             others = [item for item in self.report.failures if item[0] not in damaged]
@@ -231,14 +244,16 @@ class ChangeRun:
         await refuse_absent_in(self.where, int(found is not None), store)
 
     async def _note_absent(self, store: Store) -> None:
-        """Suggest similar names for users without any data."""
+        """Note that a selected user has no data in the store, and suggest similar names."""
         try:
             await self._refuse_absent(store)
         except NotFound as error:
             self._observer.note(f"{error.message}: {error.hint}")
 
     def begin(self) -> None:
-        """Record that the store changes from now on; the store is locked.
+        """Record in the journal that the run changes the store from now on.
+
+        The caller has locked the store.  A second call does nothing.
 
         Raises:
             Unavailable: the journal cannot be written.
@@ -251,8 +266,8 @@ class ChangeRun:
         """Carry out the plan of the journal on a locked store.
 
         Raises:
-            Unavailable: the store went away; ``report`` has what was done.
-            Interrupted: ``stop`` was asked for; the current memory is complete.
+            Unavailable: the store cannot be reached any more; ``report`` counts the made changes.
+            Interrupted: a stop was asked for; no memory is half changed.
         """
         self.begin()
         total = Total(self.report.planned.memories, self.report.planned.messages)
@@ -263,7 +278,9 @@ class ChangeRun:
             )
 
     async def execute(self, store: Store) -> None:
-        """Lock, plan, and carry out the plan if ``approve`` allows; a dry run only plans.
+        """Lock the store, plan, and carry out the plan if ``approve`` returns True.
+
+        A dry run only plans, without a lock.
 
         Raises:
             Busy: another run writes to the store.

@@ -1,8 +1,8 @@
-"""Follow a source: repeat the copy until a stop is asked for.
+"""Follow a source: repeat the copy to a target until a stop is asked for.
 
-Each copy remembers the state of the target.  Therefore a memory with deleted messages or changed
-marks in the source is replaced.  A memory with changes by another program in the target is a
-conflict.
+Each copy remembers the state in which it left the target.  Therefore the next copy can replace a
+memory of which messages were deleted or marks changed in the source.  A memory that another program
+changed in the target is a conflict.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ from memctl.store import Store
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """The lag of the target: the last copy's memories, messages and duration in seconds."""
+    """How far the target was behind: what the last copy wrote, and its duration in seconds.
+
+    ``memories`` and ``messages`` are the numbers of written memories and messages.
+    """
 
     memories: int
     messages: int
@@ -40,10 +43,11 @@ async def follow(
     tell: Callable[[Lag], None],
     mirror: dict[MemoryKey, bytes],
 ) -> None:
-    """Copy new messages every ``interval`` seconds; after a stop, copy once more and end.
+    """Copy new messages from source to target every ``interval`` seconds, until ``stop``.
 
-    The last copy covers what the source held when the stop was asked for.  ``mirror`` has the
-    digests that earlier copies left in the target (see ``copy``), and is updated.
+    After the stop is asked for, a last copy takes the messages that the source then has.  ``tell``
+    is called after each copy.  ``mirror`` has a digest of each memory as the last copy left the
+    memory in the target (see ``copy``); each copy updates the digests.
 
     Raises:
         MemctlError: as ``copy``.
@@ -70,10 +74,13 @@ async def follow(
 def refuse_to_follow(
     where: Selection, on_conflict: OnConflict, *, backup: bool, dry_run: bool
 ) -> None:
-    """Refuse options that do not fit a repeated copy.
+    """Refuse options of a copy that do not make sense with ``--follow``.
+
+    ``backup`` is True if the copy is recorded for undo.
 
     Raises:
-        UsageError: the copy is a dry run, selects messages, or replaces memories with a backup.
+        UsageError: the copy is a dry run, selects only some messages of a memory, or would replace
+            memories and record them for undo.
     """
     if dry_run:
         raise UsageError("--follow and --dry-run cannot be combined", "leave one of them out")

@@ -1,4 +1,4 @@
-"""Copies between two places: locked, recorded for undo, resumed, followed, verified."""
+"""Copies between two stores: locked, recorded for undo, resumed, followed, verified."""
 
 from __future__ import annotations
 
@@ -40,18 +40,19 @@ from memctl.wrappers.timeout import Timeout
 
 
 class NewTarget:
-    """A target that a copy may create; removed if the copy fails before writing a memory."""
+    """A file or folder that a copy may create as its target, and remove if the copy fails."""
 
     def __init__(self, location: Location) -> None:
-        """The place must not have been opened yet."""
+        """Note whether the path of ``location`` exists; the copy must not have opened it yet."""
         self._location = location
         path = location.path
         self._is_new = bool(path.name) and not os.path.lexists(path)
 
     async def withdraw(self, report: CopyReport) -> None:
-        """Remove the target if it is new and empty, unless another run has locked it since.
+        """Remove the target if the copy created it and wrote no memory, as ``report`` says.
 
-        The store of the target must be closed.
+        A file that another run has locked since, and a folder with contents, stay.  The store of
+        the target must be closed.
         """
         path = self._location.path
         if not self._is_new or report.memories.written or not path.exists():
@@ -77,7 +78,7 @@ _DATABASES = ("sqlite", "postgresql", "mysql")
 
 
 def _is_one_database(one: Location, other: Location) -> bool:
-    """Return whether two locations name the same SQL database, even with different layouts."""
+    """Return whether two locations name the same SQL database; their layouts may differ."""
     if not all(each.kind.startswith(_DATABASES) for each in (one, other)):
         return False
     if one.path.name and other.path.name:
@@ -86,9 +87,10 @@ def _is_one_database(one: Location, other: Location) -> bool:
 
 
 class CopyRun:
-    """A copy that resumes after a lost connection; used once, in this order.
+    """A copy that can be attempted again after a lost connection.
 
-    ::
+    A copy calls the methods in this order.  A later attempt repeats ``begin`` and ``copy`` with
+    newly opened stores::
 
         run = CopyRun(where, options, recording)
         with run.recorded():
@@ -109,21 +111,24 @@ class CopyRun:
         report: CopyReport | None = None,
         stop: Stop | None = None,
     ) -> None:
-        """``recording`` is None if the copy is not recorded for undo."""
+        """``recording`` is None if the copy is not recorded for undo.
+
+        ``report`` is filled in, even if an error ends the copy; ``stop`` ends the copy early.
+        """
         self.where = where
         self.options = options
         self.report = report or CopyReport()
         self.stop = stop or Stop()
         self.examined = False
-        """True if the source was checked; later attempts skip the check."""
+        """True if ``examine`` has succeeded; later attempts do not call it again."""
         self._dry_run = dry_run
         self._recording = recording
         self._observer: Observer = observer or Unobserved()
         self._copied = False
         self._fitted: Store | None = None
-        """The target, wrapped to give facts their vectors."""
+        """The target, wrapped if new facts need vectors; None before ``begin``."""
         self._expected: tuple[str, Features] | None = None
-        """The dialect and the features of the target at the last check for losses."""
+        """The name of the dialect and the features of the target at the last check for losses."""
         self._mirror: dict[MemoryKey, bytes] = {}
 
     @property
@@ -133,7 +138,7 @@ class CopyRun:
 
     @contextmanager
     def recorded(self) -> Iterator[None]:
-        """Complete the record of the run at the end of the block.
+        """Complete the undo record at the end of the block; do nothing without a recording.
 
         Raises:
             Unavailable: the journal cannot be written.
@@ -145,12 +150,14 @@ class CopyRun:
             yield
 
     async def examine(self, source: Store, target: Store) -> None:
-        """Check the source, and refuse data that the target cannot hold; the target may be closed.
+        """Refuse a damaged source, and data of the source that the target has no place for.
+
+        The source must be open.  The target may be closed.
 
         Raises:
             UsageError: source and target are the same database.
             BadData: the source is damaged.
-            Loss: the target has no place for some data, and ``lossy`` is not set.
+            Loss: the target has no place for some data, and the option ``lossy`` is not set.
         """
         if _is_one_database(source.location, target.location):
             # To open the database as a target would create the tables of the other layout.
@@ -171,7 +178,9 @@ class CopyRun:
         await refuse_losses(source, target, self.where, self.report, lossy=lossy)
 
     async def begin(self, source: Store, target: Store) -> None:
-        """Lock the target, and begin the record unless the target is empty.
+        """Lock the open target, and begin the undo record unless the target is empty.
+
+        A dry run does neither.
 
         Raises:
             Busy: another run writes to the target.
@@ -198,7 +207,10 @@ class CopyRun:
     async def copy(
         self, source: Store, target: Store, phase: str = "copying", *, following: bool = False
     ) -> None:
-        """Copy memories that are not settled; do nothing after a complete copy.
+        """Copy the selected memories that no earlier attempt has finished.
+
+        After a complete copy, do nothing.  ``phase`` names the phase in the progress.
+        ``following`` is True if ``follow`` will be called afterwards.
 
         Raises:
             MemctlError: as ``Store.read`` and ``Store.write``.
@@ -223,7 +235,10 @@ class CopyRun:
     async def follow(
         self, source: Store, target: Store, interval: float, tell: Callable[[Lag], None]
     ) -> None:
-        """Copy new messages every ``interval`` seconds until ``stop`` is asked for."""
+        """Copy new messages every ``interval`` seconds until a stop is asked for.
+
+        ``tell`` is called after each copy.
+        """
         await follow(
             *(source, self._fitted or target, self.where, self.options, self.report, self.stop),
             *(interval, tell, self._mirror),
@@ -235,7 +250,10 @@ class CopyRun:
 
 
 def make_target(location: Location, *, dry_run: bool) -> Store:
-    """Return the store to write to; with ``dry_run`` the store only counts."""
+    """Return the store at ``location`` as the target of a copy; the store is not opened yet.
+
+    With ``dry_run``, the store only counts what the copy would write.
+    """
     if dry_run:
         from memctl.wrappers.dry_run import DryRun  # only a dry run needs it
 
@@ -244,14 +262,14 @@ def make_target(location: Location, *, dry_run: bool) -> Store:
 
 
 FILES = ("state", "sessions", "archive", "openai")
-"""The kinds of stores that hold memories in files to import."""
+"""The kinds of stores in files into which a state without user and session may be copied."""
 
 
 class Migration:
-    """A copy between two places, resumed after a lost connection, then verified.
+    """A copy from a source to a target, with retries, optional following and verification.
 
-    Each attempt opens the stores of given locations.  An open store stays open, and the copy is not
-    retried.
+    If both sides are locations, each attempt opens their stores, and a lost connection leads to a
+    new attempt.  An open store is used as given and stays open; the copy is then not retried.
     """
 
     def __init__(
@@ -271,11 +289,12 @@ class Migration:
     ) -> None:
         """``recording`` is None if the copy is not recorded for undo.
 
-        With ``must_exist``, a named memory that does not exist is an error.
+        ``transfer`` has the number of retries, the timeout and the rate limit.  With
+        ``must_exist``, a named user or session that does not exist in the source is an error.
 
         Raises:
-            UsageError: the target of a dry run is an open store, or ``REPLACE`` would cut memories
-                to a selection of their messages.
+            UsageError: the target of a dry run is an open store, or ``REPLACE`` would reduce
+                memories of the target to the selected messages.
         """
         if dry_run and isinstance(target, Store):
             raise UsageError("a dry run opens its target itself", "give the name of the target")
@@ -309,13 +328,14 @@ class Migration:
         return self._copy.id
 
     async def run(self, *, verify: bool = False, interval: float | None = None) -> None:
-        """Copy and verify; with an ``interval`` in seconds, follow the source until ``stop``.
+        """Copy once; with an ``interval`` in seconds, repeat the copy until a stop is asked for.
 
-        A new target is removed if no memory could be written.
+        With ``verify``, compare source and target afterwards.  A new target is removed if no memory
+        could be written.
 
         Raises:
-            MemctlError: as ``CopyRun``.
-            Different: source and target differ afterwards.
+            MemctlError: as the methods of ``CopyRun``.
+            Different: source and target differ after the copy.
         """
         new = None
         if isinstance(self._target, Location):
@@ -347,7 +367,7 @@ class Migration:
             refuse_absent(self._where, report.memories.selected, _location(self._source))
 
     async def _attempt(self, *, verify: bool, interval: float | None) -> None:
-        """Make one attempt; a later attempt resumes the work of the earlier ones."""
+        """Attempt the copy once; a later attempt skips the memories that are finished."""
         async with self._opened_source() as source:
             target = self._make_target()
             if not self._copy.examined:
@@ -395,7 +415,7 @@ class Migration:
         return Timeout(store, self._transfer.timeout)
 
     async def _refuse_vectors(self, source: Store) -> None:
-        """Refuse facts with unfit vectors before the target is created."""
+        """Refuse facts whose vectors are missing or unfit, before the target is created."""
         if isinstance(self._target, Store):
             return
         made = self.report.embedding
@@ -404,7 +424,7 @@ class Migration:
                 await embedded(source, target, self._where, made)
 
     async def _refuse_nothing(self, source: Store) -> None:
-        """Refuse to create a file or tables for a memory that does not exist."""
+        """Refuse a copy of named users or sessions of which the source has no memory."""
         if self._where.named:
             async with aclosing(source.headers(self._where)) as found:
                 async for _ in found:
@@ -412,7 +432,7 @@ class Migration:
             await refuse_absent_in(self._where, 0, source)
 
     def _tell(self, lag: Lag) -> None:
-        """Show the lag of the target."""
+        """Report the lag of the target to the observer, and count the copy."""
         self._passes += 1
         self.report.rounds = self._passes + 1  # with the first copy
         text = f"the target is {lag.seconds:.1f} s behind"
@@ -424,7 +444,10 @@ class Migration:
 
     @asynccontextmanager
     async def _reread(self, source: Store, target: Store) -> AsyncGenerator[tuple[Store, Store]]:
-        """Yield both sides; named stores are opened again while the target stays locked."""
+        """Yield source and target for a comparison.
+
+        A side that was given as a location is opened once more, while the target stays locked.
+        """
         async with AsyncExitStack() as stack:
             if isinstance(self._source, Location):
                 source = await stack.enter_async_context(self._opened_source())
@@ -434,7 +457,7 @@ class Migration:
             yield source, target
 
     async def _verify(self, source: Store, target: Store) -> None:
-        """Compare both sides by fresh reads."""
+        """Compare source and target by fresh reads; raise ``Different`` if they differ."""
         report = self.report
         async with self._reread(source, target) as (one, other):
             total = Total(len(report.settled), sum(report.settled.values()))
@@ -469,9 +492,9 @@ class Migration:
 
 
 def _expected(found: CompareReport, copied: CopyReport) -> CompareReport:
-    """Return a comparison after a copy without intended differences and reported failures.
+    """Return ``found`` without differences that the copy intended or reported as failures.
 
-    The target may hold further memories.
+    Memories that only the target has are no difference either.
     """
     known = copied.uneven | {key for key, _ in copied.failures}
     found.differences = [
@@ -487,10 +510,12 @@ def _location(side: Location | Store) -> Location:
 
 
 async def _refuse_nameless(source: Store, where: Selection) -> None:
-    """Refuse state_dicts without user and session, which the file itself does not name.
+    """Refuse a session state whose memories have no given user and session.
+
+    The file of a ``state_dict`` names neither; the options of its location do.
 
     Raises:
-        UsageError: the options do not name user and session.
+        UsageError: the options of the location do not name user and session.
     """
     location = source.location
     async with aclosing(source.headers(where)) as memories:

@@ -1,8 +1,9 @@
 """Undo the changes of a run.
 
-The record of the run is read twice.  The first pass compares each memory with the state after the
-run, as far as the run changed the memory.  The second pass plans the reverse.  Newer messages stay
-in place.  A memory that the run did not reach, or that was undone before, stays unchanged.
+The recorded changes of the run are read twice.  The first pass checks that everything that the run
+changed in a memory is still as after the run.  The second pass plans the reverse changes.  Messages
+that are newer than the run stay in place.  A memory that the run did not reach, or that was undone
+before, stays unchanged.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from memctl.store import OpenMode, Store
 from memctl.wrappers.converted import shown_as
 
 GROUP_CHANGES = 50_000
-"""The approximate number of changes that are checked together."""
+"""The approximate number of recorded changes that are checked against the store at once."""
 
 Marks = tuple[str, ...]
 Ends = tuple[Marks | None, Marks | None]
@@ -50,10 +51,12 @@ async def plan_undo(
     refused: UndoConflicts,
     notes: Callable[[MemoryKey], Note] = lambda _: Note(),
 ) -> AsyncGenerator[Edit]:
-    """Yield edits that undo the changes in the files of a run, as far as ``where`` selects.
+    """Yield edits that undo a run in the memories that ``where`` selects.
 
-    If a memory is in several files, the last file has the changes that were made: the store refused
-    the earlier changes as ``changed``.  ``notes`` returns the store's note on a changed memory.
+    ``parts`` are the files with the changes of the run, in the order of writing.  If several files
+    have changes of a memory, only the changes in the last file were made: the store refused the
+    earlier changes with the code ``changed``.  A memory that cannot be undone is added to
+    ``refused``.  ``notes`` returns the note that the store made on a memory during the run.
 
     Raises:
         BadData: a file is damaged.
@@ -107,47 +110,55 @@ async def _reversals(
 
 
 class _RunEffect:
-    """The effect of a run on a memory, compared with the present memory."""
+    """The recorded changes of a run in one memory, compared with the present memory."""
 
     def __init__(self, edit: Edit, note: Note) -> None:
-        """``note`` is the store's note on the memory."""
+        """``edit`` is the run's first edit of the memory, ``note`` the store's note on the memory.
+
+        The changes of ``edit`` must be passed to ``add`` as well.
+        """
         self.shared_ids = note.shared_ids
         """The ids of deleted messages, with the number of remaining messages that share the id."""
         self.noted = bool(note.before)
         self._owner = edit.memory.owner
         self.found = False
         self._stays: str | None = None
-        """The last message of ``added`` that stays; ``_behind`` is the unread message before it."""
+        """The id of the last message so far that the run did not add; None if there is none."""
         self._behind: str | None = None
+        """The anchor of ``_stays``; messages with this anchor get the anchor ``_stays`` instead."""
         self._next = 0
-        """The place after the last message that was passed to ``added``."""
+        """The index after the last message that was passed to ``added``."""
         self.ends: dict[str, list[Ends]] = {}
-        """The ends of each changed message, by id; messages that share an id are in order."""
+        """The marks before and after the run of each changed message, by id, in recorded order."""
         self.anchors: set[str] = set()
-        """The messages that restored messages follow."""
+        """The ids of the messages that deleted messages followed."""
         self._anchored: Counter[str] = Counter()
-        """By id in ``anchors``, the number of present messages."""
+        """The number of present messages with each id in ``anchors``."""
         self._marked: dict[int, tuple[str, Marks]] = {}
-        """The ids and the old marks of messages with changed marks, by index."""
+        """The id and the old marks of each message with changed marks, by index in the memory."""
         self._unmarked: set[int] = set()
-        """The indexes of ``_marked`` at which the message has its old marks."""
+        """The indexes of ``_marked`` at which the present message has the old marks."""
         self._put: dict[int, str] = {}
-        """The ids of inserted messages by index, if the index is known."""
+        """The ids of inserted messages by index in the memory, if the index was recorded."""
         self._stayed: Counter[str] = Counter()
-        """By id, the number of messages still at the index of ``_put``."""
+        """The number of inserted messages with each id that are still at their index."""
         self._passed: Counter[str] = Counter()
-        """By id in ``ends``, the number of messages that were passed to ``added``."""
+        """The number of messages with each id in ``ends`` that were passed to ``added``."""
         self._replaced: dict[str, _Replaced] = {}
-        """The texts of replaced messages, by id."""
+        """The digests of replaced messages, by id."""
         self.summary = (edit.summary, edit.memory.summary)
+        """The summaries before and after the run; the second is None if the run changed none."""
         self.there: dict[str, list[Marks]] = {}
+        """The marks of the present messages with each id in ``ends``."""
         self.seen: set[str] = set()
+        """The ids in ``anchors`` that a present message has."""
         self.now: str | None = None
         """The present summary; None if the store has no place for summaries, or no such memory."""
         self.changes = 0
+        """The number of changes that the run made in the memory."""
 
     def add(self, edit: Edit) -> None:
-        """Add the next changes of the run."""
+        """Add the changes of the run's next edit of the memory."""
         self.changes += len(edit.changes)
         for change in edit.changes:
             self.ends.setdefault(change.id, []).append((change.old, change.new))
@@ -160,7 +171,7 @@ class _RunEffect:
                 self.anchors.add(change.after)
 
     def replaced(self) -> frozenset[str]:
-        """Return the ids of messages whose text the run replaced."""
+        """Return the ids of messages that the run deleted and inserted again with another text."""
         return frozenset(
             id
             for id, some in self.ends.items()
@@ -169,11 +180,14 @@ class _RunEffect:
         )
 
     def compare(self, replaced: dict[str, _Replaced]) -> None:
-        """Keep the texts of replaced messages: before the run, after the run, and now."""
+        """Set the digests of the replaced messages, by message id, for the later verdict."""
         self._replaced = replaced
 
     def look(self, page: Page) -> None:
-        """Keep the ids and marks that the verdict needs of a page of the present memory."""
+        """Note the summary, ids and marks of a page of the present memory, for the later verdict.
+
+        All pages of the memory must be passed, in order; their messages may be empty.
+        """
         self.found = True
         self.now = page.memory.summary
         for at, entry in zip(page.places, page.messages, strict=True):
@@ -188,10 +202,10 @@ class _RunEffect:
                 self._anchored[entry.id] += 1
 
     def added(self, page: Page) -> Page:
-        """Return the page without messages that the run did not add; they become anchors.
+        """Return the page with only the messages that the run added.
 
-        Such messages were read because a message with an equal id was added, perhaps to another
-        memory.
+        Messages that the run did not add become anchors of the added messages.  The page contains
+        them because they share an id with an added message, perhaps of another memory.
         """
         messages: list[StoredMessage] = []
         anchors: list[str | None] = []
@@ -211,9 +225,10 @@ class _RunEffect:
         return replace(page, memory=memory, messages=messages, anchors=anchors, indexes=indexes)
 
     def _is_added(self, id: str, at: int) -> bool:
-        """Return whether the run added the next message with this id.
+        """Return whether the run added the next message, which has this id, at index ``at``.
 
-        If inserted messages have moved, the last messages with the id count as added.
+        If inserted messages with the id have moved since, the last messages with the id count as
+        added.
         """
         if id not in self.ends:
             return False
@@ -223,9 +238,10 @@ class _RunEffect:
         return self._passed[id] > len(self.there.get(id, ())) - len(self.ends[id])
 
     def placed(self, edit: Edit) -> Edit:
-        """Return an edit of the undo without ``at`` and ``to`` for messages with unique ids.
+        """Return the edit without the indexes ``at`` and ``to`` of messages with unique ids.
 
-        Newer insertions and deletions may have moved these messages.
+        Newer insertions and deletions may have moved these messages.  Messages that share an id
+        keep ``at`` and ``to``.
         """
         changes = [one if self._shares_its_id(one) else _unplaced(one) for one in edit.changes]
         return replace(edit, changes=changes)
@@ -238,18 +254,22 @@ class _RunEffect:
 
     @property
     def unseen(self) -> frozenset[str]:
-        """Return the ids that restored messages follow, but that no message has."""
+        """Return the ids in ``anchors`` that no present message has."""
         return frozenset(self.anchors - self.seen)
 
     @property
     def only_adds(self) -> bool:
-        """Return whether the run only inserted messages."""
+        """Return whether the run inserted messages in the memory, and changed no other message."""
         return bool(self.ends) and all(
             old is None for some in self.ends.values() for old, _ in some
         )
 
     def verdict(self, refused: UndoConflicts, key: MemoryKey, *, facts: bool) -> bool:
-        """Return whether to undo the run in this memory; a conflict is added to ``refused``."""
+        """Return whether the run can and must be undone in the memory ``key``.
+
+        False if the memory is as before the run, or if it changed since the run.  In the second
+        case, the conflict is added to ``refused``.  ``facts`` is True if the messages are facts.
+        """
         if self._is_as_before():
             return False
         # Facts need no check: they do not follow one another, and the store compares each fact.
@@ -261,16 +281,17 @@ class _RunEffect:
 
     @property
     def is_half_done(self) -> bool:
-        """Return whether the run was killed after writing the new summary, before the messages.
+        """Return whether the present memory has the run's new summary, but the old messages.
 
-        A summary in a separate session state is written before the messages.
+        A killed run leaves such a memory: a summary in a separate session state is written before
+        the messages.
         """
         before, after = self.summary
         changed = after is not None and after != (before or "") and self.now == after
         return changed and bool(self.ends) and self._messages_are_as_before()
 
     def _is_as_before(self) -> bool:
-        """Return whether all that the run changed is as before the run."""
+        """Return whether the changed messages and the summary are as before the run."""
         before, after = self.summary
         if after is not None and (self.now or "") != (before or ""):
             return False
@@ -293,10 +314,11 @@ class _RunEffect:
         )
 
     def _fits(self, id: str, wanted: list[Marks | None], more: int = 0) -> bool:
-        """Return whether the messages with this id have the wanted marks; None means no message.
+        """Return whether the present messages with the id have the wanted marks.
 
-        ``shared_ids`` says how many other messages have the id.  At least ``more`` messages must
-        exist in addition to these; if ``more`` is zero, no further message may exist.
+        ``wanted`` has the marks of one message each; None stands for no message.  If
+        ``shared_ids`` has a number of remaining messages with the id, at least ``more`` messages
+        must exist in addition to them; if ``more`` is zero, none may.
         """
         there = self.there.get(id, [])
         shared = self.shared_ids.get(id)
@@ -330,7 +352,7 @@ class _RunEffect:
 
 @dataclass(slots=True)
 class _Replaced:
-    """Digests of the texts of replaced messages that share an id."""
+    """Digests of the messages with one id: before the run, after the run, and at present."""
 
     old: Counter[bytes] = field(default_factory=Counter)
     new: Counter[bytes] = field(default_factory=Counter)
@@ -338,7 +360,10 @@ class _Replaced:
 
 
 async def _compare_replaced(store: Store, path: Path, group: dict[MemoryKey, _RunEffect]) -> None:
-    """Compare the texts of replaced messages, whose ids and marks show no change."""
+    """Read the replaced messages of the group from ``path`` and from the store, and set digests.
+
+    The ids and marks of a replaced message do not show whether the text changed.
+    """
     ids = {key: some for key, case in group.items() if (some := case.replaced())}
     if not ids:
         return
@@ -361,7 +386,7 @@ async def _compare_replaced(store: Store, path: Path, group: dict[MemoryKey, _Ru
 
 
 def _digest(text: bytes) -> bytes:
-    """Return a digest of a message by its value."""
+    """Return a digest of the JSON value of a message, or of the text if nested too deeply."""
     with suppress(ValueError):  # nested too deep for a value: use the text
         text = jsonio.canonical(text)
     return blake2b(text, digest_size=16).digest()
@@ -370,7 +395,11 @@ def _digest(text: bytes) -> bytes:
 def _groups(
     path: Path, where: Selection, notes: Callable[[MemoryKey], Note]
 ) -> Iterator[dict[MemoryKey, _RunEffect]]:
-    """Yield the memories of a file of changes in groups; a memory is in one group."""
+    """Yield the recorded changes of the selected memories, in groups of ``GROUP_CHANGES`` changes.
+
+    All changes of a memory are in one group.  Memories whose change the store refused are left
+    out.  ``path`` is a file of changes.
+    """
     group: dict[MemoryKey, _RunEffect] = {}
     size = 0
     for edit in read_changes(path, messages=False):
@@ -398,7 +427,7 @@ async def _look(store: Store, group: dict[MemoryKey, _RunEffect]) -> None:
 
 
 def _reversed(path: Path, keys: Iterable[MemoryKey]) -> Iterator[Edit]:
-    """Yield the reverse of the changes of these memories."""
+    """Yield edits that reverse the changes in the file ``path``, for the memories ``keys``."""
     wanted = set(keys)
     if not wanted:
         return
@@ -411,7 +440,10 @@ def _reversed(path: Path, keys: Iterable[MemoryKey]) -> Iterator[Edit]:
 
 
 def _in_order(changes: list[Change]) -> list[Change]:
-    """Return changes in which a replaced message is deleted before the other is inserted."""
+    """Reorder the changes in place, and return them: a deletion goes before an insertion.
+
+    Only an insertion and the next change, a deletion of the same id, change places.
+    """
     for at in range(1, len(changes)):
         one, other = changes[at - 1 : at + 1]
         if one.id == other.id and one.old is None and other.new is None:
@@ -437,7 +469,7 @@ def _unplaced(change: Change) -> Change:
 
 
 def _summarised(edit: Edit, group: dict[MemoryKey, _RunEffect]) -> Edit:
-    """Return the edit with the old summary, if the run changed the summary."""
+    """Return the edit; if the run changed the summary, the edit restores the old summary."""
     old, new = group[edit.memory.key].summary
     if new is None:
         return edit
@@ -445,7 +477,7 @@ def _summarised(edit: Edit, group: dict[MemoryKey, _RunEffect]) -> Edit:
 
 
 class UndoRun(ChangeRun):
-    """A run that reverses an earlier run: the edits, and the repairs by the store itself."""
+    """A run that reverses an earlier run: its edits, and the repairs that the store made itself."""
 
     mode = OpenMode.RESTORE
 
@@ -461,10 +493,11 @@ class UndoRun(ChangeRun):
         *,
         skips_damage: bool = False,
     ) -> None:
-        """``parts`` are the files of changes of the run to undo, ``folder`` is its folder.
+        """``record`` is the record of the undo itself.
 
-        ``notes`` are the store's notes on memories.  ``skips_damage`` is True if the run was a
-        repair: a repair changes memories that hold further damage.
+        ``folder`` is the folder of the run to undo, ``parts`` are the files of changes there, and
+        ``notes`` are the notes of the store on the changed memories.  ``skips_damage`` is True if
+        the run to undo was a repair: a repair changes memories that hold further damage.
         """
         of = notes.of if notes is not None else lambda _: runs.Note()
         report = report or ChangeReport()
@@ -487,11 +520,14 @@ class UndoRun(ChangeRun):
         return "no other change to undo" if self._reverted else "nothing to undo"
 
     def details(self) -> dict[str, Any]:
-        """Return the number of restored keys, rows or ids, if the run had repairs by the store."""
+        """Return the number of undone repairs of the store under ``unmended``; empty if none ran.
+
+        The number counts restored keys, rows or ids.
+        """
         return {} if self._reverted is None else {"unmended": self._reverted}
 
     async def plan(self, store: Store) -> bool:
-        """Plan the reverse of the edits."""
+        """Plan the reverse edits; return False if there is nothing to undo, not even a repair."""
         if quarantine := quarantine_of(self._folder):
             self._observer.note(f"damaged data that the repair moved stay in {quarantine}")
         if self._repaired and self.where.named:
@@ -505,7 +541,7 @@ class UndoRun(ChangeRun):
         return something or self._repaired
 
     async def carry_out(self, store: Store) -> None:
-        """Undo the repairs by the store itself, which came last, then the edits."""
+        """Undo the repairs that the store made itself, which came last, then the edits."""
         if self._repaired:
             await self._revert(store)
         if self.report.planned.memories:
@@ -521,7 +557,9 @@ class UndoRun(ChangeRun):
 
 
 def as_recorded(store: Store, record: runs.Run) -> Store:
-    """Return the store in the dialect in which changes were recorded.
+    """Return the store, shown in the dialect in which the run of ``record`` recorded its changes.
+
+    A record without a dialect leaves the store as given.
 
     Raises:
         BadData: this version of memctl does not know the dialect.
