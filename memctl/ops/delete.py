@@ -18,35 +18,35 @@ from memctl.store import Store
 
 @dataclass(slots=True)
 class SplitToolCalls:
-    """Tool calls and results that a selection splits."""
+    """Tool calls whose call or result is selected without the other half."""
 
     number: int = 0
-    """The number of split calls in memories that were read whole."""
+    """The number of split tool calls in memories of which all messages were read."""
     unsure: dict[MemoryKey, dict[str, ToolSide]] = field(default_factory=dict)
-    """For memories read in part: calls with only one half selected, and the selected half."""
+    """Ids of perhaps split tool calls, with the selected half, in memories read only in part."""
 
 
 class ToolPairTracker:
-    """The tool calls and results of messages of one memory."""
+    """A collection of the tool calls and results in messages of one memory."""
 
     def __init__(self, dialect: Dialect) -> None:
         self._dialect = dialect
         self._seen: dict[str, frozenset[ToolSide]] = {}
 
     def add(self, messages: list[StoredMessage]) -> None:
-        """Take the next messages."""
+        """Collect the tool calls and results of the next messages."""
         for message in messages:
             for side, id in self._dialect.tool_sides(message.message):
                 self._seen[id] = self._seen.get(id, frozenset()) | {side}
 
     def clear(self) -> None:
-        """Begin a new memory."""
+        """Forget all messages, before the first message of another memory."""
         self._seen.clear()
 
     def single(self) -> dict[str, ToolSide]:
-        """Return calls without results, and results without calls, among these messages.
+        """Return the tool calls of which only one half was added.
 
-        The dictionary maps the id of the call to the present side.
+        The dictionary maps the id of the tool call to that half.
         """
         return {id: min(sides) for id, sides in self._seen.items() if len(sides) == 1}
 
@@ -58,6 +58,10 @@ async def plan_deletions(
     parted: SplitToolCalls | None = None,
 ) -> AsyncGenerator[Edit]:
     """Yield edits that delete the selected messages.
+
+    If the selection splits a tool call from its result, ``pairs`` says whether to keep both, to
+    delete both, or to delete the selected half.  In the last case, the split tool calls are added
+    to ``parted``.
 
     Raises:
         MemctlError: as ``Store.read``.
@@ -102,9 +106,9 @@ async def _removals(store: Store, where: Selection, parted: SplitToolCalls) -> A
 
 
 def removal(page: Page, indexes: Iterable[int | None]) -> Edit:
-    """Return the edit that deletes the messages of a page and keeps the rest of the memory.
+    """Return the edit that deletes the messages of a page.
 
-    ``indexes`` come from ``places``.
+    ``indexes`` are the values of ``Change.at`` for these messages, as ``places`` returns.
     """
     after = page.anchors or [None] * len(page.messages)
     changes = [
@@ -120,9 +124,10 @@ def removal(page: Page, indexes: Iterable[int | None]) -> Edit:
 
 
 async def count_split_tool_calls(store: Store, parted: SplitToolCalls) -> int:
-    """Return the number of tool calls and results that the deletion splits.
+    """Return the number of tool calls that a deletion splits from their results.
 
-    A call without a result in the store does not count, nor does a result without a call.
+    ``parted`` comes from the planning of the deletion.  A call without a result in the store does
+    not count, nor does a result without a call.
 
     Raises:
         MemctlError: as ``Store.read``.
@@ -147,7 +152,10 @@ async def count_split_tool_calls(store: Store, parted: SplitToolCalls) -> int:
 async def _paired(
     store: Store, where: Selection, pairs: ToolPairPolicy
 ) -> dict[MemoryKey, set[str]]:
-    """Return the memories in which the selection splits a pair, with the final ids to delete."""
+    """Return the memories in which the selection splits a tool call from its result.
+
+    Each memory has the ids of the messages to delete under the policy ``pairs``.
+    """
     keys = await _parting(store, where)
     if not keys:
         return {}
@@ -164,10 +172,10 @@ async def _paired(
 
 
 async def _parting(store: Store, where: Selection) -> frozenset[MemoryKey]:
-    """Return memories with selected calls without their results, or the reverse.
+    """Return the memories in which only a tool call or only its result is selected.
 
-    If reasoning belongs to the next item, return all selected memories: the selection may split
-    reasoning from its item.
+    If messages of the dialect may be reasoning that belongs to the next message, return all
+    memories with selected messages: the selection may split the two.
     """
     keys = set()
     leads = store.dialect.holds_items and not where.whole
@@ -183,23 +191,26 @@ async def _parting(store: Store, where: Selection) -> frozenset[MemoryKey]:
 
 
 class MessageGroups:
-    """Messages of one memory that belong together: calls with results, reasoning with items.
+    """Groups of messages of one memory that must be deleted together, or not at all.
 
-    Messages that share a call, directly or through further messages, form one group.  If a call has
-    a result, a later call with the same id begins a new group.
+    A tool call belongs to its result, and reasoning to the next message of the assistant.  Messages
+    that share a tool call, directly or through further messages, form one group.  If a call has a
+    result, a later call with the same id begins a new group.
     """
 
     def __init__(self, dialect: Dialect) -> None:
         self._dialect = dialect
         self._group: dict[str, str] = {}
+        """From the id of a message to another id in its group, and at the end to itself."""
         self._of_call: dict[str, str] = {}
+        """From the id of a tool call to the id of the first message with the call."""
         self._answered: set[str] = set()
-        """The ids of calls that have a result."""
+        """The ids of tool calls that have a result."""
         self._leading: list[str] = []
-        """The latest messages, if they belong to the next message."""
+        """The ids of the latest messages, if these are reasoning that belongs to the next one."""
 
     def add(self, entry: StoredMessage) -> None:
-        """Add the next message."""
+        """Add the next message of the memory to its group."""
         for side, id in self._dialect.tool_sides(entry.message):
             if side is ToolSide.RESULT:
                 self._answered.add(id)
@@ -226,7 +237,11 @@ class MessageGroups:
         return id
 
     def settle(self, selected: set[str], pairs: ToolPairPolicy) -> set[str]:
-        """Return the ids of the messages to delete so that no group is split."""
+        """Return the ids of the messages to delete, so that no group is deleted in part.
+
+        ``selected`` are the ids of the selected messages.  Of a group with only some selected
+        messages, DELETE returns all messages, and KEEP returns none.
+        """
         groups: dict[str, set[str]] = {}
         for id in list(self._group):
             groups.setdefault(self._root(id), set()).add(id)
@@ -250,12 +265,14 @@ class DeleteRun(ChangeRun):
         limit: tuple[float, bool] | None = None,
         warn_parted: bool = False,
     ) -> None:
-        """``limit`` is a number of messages, or with True a percentage of the selected memories.
+        """``limit`` is the largest number of messages to delete.
 
-        ``warn_parted`` counts the tool calls that the deletion splits, and warns of them.
+        If its second element is True, the first is a percentage of all messages in the selected
+        memories.  ``pairs`` is the policy for split tool calls.  With ``warn_parted``, the run
+        counts the tool calls that the deletion splits from their results, and warns of them.
         """
         self.counts_staying = options.dry_run
-        """True to count the messages that stay in the memories of the plan."""
+        """True to count the messages that stay in the planned memories, for the report."""
         self._limit = limit
         self._warn_parted = warn_parted
         self._parted = SplitToolCalls()
@@ -268,12 +285,12 @@ class DeleteRun(ChangeRun):
         )
 
     def details(self) -> dict[str, Any]:
-        """Return the number of split tool calls, if any."""
+        """Return the number of split tool calls for the report; empty if there are none."""
         parted = self._parted_tool_calls
         return {"parted_tool_calls": parted} if parted else {}
 
     async def check(self, store: Store) -> None:
-        """Set the limit of deletions, and count the messages that stay."""
+        """Set ``most`` from the limit, and count the messages that stay, if asked for."""
         planned = self.report.planned_by_memory
         if self.counts_staying and planned:
             named = Selection(keys=frozenset(planned))
@@ -292,7 +309,7 @@ class DeleteRun(ChangeRun):
             self.most = total * number / 100
 
     async def after_plan(self, store: Store) -> None:
-        """Count the tool calls and results that the deletion splits."""
+        """Count the tool calls that the deletion splits, and warn of them, if asked for."""
         if self._warn_parted and (number := await count_split_tool_calls(store, self._parted)):
             self._parted_tool_calls = number
             calls = f"{number:,} tool call" + ("s" if number != 1 else "")

@@ -27,28 +27,32 @@ from memctl.ops.subject import Subject, not_reached
 from memctl.store import Deletion, Store
 
 _ATTEMPTS = 2
-"""The attempts to erase data while other programs add data."""
+"""The largest number of attempts to erase data that other programs add again."""
 
 
 @dataclass(slots=True)
 class EraseReport:
-    """The plan and the result of an erase in a store: messages by memory, and undo runs."""
+    """The plan and the result of an erase in a store and in the undo runs on the store."""
 
     found: dict[MemoryKey, int] = field(default_factory=dict)
+    """The number of messages that the plan found in each memory."""
     erased: dict[MemoryKey, int] = field(default_factory=dict)
+    """The number of erased messages of each memory."""
     failures: list[tuple[MemoryKey, Failure]] = field(default_factory=list)
+    """The memories that could not be erased, with the reasons."""
     runs: ErasedRuns = field(default_factory=ErasedRuns)
+    """The undo runs that contain data of the user."""
     noun: str = "message"
-    """The word for a message of the store."""
+    """What the store calls a message: "message" or "fact"."""
 
     @property
     def nothing(self) -> bool:
-        """True if nothing of the subject was found."""
+        """True if neither the store nor an undo run has data of the user or session."""
         return not (self.found or self.runs.found)
 
 
 class EraseRun:
-    """The erase of a subject from one store; ``entry`` is the store's part of the receipt.
+    """The erase of a user or session from one store, and from the undo runs on the store.
 
     ::
 
@@ -65,18 +69,24 @@ class EraseRun:
         observer: Observer | None = None,
         folder: Runs | None = None,
     ) -> None:
-        """``runs`` returns the runs that changed the store; ``folder`` holds these runs."""
+        """``entry`` is the part of the receipt for the store; the erase fills it in.
+
+        ``runs`` returns the undo runs on the store.  ``folder`` is the folder of all runs; None is
+        the usual folder.
+        """
         self.subject = subject
         self.entry = entry
         self.report = EraseReport()
         self.begun = False
-        """True if data may have been erased."""
+        """True as soon as data may have been erased."""
         self._runs = runs
         self._kept = folder or Runs()
         self._observer = observer or Unobserved()
 
     async def plan(self, store: Store, digests: Digests | None = None) -> None:
-        """Find the subject's data in the store and its runs; add the message ids to ``digests``.
+        """Find the data of the subject in the store and in its undo runs, and fill in ``report``.
+
+        Digests of the ids of the found messages are added to ``digests``, if given.
 
         Raises:
             MemctlError: as ``Store.read``.
@@ -106,13 +116,14 @@ class EraseRun:
         return found
 
     async def execute(self, store: Store, digests: Digests, save: Callable[[], None]) -> None:
-        """Lock the store, plan again, and erase: first from the runs, then from the store.
+        """Lock the store, plan again, and erase: first from the undo runs, then from the store.
 
-        ``save`` makes the receipt durable; the receipt has all digests before data are erased.
+        ``save`` writes the receipt to the disk.  It is called before the first data are erased, so
+        that the receipt has the digests of all message ids.
 
         Raises:
             Busy: another run writes to the store.
-            MemctlError: as ``Store.erase``; ``entry`` has what was done.
+            MemctlError: as ``Store.erase``; ``entry`` counts the erased data.
         """
         await lock(store)
         await self._remove_indexes(store)
@@ -140,11 +151,11 @@ class EraseRun:
             self.entry.state = ERASED
 
     async def _remove_indexes(self, store: Store) -> None:
-        """Remove the search indexes of the store; the next search makes a new index."""
+        """Remove the search indexes of the store; the next search makes new ones."""
         await in_thread(partial(remove_of, await store.identity()))
 
     async def _erase(self, store: Store) -> list[MemoryKey]:
-        """Erase from the store; return the names that remain."""
+        """Erase the subject from the store; return the names of its data that still exist."""
         report = self.report
         for _ in range(_ATTEMPTS):
             report.failures.clear()
@@ -161,7 +172,7 @@ class EraseRun:
         return left
 
     def _settle(self) -> None:
-        """Put the results so far into the entry."""
+        """Put the results so far into ``entry``, the part of the receipt."""
         report, entry = self.report, self.entry
         entry.memories, entry.messages = len(report.erased), sum(report.erased.values())
         removed, rewritten = len(report.runs.removed), len(report.runs.rewritten)

@@ -1,4 +1,4 @@
-"""The contents of a store: the catalogue, its totals and its groups."""
+"""The contents of a store: a catalogue of the memories with totals, and groups of messages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from memctl.store import Store
 
 
 class Sort(StrEnum):
-    """The order of the rows of a catalogue."""
+    """The property by which the memories of a catalogue are ordered."""
 
     MESSAGES = "messages"
     BYTES = "bytes"
@@ -24,7 +24,7 @@ class Sort(StrEnum):
 
 
 class GroupBy(StrEnum):
-    """The property by which messages are grouped."""
+    """The property by which ``group`` groups messages."""
 
     USER = "user"
     MARK = "mark"
@@ -35,7 +35,11 @@ class GroupBy(StrEnum):
 
 @dataclass(slots=True)
 class Totals:
-    """Sums over the selected memories; ``summaries`` is None if the store holds no summaries."""
+    """Sums over the selected memories.
+
+    ``first`` and ``last`` are the earliest and the latest time of a message.  ``summaries`` is None
+    if the store has no place for summaries.
+    """
 
     users: int = 0
     memories: int = 0
@@ -58,7 +62,10 @@ class Catalogue:
 
 @dataclass(slots=True)
 class Group:
-    """The messages that share a user, a mark, a role, a name or a day."""
+    """The numbers of messages that share a user, a mark, a role, a name or a day.
+
+    ``name`` is the shared value, ``memories`` is the number of memories with such messages.
+    """
 
     name: str
     memories: int = 0
@@ -67,7 +74,10 @@ class Group:
 
 
 async def inspect(store: Store, where: Selection, sort: Sort) -> Catalogue:
-    """Return the catalogue of the selected memories, largest or latest first.
+    """Return the catalogue of the selected memories, ordered by ``sort``.
+
+    Memories with the most messages or bytes, or the latest message, come first; users come in
+    alphabetical order.
 
     Raises:
         MemctlError: as ``Store.list_memories``.
@@ -111,7 +121,9 @@ def _add(totals: Totals, info: MemoryInfo) -> None:
 
 
 async def group(store: Store, where: Selection, by: GroupBy) -> list[Group]:
-    """Return groups of the selected messages; a message with several marks counts for each.
+    """Return groups of the selected messages: the largest first, or days in order.
+
+    A message with several marks is in the group of each mark.
 
     Raises:
         MemctlError: as ``Store.read``.

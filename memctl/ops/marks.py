@@ -1,8 +1,8 @@
-"""Change marks, as AgentScope's ``update_messages_mark`` does.
+"""Change the marks of messages, as AgentScope's ``update_messages_mark`` does.
 
-Source: ``memory/_working_memory/_in_memory_memory.py`` of agentscope 1.0.21.  A new mark alone is
-added to each message.  An old mark alone is removed.  With both, the new mark replaces the old mark
-in messages with the old mark.
+Source: ``memory/_working_memory/_in_memory_memory.py`` of agentscope 1.0.21.  A new mark without an
+old mark is added to each message.  An old mark without a new mark is removed.  If both are given,
+the new mark replaces the old mark in messages with the old mark.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ Marks = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class MarkChange:
-    """A mark to add, to remove, or to replace; ``new`` replaces ``old`` if both are given."""
+    """A change of marks: add ``new``, remove ``old``, or with both, replace ``old`` by ``new``."""
 
     new: str | None = None
     old: str | None = None
 
     def __call__(self, marks: Marks) -> Marks:
-        """Return the changed marks of a message."""
+        """Return the marks of a message after the change; may be equal to ``marks``."""
         if self.old is not None and self.old not in marks:
             return marks
         left = tuple(mark for mark in marks if mark != self.old)
@@ -46,10 +46,10 @@ class MarkChange:
 
 
 def require_mark(store: Store, mark: str) -> None:
-    """Check that messages of the store can have a mark.
+    """Refuse a mark that messages of the store cannot have.
 
     Raises:
-        UsageError: the messages cannot have this mark.
+        UsageError: the messages of the store cannot have the mark.
     """
     possible = store.features.marks
     if possible is not None and mark not in possible:
@@ -61,10 +61,10 @@ def require_mark(store: Store, mark: str) -> None:
 
 
 async def plan_marks(store: Store, where: Selection, remark: MarkChange) -> AsyncGenerator[Edit]:
-    """Yield edits that change the marks of the selected messages.
+    """Yield edits that apply the change ``remark`` to the marks of the selected messages.
 
     Raises:
-        UsageError: the messages of the store cannot have the new mark.
+        UsageError: the messages of the store cannot have the new mark, or are facts.
         MemctlError: as ``Store.read``.
     """
     refuse_facts(store, "marks")
@@ -83,7 +83,7 @@ async def plan_marks(store: Store, where: Selection, remark: MarkChange) -> Asyn
 
 
 def _selected(store: Store, where: Selection, remark: MarkChange) -> AsyncGenerator[Page]:
-    """Yield the selected messages; with an old mark, perhaps only the messages with this mark."""
+    """Yield the selected messages, or only those of them that have the old mark of ``remark``."""
     if where.spare is not None:
         return where.apply(store.outline(whole_memories(where)), store.dialect)
     if remark.old is not None and not where.marks and where.last is None:

@@ -1,4 +1,4 @@
-"""Receipts of erases: counts of the erased data, and digests that find the data if it returns.
+"""Receipts of erases: counts of the erased data, and digests that find the data if they return.
 
 A receipt holds no content, no name of a user or session, and no id in the clear.  Names and message
 ids are kept as HMAC-SHA256 under a random key, which the receipt holds.  With the key, a guess can
@@ -52,7 +52,11 @@ PENDING, BEGUN, ERASED, PARTIAL, FAILED, NOTHING = (
 
 @dataclass(slots=True)
 class ErasedStore:
-    """The outcome in one store; ``argument`` finds the store again, without a password."""
+    """The part of a receipt for one store: the outcome of the erase there.
+
+    ``store`` is the label of the store.  ``argument`` is the argument of a command that names the
+    store, without a password.
+    """
 
     store: str
     argument: str
@@ -62,12 +66,13 @@ class ErasedStore:
     messages: int = 0
     runs: dict[str, int] = field(default_factory=lambda: {"removed": 0, "rewritten": 0})
     failures: list[str] = field(default_factory=list)
-    """The codes of the failures."""
+    """The code of each memory or undo run that could not be erased."""
     not_reached: list[str] = field(default_factory=list)
+    """The kinds of data about the user that an erase leaves in such a store."""
 
 
 class Digests:
-    """Digests of names and ids under the key of a receipt."""
+    """The digests of the ids of erased messages, under the random key of one receipt."""
 
     def __init__(self, key: bytes | None = None) -> None:
         self.key = key or secrets.token_bytes(32)
@@ -76,7 +81,7 @@ class Digests:
 
     @property
     def packed(self) -> bytes:
-        """The sorted digests of ids, eight bytes each."""
+        """The sorted digests of the message ids, eight bytes each."""
         self._sort()
         return self._ids.tobytes()
 
@@ -89,16 +94,16 @@ class Digests:
         return len(self._ids)
 
     def of(self, *names: str) -> str:
-        """Return the digest of a user, or of a user and a session."""
+        """Return the digest of a user, or of a user and a session, in hexadecimal."""
         return self._digest(json.dumps(names).encode()).hex()
 
     def add(self, ids: Iterable[str]) -> None:
-        """Add the ids of messages to erase."""
+        """Add digests of the ids of messages to erase; ids below ``LEAST_ID`` get no digest."""
         self._ids.extend(self._of_id(id) for id in ids if len(id) >= LEAST_ID)
         self._is_sorted = False
 
     def has(self, id: str) -> bool:
-        """Return whether an erased message had this id."""
+        """Return whether an erased message had this id; False for ids below ``LEAST_ID``."""
         if len(id) < LEAST_ID:
             return False
         self._sort()
@@ -121,7 +126,7 @@ class Digests:
 
 @dataclass(slots=True)
 class Receipt:
-    """A receipt; each change writes the whole file."""
+    """The receipt of an erase of one user or session; ``save`` writes the whole file."""
 
     path: Path
     version: str
@@ -135,31 +140,31 @@ class Receipt:
 
     @classmethod
     def of(cls, path: Path, subject: Subject, version: str) -> Receipt:
-        """Return a new receipt; ``version`` is the version of memctl."""
+        """Return a new receipt, not yet saved; ``version`` is the version of memctl."""
         digests = Digests()
         names = (subject.user,) if subject.session is None else (subject.user, subject.session)
         scope = "user" if subject.session is None else "session"
         return cls(path, version, scope, digests.of(*names), digests, created=_now())
 
     def names(self, key: MemoryKey) -> bool:
-        """Return whether a name is the subject's name."""
+        """Return whether the memory ``key`` belongs to the erased user or session."""
         names = (key.user,) if self.scope == "user" else (key.user, key.session)
         return hmac.compare_digest(self.digests.of(*names), self.subject)
 
     @property
     def complete(self) -> bool:
-        """True if the data of the subject are erased from all stores of the receipt."""
+        """True if the erase has ended, and erased the user or session from all its stores."""
         return bool(self.ended) and all(one.state in (ERASED, NOTHING) for one in self.stores)
 
     def end(self) -> None:
-        """Note the time of the end."""
+        """Set the time at which the erase ended to now."""
         self.ended = _now()
 
     def save(self) -> None:
-        """Write the receipt, whole and durable, with mode 0600.
+        """Replace the file of the receipt, synced to the disk, with mode 0600.
 
         Raises:
-            Unavailable: the system refuses.
+            Unavailable: the operating system refuses the write.
         """
         record = {
             "schema": SCHEMA,
@@ -182,17 +187,17 @@ class Receipt:
             file.commit()
 
     def discard(self) -> None:
-        """Remove the receipt of an erase that erased nothing."""
+        """Remove the file of the receipt, because the erase erased nothing."""
         with system_errors(self.path, "write"):
             self.path.unlink(missing_ok=True)
 
 
 def read_receipt(path: Path) -> Receipt:
-    """Return the receipt of a file.
+    """Read a receipt from its file.
 
     Raises:
         NotFound: the file does not exist.
-        BadData: the file is not a receipt.
+        BadData: the file is not a receipt of ``memctl erase``.
     """
     name, hint = visible(str(path)), "memctl erase prints the path of its receipt"
     if not path.exists():
@@ -227,11 +232,13 @@ def default_path() -> Path:
 
 
 def prepare_path(path: Path | None, *, force: bool) -> Path:
-    """Return the path for a receipt; the default folder is created.
+    """Return the absolute path for a new receipt; None is a new name in the default folder.
+
+    The default folder is created.  ``force`` accepts an existing file.
 
     Raises:
-        UsageError: the file exists.
-        Unavailable: the system refuses.
+        UsageError: the file exists, and ``force`` is not set.
+        Unavailable: the operating system refuses to create the default folder.
     """
     if path is None:
         path = default_path()
@@ -249,25 +256,31 @@ def _now() -> str:
 
 
 class Trace(NamedTuple):
-    """A trace of erased data: a name, messages under another name, or an undo run."""
+    """A trace of erased data: a name, messages under another name, or an undo run.
+
+    ``key`` is the name, or the memory that has the messages.
+    """
 
     code: str
     message: str
     key: MemoryKey = MemoryKey("", "")
     id: str = ""
-    """The id of the first message."""
+    """The id of the first of these messages."""
 
 
 @dataclass(slots=True)
 class Traces:
-    """The traces in a store and in the runs on it, and reasons why runs could not be searched."""
+    """The traces of erased data in a store and in the undo runs on the store.
+
+    ``unsearched`` has the reasons why undo runs could not be searched.
+    """
 
     found: list[Trace] = field(default_factory=list)
     unsearched: list[str] = field(default_factory=list)
 
 
 async def find_traces(store: Store, receipt: Receipt, runs: list[Run]) -> Traces:
-    """Find the data that a receipt lists as erased, in an open store and in ``runs`` on it.
+    """Find data that a receipt lists as erased, in an open store and in the undo runs ``runs``.
 
     Raises:
         MemctlError: as ``Store.names`` and ``Store.outline``.
@@ -285,7 +298,10 @@ async def find_traces(store: Store, receipt: Receipt, runs: list[Run]) -> Traces
 
 
 def _concerns(store: Store, receipt: Receipt) -> Callable[[MemoryKey], bool]:
-    """Return a test for names of the subject; every name in a state file of the receipt passes."""
+    """Return a function that tells whether a memory may belong to the erased user or session.
+
+    All memories of a state file that the receipt names may: the file does not name its user.
+    """
     if store.kind == "state" and any(one.store == store.label for one in receipt.stores):
         return lambda _: True
     return lambda key: any(map(receipt.names, readings(store.kind, key)))
@@ -294,7 +310,7 @@ def _concerns(store: Store, receipt: Receipt) -> Callable[[MemoryKey], bool]:
 async def _messages(
     store: Store, receipt: Receipt, concerns: Callable[[MemoryKey], bool]
 ) -> list[Trace]:
-    """Return a trace for each memory of another user or session with erased messages."""
+    """Return a trace for each memory of other users and sessions that has erased messages."""
     found: list[Trace] = []
     ids: list[str] = []
     async with aclosing(store.outline(Selection())) as pages:

@@ -17,10 +17,10 @@ from memctl.store import OpenMode, Store
 
 
 class Recording:
-    """The record of one copy: added messages, and memories before their replacement."""
+    """The undo record of one copy: the added messages, and the memories that the copy replaces."""
 
     def __init__(self, run: Run, keep: Retention | None) -> None:
-        """``keep`` limits how long older runs are kept; None removes no run."""
+        """``keep`` says which records of older runs to keep; None keeps all."""
         self.run = run
         self._keep = keep
         self._journal: Journal | None = None
@@ -29,18 +29,18 @@ class Recording:
         self._count = 0
         self._open = False
         self._expected: tuple[MemoryKey, int]
-        """The next page of an open memory: its key and offset."""
+        """The key and offset of the next page of the memory whose last page was not added yet."""
 
     @property
     def begun(self) -> bool:
-        """Return whether changes are being recorded."""
+        """Return whether ``begin`` was called, so that changes are recorded."""
         return self._journal is not None
 
     def begin(self, target: Store) -> None:
-        """Create the folder of the run on the first call; the target must be open.
+        """Begin the record of changes in the open target; a second call does nothing.
 
         Raises:
-            Unavailable: the system refuses.
+            Unavailable: the operating system refuses to write the record.
         """
         if self._journal is None:
             record_found(self.run, target.location)
@@ -90,10 +90,12 @@ class Recording:
                 continue
 
     def end(self, report: CopyReport) -> None:
-        """Complete the record; discard the record of a run without changes.
+        """Complete the record with the counts of ``report``; discard a record without changes.
+
+        Do nothing if ``begin`` was not called.
 
         Raises:
-            Unavailable: the system refuses.
+            Unavailable: the operating system refuses to write the record.
         """
         if self._journal is None or self._writer is None:
             return
@@ -111,10 +113,10 @@ class Recording:
 
     @contextmanager
     def ended(self, report: CopyReport) -> Iterator[None]:
-        """Complete the record at the end of the block; an error of the block takes precedence.
+        """Call ``end`` at the end of the block; an error of the block takes precedence.
 
         Raises:
-            Unavailable: the system refuses.
+            Unavailable: the operating system refuses to write the record.
         """
         try:
             yield

@@ -36,9 +36,10 @@ class RestoreRun:
         options: RunOptions,
         report: ChangeReport | None = None,
     ) -> None:
-        """``parts`` are the files of changes of the run that replaced the memories.
+        """``archive`` is the archive that the run to undo made before it replaced the memories.
 
-        ``notes`` are the store's notes on these memories.
+        ``parts`` are the files of changes of that run, ``notes`` the notes of the store on the
+        replaced memories.  ``record`` is the record of the restoring run itself.
         """
         self._notes = notes
         self.record = record
@@ -54,7 +55,9 @@ class RestoreRun:
         return self.record.id or None
 
     async def execute(self, store: Store, where: Selection) -> frozenset[MemoryKey]:
-        """Restore selected memories that are unchanged since the run; return all replaced memories.
+        """Restore the selected memories that are unchanged since the run replaced them.
+
+        Return all selected memories that the run replaced, restored or not.
 
         Raises:
             MemctlError: as ``copy``.
@@ -97,7 +100,7 @@ class RestoreRun:
             return keys
 
     async def _tidy(self, store: Store, keys: frozenset[MemoryKey]) -> None:
-        """Pass the notes on the replaced memories back to the store."""
+        """Give the store the notes back that it made when the memories ``keys`` were replaced."""
 
         async def edits() -> AsyncGenerator[Edit]:
             for key in keys:
@@ -120,7 +123,9 @@ class RestoreRun:
 async def unchanged_since_run(
     store: Store, parts: Sequence[Path], keys: frozenset[MemoryKey]
 ) -> frozenset[MemoryKey]:
-    """Return the keys of memories that a run wrote whole and that are unchanged since.
+    """Return those of ``keys`` whose memory still has the ids, order and marks that a run wrote.
+
+    The run wrote these memories whole; ``parts`` are the files of its changes.
 
     Raises:
         BadData: a file of changes is damaged.
@@ -149,7 +154,7 @@ async def unchanged_since_run(
 
 
 async def same_outlines(one: Store, other: Store, where: Selection) -> frozenset[MemoryKey]:
-    """Return the keys of memories with equal ids, order and marks in both stores.
+    """Return the selected memories whose messages have equal ids, order and marks in both stores.
 
     Raises:
         MemctlError: as ``Store.read``.

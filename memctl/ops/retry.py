@@ -1,4 +1,4 @@
-"""Continue after a lost connection, and without damaged memories."""
+"""Repeat an operation after a lost connection, or without a damaged memory."""
 
 from __future__ import annotations
 
@@ -19,19 +19,16 @@ T = TypeVar("T")
 
 FIRST_PAUSE = 1.0
 LONGEST_PAUSE = 30.0
-"""The bounds of the pause between two attempts, in seconds.
-
-Each pause is at most twice as long as the last.
-"""
+"""The first and the longest pause between two attempts, in seconds; see ``backoff``."""
 
 
 async def leaving_damaged(attempt: Callable[[], Awaitable[T]]) -> T:
-    """Return the result of an attempt; begin again if a memory turns out to be damaged.
+    """Return the result of ``attempt``; call it again whenever it raises ``DamagedMemory``.
 
-    The store leaves out each damaged memory in the next attempt, so the attempts end.
+    The store leaves the damaged memory out of the next attempt, so the attempts end.
 
     Raises:
-        MemctlError: as the attempt.
+        MemctlError: as ``attempt``, except for damaged memories.
     """
     while True:
         try:
@@ -43,7 +40,10 @@ async def leaving_damaged(attempt: Callable[[], Awaitable[T]]) -> T:
 async def undamaged_pages(
     read: Callable[[Selection], AsyncGenerator[Page]], where: Selection
 ) -> AsyncGenerator[Page]:
-    """Yield the pages of ``read``; a memory that turns out to be damaged has no last page.
+    """Yield the pages of the selected memories; of a damaged memory, some pages or none.
+
+    The last page of a damaged memory is never yielded.  ``read`` reads a selection, as
+    ``Store.read`` does.
 
     Raises:
         MemctlError: as ``Store.read``.
@@ -65,7 +65,11 @@ async def undamaged_pages(
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """The options of a transfer: consecutive retries, seconds to wait for an answer, the rate."""
+    """The options of a transfer.
+
+    ``retries`` is the largest number of consecutive retries.  ``timeout`` is the number of seconds
+    to wait for an answer.  ``rate`` limits how fast the source is read; None sets no limit.
+    """
 
     retries: int = 5
     timeout: float = 600.0
@@ -73,24 +77,30 @@ class Transfer:
 
 
 class Retries:
-    """Retries after a lost connection.
+    """Repeated attempts of an operation after a lost connection.
 
-    Progress between two failures resets the count.  Until ``reached`` is True, no attempt is
-    repeated: the name of the store may be wrong.
+    The caller sets ``reached`` as soon as the stores are open.  Before, no attempt is repeated: the
+    name of a store may be wrong.
     """
 
     def __init__(self, limit: int, tell: Callable[[str], None]) -> None:
-        """``tell`` is called with a line about each failed attempt."""
+        """``limit`` is the largest number of consecutive retries without progress.
+
+        ``tell`` is called with a line of text about each failed attempt.
+        """
         self.reached = False
         self._limit = limit
         self._tell = tell
 
     async def run(self, attempt: Callable[[], Awaitable[T]], achieved: Callable[[], int]) -> T:
-        """Return the result of the first successful attempt; ``achieved`` grows with progress.
+        """Return the result of the first successful attempt.
+
+        ``achieved`` returns a number that grows with the progress of the attempts.  Progress since
+        the last failure resets the count of retries.
 
         Raises:
-            Lost: too many attempts failed.
-            MemctlError: as the attempt.
+            Lost, Busy: too many attempts failed in this way.
+            MemctlError: as ``attempt``.
         """
         failures = 0
         before = achieved()
