@@ -1,10 +1,10 @@
-"""The context of an agent: the messages of a memory that the model gets.
+"""The context of an agent: the messages of a memory that the agent sends to its model.
 
 The context is built like AgentScope's ``get_memory`` (``memory/_working_memory`` of 1.0.21): the
 summary as a message of the user, then the messages.  An agent with compression asks for the
 messages without the mark ``compressed``, an agent without compression for all messages
-(``agent/_react_agent.py``).  AgentScope 2.x sends the context of the state, whose messages may
-differ from the messages of the log.
+(``agent/_react_agent.py``).  AgentScope 2.x sends the context in the state of the session, which
+may differ from the log of messages.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from memctl.selection import Selection
 from memctl.store import Store, refuse_facts
 
 SHARED_KINDS = frozenset({"sqlite", "postgresql", "mysql"})
-"""Stores in which AgentScope ignores the user of a session (``_sqlalchemy_memory.py``)."""
+"""Kinds of stores in which AgentScope ignores the user of a session (``_sqlalchemy_memory.py``)."""
 
 _NAMED = 3
 """The number of memories that an error names if several are selected."""
@@ -32,11 +32,11 @@ _NAMED = 3
 
 @dataclass(frozen=True, slots=True)
 class ContextMessage:
-    """A message as the model gets it.
+    """A message of the context that an agent sends to its model.
 
-    ``tokens`` are counted as ``compress`` counts them.  ``fault`` says why AgentScope cannot load
-    the message; such a message has no tokens.  ``summary`` is True for the summary of compressed
-    messages.
+    ``tokens`` is the number of tokens, counted as ``compress`` does.  ``fault`` says why AgentScope
+    cannot load the message, which then counts no tokens; it is empty for a good message.
+    ``summary`` is True if the message is the summary of compressed messages.
     """
 
     entry: StoredMessage
@@ -46,7 +46,7 @@ class ContextMessage:
 
 
 async def find_memory(store: Store, where: Selection) -> MemoryInfo:
-    """Return the selected memory.
+    """Return the catalog entry of the only selected memory.
 
     Raises:
         NotFound: no memory is selected.
@@ -79,7 +79,9 @@ async def find_memory(store: Store, where: Selection) -> MemoryInfo:
 
 
 async def sharing_users(store: Store, key: MemoryKey) -> list[str]:
-    """Return the other users of a session, whose messages the agent reads, too.
+    """Return the other users of the session of a memory, whose messages the agent reads, too.
+
+    Empty if AgentScope keeps the users of a session apart in this kind of store.
 
     Raises:
         MemctlError: as ``Store.headers``.
@@ -93,9 +95,10 @@ async def sharing_users(store: Store, key: MemoryKey) -> list[str]:
 async def read_context(
     store: Store, key: MemoryKey, count: Callable[[str], int], *, everything: bool
 ) -> AsyncGenerator[ContextMessage]:
-    """Yield the context of a memory, message after message; ``count`` counts the tokens of a text.
+    """Yield the messages of a memory that an agent sends to its model, with the summary first.
 
-    ``everything`` yields the context of an agent without compression.
+    ``count`` counts the tokens of a text.  ``everything`` yields the context of an agent without
+    compression: the compressed messages, too.
 
     Raises:
         MemctlError: as ``Store.read``.
@@ -122,9 +125,10 @@ async def read_context(
 async def _listed(
     store: Store, key: MemoryKey, listed: list[str | bytes]
 ) -> AsyncGenerator[StoredMessage]:
-    """Yield the messages of a listed context, which may differ from the unmarked messages.
+    """Yield the messages of the context that the state of a session lists.
 
-    The context is held whole, as the store holds it.
+    ``listed`` has the id of each message, or the text of a message that the log does not have.  The
+    context is in RAM as a whole.
     """
     ids = frozenset(one for one in listed if isinstance(one, str))
     there: dict[str, StoredMessage] = {}

@@ -12,7 +12,9 @@ _locked: WeakSet[Store] = WeakSet()
 
 
 async def lock(store: Store) -> None:
-    """Keep other runs from writing to the store until it is closed.
+    """Keep other runs from writing to the store until the store is closed.
+
+    A second call for the same store does nothing.
 
     Raises:
         Busy: another run holds the lock.

@@ -1,4 +1,4 @@
-"""The names in a store: listed, missing, and similar to a missing name."""
+"""The names of users and sessions in a store: listed, missing, and similar to a missing name."""
 
 from __future__ import annotations
 
@@ -15,11 +15,14 @@ from memctl.selection import Selection
 from memctl.store import Store
 
 _COMPARED = 50_000
-"""The most names in which to look for similar names."""
+"""The largest number of names among which to look for similar names."""
 
 
 async def list_names(store: Store, where: Selection) -> list[MemoryKey]:
-    """Return the names of all data in a store, each once.
+    """Return the keys of all selected data in a store, each once.
+
+    A user whose data belong to no session has a key with an empty session, unless the user also has
+    a key with a session.
 
     Raises:
         MemctlError: as ``Store.names``.
@@ -37,12 +40,13 @@ async def list_names(store: Store, where: Selection) -> list[MemoryKey]:
 def refuse_absent(
     where: Selection, found: int, *places: Location, names: Iterable[MemoryKey] = ()
 ) -> None:
-    """Refuse a named memory that does not exist; an empty selection is not an error.
+    """Refuse a selection of named users or sessions if ``found``, the number of memories, is zero.
 
-    The hint suggests the nearest of ``names``.
+    A selection without names is accepted.  ``places`` are the searched stores.  The hint suggests
+    the names most similar to the missing names, out of ``names``.
 
     Raises:
-        NotFound: no memory with the names was found.
+        NotFound: no memory of the users or sessions was found.
     """
     label = " or ".join(place.label for place in places)
     path = places[0].options.get("path") if len(places) == 1 else None
@@ -56,10 +60,12 @@ def refuse_absent(
 
 
 async def refuse_absent_in(where: Selection, found: int, *stores: Store) -> None:
-    """Refuse a named memory as ``refuse_absent`` does; the hint suggests names of the stores.
+    """Refuse a selection of named users or sessions if ``found``, the number of memories, is zero.
+
+    A selection without names is accepted.  The hint suggests similar names out of ``stores``.
 
     Raises:
-        NotFound: no memory with the names was found.
+        NotFound: no memory of the users or sessions was found.
     """
     names: list[MemoryKey] = []
     if where.named and not found:
@@ -70,7 +76,10 @@ async def refuse_absent_in(where: Selection, found: int, *stores: Store) -> None
 
 
 def suggestion(names: Iterable[MemoryKey], where: Selection) -> str:
-    """Return a hint with the names nearest to a selection."""
+    """Return a hint with those of ``names`` that are most similar to the selected names.
+
+    Without similar names, the hint is to list the memories.
+    """
     near = [repr(name) for name in similar(names, where)]
     if not near:
         return "list the memories with: memctl inspect"
@@ -78,7 +87,10 @@ def suggestion(names: Iterable[MemoryKey], where: Selection) -> str:
 
 
 def similar(names: Iterable[MemoryKey], where: Selection) -> list[str]:
-    """Return the names of users and sessions nearest to those of a selection, nearest first."""
+    """Return users and sessions out of ``names`` that are similar to selected but missing names.
+
+    At most three are returned, the most similar first.
+    """
     some = list(islice(names, _COMPARED))
     found: dict[str, None] = {}
     for wanted, known in (

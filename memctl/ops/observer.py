@@ -23,10 +23,14 @@ class Observer(Protocol):
     def progress(
         self, description: str, total: Callable[[], Total | None] = ..., /
     ) -> AbstractContextManager[Progress]:
-        """Show the progress of one phase; ``total`` returns its size, None while unknown."""
+        """Return a context manager that shows the progress of one phase of an operation.
+
+        ``description`` names the phase.  ``total`` returns the amount of work in the phase, or None
+        as long as the amount is unknown.
+        """
 
     def summarising(self, memories: int, /) -> AbstractContextManager[SummaryProgress]:
-        """Show the progress of the summaries of ``memories``."""
+        """Return a context manager that shows the progress of summarizing so many memories."""
 
     def warn(self, text: str, /) -> None:
         """Show a warning."""
@@ -38,17 +42,17 @@ class Observer(Protocol):
         """Show a detail."""
 
     def retry(self, text: str, /) -> None:
-        """Show that the operation connects again after a lost connection."""
+        """Show the text: the operation lost its connection, and makes a new attempt."""
 
     def store_opened(self, store: Store, /) -> None:
-        """Take the ``details`` of an opened store."""
+        """Show the ``details`` of a store that was opened."""
 
     def store_closing(self, store: Store, /) -> None:
-        """Take the ``warnings`` and ``left_out`` of a store."""
+        """Show the ``warnings`` of a store, and the memories that it left out as damaged."""
 
 
 class Unobserved:
-    """The observer of a program: warnings go to the logger ``memctl``, progress to the caller."""
+    """An observer for programs: texts go to the logger ``memctl``, progress to a listener."""
 
     def __init__(self, progress: Progress | None = None) -> None:
         self._progress = progress or SilentProgress()
@@ -57,11 +61,11 @@ class Unobserved:
     def progress(
         self, _description: str, _total: Callable[[], Total | None] = lambda: None, /
     ) -> AbstractContextManager[Progress]:
-        """Return the progress of the caller."""
+        """Return a context manager for the listener of the program."""
         return nullcontext(self._progress)
 
     def summarising(self, _memories: int, /) -> AbstractContextManager[SummaryProgress]:
-        """Return a silent progress."""
+        """Return a context manager for a listener that ignores the progress."""
         return nullcontext(SilentSummaryProgress())
 
     def warn(self, text: str, /) -> None:
@@ -93,7 +97,7 @@ class Unobserved:
 
 @asynccontextmanager
 async def opened(store: Store, observer: Observer) -> AsyncGenerator[Store]:
-    """Open the store for the block; the observer gets its details and warnings."""
+    """Open the store within the block, and show its details and warnings to the observer."""
     async with store:
         observer.store_opened(store)
         try:
@@ -103,6 +107,6 @@ async def opened(store: Store, observer: Observer) -> AsyncGenerator[Store]:
 
 
 async def warn_of_other_contents(store: Store, observer: Observer) -> None:
-    """Warn of other contents in the place of a store without memories."""
+    """Warn if the store has no memories, but its database or file has other contents."""
     if await store.is_empty() and (text := await store.other_contents()):
         observer.warn(text)

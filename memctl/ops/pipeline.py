@@ -1,4 +1,4 @@
-"""Read and write at the same time, with a short queue between them, or with several writers."""
+"""Write pages to a store while the next pages are read, with one writer or several."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _ROOM = 2 * PAGE_BYTES
 async def write(
     target: Store, pages: AsyncGenerator[Page], mode: WriteMode, jobs: int = 1
 ) -> AsyncGenerator[WriteResult]:
-    """Write the pages while the next pages are read.
+    """Write the pages to the target while the next pages are read; yield the results.
 
-    If ``jobs`` is above one and the target has ``Features.parallel``, several writers share the
-    memories by session: each session has one writer.
+    ``jobs`` is the number of writers; a target without ``Features.parallel`` has only one.  All
+    memories of a session have the same writer.
 
     Raises:
-        MemctlError: of the source or the target; memories with a result are durable.
+        MemctlError: reading or writing failed; memories with a yielded result are durable.
     """
     writers = jobs if target.features.parallel else 1
     parcels = [_Parcels() for _ in range(writers)]
@@ -45,9 +45,9 @@ async def write(
 
 
 class _Parcels:
-    """Pages on their way to one writer, in batches of small pages to save turns of the queue.
+    """The queue of pages for one writer; small pages are sent in batches.
 
-    A writer with an empty queue gets a page at once.
+    A page goes to the writer at once if the queue is empty.
     """
 
     def __init__(self) -> None:
@@ -55,18 +55,18 @@ class _Parcels:
         self._pages: Group[Page] = Group(PAGE_BYTES // 2)
 
     async def add(self, page: Page) -> None:
-        """Send a page, at once or together with the next pages."""
+        """Put a page into the queue, at once or together with the next pages."""
         if self._pages.add(page, *page_size(page)) or self.queue.empty:
             await self.send()
 
     async def send(self) -> None:
-        """Send the collected pages."""
+        """Put the collected pages into the queue."""
         size = self._pages.size
         if pages := self._pages.take():
             await self.queue.put(pages, size)
 
     async def pages(self) -> AsyncGenerator[Page]:
-        """Yield the sent pages."""
+        """Yield the pages in the queue, for the writer, until the queue ends."""
         parcels = self.queue.items()
         parcel: list[Page] = []
         while True:

@@ -19,7 +19,7 @@ HUGE_BYTES = 8 * 1024 * 1024
 
 
 class Total(NamedTuple):
-    """The amount of work."""
+    """The amount of work of an operation: the numbers of memories and messages."""
 
     memories: int
     messages: int
@@ -40,7 +40,9 @@ class SilentProgress:
 
 
 async def count_all(store: Store, where: Selection, progress: Progress) -> Total | None:
-    """Return the amount to read; None if nobody watches, or if counting is slow.
+    """Return the approximate numbers of selected memories and messages, to show progress.
+
+    None if ``progress`` is silent, or if the store cannot count quickly.
 
     Raises:
         MemctlError: as ``Store.count``.
@@ -55,7 +57,10 @@ class SummaryProgress(Protocol):
     """A listener to the progress of summarizing."""
 
     def advance(self, *, memories: int, tokens: int, cost: float | None) -> None:
-        """Add finished memories and summarized tokens; ``cost`` is the total cost so far."""
+        """Add finished memories and summarized tokens.
+
+        ``cost`` is the total cost so far, None if unknown.
+        """
 
 
 class SilentSummaryProgress:
@@ -74,9 +79,9 @@ def only_damage(failures: Sequence[tuple[MemoryKey, Failure]]) -> bool:
 
 
 def damage(left_out: Mapping[MemoryKey, Failure], *, others: bool) -> MemctlError:
-    """Return the error of a run that left out damaged memories.
+    """Return the error for a run that left out the damaged memories ``left_out``.
 
-    ``others`` says whether the run read undamaged memories.
+    The error is ``Partial`` if the run read other memories (``others``), else ``BadData``.
     """
     key, failure = next(iter(left_out.items()))
     more = len(left_out) - 1
@@ -90,7 +95,7 @@ def damage(left_out: Mapping[MemoryKey, Failure], *, others: bool) -> MemctlErro
 
 @dataclass(slots=True)
 class Counts:
-    """Memories or messages by outcome."""
+    """The numbers of memories, or of messages, by outcome of a copy."""
 
     selected: int = 0
     written: int = 0
@@ -101,7 +106,7 @@ class Counts:
 
 
 class Lost(NamedTuple):
-    """A kind of loss in a copy: the number of affected memories, with an example."""
+    """A kind of data that a copy loses, with the number of affected memories, and one of them."""
 
     kind: str
     memories: int
@@ -119,21 +124,22 @@ class CopyReport:
     memories: Counts = field(default_factory=Counts)
     messages: Counts = field(default_factory=Counts)
     noun: str = "message"
-    """The word for a message of the source."""
+    """What the source calls a message: "message" or "fact"."""
     failures: list[tuple[MemoryKey, Failure]] = field(default_factory=list)
+    """The memories that were not copied, with the reasons."""
     uneven: set[MemoryKey] = field(default_factory=set)
-    """Memories that differ in the target on purpose, as the options asked."""
+    """The memories that differ in the target on purpose, as the options asked."""
     settled: dict[MemoryKey, int] = field(default_factory=dict)
-    """The number of source messages of each finished memory, copied or failed."""
+    """The number of messages in the source of each finished memory, whether copied or failed."""
     largest: int = 0
-    """The bytes of the messages of the largest page."""
+    """The size in bytes of the messages of the largest page."""
     warnings: list[str] = field(default_factory=list)
     embedding: EmbeddingReport = field(default_factory=EmbeddingReport)
     """The vectors of facts that were made for the target."""
     losses: list[Lost] = field(default_factory=list)
     """The kinds of data that the target has no place for."""
     total: Total | None = None
-    """The total of the selection, if outlines gave the total beforehand."""
+    """The numbers of selected memories and messages, if known before the copy."""
     verified: bool | None = None
     """True if source and target are equal after the copy, False if not; None if not compared."""
     rounds: int = 0
@@ -141,11 +147,11 @@ class CopyReport:
 
     @property
     def ordinary(self) -> bool:
-        """Return whether all selected messages were written, and none was huge."""
+        """Return whether all selected messages were written, and no page was huge."""
         return self.messages.written == self.messages.selected and self.largest <= HUGE_BYTES
 
     def damage(self) -> BadData | None:
-        """Return the error of a copy that found only damaged memories, or None."""
+        """Return the error for a copy all of whose memories are damaged; None for another copy."""
         failures = self.failures
         if not failures or len(failures) != self.memories.selected or not only_damage(failures):
             return None
@@ -153,9 +159,9 @@ class CopyReport:
         return BadData(f"{key} is damaged: {failure.message}", DOCTOR)
 
     def settle(self, key: MemoryKey, messages: int) -> None:
-        """Record a finished memory, of which the source has ``messages``.
+        """Record that a memory is finished; ``messages`` is its number of messages in the source.
 
-        If the memory was settled before, because the source has grown, only its new messages count.
+        If an earlier copy of the run finished the memory, only messages added since are counted.
         """
         before = self.settled.get(key)
         self.settled[key] = messages
@@ -168,7 +174,7 @@ class CopyReport:
         self.memories.failed = self.messages.failed = 0
 
     def fail(self, key: MemoryKey, failure: Failure, messages: int = 0) -> None:
-        """Record a memory that was left unchanged."""
+        """Record a memory that could not be copied, with its number of failed messages."""
         self.failures.append((key, failure))
         self.memories.failed += 1
         self.messages.failed += messages

@@ -1,4 +1,4 @@
-"""The selected messages with their places in the memory, to change or to show."""
+"""Read the selected messages with their places in the memory, to change or to show them."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ PageObserver = Callable[[Page], None]
 def select_with_anchors(
     store: Store, where: Selection, see: PageObserver | None = None
 ) -> AsyncGenerator[Page]:
-    """Yield the pages of ``Store.read``, with ``Page.anchors`` if messages stay.
+    """Yield the selected messages; if some messages are not selected, with ``Page.anchors``.
 
-    If ``reads_all`` is true, ``see`` gets every page of the memories before its selected messages
-    are yielded.
+    If ``reads_all`` returns True, ``see`` is called with every page of the memories, selected or
+    not, before the selected messages of the page are yielded.  Otherwise, ``see`` is not called.
 
     Raises:
         MemctlError: as ``Store.read``.
@@ -32,17 +32,20 @@ def select_with_anchors(
 
 
 def reads_all(store: Store, where: Selection) -> bool:
-    """Return whether all messages of the memories are read to select some."""
+    """Return whether ``select_with_anchors`` reads also messages that are not selected."""
     return not where.whole and (where.spare is not None or not store.features.cheap_positions)
 
 
 def places(store: Store, page: Page) -> Iterable[int | None]:
-    """Return ``Change.at`` of the messages of a page; None if ids are unique in the store."""
+    """Return a value of ``Change.at`` for each message of a page: its index in the memory.
+
+    If message ids are unique in the store, each value is None.
+    """
     return page.places if store.features.duplicate_ids else repeat(None, len(page.messages))
 
 
 def whole_memories(where: Selection) -> Selection:
-    """Return the selection of the whole memories that a selection concerns."""
+    """Return the selection with the same users, sessions and memories, but of all messages."""
     return Selection(where.users, where.sessions, where.parts, where.keys, where.done)
 
 
@@ -55,11 +58,11 @@ async def _shown(pages: AsyncGenerator[Page], see: PageObserver) -> AsyncGenerat
 
 
 async def select_with_places(store: Store, where: Selection) -> AsyncGenerator[Page]:
-    """Yield the pages of ``Store.read``, with correct ``Page.places``.
+    """Yield the selected messages, with ``Page.places`` that give their index in the memory.
 
     If the store itself selects messages, ``read`` does not show how many messages are between them.
-    The places then come from outlines, of several memories at a time.  A memory with many selected
-    messages is read whole instead.
+    The places then come from outlines, of several memories at a time.  A memory whose selected
+    messages fill several pages is read whole instead.
 
     Raises:
         MemctlError: as ``Store.read``.
@@ -98,7 +101,7 @@ _HELD_MEMORIES = 100
 
 
 async def _placed(store: Store, pages: list[Page]) -> AsyncGenerator[Page]:
-    """Yield one-page memories with their places."""
+    """Yield the pages, each the only page of a memory, with the places of their messages."""
     wanted = {page.memory.key: {entry.id for entry in page.messages} for page in pages}
     places: dict[tuple[MemoryKey, str], int] = {}
     if wanted:

@@ -1,4 +1,4 @@
-"""Requests to end an operation in good order."""
+"""Requests to end an operation before it is complete."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from contextlib import contextmanager, suppress
 
 
 class Stop:
-    """A request to end, made by the receiver of a signal.
+    """A request to end an operation, made by the receiver of a signal.
 
-    While ``cooperative`` is True, the operation checks ``asked`` and ends at the next good moment.
-    While ``cooperative`` is False, the operation must be cancelled.
+    While ``cooperative`` is True, the operation checks ``asked``, and ends as soon as no memory is
+    half written.  While ``cooperative`` is False, who asks must cancel the operation.
     """
 
     def __init__(self) -> None:
@@ -20,7 +20,7 @@ class Stop:
 
     @property
     def asked(self) -> bool:
-        """Return whether the operation should end."""
+        """Return whether ``ask`` was called, so that the operation should end."""
         return self._event.is_set()
 
     def ask(self) -> None:
@@ -32,14 +32,14 @@ class Stop:
         await self._event.wait()
 
     async def pause(self, seconds: float) -> None:
-        """Sleep until the time is over or a stop is asked for."""
+        """Sleep until the seconds are over or a stop is asked for."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._event.wait()
 
     @contextmanager
     def cooperative_while(self, *, when: bool = True) -> Iterator[None]:
-        """Set ``cooperative`` to ``when`` within the block."""
+        """Set ``cooperative`` to ``when`` within the block; restore the old value at the end."""
         before, self.cooperative = self.cooperative, when
         try:
             yield

@@ -1,4 +1,4 @@
-"""The subject of an erase, a user or a session: its possible names, and places out of reach."""
+"""The subject of an erase, a user or a session: its possible names, and data out of reach."""
 
 from __future__ import annotations
 
@@ -14,32 +14,35 @@ _JOINTS = {
     "redis-runtime-state": ":",
     "sessions": "_",
 }
-"""The text between user and session in names of stores; user and session may contain this text."""
+"""By kind of store, the text between user and session in a name.
+
+User and session may contain this text, too.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A user, or one session of a user."""
+    """The subject of an erase: a user, or one session of a user."""
 
     user: str
     session: str | None = None
 
     @property
     def where(self) -> Selection:
-        """The selection of the subject's memories."""
+        """The selection of all memories of the user or session."""
         sessions = frozenset() if self.session is None else frozenset({self.session})
         return Selection(users=frozenset({self.user}), sessions=sessions)
 
     def concerns(self, kind: str, key: MemoryKey) -> bool:
-        """Return whether a name in a store of this kind may be the subject's.
+        """Return whether a memory in a store of the kind may belong to the user or session.
 
-        A state file does not name its user: all its memories count as the subject's.
+        A state file does not name its user: each of its memories may.
         """
         return kind == "state" or any(map(self.where.has_key, readings(kind, key)))
 
 
 def readings(kind: str, key: MemoryKey) -> Iterator[MemoryKey]:
-    """Yield a name, and all names that a store of this kind writes in the same way."""
+    """Yield ``key``, and all other keys that a store of the kind writes as the same name."""
     yield key
     joint = _JOINTS.get(kind)
     if joint is None:
@@ -59,7 +62,7 @@ ALWAYS = (
     "archives and exports that were not named, and logs",
     "data sent to model providers",
 )
-"""The places that no erase reaches."""
+"""The places of data about a user that no erase reaches."""
 _OF_KINDS = {
     "sqlite": "pages that were free before (VACUUM clears them) and blocks of the disk",
     "postgresql": "dead rows until VACUUM, and the write-ahead log",
@@ -75,7 +78,7 @@ _OF_LAYOUTS = {
 
 
 def not_reached(kind: str) -> list[str]:
-    """Return the data that an erase leaves in a store of this kind."""
+    """Return the kinds of data about a user that an erase leaves in a store of the kind."""
     engine, _, layout = kind.partition("-")
     found = [_OF_KINDS[engine]] if engine in _OF_KINDS else []
     return [*found, _OF_LAYOUTS[layout]] if layout in _OF_LAYOUTS else found
