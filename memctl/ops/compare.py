@@ -1,7 +1,7 @@
-"""Compare memories: by fingerprints, page by page as they pass, and difference by difference.
+"""Compare the memories of two stores by fingerprints, and name their differences.
 
-Memories whose fingerprints of texts differ get fingerprints of values.  Memories that still differ
-are read again, in groups, to name every difference.
+Memories whose messages differ as texts are compared again by their JSON values.  Memories that
+still differ are read again, in groups, to name every difference.
 """
 
 from __future__ import annotations
@@ -37,7 +37,11 @@ DIGEST_BYTES = 16
 
 
 class Precision(Enum):
-    """The precision of a comparison: messages are equal by id, by text, or by value."""
+    """The precision of a comparison of memories.
+
+    OUTLINE compares the ids, order and marks of messages.  TEXT compares their JSON texts, too,
+    VALUE the JSON values instead of the texts.
+    """
 
     OUTLINE = "outline"
     TEXT = "text"
@@ -46,14 +50,15 @@ class Precision(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """A memory in brief.
+    """The number of messages of a memory, with digests that equal memories share.
 
-    ``digest`` covers ids, order and marks of the messages, and the contents unless the fingerprint
-    is of an outline.  ``summary`` is a digest of the summary: empty without a summary, None if the
+    ``digest`` covers ids, order and marks of the messages, and unless the precision is OUTLINE,
+    their contents.  ``summary`` is a digest of the summary: empty without a summary, None if the
     store has no place for summaries.  ``expires`` is the moment of expiry in seconds since the
-    epoch.  ``beginning`` is the digest of the first messages, as many as asked for, if the memory
-    has that many.  ``settings`` is a digest of ``Memory.extra``, or of a note of it: empty for
-    default settings, None for unknown settings.  ``place`` is ``Memory.place``.
+    epoch, None without expiry.  ``beginning`` is the digest of the first messages; None if it was
+    not asked for, or the memory has fewer messages.  ``settings`` is a digest of ``Memory.extra``,
+    or of the note of it in the first message: empty for default settings, None for unknown
+    settings.  ``place`` is ``Memory.place``.
     """
 
     messages: int
@@ -86,10 +91,10 @@ class Hasher:
         self._content_lengths = sha256()
 
     def add(self, entries: list[StoredMessage]) -> None:
-        """Add the next messages.
+        """Add the next messages of the memory to the digest.
 
         Raises:
-            BadData: a message is not JSON; raised only if values are compared.
+            BadData: a message is not JSON; raised only with the precision VALUE.
         """
         ids = [entry.id for entry in entries]
         self._ids.update("".join(ids).encode("utf-8", "surrogatepass"))
@@ -120,7 +125,7 @@ class Hasher:
             self._contents.update(one)
 
     def digest(self) -> bytes:
-        """Return the digest of all messages so far."""
+        """Return the digest of all messages that were added so far."""
         parts = (
             *(self._ids, self._id_lengths, self._marks),
             *(self._contents, self._content_lengths),
@@ -130,7 +135,7 @@ class Hasher:
 
 
 class FactHasher(Hasher):
-    """A digest of facts in any order, with or without their vectors."""
+    """The running digest of the facts of one memory, which does not depend on their order."""
 
     def __init__(self, form: Precision, *, vectors: bool, file_times: bool = True) -> None:
         super().__init__(form, mark_order=False)
@@ -159,10 +164,13 @@ _FILE = ".md"
 def fact_content(
     entry: StoredMessage, form: Precision, *, vectors: bool, file_times: bool = True
 ) -> bytes:
-    """Return a fact as comparable bytes, with or without its vector and the time of its file.
+    """Return bytes that are equal for equal facts.
+
+    Without ``vectors``, the vector of the fact does not count.  Without ``file_times``, the time of
+    change of a fact in a file does not count.
 
     Raises:
-        BadData: the fact is not JSON; raised only if the fact is parsed.
+        BadData: the fact is not JSON; raised only if the fact must be parsed.
     """
     try:
         text = entry.message if vectors else without_vector(entry.message)
@@ -180,18 +188,18 @@ def _in_order(entry: StoredMessage, *, mark_order: bool) -> list[str]:
 
 
 def encode_marks(entry: StoredMessage, *, mark_order: bool) -> bytes:
-    """Return the marks of a message as comparable bytes."""
+    """Return bytes that are equal for equal marks; with ``mark_order``, their order counts."""
     return "\0".join(_in_order(entry, mark_order=mark_order)).encode("utf-8", "surrogatepass")
 
 
 def content(entry: StoredMessage, form: Precision, filled: frozenset[str] = frozenset()) -> bytes:
-    """Return a message as comparable bytes.
+    """Return bytes that are equal for messages with equal texts (TEXT) or equal JSON values.
 
-    By value, neither settings in notes nor the columns ``filled`` count.  Settings are compared
+    In values, neither settings in notes nor the columns ``filled`` count.  Settings are compared
     separately.
 
     Raises:
-        BadData: the message is not JSON; raised only if values are compared.
+        BadData: the message is not JSON; not raised for TEXT.
     """
     if form is Precision.TEXT:
         return entry.message
@@ -208,7 +216,7 @@ def content(entry: StoredMessage, form: Precision, filled: frozenset[str] = froz
 
 
 def _without_columns(text: bytes, names: frozenset[str]) -> bytes:
-    """Return a message without the named columns in ``extra``."""
+    """Return the JSON text of a message without the columns ``names`` in its object ``extra``."""
     value = jsonio.loads(text)
     extra = value.get(EXTRA) if isinstance(value, dict) else None
     if not isinstance(extra, dict) or names.isdisjoint(extra):
@@ -222,7 +230,7 @@ _KEEP_EXTRA = [name for name, dialect in DIALECTS.items() if dialect.keeps_extra
 
 
 def _noted_extras(text: bytes) -> tuple[Any, dict[str, str]]:
-    """Return a message without the settings in its notes, and these settings by dialect.
+    """Return the parsed message without settings in its notes, and the settings by dialect.
 
     Raises:
         ValueError: the message is not JSON.
@@ -232,7 +240,10 @@ def _noted_extras(text: bytes) -> tuple[Any, dict[str, str]]:
 
 
 def settings_digest(memory: Memory, dialect: Dialect) -> bytes | None:
-    """Return the digest of the settings of a memory; see ``Fingerprint``."""
+    """Return a digest of the settings in ``memory.extra``.
+
+    None without ``extra``; empty if the settings are the default settings of the dialect.
+    """
     if not memory.extra:
         return None
     found = dialect.settings(memory.extra, *memory.key[:2])
@@ -240,7 +251,7 @@ def settings_digest(memory: Memory, dialect: Dialect) -> bytes | None:
 
 
 def _noted_settings(key: MemoryKey, messages: list[StoredMessage]) -> bytes:
-    """Return the digest of the settings in the note of the first message."""
+    """Return digests of the settings in the note of the first message; empty without settings."""
     if not messages or not may_have_note(messages[0].message):
         return b""
     try:
@@ -254,7 +265,10 @@ def _noted_settings(key: MemoryKey, messages: list[StoredMessage]) -> bytes:
 
 
 def summary_digest(memory: Memory) -> bytes | None:
-    """Return the digest of a summary; see ``Fingerprint``."""
+    """Return a digest of the summary of a memory.
+
+    Empty without a summary; None if the store has no place for summaries.
+    """
     if memory.summary is None:
         return None
     if not memory.summary:
@@ -263,7 +277,7 @@ def summary_digest(memory: Memory) -> bytes | None:
 
 
 def id_digest(key: MemoryKey, entry: StoredMessage) -> int:
-    """Return a small number that stands for the id of a message of this memory."""
+    """Return a hash of 64 bits of the memory and the message id."""
     text = "\0".join((*key, entry.id)).encode("utf-8", "surrogatepass")
     return int.from_bytes(blake2b(text, digest_size=8).digest())
 
@@ -275,11 +289,12 @@ async def fingerprints(
     *,
     beginnings: Mapping[MemoryKey, int] | None = None,
 ) -> dict[MemoryKey, Fingerprint]:
-    """Return the fingerprint of every memory of ``pages``.
+    """Return the fingerprint of each memory of ``pages``.
 
-    ``sides`` says which properties count.  If ``sides.extra`` is set, the settings in
-    ``Memory.extra`` count; without it, settings in notes count, if values are compared.
-    ``beginnings`` asks, for a memory, for the digest of its first messages.
+    ``form`` is the precision, and ``sides`` says which properties of memories count.  If
+    ``sides.extra`` is set, the settings in ``Memory.extra`` count; without it, settings in notes
+    count, if the precision is VALUE.  ``beginnings`` maps a memory to a number of messages: the
+    fingerprint also has the digest of so many first messages.
 
     Raises:
         MemctlError: as ``Store.read``.
@@ -322,10 +337,10 @@ async def fingerprints(
 SHORTEST_DRIFT = 5.0
 LONGEST_DRIFT = 300.0
 DRIFT = 0.1
-"""The allowed difference of two expiries, as a share of the time left.
+"""The allowed difference of two moments of expiry, as a share of the time until the expiry.
 
-The allowance is at least ``SHORTEST_DRIFT`` and at most ``LONGEST_DRIFT`` seconds.  A copy takes
-some time, and the time to expiry starts again in the target.
+At least ``SHORTEST_DRIFT`` and at most ``LONGEST_DRIFT`` seconds are allowed.  A copy takes some
+time, and the time to expiry starts again in the target.
 """
 
 
@@ -339,7 +354,7 @@ class Comparability:
     expiry: bool = False
     """True if both stores can let memories expire, and no URL sets the expiry."""
     moments: bool = False
-    """True if moments of expiry are comparable; an archive keeps only the time left."""
+    """True if moments of expiry are comparable; an archive keeps only the time to expiry."""
     extra: Dialect | None = None
     """The dialect of the source, if its ``Memory.extra`` becomes a note in the target."""
     facts: bool = False
@@ -347,13 +362,13 @@ class Comparability:
     vectors: bool = False
     """True if the vectors of facts come from the same model on both sides."""
     file_times: bool = True
-    """True if the times of facts count; False if a side is a folder of fact files."""
+    """True if the times of change of facts count; False if a store is a folder of fact files."""
     filled: frozenset[str] = frozenset()
-    """The columns that the target's database fills, and that the source lacks."""
+    """The columns that the database of the target fills, and that the source lacks."""
 
     @classmethod
     def of(cls, source: Store, target: Store) -> Comparability:
-        """Return the comparable properties of two stores."""
+        """Return the properties that count in a comparison of two stores."""
         here, there = source.features, target.features
         # An expiry in a URL changes the expiry on purpose.
         asked = any("ttl" in store.location.options for store in (source, target))
@@ -374,33 +389,37 @@ class Comparability:
         )
 
     def hasher(self, form: Precision) -> Hasher:
-        """Return a new digest of the messages of a memory."""
+        """Return a new running digest for the messages of one memory."""
         if self.facts:
             return FactHasher(form, vectors=self.vectors, file_times=self.file_times)
         return Hasher(form, mark_order=self.mark_order, filled=self.filled)
 
     def content(self, entry: StoredMessage, form: Precision) -> bytes:
-        """Return a message as comparable bytes; see ``content`` and ``fact_content``.
+        """Return bytes that are equal for equal messages; see ``content`` and ``fact_content``.
 
         Raises:
-            BadData: the message is not JSON; raised only if values are compared.
+            BadData: the message is not JSON; raised only if the message must be parsed.
         """
         if self.facts:
             return fact_content(entry, form, vectors=self.vectors, file_times=self.file_times)
         return content(entry, form, self.filled)
 
     def summaries_differ(self, source: bytes | None, target: bytes | None) -> bool:
-        """Return whether two digests stand for different summaries.
+        """Return whether two digests, as ``summary_digest`` returns, are of different summaries.
 
-        None stands for a store without a place for summaries, such as an archive of SQL memory;
-        None equals every summary.
+        None stands for a store without a place for summaries, such as an archive of SQL memory, and
+        equals every summary.
         """
         if target is None and self.summaries:
             target = b""
         return None not in (source, target) and source != target
 
     def expiry_differs(self, source: float | None, target: float | None) -> bool:
-        """Return whether two moments of expiry, in seconds since the epoch, differ."""
+        """Return whether two moments of expiry, in seconds since the epoch, differ too much.
+
+        None stands for a memory that does not expire, and differs from every moment.  False if
+        expiries do not count.
+        """
         if not self.expiry:
             return False
         if source is None or target is None:
@@ -410,13 +429,16 @@ class Comparability:
         return self.moments and abs(source - target) > allowed
 
     def lacks(self, source: Fingerprint, target: Fingerprint) -> bool:
-        """Return whether the source has a summary that the target lacks, or a different expiry."""
+        """Return whether the target lacks the summary of the source, or its moment of expiry."""
         adds_summary = bool(source.summary) and not target.summary and self.summaries
         expires = source.expires is not None and self.expiry_differs(source.expires, target.expires)
         return adds_summary or expires
 
     def settings_differ(self, source: Fingerprint, target: Fingerprint) -> bool:
-        """Return whether the settings of the source differ from the note in the target."""
+        """Return whether the settings of the source differ from the settings in the target.
+
+        False if the settings of the source are unknown.
+        """
         return source.settings is not None and source.settings != (target.settings or b"")
 
 
@@ -425,9 +447,10 @@ NOTHING = Fingerprint(0, Hasher(Precision.OUTLINE, mark_order=False).digest(), N
 
 
 class PrefixComparer:
-    """A comparer of a memory with the target, page by page; new messages pass through.
+    """A comparer of a memory of the source with the same memory in the target, page by page.
 
-    ``conflict`` says why the messages cannot be appended; ``passed`` is True if messages passed.
+    ``take`` lets only messages pass that the target lacks at its end.  ``conflict`` is the reason
+    why no messages can be appended, empty if they can.  ``passed`` is True if a page has passed.
     """
 
     def __init__(
@@ -448,7 +471,10 @@ class PrefixComparer:
         self._hasher = sides.hasher(form)
 
     def take(self, page: Page) -> Page | None:
-        """Return the part of the page to write, if any."""
+        """Compare the next page; return the part to append to the target, None if there is none.
+
+        None also if the memory differs in the target; ``conflict`` then has the reason.
+        """
         self.messages += len(page.messages)
         if self.conflict:
             return None
@@ -476,7 +502,7 @@ class PrefixComparer:
 
     @property
     def digest(self) -> bytes:
-        """The digest of the whole memory, after the last page."""
+        """The digest of all messages of the memory, after ``take`` of the last page."""
         return self._hasher.digest()
 
     def _rest(self, page: Page, entries: list[StoredMessage], offset: int) -> Page | None:
@@ -492,10 +518,10 @@ class PrefixComparer:
 
 
 class FactComparer(PrefixComparer):
-    """A comparer of a scope of facts with the target; no fact passes through.
+    """A comparer of the facts of a scope with the facts in the target; no fact passes.
 
-    If the facts differ, the scope is a conflict: the target may lack facts, hold further facts, or
-    hold different versions.
+    If the facts differ at all, ``conflict`` is set: the target may lack facts, hold further facts,
+    or hold other versions of them.
     """
 
     def take(self, page: Page) -> None:
@@ -536,7 +562,11 @@ _LEFT, _RIGHT = 0, 1
 
 
 class Difference(NamedTuple):
-    """A difference: ``code`` is stable, ``id`` names the message or is empty for the memory."""
+    """A difference between two stores in a memory or in one of its messages.
+
+    ``code`` is the kind of the difference, for programs.  ``id`` is the id of the message, empty
+    for a difference of the memory.  ``message`` describes the difference.
+    """
 
     key: MemoryKey
     code: str
@@ -547,7 +577,9 @@ class Difference(NamedTuple):
 async def differences(
     left: Store, right: Store, where: Selection, keys: list[MemoryKey], sides: Comparability
 ) -> AsyncGenerator[Difference]:
-    """Yield every difference between the messages of some memories.
+    """Yield every difference between the messages of the memories ``keys`` in two stores.
+
+    Only selected messages are compared.  ``sides`` says which properties of messages count.
 
     Raises:
         MemctlError: as ``Store.read``.
@@ -624,7 +656,10 @@ def _mark_names(marks: bytes) -> str:
 
 
 async def share_names(known: Store, unsure: Store, where: Selection) -> None:
-    """Tell a store with ambiguous names which memories the other store holds.
+    """Tell the store ``unsure`` which selected memories the store ``known`` has.
+
+    If the names of ``unsure`` are ambiguous, it reads them as these memories.  Otherwise, do
+    nothing.
 
     Raises:
         MemctlError: as ``Store.headers``.
@@ -636,34 +671,38 @@ async def share_names(known: Store, unsure: Store, where: Selection) -> None:
 
 
 GROUP_MESSAGES = 500_000
-"""The number of messages to compare together when differences are named."""
+"""The approximate number of messages to compare together when differences are named."""
 
 
 @dataclass(slots=True)
 class CompareReport:
-    """A comparison of two stores: memories by outcome, messages of each side, all differences."""
+    """The result of a comparison of a left and a right store.
+
+    ``same`` and ``different`` count memories that both stores have.  ``missing`` counts memories
+    that only the left store has, ``extra`` memories that only the right store has.
+    """
 
     same: int = 0
     different: int = 0
     missing: int = 0
     extra: int = 0
     noun: str = "message"
-    """The word for a message of the stores."""
+    """What the stores call a message: "message" or "fact"."""
     left_messages: int = 0
     right_messages: int = 0
     grown: int = 0
-    """Messages that the left side got after the copy; not differences."""
+    """The number of messages that the left store got after the copy; no differences."""
     kept: int = 0
-    """Summaries that the copy kept in the target, because the source has none; not differences."""
+    """The number of summaries that only the right store has after a copy; no differences."""
     differences: list[Difference] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
-    """Properties that were not compared, because a side has no place for them."""
+    """Texts about properties that were not compared: a store has no place for them."""
     failures: list[tuple[MemoryKey, Failure]] = field(default_factory=list)
-    """Memories that are damaged on a side, and were not compared."""
+    """The memories that are damaged in a store, and were not compared."""
 
     @property
     def equal(self) -> bool:
-        """Return whether all memories were compared and are equal."""
+        """Return whether all memories were compared, and none differs."""
         return not (self.differences or self.failures)
 
 
@@ -681,13 +720,14 @@ async def compare(
     Summaries and expiries count if both stores can hold them.  If a store cannot hold a memory
     without messages, an empty memory equals an absent memory.
 
-    ``copied`` maps the memories that were copied to the right side to their numbers of messages.
-    With ``copied``, the left side may have grown since: new messages and new memories count as
-    ``grown``.
+    ``copied`` is given after a copy from left to right: the number of messages of each copied
+    memory.  The left store may have grown since: new messages and new memories count as ``grown``,
+    not as differences.
 
-    ``concurrent`` reads the two sides together.  This is faster, but two huge messages may be in
-    RAM at the same time.  Memories that are damaged on a side are not compared: see
-    ``Store.left_out``.  If the dialects differ, the coarser side is converted to the finer dialect.
+    ``concurrent`` reads both stores at the same time.  This is faster, but two huge messages may be
+    in RAM together.  Memories that are damaged in a store are not compared: see
+    ``Store.left_out``.  If the dialects differ, the messages of the coarser dialect are converted
+    to the finer dialect.
 
     Raises:
         MemctlError: as ``Store.read``.
@@ -719,7 +759,7 @@ class _Comparison:
         self._copied = copied
         self._progress = progress
         self._read = (0, 0)
-        """The number of memories and messages read from both sides together."""
+        """The numbers of memories and messages that were read from both stores together."""
         self._concurrent = concurrent
         self._sides = Comparability.of(left, right)
         self._report = CompareReport(noun=left.dialect.noun)
@@ -740,7 +780,7 @@ class _Comparison:
         return report
 
     def _sort(self, left: _Fingerprints, right: _Fingerprints) -> frozenset[MemoryKey]:
-        """Count equal memories and memories on one side only; return the remaining memories."""
+        """Count equal memories, and name memories of only one store; return differing memories."""
         suspects = set()
         for key in left.keys() & right.keys():
             if self._alike(left[key], right[key]):
@@ -765,9 +805,9 @@ class _Comparison:
         return frozenset(suspects)
 
     def _was_given(self, key: MemoryKey, copied: Mapping[MemoryKey, int]) -> bool:
-        """Return whether the right side should hold a memory.
+        """Return whether the copy wrote the memory to the right store.
 
-        A store without ``Features.empty`` holds no memory without messages.
+        A memory without messages is not written to a store without ``Features.empty``.
         """
         holds_empty = self._right.features.empty
         return key in copied and (holds_empty or copied[key] > 0)
@@ -775,7 +815,7 @@ class _Comparison:
     async def _name(
         self, differing: Iterable[MemoryKey], left: _Fingerprints, right: _Fingerprints
     ) -> None:
-        """Name the differences of memories on both sides."""
+        """Report the differences of memories that both stores have."""
         report = self._report
         sizes: dict[MemoryKey, int] = {}
         for key in sorted(differing):
@@ -790,7 +830,7 @@ class _Comparison:
                 report.differences += [difference async for difference in named]
 
     def _warn(self, store: Store, found: _Fingerprints, other: Store) -> None:
-        """Report summaries and expiries without a place in the other store."""
+        """Warn if memories have summaries or expiries that the other store has no place for."""
         sides = found.values()
         for fits, what, has in (
             (other.features.summaries, "summaries", any(side.summary for side in sides)),
@@ -803,7 +843,7 @@ class _Comparison:
                 )
 
     async def _texts(self) -> tuple[_Fingerprints, _Fingerprints]:
-        """Return the fingerprints of texts of both sides, read together if ``concurrent``."""
+        """Return the fingerprints of both stores with the precision TEXT, left and right."""
         read = partial(self._fingerprints, where=self._where, form=Precision.TEXT)
         if not self._concurrent:
             left = await read(self._left)
@@ -811,10 +851,10 @@ class _Comparison:
         return self._comparable(*await run_both(read(self._left), read(self._right)))
 
     async def _values(self, where: Selection) -> tuple[_Fingerprints, _Fingerprints]:
-        """Return the fingerprints of values of both sides.
+        """Return the fingerprints of both stores with the precision VALUE, left and right.
 
-        The right side comes first: its lengths tell how many messages of a grown left side to
-        compare.
+        The right store is read first.  After a copy, the left store may have grown: only as many
+        messages are compared as the right store has.
         """
         right = await self._fingerprints(self._right, where, Precision.VALUE)
         grows = self._copied is not None
@@ -844,7 +884,7 @@ class _Comparison:
                 del page  # free a large page before the next read
 
     def _advance(self, page: Page) -> None:
-        """Count a page; a message is counted once for both sides."""
+        """Advance the progress by half a page: each message is read from both stores."""
         memories, messages = self._read
         self._read = memories + int(page.last), messages + len(page.messages)
         self._progress.advance(
@@ -856,7 +896,11 @@ class _Comparison:
     def _comparable(
         self, left: _Fingerprints, right: _Fingerprints
     ) -> tuple[_Fingerprints, _Fingerprints]:
-        """Return both sides without damaged memories and memories that a store cannot hold."""
+        """Return the fingerprints of both stores without those that cannot be compared.
+
+        These are memories that are damaged in a store, and empty memories if a store cannot hold
+        empty memories.
+        """
         damaged = [self._left.left_out, self._right.left_out]
         if any(one.failures for one in damaged):
             left, right = (
@@ -878,11 +922,11 @@ class _Comparison:
         return _same_messages(left, right) and not list(self._beside(left, right))
 
     def _keeps_summary(self, left: Fingerprint, right: Fingerprint) -> bool:
-        """Return whether a copy kept the summary of the target, because the source has none."""
+        """Return whether, after a copy, only the right store has a summary of the memory."""
         return self._copied is not None and not left.summary and bool(right.summary)
 
     def _beside(self, left: Fingerprint, right: Fingerprint) -> Iterator[tuple[str, str]]:
-        """Yield the differences of a memory except those of messages: code and text."""
+        """Yield code and text of each difference of a memory, except differences of messages."""
         differ = self._sides.summaries_differ(left.summary, right.summary)
         if differ and not self._keeps_summary(left, right):
             yield "summary", "the summaries differ"
@@ -909,7 +953,7 @@ def _same_messages(left: Fingerprint, right: Fingerprint) -> bool:
 
 
 def _inhabited(found: _Fingerprints, *, summaries: bool) -> _Fingerprints:
-    """Return the memories with messages or, if summaries count, with a summary."""
+    """Return the fingerprints of memories with messages or, with ``summaries``, with a summary."""
     return {
         key: side for key, side in found.items() if side.messages or (summaries and side.summary)
     }

@@ -1,10 +1,10 @@
 """Copy memories between two stores: only messages that the target lacks.
 
-A copy is a sync without a journal of its progress.  ``copy`` compares both sides in brief, then
-streams the differing memories from the source.  A memory that the target lacks is written whole.
-If the target holds the first messages of a memory, the remaining messages are appended.  If the
-memory in the target differs, it is a conflict.  So an interrupted copy is resumed by a second run,
-and a run without new messages reads no message.
+A copy is a sync without a journal of its progress.  ``copy`` compares fingerprints of the memories
+in both stores, then streams the differing memories from the source.  A memory that the target lacks
+is written whole.  If the target has exactly the first messages of a memory, the later messages are
+appended.  If the memory in the target differs otherwise, it is a conflict.  So a second run resumes
+an interrupted copy, and a run without new messages reads no message.
 """
 
 from __future__ import annotations
@@ -53,7 +53,10 @@ from memctl.wrappers.converted import in_one_dialect, inside, losing, shown_as
 async def without_repeats(
     pages: AsyncGenerator[Page], changed: set[MemoryKey]
 ) -> AsyncGenerator[Page]:
-    """Yield pages with only the first of the messages that share an id."""
+    """Yield the pages without messages whose id an earlier message of the memory has.
+
+    Memories with such messages are added to ``changed``.
+    """
     seen: set[int] = set()
     offset = 0
     async with aclosing(pages):
@@ -74,7 +77,10 @@ async def without_repeats(
 
 
 class _LossKind(NamedTuple):
-    """A kind of loss: its name in reports, the plural of the lost data, and a hint."""
+    """A kind of data that a target may have no place for.
+
+    ``name`` stands in reports, ``noun`` is a plural for error texts.
+    """
 
     name: str
     noun: str
@@ -122,13 +128,15 @@ _LOSSES = {
 async def refuse_losses(
     source: Store, target: Store, where: Selection, report: CopyReport, *, lossy: bool
 ) -> None:
-    """Report the data that the copy would lose, as ``losses`` and as warnings.
+    """Refuse a copy of data that the target has no place for; with ``lossy``, only report the data.
+
+    The report gets the data in ``losses``, and with ``lossy`` in ``warnings``.
 
     Raises:
-        Loss: the copy would lose data, and ``lossy`` is not set; or nothing says how the target's
-            program reads texts.
-        UsageError: the target cannot name several memories of one session, or memctl cannot convert
-            the messages of the source to those of the target.
+        Loss: the copy would lose data, and ``lossy`` is not set; or nothing says how the program of
+            the target reads texts.
+        UsageError: the target cannot hold several sessions, or several memories of one session; or
+            memctl cannot convert the messages of the source to the dialect of the target.
     """
     converts = source.dialect.name != target.dialect.name
     target = shown_as(target, source.dialect)
@@ -200,7 +208,7 @@ def _add(found: dict[str, Lost], loss: str, key: MemoryKey) -> None:
 
 
 async def _encrypted(source: Store, where: Selection) -> list[MemoryKey]:
-    """Return the memories with encrypted messages."""
+    """Return the keys of memories that have encrypted messages, sorted."""
 
     def matches(texts: Sequence[bytes]) -> list[int]:
         return [at for at, text in enumerate(texts) if source.dialect.is_encrypted(text)]
@@ -210,7 +218,10 @@ async def _encrypted(source: Store, where: Selection) -> list[MemoryKey]:
 
 
 async def _bare(source: Store, where: Selection) -> AsyncGenerator[MemoryKey]:
-    """Yield memories with settings, but without a message to carry the settings."""
+    """Yield the keys of memories that have settings of the session, but no messages.
+
+    A conversion puts the settings into a message.
+    """
     async with aclosing(source.list_memories(where)) as infos:
         empty = frozenset([info.key async for info in infos if not info.messages])
     if empty:
@@ -221,7 +232,7 @@ async def _bare(source: Store, where: Selection) -> AsyncGenerator[MemoryKey]:
 
 
 async def _with_columns(source: Store, where: Selection) -> AsyncGenerator[MemoryKey]:
-    """Yield the memories with values in ``Features.call_columns``."""
+    """Yield the keys of memories whose messages have values in ``Features.call_columns``."""
     known: MemoryKey | None = None
     async with aclosing(source.read(where)) as pages:
         async for page in pages:
@@ -273,9 +284,10 @@ def _of(memory: Memory, repeated: int) -> list[str]:
 class CopyOptions:
     """The options of a copy.
 
-    ``lossy`` drops data that the target cannot hold.  ``jobs`` is the number of writers.
-    ``checksum`` compares contents.  Without ``checksum``, only ids, order, marks and summary are
-    compared, unless conflicts are replaced.
+    ``on_conflict`` says what happens to a memory that differs in the target.  ``lossy`` drops data
+    that the target has no place for.  ``jobs`` is the number of writers.  ``checksum`` compares the
+    contents of messages, too.  Without ``checksum``, only ids, order, marks and summaries are
+    compared, unless ``on_conflict`` is REPLACE.
     """
 
     on_conflict: OnConflict = OnConflict.FAIL
@@ -283,7 +295,7 @@ class CopyOptions:
     jobs: int = 1
     checksum: bool = False
     exact: bool = False
-    """True if memories return to their original store, with their shapes."""
+    """True if memories go back into the store that they came from, each message with its shape."""
 
     @property
     def form(self) -> Precision:
@@ -296,7 +308,7 @@ class CopyOptions:
 
 
 def same_store(source: Store) -> UsageError:
-    """Return the error for a copy from a store to itself."""
+    """Return the error that refuses a copy from a store to itself."""
     return UsageError(
         f"source and target are the same store: {source.label}", "name another target"
     )
@@ -315,14 +327,17 @@ async def copy(
 ) -> None:
     """Copy the selected memories; ``report`` is filled in, even if an error ends the copy.
 
-    Data that the target cannot hold are dropped: ``refuse_losses`` reports them before the target
-    exists.  ``mirror`` keeps the digests of the outlines that earlier copies of the same stores
-    left in the target.  If the outline in the target still equals this digest, no other program has
-    changed the memory, and a change in the source replaces the memory.
+    Data that the target has no place for are dropped; ``refuse_losses`` refuses or reports them
+    beforehand.
+
+    ``mirror`` has a digest of each memory as the last copy left it in the target, and is updated.
+    If the memory in the target still has this digest, no other program has changed the memory, and
+    a change in the source replaces the memory.  None compares no digests.  ``recorder`` records
+    changes before they are made.
 
     Raises:
-        UsageError: source and target are the same, or the format of the target is retired.
-        Interrupted: ``stop`` was asked for; the current memory was written.
+        UsageError: source and target are the same store, or the format of the target is retired.
+        Interrupted: a stop was asked for; no memory is half written.
         MemctlError: as ``Store.read`` and ``Store.write``.
     """
     if await source.identity() == await target.identity():
@@ -355,7 +370,7 @@ async def copy(
 
 
 def _report_damage(source: Store, report: CopyReport) -> None:
-    """Report the memories that were skipped as damaged."""
+    """Add the memories that the source left out as damaged to the failures of the report."""
     failed = {key for key, _ in report.failures}
     for key, failure in source.left_out.failures.items():
         if key not in failed:
@@ -367,24 +382,26 @@ _Found = dict[MemoryKey, Fingerprint]
 
 
 class CopyJournal(Protocol):
-    """A recorder of the changes in the target, before each change is made."""
+    """The undo record of a copy: each change in the target is recorded before it is made."""
 
     def adds(self, page: Page, *, summary: bool) -> None:
-        """Record messages to insert; ``summary`` says whether the summary is inserted, too.
+        """Record that the messages of a page will be written to the target.
+
+        ``summary`` is True if the summary of the memory will be written, too.
 
         Raises:
             Unavailable: the disk has no room for the record.
         """
 
     def wrote(self, result: WriteResult) -> None:
-        """Record that a memory was written or refused, with ``WriteResult.before``.
+        """Record the result for one memory: written, with the note of the store, or failed.
 
         Raises:
             Unavailable: as ``adds``.
         """
 
     async def replaces(self, store: Store, keys: frozenset[MemoryKey]) -> None:
-        """Record memories of the target, in the target's dialect, before they are replaced.
+        """Record the memories ``keys`` of the target as they are, before the copy replaces them.
 
         Raises:
             MemctlError: as ``Store.read``, or as ``adds``.
@@ -392,10 +409,10 @@ class CopyJournal(Protocol):
 
 
 class _Copy:
-    """One copy.
+    """One attempt of a copy.
 
-    Memories whose texts differ are compared again by value.  Memories that still differ are
-    conflicts.
+    Memories whose messages differ as texts are compared again by their JSON values.  Memories that
+    still differ are conflicts.
     """
 
     def __init__(
@@ -420,18 +437,19 @@ class _Copy:
         self._mirror = mirror
         self._recorder = recorder
         self._summarised: set[MemoryKey] = set()
-        """Memories that have a summary in the target."""
+        """The memories that have a summary in the target."""
         self._sides = Comparability.of(source, target)
         self._form = options.form if mirror is None else Precision.OUTLINE
         if self._sides.facts:  # a fact may change and keep its id, unlike a message
             self._form = Precision.TEXT
         self._suspects: dict[MemoryKey, str] = {}
+        """The memories that differ in the target, with the reason."""
         self._outdated: set[MemoryKey] = set()
-        """Memories in the target as an earlier copy left them, while the source has changed."""
+        """The memories that changed in the source, but not in the target, since the last copy."""
         self._selected: dict[MemoryKey, int] = {}
-        """The number of messages read so far, by unsettled memory."""
+        """The number of messages read so far of each memory that is not settled."""
         self._passed: dict[MemoryKey, int] = {}
-        """The number of messages in writing, by memory."""
+        """The number of messages passed to the writer, of each memory without a result."""
 
     async def run(self) -> None:
         await share_names(self._source, self._target, self._where)
@@ -465,7 +483,10 @@ class _Copy:
             await self._resolve(frozenset(self._suspects), held)
 
     async def _held(self, where: Selection, form: Precision) -> dict[MemoryKey, Fingerprint]:
-        """Return fingerprints of the memories that the target holds."""
+        """Return the fingerprints of the selected memories of the target.
+
+        OUTLINE covers ids, order and marks; TEXT and VALUE cover contents, too.
+        """
         read = self._target.outline if form is Precision.OUTLINE else self._target.read
         found = await self._fingerprints(read(where), form)
         if self._recorder is not None:
@@ -473,11 +494,13 @@ class _Copy:
         return found
 
     async def _outlines(self) -> tuple[_Found, _Found]:
-        """Return the outlines of both sides; if the target is empty, the source is not read.
+        """Return the fingerprints of outlines of source and target.
 
-        Both sides are read together if neither reads messages, because each database sorts for a
-        while.  Otherwise one side follows the other: with messages, both sides might hold a large
-        message.
+        If the target is empty, the source is not read, and both results are empty.
+
+        If neither store reads texts for outlines, both are read at the same time: each database
+        sorts for a while.  Otherwise they are read in turn, so that two large messages are not in
+        RAM together.
         """
         where = self._where
         around = Selection(where.users, where.sessions)
@@ -494,7 +517,10 @@ class _Copy:
         return await fingerprints(pages, form, self._sides)
 
     def _changed(self, found: _Found, held: _Found) -> frozenset[MemoryKey]:
-        """Return the memories of the source that differ from the target."""
+        """Return the memories of the source that differ in the target; settle the equal memories.
+
+        ``found`` are fingerprints of the source, ``held`` of the target.
+        """
         changed = set()
         for key, here in found.items():
             there = held.get(key)
@@ -521,7 +547,7 @@ class _Copy:
         return pages
 
     async def _counted(self, pages: AsyncGenerator[Page]) -> AsyncGenerator[Page]:
-        """Yield and count the pages; after a stop, only to the end of the current memory."""
+        """Yield and count the pages; after a stop was asked for, end with the current memory."""
         async with aclosing(pages):
             async for page in pages:
                 if self._stop.asked and page.offset == 0:
@@ -539,7 +565,11 @@ class _Copy:
     async def _missing(
         self, pages: AsyncGenerator[Page], held: dict[MemoryKey, Fingerprint], form: Precision
     ) -> AsyncGenerator[Page]:
-        """Yield the messages that the target lacks; a memory that differs becomes a suspect."""
+        """Yield the messages of the pages that the target lacks.
+
+        ``held`` has the fingerprints of the target.  A memory that differs in the target goes to
+        ``_suspects`` or ``_outdated`` instead.
+        """
         beginning: PrefixComparer | None = None
         restores = self._options.exact and not self._sides.facts
         async with aclosing(pages):
@@ -565,20 +595,26 @@ class _Copy:
     def _beginning(
         self, memory: Memory, there: Fingerprint | None, form: Precision
     ) -> PrefixComparer | None:
-        """Return a comparer of a memory with the target; None if the whole memory is new."""
+        """Return a comparer of a memory with ``there``, its fingerprint in the target.
+
+        None if the target does not have the memory, and no ``mirror`` needs its digest.
+        """
         if there is None and self._mirror is None:
             return None
         comparer = PrefixComparer if there is None or not self._sides.facts else FactComparer
         return comparer(memory, there or NOTHING, form, self._sides)
 
     def _is_something(self, page: Page) -> bool:
-        """Return whether a page holds data to write; some stores cannot hold an empty memory."""
+        """Return whether a page must be written.
+
+        False for an empty memory if the target cannot hold empty memories.
+        """
         if page.messages or page.offset or page.memory.summary:
             return True
         return self._target.features.empty
 
     def _left(self, key: MemoryKey, digest: bytes) -> None:
-        """Note the digest of the outline that the target holds now."""
+        """Note in ``mirror`` the digest that the memory now has in the target."""
         if self._mirror is not None:
             self._mirror[key] = digest
 
@@ -602,16 +638,17 @@ class _Copy:
         self._settle(key, messages)
 
     def _settle(self, key: MemoryKey, messages: int | None = None) -> None:
-        """Settle a memory with the number of messages that were read, or with ``messages``."""
+        """Report a memory as finished, with ``messages``, or the number of its read messages."""
         read = self._selected.pop(key, 0)
         self._report.settle(key, read if messages is None else messages)
 
     # Writing
 
     async def _write(self, pages: AsyncGenerator[Page], mode: WriteMode = WriteMode.ADD) -> None:
-        """Write the pages; a stop ends the copy after the current memory.
+        """Write the pages to the target, and count the results.
 
-        If all memories become durable together, there is no such end, and a stop cancels the copy.
+        A stop ends the copy after the current memory.  If the target makes all memories durable
+        together, a stop cancels the copy instead.
         """
         written = pipeline.write(self._target, self._track(pages), mode, self._options.jobs)
         with self._stop.cooperative_while(when=not self._target.features.commits_at_end):
@@ -620,7 +657,10 @@ class _Copy:
                     self._count(result)
 
     async def _track(self, pages: AsyncGenerator[Page]) -> AsyncGenerator[Page]:
-        """Count and record the messages of each written memory."""
+        """Yield the pages for the target, after counting and recording their messages.
+
+        Versions are taken out; shapes as well, unless memories go back to their own store.
+        """
         async with aclosing(pages):
             async for page in pages:
                 if page.memory.version is not None:  # the source's version
@@ -693,7 +733,10 @@ class _Copy:
     async def _complete(
         self, keys: frozenset[MemoryKey], held: dict[MemoryKey, Fingerprint]
     ) -> frozenset[MemoryKey]:
-        """Write missing facts to scopes without a differing fact; return the differing scopes."""
+        """Add missing facts to scopes of the target in which no fact differs from the source.
+
+        Return the other scopes, in which a fact of the source has another version in the target.
+        """
         known: dict[int, bytes] = {}
         async with aclosing(self._target.read(Selection(keys=keys))) as pages:
             async for page in pages:
@@ -721,7 +764,10 @@ class _Copy:
         return blake2b(found, digest_size=DIGEST_BYTES).digest()
 
     def _refuse(self, keys: Set[MemoryKey], code: str, what: str) -> Set[MemoryKey]:
-        """Fail memories that could not be restored after a replacement; return them."""
+        """Report memories as failed, since undo could not restore them after a replacement.
+
+        Return ``keys``.  ``code`` and ``what`` are the code and the reason of the failure.
+        """
         for key in keys:
             self._fail(key, Failure(code, f"{what} and could not be restored after a replace"))
         return keys
@@ -733,7 +779,10 @@ class _Copy:
         self._settle(key)
 
     async def _unrestorable(self, target: Store, keys: frozenset[MemoryKey]) -> Set[MemoryKey]:
-        """Fail memories with values that could not be restored; return them."""
+        """Report memories of the target with values that undo could not restore as failed.
+
+        Return these memories.
+        """
         if not await target.unrestorable(Selection(keys=keys)):
             return set()
         refused: set[MemoryKey] = set()
@@ -776,7 +825,10 @@ class _Copy:
         return keys - (+gone).keys()
 
     async def _duplicated(self, keys: frozenset[MemoryKey]) -> Set[MemoryKey]:
-        """Fail memories with duplicate message ids, which could not be restored; return them."""
+        """Report memories of the target with duplicate message ids as failed, and return them.
+
+        Undo could not restore them: the store cannot take duplicate ids back.
+        """
         if self._target.features.duplicate_ids:
             return set()
         found: set[MemoryKey] = set()
@@ -793,7 +845,10 @@ class _Copy:
     async def _unknown(
         self, keys: frozenset[MemoryKey], held: dict[MemoryKey, Fingerprint]
     ) -> AsyncGenerator[Page]:
-        """Yield messages whose ids the target lacks, to append to the memories of the target."""
+        """Yield the messages of the source whose ids the target lacks, to append to its memories.
+
+        ``held`` has the fingerprints of the memories of the target.
+        """
         async with aclosing(self._target.outline(Selection(keys=keys))) as pages:
             known = {
                 id_digest(page.memory.key, entry) async for page in pages for entry in page.messages
