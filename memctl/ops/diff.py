@@ -1,7 +1,7 @@
-"""Differences as short line diffs for a reader, even of large messages.
+"""Show the differences between messages as short line diffs.
 
 A message is written as a tree of its fields, with a line for each value and each line of a text.
-Of a message above ``LARGEST_BYTES``, only the surroundings of the first difference are shown.
+Of a message above ``LARGEST_BYTES``, only the text around the first difference is shown.
 """
 
 from __future__ import annotations
@@ -26,20 +26,21 @@ from memctl.wrappers.converted import comparable
 LARGEST_BYTES = 1 << 20
 """The size of the largest message that is compared line by line."""
 LINES = 60
-"""The most lines of a diff."""
+"""The largest number of lines of a diff."""
 WIDEST_LINE = 500
-"""The most characters of a line."""
+"""The largest number of characters of a line."""
 _CONTEXT = 2
 _WINDOW = 200
-"""The number of lines to compare after the common beginning, of each side."""
+"""The number of lines to compare from the first difference on, in each of the two texts."""
 _BEFORE = 60
 _PIECE = 1 << 16
 
 
 def diff_messages(before: bytes | None, after: bytes | None) -> list[str]:
-    """Return a diff of two messages, as lines that begin with ``-``, ``+`` or a blank.
+    """Return a diff of the JSON texts of two messages, as lines.
 
-    A line with a blank is on both sides.  None stands for a missing message.
+    Lines of ``before`` begin with ``-``, lines of ``after`` with ``+``, lines of both with a blank.
+    None stands for a missing message.
     """
     sides = [text for text in (before, after) if text is not None]
     if any(len(text) > LARGEST_BYTES for text in sides):
@@ -53,12 +54,12 @@ def diff_messages(before: bytes | None, after: bytes | None) -> list[str]:
 
 
 def diff_texts(before: str, after: str) -> list[str]:
-    """Return a diff of two texts, as ``diff_messages`` does; an empty text has no lines."""
+    """Return a diff of two texts, in the form of ``diff_messages``; an empty text has no lines."""
     return diff_lines(*(text.split("\n") if text else [] for text in (before, after)))
 
 
 def diff_lines(before: list[str], after: list[str]) -> list[str]:
-    """Return a diff of two lists of lines, as ``diff_messages`` does."""
+    """Return a diff of two lists of lines, in the form of ``diff_messages``."""
     pairs = zip(before, after, strict=False)
     same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
     start = max(same - _CONTEXT, 0)
@@ -89,7 +90,7 @@ def _step(kind: str, ours: Sequence[str], theirs: Sequence[str]) -> Iterator[str
 
 
 def _cut(line: str, place: int) -> str:
-    """Return the line, or the surroundings of ``place`` in a long line."""
+    """Return the line; of a long line, only ``WIDEST_LINE`` characters around index ``place``."""
     if len(line) <= WIDEST_LINE:
         return line
     start = max(0, min(place - _BEFORE, len(line) - WIDEST_LINE))
@@ -98,7 +99,7 @@ def _cut(line: str, place: int) -> str:
 
 
 def _differ(one: Sequence[Any], other: Sequence[Any]) -> int:
-    """Return the first index at which two texts differ."""
+    """Return the first index at which two texts differ; for a prefix, the length of the prefix."""
     start = 0
     while start < min(len(one), len(other)):
         ours, theirs = one[start : start + _PIECE], other[start : start + _PIECE]
@@ -110,7 +111,7 @@ def _differ(one: Sequence[Any], other: Sequence[Any]) -> int:
 
 
 def _surroundings(before: bytes, after: bytes) -> list[str]:
-    """Return the surroundings of the first difference of two JSON texts."""
+    """Return lines that show two JSON texts around their first difference."""
     place = _differ(before, after)
     size = f"{len(before):,} and {len(after):,} bytes"
     found = [f" too large to be compared by lines: {size}; they differ from byte {place:,} on"]
@@ -130,7 +131,7 @@ def _fields(text: bytes) -> Iterator[str]:
 
 
 def _tree(name: str, value: Any, margin: str) -> Iterator[str]:
-    """Yield the lines of a named value; an item of a list has the name ``-``."""
+    """Yield the lines that show a JSON value with its name; the name of a list item is ``-``."""
     label = f"{margin}{name}" if name == "-" else f"{margin}{name}:"
     if isinstance(value, dict) and value:
         yield label
@@ -154,7 +155,7 @@ _OF_MEMORY = ("summary", "expiry", "path")
 
 
 class _Kept(NamedTuple):
-    """A message of one side: marks, and the place of the text in the file."""
+    """The marks of a message, and the start and size of its text in a temporary file."""
 
     marks: tuple[str, ...]
     start: int
@@ -162,7 +163,7 @@ class _Kept(NamedTuple):
 
 
 class _Side:
-    """The messages of one store, with texts in an unnamed file."""
+    """The messages of one store that differ; their texts are in a temporary file."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -170,7 +171,7 @@ class _Side:
         self.headers: dict[MemoryKey, Memory] = {}
 
     async def look_up(self, store: Store, found: list[Difference]) -> None:
-        """Read the messages and headers of some differences.
+        """Read the messages, and the summaries and expiries of memories, that the differences name.
 
         Raises:
             MemctlError: as ``Store.read``.
@@ -206,11 +207,11 @@ class _Side:
         self._messages.setdefault((key, entry.id), []).append(kept)
 
     def messages(self, one: Difference) -> list[_Kept]:
-        """Return all messages with the id of a difference, in order."""
+        """Return all messages with the id that the difference names, in the order of the store."""
         return self._messages.get((one.key, one.id), [])
 
     def text(self, kept: _Kept | None) -> bytes | None:
-        """Return the text of a message."""
+        """Return the JSON text of a message; None for a missing message."""
         if kept is None:
             return None
         self._file.seek(kept.start)
@@ -220,7 +221,7 @@ class _Side:
 async def with_lines(
     left: Store, right: Store, found: Iterable[Difference]
 ) -> AsyncGenerator[tuple[Difference, list[str]]]:
-    """Yield each difference with its lines; see ``diff_messages``.
+    """Yield each difference between two stores with a diff, as ``diff_messages`` returns.
 
     Raises:
         MemctlError: as ``Store.read``.
@@ -272,7 +273,10 @@ def _lines(one: Difference, ours: _Side, theirs: _Side) -> Iterator[str]:
 def _message(
     one: Difference, ours: _Side, theirs: _Side, before: _Kept | None, after: _Kept | None
 ) -> Iterator[str]:
-    """Yield the lines of a message that differs, or is only on one side."""
+    """Yield a diff of a message that differs between the stores, or that only one store has.
+
+    Yield nothing if the difference ``one`` is not of this kind.
+    """
     alone = (before is None) != (after is None)
     if alone != (one.code != "content"):
         return

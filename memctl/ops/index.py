@@ -1,4 +1,4 @@
-"""The index of a store: opened, and updated if the store has changed."""
+"""The search index of a store: opened, and updated if the store has changed."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from memctl.storekit.files import temporary_folder
 from memctl.storekit.locks import FileLock, lock_owner
 
 _PAUSE = 0.2
-"""Seconds between attempts to lock an index that another run writes."""
+"""The seconds between attempts to lock an index that another run writes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A store to search: its place, and a function that makes the store if the index is old."""
+    """A store to search; ``make`` returns the store, if its index is missing or out of date."""
 
     location: Location
     make: Callable[[], Store]
@@ -40,7 +40,11 @@ class Target:
 
 @dataclass(slots=True)
 class IndexUse:
-    """The use of indexes: the numbers of all and of new messages, and the seconds of updates."""
+    """The use of one or more indexes.
+
+    ``messages`` is the number of indexed messages, ``new`` the number of messages that were added
+    for this use.  ``seconds`` is the time to open and update the indexes.
+    """
 
     messages: int = 0
     new: int = 0
@@ -48,7 +52,7 @@ class IndexUse:
     warnings: list[str] = field(default_factory=list)
 
     def add(self, other: IndexUse) -> None:
-        """Add the counts of another index."""
+        """Add the counts and warnings of another index."""
         self.messages += other.messages
         self.new += other.new
         self.seconds += other.seconds
@@ -57,7 +61,11 @@ class IndexUse:
 
 @dataclass(slots=True)
 class OpenIndex:
-    """An up-to-date index; ``noun`` is the word for its messages."""
+    """An open, up-to-date index of one store.
+
+    ``label`` names the store.  ``noun`` is what the store calls a message.  ``facts`` is True if
+    the messages are facts.
+    """
 
     location: Location
     file: IndexFile
@@ -76,10 +84,10 @@ async def open_index(
     where: Selection | None = None,
     checksum: bool = False,
 ) -> AsyncGenerator[OpenIndex]:
-    """Yield an up-to-date index of the store.
+    """Open the index of a store within the block, after an update if the store has changed.
 
-    Without ``keep``, the index is temporary and covers the memories that ``where`` selects.  A
-    damaged index is rebuilt.
+    Without ``keep``, the index is temporary and covers the memories that ``where`` selects.
+    ``checksum`` compares the texts of all messages to find changes.  A damaged index is rebuilt.
 
     Raises:
         MemctlError: as ``Store.read``; or the index cannot be written.
@@ -99,7 +107,10 @@ async def open_index(
 
 
 def _current(target: Target) -> OpenIndex | None:
-    """Return the index of a store in a file, if the stamp of the file shows no change."""
+    """Return the index of a store, if the stamp of the store's file shows no change since.
+
+    None if the stamp differs, the store is not a file, or the index is missing or damaged.
+    """
     identity, stamp = folder.file_identity(target.location), folder.stamp(target.location)
     if identity is None or stamp is None:
         return None
@@ -169,12 +180,15 @@ async def _updated(
 
 
 def _memories(where: Selection) -> Selection:
-    """Return the whole memories of a selection: a search shows neighbours of selected messages."""
+    """Return the selection of all messages in the selected memories.
+
+    A search shows also messages next to the selected messages.
+    """
     return Selection(where.users, where.sessions, where.parts, where.keys)
 
 
 async def _wait_for(lock: FileLock) -> list[str]:
-    """Wait until the lock of an index is free, and take the lock.
+    """Wait until the lock of an index is free, and take the lock; return warnings of the lock.
 
     Raises:
         Unavailable: the folder of the index cannot be written.
@@ -238,7 +252,7 @@ async def _update(
 
 
 _EMBEDDED_TOGETHER = 8
-"""The most blocks whose texts are in RAM at once."""
+"""The largest number of blocks whose texts are in RAM at once."""
 
 
 async def embed(
@@ -248,10 +262,10 @@ async def embed(
     *,
     size: int | None = None,
 ) -> EmbeddingReport:
-    """Make the missing vectors of the index; remove vectors of a different model or size.
+    """Make the vectors that the index lacks; remove vectors of another model or size first.
 
-    Vectors are kept as soon as they are made, even if a later step fails.  ``size`` is the size of
-    the embedder's vectors, if known.
+    Vectors are written to the index as soon as they are made, so that a later failure does not lose
+    them.  ``size`` is the number of dimensions of the embedder's vectors, if known.
 
     Raises:
         Unavailable: the embedder fails, or its vectors differ in size.
@@ -274,14 +288,14 @@ async def embed(
 
 
 class _BlockTexts(NamedTuple):
-    """A block, with the texts that a model reads."""
+    """A block of messages, with the texts to make vectors of."""
 
     block: Block
     texts: list[str]
 
 
 def _rounds(blocks: Iterable[Block], room: int) -> Iterator[list[_BlockTexts]]:
-    """Yield groups of blocks whose texts fill the concurrent calls of the embedder."""
+    """Yield groups of blocks with at most ``room`` texts each; a large block is alone."""
     some: list[_BlockTexts] = []
     size = 0
     for block in blocks:
@@ -296,7 +310,7 @@ def _rounds(blocks: Iterable[Block], room: int) -> Iterator[list[_BlockTexts]]:
 
 
 class _Vectors:
-    """The vectors of one model in an index, all of the same size."""
+    """A writer of the vectors of one model, all of the same size, into an index."""
 
     def __init__(self, index: IndexFile, embedder: Embedder, size: int | None) -> None:
         self._index = index
@@ -309,7 +323,7 @@ class _Vectors:
         index.commit()
 
     def add(self, blocks: Iterable[_BlockTexts], vectors: Sequence[array[float]]) -> None:
-        """Keep the vectors of blocks.
+        """Write vectors into the index: one for each text of the blocks, in order.
 
         Raises:
             Unavailable: the vectors differ in size.
@@ -339,7 +353,7 @@ class _Vectors:
 
 
 def has_all_vectors(index: IndexFile, embedder: Embedder, size: int) -> bool:
-    """Return whether every block has vectors of this model and size.
+    """Return whether each block of the index has vectors of the embedder's model and of this size.
 
     Raises:
         Busy: another run makes vectors of another model.
@@ -349,10 +363,10 @@ def has_all_vectors(index: IndexFile, embedder: Embedder, size: int) -> bool:
 
 
 def refuse_other_model(index: IndexFile, embedder: Embedder) -> None:
-    """Refuse to continue if another run has removed the vectors of this model.
+    """Refuse to use an index that another run now fills with the vectors of another model.
 
     Raises:
-        Busy: the index is for another model now.
+        Busy: the index is for vectors of another model now.
     """
     model = index.about("model")
     if model != embedder.model:
@@ -369,9 +383,10 @@ async def update(
     *,
     checksum: bool = False,
 ) -> IndexUse:
-    """Update the index of a store; ``checksum`` compares texts, too.
+    """Update the kept index of a store, without a search.
 
-    An ``embedder`` makes the vectors for searches by meaning.
+    ``checksum`` compares the texts of all messages to find changes.  An ``embedder`` makes vectors
+    for searches by meaning; None makes no vectors.
 
     Raises:
         MemctlError: as ``Store.read``; or the index cannot be written.
@@ -395,5 +410,5 @@ async def _update_and_embed(
 
 
 def rebuilt(error: DamagedIndex) -> str:
-    """Return the warning about a damaged index."""
+    """Return the warning that a damaged index was rebuilt."""
     return f"the index {error.path} was damaged and has been rebuilt"

@@ -1,4 +1,4 @@
-"""Write the messages of a store into an index: all messages, or the changes.
+"""Write the messages of a store into a search index: all messages, or only changed memories.
 
 Outlines show which memories have changed.  These memories are read again.  Their blocks are
 rewritten from the first differing block on.
@@ -30,9 +30,9 @@ BLOCK_BYTES = 64 * 1024
 """The limits of a block: a block is full at this number of messages, or at this number of bytes."""
 
 _BATCH_BYTES = 4096 * 1024
-"""The bytes of messages that a thread writes together while the next messages are read."""
+"""The bytes of messages that a thread writes at once, while the next messages are read."""
 _ALONE_BYTES = 8 * 1024 * 1024
-"""The bytes of messages above which a second process is faster despite its start."""
+"""The bytes of messages above which a second process writes: this is faster despite its start."""
 
 
 class IndexBuilder:
@@ -51,12 +51,15 @@ class IndexBuilder:
         self._last_block = index.last_number("block")
         self._form = Precision.OUTLINE if store.features.cheap_outline else Precision.TEXT
         self._may_fork = False
-        """True if another process may write the next batches."""
+        """True if a second process may write the next batches."""
         self._forgets = False
-        """True if removed texts must also disappear from the file."""
+        """True if the file of the index must lose texts that the store has lost."""
 
     async def describe(self, location: Location, stamp: str | None) -> None:
-        """Write the name and the present state of the store into the index."""
+        """Write the label, the place and the state of the store into the index.
+
+        ``stamp`` is the stamp of the file of the store before the read; None if there is no file.
+        """
         store = self._store
         self._index.describe(
             format=FORMAT,
@@ -72,7 +75,7 @@ class IndexBuilder:
         )
 
     async def build(self, where: Selection) -> None:
-        """Index memories into an empty index.
+        """Write the selected memories into an empty index.
 
         Raises:
             MemctlError: as ``Store.read``; or the disk has no room.
@@ -88,7 +91,9 @@ class IndexBuilder:
                 self._writer.kill()
 
     async def update(self, *, checksum: bool) -> None:
-        """Index new and changed memories, and remove deleted memories.
+        """Write new and changed memories into the index, and remove deleted memories.
+
+        ``checksum`` reads all texts to find changes; otherwise, outlines show the changes.
 
         Raises:
             MemctlError: as ``Store.read``; or the disk has no room.
@@ -113,7 +118,10 @@ class IndexBuilder:
     async def _changes(
         self, *, checksum: bool
     ) -> tuple[dict[MemoryKey, MemoryRow | None], list[int]]:
-        """Return the memories that differ from the index, and the numbers of deleted memories."""
+        """Return the memories to write, and the numbers of memories that the store has no more.
+
+        A memory to write has its row in the index, None if the memory is new.
+        """
         changed: dict[MemoryKey, MemoryRow | None] = {}
         seen = set()
         pages = undamaged_pages(self._store.read if checksum else self._store.outline, Selection())
@@ -133,7 +141,7 @@ class IndexBuilder:
         return changed, gone
 
     def hasher(self) -> Hasher:
-        """Return a new hasher for the digest of a memory's outline."""
+        """Return a new running digest for the outline of one memory."""
         return Comparability(facts=self._store.dialect.facts).hasher(self._form)
 
     async def _write_memories(
@@ -167,7 +175,7 @@ class IndexBuilder:
             await self._written()
 
     def _abandon(self, memory: _Memory | None) -> None:
-        """Remove the added messages of a memory that turned out to be damaged."""
+        """Remove a memory that turned out to be damaged from the index and from the batch."""
         if memory is not None:
             self._batch.added = [new for new in self._batch.added if new.memory != memory.number]
             self._batch.gone.append(memory.number)
@@ -179,7 +187,7 @@ class IndexBuilder:
         return _Memory(self, known[0].number, key, known[1])
 
     async def _write(self) -> None:
-        """Write the batch while the next batch is made."""
+        """Begin to write the batch, after the end of the earlier write; do not wait for the end."""
         await self._written()
         batch, self._batch = self._batch, Batch()
         self._written_bytes += batch.size
@@ -199,7 +207,10 @@ class IndexBuilder:
     def add_block(
         self, memory: int, place: int, messages: list[StoredMessage], digest: bytes
     ) -> None:
-        """Add a block to the batch."""
+        """Add a block of messages to the batch.
+
+        ``memory`` is the number of the memory, ``place`` the index of the first message in it.
+        """
         self._last_block += 1
         mark = BlockMark(self._last_block, place, len(messages), digest)
         sources = [source(message, self._store.dialect) for message in messages]
@@ -208,7 +219,10 @@ class IndexBuilder:
         self.new += len(messages)
 
     def remove_blocks(self, marks: list[BlockMark], *, forget: bool) -> None:
-        """Remove blocks; ``forget`` says that the store has lost the contents of the blocks."""
+        """Remove blocks from the index.
+
+        ``forget`` is True if the store may have lost texts of the blocks.
+        """
         self._batch.removed += [mark.number for mark in marks]
         self.new -= sum(mark.messages for mark in marks)
         self._forgets |= forget
@@ -219,7 +233,7 @@ class IndexBuilder:
 
 
 class _Memory:
-    """A memory on its way into the index; unchanged blocks of the index stay."""
+    """The writing of one memory into the index; equal blocks at the beginning stay unchanged."""
 
     def __init__(
         self, builder: IndexBuilder, number: int, key: MemoryKey, known: list[BlockMark]
@@ -235,7 +249,7 @@ class _Memory:
         self._hasher = builder.hasher()
 
     def add(self, messages: list[StoredMessage]) -> None:
-        """Add the next messages."""
+        """Add the next messages of the memory."""
         self._hasher.add(messages)
         for entry in messages:
             self._pending.append(entry)
@@ -244,7 +258,7 @@ class _Memory:
                 self._flush()
 
     def end(self) -> None:
-        """Note that all messages were added."""
+        """Write the last block and the row of the memory, after all messages were added."""
         if self._pending:
             self._flush()
         left = self._known[self._kept :]
@@ -276,11 +290,11 @@ class _Memory:
 
 
 _CONTENT = 8
-"""The bytes of a block's digest for ids and texts; the same number follows for marks."""
+"""The bytes of the digest of a block for ids and texts; as many bytes for marks follow."""
 
 
 def _digest(messages: list[StoredMessage]) -> bytes:
-    """Return the digest of a block: of ids and texts, then of marks."""
+    """Return the digest of the messages of a block: of ids and texts, then of marks."""
     ids = "\0".join([entry.id for entry in messages]).encode("utf-8", "surrogatepass")
     texts = b"\0".join([entry.message for entry in messages])
     names = "\0".join([f"{len(entry.marks)}\0{chr(0).join(entry.marks)}" for entry in messages])

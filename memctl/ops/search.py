@@ -45,7 +45,7 @@ from memctl.store import Store
 
 
 class By(StrEnum):
-    """The ways to search."""
+    """The ways to search: by words, by meaning (vectors), by both, or by a store's own service."""
 
     WORDS = "words"
     MEANING = "meaning"
@@ -55,9 +55,11 @@ class By(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SearchOptions:
-    """The options of a search: the kind of search, and the numbers of hits and neighbours.
+    """The options of a search.
 
-    ``keep`` keeps the index in the cache folder.
+    ``by`` is the way to search.  ``top`` is the largest number of hits.  ``around`` is the number
+    of messages to show before and after each hit.  ``keep`` keeps the index in the cache folder;
+    otherwise the index is temporary.
     """
 
     by: By = By.WORDS
@@ -68,7 +70,10 @@ class SearchOptions:
 
 @dataclass(frozen=True, slots=True)
 class Neighbour:
-    """A message next to a hit; ``text`` is the beginning of the message."""
+    """A message shortly before or after a hit in the same memory.
+
+    ``position`` counts from 1 in the memory.  ``text`` is the beginning of the message.
+    """
 
     id: str
     position: int
@@ -82,9 +87,10 @@ class Neighbour:
 class Hit:
     """A found message.
 
-    ``store`` is the label of the store.  ``position`` counts from 1 in the memory; a service may
-    give None.  ``snippet`` is a part of the text on one line.  ``spans`` are the matches in the
-    snippet, as start and end.  ``before`` and ``after`` are the neighbours in the memory, in order.
+    ``store`` is the label of the store.  ``position`` counts from 1 in the memory; None if the
+    service of a store does not know it.  ``snippet`` is a part of the text on one line.  ``spans``
+    are the start and end of each match in the snippet.  ``before`` and ``after`` are the messages
+    before and after the hit in the memory, in order.
     """
 
     store: str
@@ -110,11 +116,14 @@ class SearchReport:
     index: IndexUse = field(default_factory=IndexUse)
     warnings: list[str] = field(default_factory=list)
     noun: str = "message"
-    """The word for a hit."""
+    """What the stores call a message: "message" or "fact"."""
     embedding: EmbeddingReport = field(default_factory=EmbeddingReport)
-    """The vectors that the search made, including the query's."""
+    """The vectors that the search made, with the vector of the query."""
     memories: int | None = None
-    """The number of memories that the selection names; None without names, or for a service."""
+    """The number of memories of the named users or sessions.
+
+    None if the selection has no names, or if a service searched.
+    """
 
 
 async def search(
@@ -125,10 +134,12 @@ async def search(
     progress: Progress | None = None,
     embedder: Embedder | None = None,
 ) -> SearchReport:
-    """Return the selected messages of all stores that answer the query best.
+    """Return the selected messages of the stores ``targets`` that answer the query best.
+
+    ``embedder`` makes vectors for a search by meaning.  A damaged index is made anew.
 
     Raises:
-        UsageError: the query has no words to search for, or a store cannot search in this way.
+        UsageError: the query has no words to search for, or the way to search is not possible.
         MemctlError: as ``Store.read``; or the index cannot be written.
     """
     if options.by is By.SERVICE:
@@ -150,7 +161,7 @@ async def search(
 async def _by_service(
     targets: Sequence[Target], query: str, where: Selection, options: SearchOptions
 ) -> SearchReport:
-    """Search with the services of the stores; their scores are compared unchanged."""
+    """Search with the stores' own services, and order all hits by the scores of the services."""
     report = SearchReport()
     parsed = parse(query)
     narrowed = parsed.narrowed(where)
@@ -239,9 +250,10 @@ async def _embedded(
     report: EmbeddingReport,
     progress: Progress | None,
 ) -> ExitStack:
-    """Make the missing vectors of an index; return a snapshot with all vectors.
+    """Make the missing vectors of an index; return an open snapshot of the index with all vectors.
 
-    Another run may index new messages meanwhile.
+    ``size`` is the number of dimensions of a vector.  Another run may index new messages meanwhile:
+    their vectors are made, too.
     """
     while True:
         made = await embed(index.file, embedder, progress, size=size)
@@ -254,7 +266,7 @@ async def _embedded(
 
 
 class _Found(NamedTuple):
-    """A found message, its index, and the similarity of its meaning to the query."""
+    """A found message, its index ``where``, and the similarity of its meaning to the query."""
 
     where: OpenIndex
     ranked: Ranked
@@ -262,7 +274,7 @@ class _Found(NamedTuple):
 
 
 class _Search:
-    """A search of up-to-date indexes."""
+    """A search by words or meaning in up-to-date indexes."""
 
     def __init__(
         self,
@@ -272,7 +284,7 @@ class _Search:
         indexes: Sequence[OpenIndex],
         vector: array[float] | None,
     ) -> None:
-        """``vector`` is the vector of the query, for a search by meaning."""
+        """``vector`` is the vector of the query; None searches by words only."""
         self._query = query
         self._where = where
         self._options = options
@@ -281,7 +293,7 @@ class _Search:
         self._statistics = Statistics()
 
     def hits(self) -> list[Hit]:
-        """Return the best hits of all indexes.
+        """Return the best hits of all indexes, the best first.
 
         Raises:
             DamagedIndex: an index cannot be read.
@@ -294,7 +306,7 @@ class _Search:
         return [self._hit(score, one) for score, one in best]
 
     def _mixed(self, found: list[_Found]) -> Iterator[tuple[float, _Found]]:
-        """Yield the found messages with their scores."""
+        """Yield each found message with its score for the way to search."""
         match self._options.by:
             case By.WORDS:
                 yield from ((one.ranked.score, one) for one in found)
@@ -306,7 +318,7 @@ class _Search:
                     yield one.ranked.score / most + MEANING * one.meaning, one
 
     def _found(self, index: OpenIndex) -> Iterator[_Found]:
-        """Yield the best messages of an index, and more."""
+        """Yield selected messages of an index that match the query, with at least the best ones."""
         allowed = self._memories(index)
         if allowed == []:
             return
@@ -331,7 +343,10 @@ class _Search:
                 return
 
     def _blocks(self, index: OpenIndex, allowed: list[int] | None) -> Iterator[list[Block]]:
-        """Yield blocks that may have hits, best first, in growing numbers."""
+        """Yield lists of blocks that may have hits, the best blocks first.
+
+        ``allowed`` are the numbers of the memories to search; None searches all.
+        """
         limit = max(BATCH, self._options.top)
         seen: set[int] = set()
         while True:
@@ -363,7 +378,10 @@ class _Search:
     def _with_meaning(
         self, index: OpenIndex, blocks: list[Block], ranked: list[Ranked]
     ) -> Iterator[_Found]:
-        """Yield the ranked messages of some blocks with the similarity of their meaning."""
+        """Yield the ranked messages of the blocks, with the similarity of their meaning.
+
+        The similarity to the query is zero in a search by words only.
+        """
         if self._vector is None:
             yield from (_Found(index, one) for one in ranked)
             return
@@ -387,7 +405,7 @@ class _Search:
             yield _Found(index, one if one.score else one._replace(piece=piece), meaning)
 
     def _memories(self, index: OpenIndex) -> list[int] | None:
-        """Return the numbers of the selected memories; None for all."""
+        """Return the numbers of the selected memories in the index; None if all are selected."""
         where = self._where
         if not (where.users or where.sessions or where.parts or where.keys is not None):
             return None
@@ -414,7 +432,7 @@ class _Search:
     def _around(
         self, index: OpenIndex, memory: int, place: int
     ) -> tuple[tuple[Neighbour, ...], tuple[Neighbour, ...]]:
-        """Return the neighbours before and after a message."""
+        """Return the messages to show before and after the message at index ``place``."""
         first, last = place - self._options.around, place + self._options.around
         before: list[Neighbour] = []
         after: list[Neighbour] = []
@@ -430,7 +448,10 @@ class _Search:
 def _near(
     index: OpenIndex, matrix: bytes, vector: array[float], pieces: int | None = None
 ) -> list[float]:
-    """Return the similarity of the meaning of each piece of a block to the query.
+    """Return the similarity of each vector of a block to the vector of the query.
+
+    ``matrix`` are the vectors of the pieces of text in the block, ``pieces`` is their number, if
+    known.
 
     Raises:
         DamagedIndex: the vectors are invalid, or their number is not ``pieces``.
@@ -445,7 +466,10 @@ def _near(
 
 
 def admits(where: Selection, entry: Entry) -> bool:
-    """Return whether a message of a selected memory is selected, apart from ``last``."""
+    """Return whether an indexed message is selected, without regard to ``last``.
+
+    The memory of the message is known to be selected.
+    """
     return (
         where.matches_outside(entry.id, entry.marks)
         and where.matches_fields(entry.role, entry.name, lambda: local_time(entry.time))
@@ -454,16 +478,16 @@ def admits(where: Selection, entry: Entry) -> bool:
 
 
 class _Newest:
-    """The newest selected messages of each memory."""
+    """A test for the newest selected messages of each memory, as many as ``where.last`` says."""
 
     def __init__(self, index: IndexFile, where: Selection) -> None:
         self._index = index
         self._where = where
         self._first: dict[int, int] = {}
-        """The place of the oldest of the newest messages, by memory."""
+        """The index in its memory of the first of these messages, by number of the memory."""
 
     def has(self, block: Block, at: int) -> bool:
-        """Return whether a message is among the newest."""
+        """Return whether the message at index ``at`` of the block is not older than these."""
         first = self._first.get(block.memory)
         if first is None:
             first = self._first[block.memory] = self._oldest(block.memory)
@@ -482,14 +506,18 @@ class _Newest:
 
 
 MEANING = 1.5
-"""The weight of the meaning of a message; the best score by words weighs one."""
+"""The weight of the similarity of meaning in a search by both; the best words weigh one."""
 
 SNIPPET = 200
 """The approximate length of a snippet, in characters."""
 
 
 def excerpt(text: str, units: Sequence[str]) -> tuple[str, tuple[tuple[int, int], ...]]:
-    """Return the best part of a prepared text for the query, on one line, and the matches."""
+    """Return the part of a text with the most matches, on one line, and the span of each match.
+
+    ``text`` is prepared for the index.  ``units`` are the words and phrases to match; without
+    ``units``, the part is the beginning.  A span is a start and an end in the part.
+    """
     marked = text
     if units:
         with Candidates() as candidates:
@@ -511,7 +539,7 @@ def excerpt(text: str, units: Sequence[str]) -> tuple[str, tuple[tuple[int, int]
 
 
 def _unmark(marked: str) -> tuple[str, list[tuple[int, int]]]:
-    """Return the text without the marks of matches, and the spans of the matches."""
+    """Return the text without the characters START and END, and the spans between them."""
     text: list[str] = []
     spans: list[tuple[int, int]] = []
     length = begin = 0
@@ -527,7 +555,7 @@ def _unmark(marked: str) -> tuple[str, list[tuple[int, int]]]:
 
 
 def _best_start(spans: Sequence[tuple[int, int]]) -> int:
-    """Return the start of the snippet that has the most matches."""
+    """Return the start of the snippet that contains the most of the matches ``spans``."""
     best, start = 0, 0
     for begin, _ in spans:
         inside = sum(begin <= other < begin + SNIPPET * 3 // 4 for other, _ in spans)
