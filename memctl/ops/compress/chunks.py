@@ -1,4 +1,4 @@
-"""Summarize a history of any length: chunks that fit the model, then the summaries of chunks."""
+"""Summarize a history of any length: first chunks that fit the model, then their summaries."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from memctl.summarizer import Excerpt, Summarizer, Turn
 from memctl.summary import Summary
 
 LEAST_ROOM = 1000
-"""The fewest tokens of conversation that a request must have room for."""
+"""The smallest number of tokens of a conversation that a request must have room for."""
 SHORT = 4000
-"""The most tokens that are divided without a thread, which would take longer to start."""
+"""The largest number of tokens that are divided without a thread, which takes time to start."""
 DEEPEST = 12
-"""The most times that a history is halved if the model's window is smaller than configured."""
+"""The largest number of times to halve a history that the model refuses as too long."""
 
 
 class ChunkedSummarizer:
-    """A summarizer that divides a long history and asks a summarizer several times."""
+    """A summarizer of any history: a long history is divided into chunks for several requests."""
 
     def __init__(self, summarizer: Summarizer, spend: Callable[[Usage], None]) -> None:
         """``spend`` is called with the usage of each request, even of a failed request.
 
         Raises:
-            UsageError: the window of the summarizer is too small for a conversation.
+            UsageError: the context window of the summarizer is too small for a conversation.
         """
         self._summarizer = summarizer
         self._spend = spend
@@ -42,7 +42,7 @@ class ChunkedSummarizer:
     async def summarise(
         self, turns: Iterable[Turn], earlier: str, tokens: int = SHORT + 1
     ) -> Summary | str:
-        """Return the summary of turns and of an earlier summary.
+        """Return one summary of the turns and of the earlier summary, which may be empty.
 
         ``tokens`` is the approximate number of tokens of the turns.
 
@@ -63,13 +63,13 @@ class ChunkedSummarizer:
         return await self.summarise(map(self._cut, _as_turns(found)), earlier)
 
     def calls(self, tokens: int) -> int:
-        """Return the approximate number of requests for a history of ``tokens``."""
+        """Return the approximate number of requests for a history of so many tokens."""
         parts = -(-tokens // self._room)
         return parts if parts <= 1 else parts + 1
 
     @property
     def _piece(self) -> int:
-        """The tokens of the longest turn: two such turns fit next to an earlier summary."""
+        """The largest number of tokens of a turn; two turns fit next to an earlier summary."""
         return self._room // 3
 
     async def _part(
@@ -80,7 +80,11 @@ class ChunkedSummarizer:
         return await asyncio.to_thread(self._next, turns, waiting, earlier)
 
     def _next(self, turns: Iterator[Turn], waiting: list[Turn], earlier: str) -> list[Turn]:
-        """Return the turns that fit the next request; ``waiting`` gets the first further turn."""
+        """Return the turns that fit the next request together with the summary ``earlier``.
+
+        ``waiting`` has the turn that did not fit the last request, and gets the turn that does not
+        fit this one.
+        """
         room = self._room - (self._summarizer.count(earlier) if earlier else 0)
         part = list(waiting)
         waiting.clear()
@@ -97,7 +101,7 @@ class ChunkedSummarizer:
         return self._summarizer.count(f"{turn.speaker}\n{turn.text}") + PER_MESSAGE
 
     def _short_enough(self, turns: Iterable[Turn]) -> Iterator[Turn]:
-        """Yield the turns, with long turns cut into pieces."""
+        """Yield the turns, with turns above ``_piece`` tokens cut into pieces."""
         for turn in turns:
             pieces = -(-self._size(turn) // self._piece)
             if pieces == 1:
@@ -108,7 +112,7 @@ class ChunkedSummarizer:
                 yield from self._halved(turn._replace(text=turn.text[start : start + length]))
 
     def _halved(self, turn: Turn) -> Iterator[Turn]:
-        """Yield the halves of a turn that is still too long: the token density of a text varies."""
+        """Yield the turn, halved until no part exceeds ``_piece`` tokens."""
         halves = _halves([turn]) if self._size(turn) > self._piece else None
         if halves is None:
             yield turn
@@ -117,7 +121,7 @@ class ChunkedSummarizer:
             yield from self._halved(half)
 
     def _cut(self, turn: Turn) -> Turn:
-        """Return the summary of a chunk, cut to fit a request with a second summary."""
+        """Return the turn with its text cut at the end to at most ``_piece`` tokens."""
         while (size := self._size(turn)) > self._piece and turn.text:
             turn = turn._replace(text=turn.text[: len(turn.text) * self._piece // size])
         return turn
@@ -145,7 +149,7 @@ class ChunkedSummarizer:
 
 
 def _halves(turns: list[Turn]) -> tuple[list[Turn], list[Turn]] | None:
-    """Return two halves of the turns; None if they cannot be divided."""
+    """Return two halves of the turns, or of the text of a single turn; None if it is too short."""
     if len(turns) > 1:
         middle = len(turns) // 2
         return turns[:middle], turns[middle:]
@@ -157,7 +161,7 @@ def _halves(turns: list[Turn]) -> tuple[list[Turn], list[Turn]] | None:
 
 
 def _as_turns(parts: list[Summary | str]) -> list[Turn]:
-    """Return the summaries of chunks as turns to summarize."""
+    """Return the summaries of chunks as turns, which can be summarized again."""
     return [
         Turn("summary", f"summary of part {number} of {len(parts)}", _text(part))
         for number, part in enumerate(parts, 1)

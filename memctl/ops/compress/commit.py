@@ -1,6 +1,7 @@
-"""Commit summaries: to the journal, then to the store, in groups of ready memories.
+"""Commit summaries to the journal, then to the store, in groups of memories.
 
-The journal has a memory before the store does.  So undo can revert even a killed run.
+The journal has the changes of a memory before the store has them.  So undo can revert even a killed
+run.
 """
 
 from __future__ import annotations
@@ -29,7 +30,10 @@ READER = "user"
 
 @dataclass(frozen=True, slots=True)
 class SummarizedMemory:
-    """A memory with its new summary, and the change that inserts the summary as a message."""
+    """The plan for a memory, with the text of its new summary.
+
+    ``put`` is the change that inserts the summary as a message; None with the mode MARK.
+    """
 
     case: CompressionPlan
     mode: CompressMode
@@ -40,7 +44,7 @@ class SummarizedMemory:
 def summarized(
     case: CompressionPlan, text: str, mode: CompressMode, dialect: Dialect
 ) -> SummarizedMemory:
-    """Return a memory with its new summary."""
+    """Return the plan for a memory, together with its new summary ``text``."""
     if mode is CompressMode.MARK:
         return SummarizedMemory(case, mode, text, None)
     # At the beginning, where AgentScope puts its summary: no other message has to move.
@@ -49,10 +53,11 @@ def summarized(
 
 
 def edits(done: SummarizedMemory, lines: Iterable[PlannedMessage]) -> Iterator[Edit]:
-    """Yield the edits of a memory, in pages.
+    """Yield the edits that write a new summary and mark or delete the summarized messages.
 
-    The store refuses the edits if the summary has changed since the read, or the marks of a message
-    that the edits change.  New messages do not matter.
+    ``lines`` are the messages of the memory in the spool.  The store refuses the edits if the
+    summary has changed since the read, or the marks of a message that the edits change.  New
+    messages do not matter.
     """
     before = done.case.memory.summary
     if done.mode is CompressMode.MARK:
@@ -95,7 +100,7 @@ def _changes(done: SummarizedMemory, lines: Iterable[PlannedMessage]) -> Iterato
 GROUP_MEMORIES = 256
 GROUP_MESSAGES = 50_000
 GROUP_SECONDS = 0.25
-"""The limits of a group that is committed together.
+"""The limits of a group of memories that are committed together.
 
 Each commit waits for the disk twice, however many memories it has.  Summaries that wait for a
 commit are lost if the machine fails.
@@ -115,7 +120,10 @@ class SummaryCommitter:
         watching: SummaryProgress,
         note: Callable[[WriteResult], None],
     ) -> None:
-        """``note`` records the results of the store for undo."""
+        """``note`` records the result of each written memory in the journal.
+
+        ``spool`` has the messages of the memories.  ``writer`` writes their changes to the journal.
+        """
         self._note = note
         self._store = store
         self._spool = spool
@@ -124,14 +132,14 @@ class SummaryCommitter:
         self._report = report
         self._watching = watching
         self.begun = False
-        """True if the journal, and therefore perhaps the store, has changes."""
+        """True as soon as the journal has changes, which the store may have, too."""
 
     async def run(self, ready: asyncio.Queue[SummarizedMemory | None]) -> None:
-        """Commit the memories of the queue; None ends the queue.
+        """Commit the summaries of the memories in the queue, until the queue gives None.
 
         Raises:
-            MemctlError: as ``Store.edit``; or the journal has no room, and the group was not
-                committed.
+            MemctlError: as ``Store.edit``; or the disk has no room for the journal, and the last
+                memories were not committed.
         """
         going_on = True
         while going_on:

@@ -1,4 +1,4 @@
-"""A compression run: search, concurrent summaries, and a commit for each memory.
+"""A compression run: memories are found, summarized concurrently, and committed.
 
 One pass over the store fills the spool, without waiting for the model.
 """
@@ -44,12 +44,12 @@ REPLY_TOKENS = 500
 
 
 class Budget:
-    """A budget: a memory begins if all past costs, open memories and the new memory fit."""
+    """The limit of the cost of a compression, with the reserved costs of unfinished memories."""
 
     def __init__(
         self, limit: float | None, summarizer: Summarizer, parts: ChunkedSummarizer
     ) -> None:
-        """``limit`` is in the currency of the summarizer's prices."""
+        """``limit`` is in the currency of the summarizer's prices; None sets no limit."""
         self._limit = limit
         self._prices = summarizer.prices
         self._asks = summarizer.kind != "extractive"
@@ -57,7 +57,7 @@ class Budget:
         self._going_on: dict[int, float] = {}
 
     def estimate(self, case: CompressionPlan) -> Usage:
-        """Return the estimated tokens of the summary of a memory."""
+        """Return the estimated tokens of all requests for a memory; zero without a model."""
         if not self._asks:
             return Usage()
         calls = self._parts.calls(case.tokens)
@@ -65,7 +65,11 @@ class Budget:
         return Usage(read + calls * PROMPT_TOKENS, calls * REPLY_TOKENS)
 
     def allows(self, case: CompressionPlan, spent: float) -> bool:
-        """Return whether a memory may begin; if so, reserve its cost."""
+        """Return whether a memory may be summarized; if so, reserve its estimated cost.
+
+        ``spent`` is the cost of all requests so far.  The costs that other memories have reserved
+        count, too.
+        """
         if self._limit is None or self._prices is None:
             return True
         cost = self._prices.of(self.estimate(case))
@@ -75,7 +79,7 @@ class Budget:
         return True
 
     def settle(self, case: CompressionPlan) -> None:
-        """Release the reserved cost of a finished memory."""
+        """Release the reserved cost of a memory that is summarized or has failed."""
         self._going_on.pop(case.start, None)
 
 
@@ -84,7 +88,7 @@ _MARKS = {
     CompressMode.MESSAGE: (COMPRESSED, SUMMARY),
     CompressMode.REPLACE: (SUMMARY,),
 }
-"""The marks of the changed messages, by mode."""
+"""The marks that each mode sets on messages."""
 _NO_STATE = Failure(
     "no-state",
     "its session has no saved state for the summary; use --mode message",
@@ -101,12 +105,13 @@ async def plan_compression(
     seen: Callable[[CompressionPlan], None],
     progress: Progress,
 ) -> None:
-    """Add the memories to compress to the spool and the report; ``seen`` is called with each plan.
+    """Read the selected memories, and add those to compress to the spool and to the report.
 
-    If the agent would not find the summary of a memory, the memory is a failure of the report.
+    ``seen`` is called with the plan of each memory to compress.  ``spool`` is None for a dry run.
+    A memory without a place for a summary that its agent reads becomes a failure of the report.
+    ``count`` counts the tokens of a text.
 
-    ``count`` counts the tokens of a text.  RAM is bounded: the planner keeps a few bytes of each
-    message until the end of the memory.
+    RAM is bounded: the planner keeps a few bytes of each message until the end of the memory.
 
     Raises:
         UsageError: the store holds facts, or its messages cannot have the marks of the mode.
@@ -158,7 +163,7 @@ async def plan_compression(
 
 
 def _pages(store: Store, where: Selection, mode: CompressMode) -> AsyncGenerator[Page]:
-    """Yield the memories without compressed messages that stay."""
+    """Yield all messages of the selected memories, with compressed messages only for REPLACE."""
     whole = whole_memories(where)
     if mode is CompressMode.REPLACE:
         return undamaged_pages(store.read, whole)
@@ -170,25 +175,25 @@ def _pages(store: Store, where: Selection, mode: CompressMode) -> AsyncGenerator
 
 
 GRACE_SECONDS = 10.0
-"""The seconds for paid requests to finish after a stop is asked for."""
+"""The seconds that requests may take to finish after a stop was asked for."""
 UNREACHABLE_IN_A_ROW = 3
-"""The number of consecutive unanswered requests after which the model counts as gone."""
+"""The number of consecutive unanswered requests that ends the run."""
 HOPELESS = 20
-"""The number of failed memories, without a success, that ends the run."""
+"""The number of failed memories that ends the run, if no memory was summarized."""
 AHEAD = 4
-"""The number of memories per job that may begin before all are found.
+"""The number of memories for each job that may be summarized before all memories are found.
 
-Their cost is lost if the store cannot be read to its end.
+The cost of their summaries is lost if the store cannot be read to its end.
 """
 
 FindPlans = Callable[[], Coroutine[Any, Any, None]]
-"""Adds the memories to summarize to the spool, and reports each."""
+"""Adds the memories to summarize to the spool, and calls ``found`` for each."""
 CommitSummaries = Callable[[asyncio.Queue[SummarizedMemory | None]], Coroutine[Any, Any, None]]
-"""Writes the summaries of the queue to the store, until the queue gives None."""
+"""Writes the summaries in a queue to the store, until the queue gives None."""
 
 
 class CompressionPipeline:
-    """A compression run: jobs summarize spooled memories while ready summaries are committed."""
+    """Concurrent jobs that summarize memories of a spool, while other summaries are committed."""
 
     def __init__(
         self,
@@ -199,7 +204,11 @@ class CompressionPipeline:
         stop: Stop,
         dialect: Dialect = AGENTSCOPE1,
     ) -> None:
-        """``summarizer`` is opened by ``run``; see ``ChunkedSummarizer`` for the errors."""
+        """``run`` opens the summarizer.
+
+        Raises:
+            UsageError: as ``ChunkedSummarizer``.
+        """
         self._summarizer = summarizer
         self._spool = spool
         self._options = options
@@ -210,19 +219,21 @@ class CompressionPipeline:
         self._parts = ChunkedSummarizer(summarizer, self._spend)
         self._budget = Budget(options.max_cost, summarizer, self._parts)
         self._ahead = AHEAD * options.jobs
-        """The number of memories that may begin before all are found."""
+        """The number of memories that may be summarized before all memories are found."""
         self._all_found = False
+        """True after the last memory was added to the spool."""
         self._news = asyncio.Event()
-        """Set if a waiting job may find a memory to begin."""
+        """Set if a waiting job should look for a memory in the spool again."""
         self._ready: asyncio.Queue[SummarizedMemory | None] = asyncio.Queue()
+        """The summarized memories that wait for a commit; None is the end."""
         self._answered = False
         """True if the model has answered a request."""
         self._summarised = self._failed = 0
         self._silent = 0
-        """The number of consecutive unanswered requests."""
+        """The number of memories in a row whose requests were not answered."""
 
     def found(self) -> None:
-        """Note a new memory in the spool."""
+        """Count a memory that was added to the spool, and wake a waiting job."""
         self._report.changes.left += 1
         if self._spool.taken < self._ahead:
             self._news.set()
@@ -235,8 +246,9 @@ class CompressionPipeline:
         and written at the same time, and a store that cannot be read stays unchanged.
 
         Raises:
-            Unavailable: the model or the store went away; the work in the report is durable.
-            Interrupted: a stop was asked for; the work in the report is durable.
+            Unavailable: the model or the store cannot be reached any more; the memories that the
+                report counts as done are durable.
+            Interrupted: a stop was asked for; the same holds.
             MemctlError: as ``find``; nothing was committed.
         """
         with self._stop.cooperative_while():
@@ -321,7 +333,10 @@ class CompressionPipeline:
                 self._budget.settle(case)
 
     async def _next(self) -> CompressionPlan | None:
-        """Return the next memory that the budget allows, as soon as it is found, or None."""
+        """Wait for the next memory in the spool whose cost the limit allows, and return its plan.
+
+        None if there are no further memories, or a stop was asked for.
+        """
         while not self._stop.asked:
             may_begin = self._all_found or self._spool.taken < self._ahead
             case = self._spool.take() if may_begin else None

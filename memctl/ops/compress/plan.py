@@ -1,4 +1,4 @@
-"""Plan the compression of a memory while its messages pass.
+"""Plan the compression of a memory while its messages are read.
 
 The plan follows ``_compress_memory_if_needed`` of AgentScope (``agent/_react_agent.py`` of 1.0.21):
 the newest messages stay, and tool results stay with their calls.  There are two differences.  A
@@ -26,14 +26,14 @@ from memctl.summary import TEMPLATE
 
 
 class CompressMode(StrEnum):
-    """The place of the summary, and the treatment of the summarized messages."""
+    """Where the summary is stored, and what happens to the summarized messages."""
 
     MARK = "mark"
-    """Put the summary into its place; mark the messages ``compressed``."""
+    """Store the summary as the memory's summary; mark the messages ``compressed``."""
     MESSAGE = "message"
-    """Insert the summary as the first message; mark the messages ``compressed``."""
+    """Insert the summary as the first message; mark the summarized messages ``compressed``."""
     REPLACE = "replace"
-    """Insert the summary as the first message; delete the messages."""
+    """Insert the summary as the first message; delete the summarized messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +45,10 @@ class CompressOptions:
         CompressOptions(CompressMode.MARK, keep_recent=20, trigger_tokens=8000)
 
     The newest ``keep_recent`` messages of a memory stay unchanged.  A memory is compressed if the
-    messages to summarize exceed ``trigger_tokens`` or ``trigger_messages``.  Without triggers, one
-    message is enough.  The run compresses at most ``max_memories``, for at most ``max_cost``.
+    messages to summarize exceed ``trigger_tokens`` or ``trigger_messages``.  If both are None, one
+    message is enough.  The run compresses at most ``max_memories``, at a cost of at most
+    ``max_cost``.  ``jobs`` is the number of concurrent requests.  ``template`` is the form of the
+    written summary.
     """
 
     mode: CompressMode
@@ -59,7 +61,7 @@ class CompressOptions:
     template: str = TEMPLATE
 
     def triggers(self, messages: int, tokens: int) -> bool:
-        """Return whether this many messages or tokens trigger a compression."""
+        """Return whether a memory with so many messages and tokens to summarize is compressed."""
         if self.trigger_tokens is None and self.trigger_messages is None:
             return messages > 0
         return (self.trigger_tokens is not None and tokens > self.trigger_tokens) or (
@@ -71,21 +73,22 @@ class MessageStatus(StrEnum):
     """The status of a message in a compression."""
 
     SELECTED = "selected"
-    """To be summarized, unless the message is among the newest."""
+    """To summarize, unless the message is among the newest messages."""
     UNSELECTED = "unselected"
-    """Not selected."""
+    """Not selected: the message stays."""
     COMPRESSED = "compressed"
-    """Summarized earlier."""
+    """Summarized by an earlier compression: the message has the mark ``compressed``."""
     SUMMARY = "summary"
-    """The summary of earlier messages."""
+    """The message is the summary of an earlier compression."""
 
 
 class PlannedMessage(NamedTuple):
-    """A message in the spool.
+    """A message of a memory in the spool.
 
-    ``position`` is the number of earlier messages that agents read.  ``turn`` is set for a message
-    to summarize, ``message`` for a message to delete.  ``behind`` is the id of the preceding
-    message of the memory, if the spool lacks the preceding message.  ``at`` is ``Change.at``.
+    ``place`` is ``StoredMessage.position``.  ``position`` is the number of earlier messages that
+    agents send to a model; -1 for a message that they do not send.  ``turn`` is set for a message
+    to summarize, ``message`` for a message that may be deleted.  ``behind`` is the id of the
+    preceding message of the memory, if that message is not in the spool.  ``at`` is ``Change.at``.
     """
 
     kind: MessageStatus
@@ -102,13 +105,16 @@ class PlannedMessage(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CompressionPlan:
-    """A memory to compress; its messages are in the spool from ``start`` to ``end``.
+    """The plan for a memory to compress.
 
-    SELECTED messages before position ``cut`` are summarized, except the positions in ``spared``, to
-    keep tool calls together with results that stay.  ``tokens`` are the tokens of the summarized
-    messages, ``before`` the tokens of all messages that agents read.  ``gone`` counts deleted
-    earlier summaries, and deleted messages that were summarized earlier.  ``stay`` counts the
-    messages that agents continue to read.
+    The messages with the status SELECTED before position ``cut`` are summarized.  Messages at the
+    positions in ``spared`` are not: they have tool calls or results whose other half stays.
+    ``earlier`` is the text of earlier summaries, empty if there are none.  ``messages`` and
+    ``tokens`` are the numbers of summarized messages and of their tokens.  ``before`` is the number
+    of tokens of all messages and summaries that agents send to a model.  ``gone`` counts deleted
+    summaries, and deleted messages that were summarized earlier.  ``stay`` counts the messages that
+    agents continue to send.  The messages of the memory are in the spool from byte ``start`` to
+    ``end``.
     """
 
     memory: Memory
@@ -124,18 +130,21 @@ class CompressionPlan:
     end: int = 0
 
     def goes(self, line: PlannedMessage) -> bool:
-        """Return whether the summary replaces a message."""
+        """Return whether the new summary stands for the message from now on."""
         if line.kind is MessageStatus.SELECTED:
             return line.position < self.cut and line.position not in self.spared
         return line.kind in (MessageStatus.COMPRESSED, MessageStatus.SUMMARY)
 
 
 PER_MESSAGE = 4
-"""The tokens of a message in addition to its text."""
+"""The number of tokens of a message in addition to the tokens of its text."""
 
 
 class CompressionPlanner:
-    """A planner for one memory; it keeps a few bytes per message."""
+    """A planner of the compression of one memory, which keeps only a few bytes of each message.
+
+    ``take`` is called with each message in order, then ``case`` returns the plan.
+    """
 
     def __init__(
         self,
@@ -152,19 +161,19 @@ class CompressionPlanner:
         self._dialect = dialect
         self._tokens = array("q")
         self._candidates = bytearray()
-        """For each position, whether the message is SELECTED."""
+        """1 for each position whose message is SELECTED, else 0."""
         self._breaks: list[int] = []
-        """Positions before which no tool call waits for a result."""
+        """The positions before which every tool call has its result."""
         self._calls: dict[str, int] = {}
-        """The position of the last call with each id; a call may have several results."""
+        """The position of the last tool call with each id; a call may have several results."""
         self._pairs: list[tuple[int, int]] = []
-        """Calls and results of which one half may not be selected."""
+        """The positions of each tool call and its result, if messages may be unselected."""
         self._earlier = memory.summary or ""
         self._gone = 0
         self._untimed = 0
 
     def take(self, entry: StoredMessage) -> PlannedMessage:
-        """Return the next message with its status.
+        """Take the next message of the memory into account; return it with its status.
 
         Raises:
             BadData: the message is not JSON.
@@ -234,11 +243,11 @@ class CompressionPlanner:
         return position
 
     def size(self) -> tuple[int, int]:
-        """Return the numbers of messages and tokens that agents read so far."""
+        """Return the numbers of messages and tokens so far that agents send to a model."""
         return len(self._tokens), sum(self._tokens)
 
     def case(self) -> CompressionPlan | None:
-        """Return the plan for the complete memory; None if the memory stays unchanged."""
+        """Return the plan after the last message; None if the memory will not be compressed."""
         if len(self._breaks) < self._options.keep_recent:
             return None
         cut = self._breaks[-self._options.keep_recent]
@@ -259,7 +268,11 @@ class CompressionPlanner:
         )
 
     def _spared(self, cut: int) -> set[int]:
-        """Return the messages connected by tool calls to a message that stays."""
+        """Return the positions of SELECTED messages to keep for the sake of an unselected message.
+
+        A tool call and its result connect two messages.  ``cut`` is the position of the first
+        message that stays.
+        """
         others: dict[int, list[int]] = {}
         for call, result in self._pairs:
             if call < cut:

@@ -12,7 +12,7 @@ from memctl.ops.compress.plan import CompressionPlan
 
 
 class LargestMemory(NamedTuple):
-    """A memory, with the messages and tokens for its agent."""
+    """A memory, with the numbers of messages and tokens that its agent sends to a model."""
 
     key: MemoryKey
     messages: int
@@ -21,11 +21,13 @@ class LargestMemory(NamedTuple):
 
 @dataclass(slots=True)
 class CompressReport:
-    """Tokens, requests and money; ``changes`` has the changes of the store.
+    """The result of a compression: changes of the store, tokens, requests and costs.
 
-    ``before`` and ``after`` are the tokens that agents read of the compressed memories; in a dry
-    run, ``before`` covers the memories to compress.  ``summarised`` are the tokens of the
-    summarized messages.  ``counted_by`` names the way of counting.
+    ``before`` and ``after`` are the numbers of tokens of the compressed memories that agents send
+    to a model, before and after the compression.  ``summarised`` is the number of tokens of the
+    summarized messages.  In a dry run, both ``before`` and ``summarised`` cover the memories to
+    compress.  ``counted_by`` names the way in which tokens are counted.  ``calls`` is the number of
+    requests to the model.
     """
 
     changes: ChangeReport = field(default_factory=ChangeReport)
@@ -36,29 +38,29 @@ class CompressReport:
     calls: int = 0
     usage: Usage = field(default_factory=Usage)
     cost: float | None = None
-    """None if prices are unknown."""
+    """The cost of the requests; None if prices are unknown."""
     over_budget: int = 0
-    """The number of memories left out because of the cost."""
+    """The number of memories that were not compressed because of the limit of the cost."""
     selected: int = 0
     """The number of messages to summarize."""
     messages: int = 0
-    """The number of messages with a committed summary."""
+    """The number of summarized messages whose summary is in the store."""
 
     largest: LargestMemory | None = None
-    """The examined memory with the most tokens."""
+    """The memory with the most tokens, of all memories that were read."""
 
     def see(self, key: MemoryKey, messages: int, tokens: int) -> None:
-        """Record an examined memory."""
+        """Record the size of a memory that was read, whether or not it will be compressed."""
         if self.largest is None or tokens > self.largest.tokens:
             self.largest = LargestMemory(key, messages, tokens)
 
     @property
     def ratio(self) -> float | None:
-        """The remaining share of the tokens; None if nothing was compressed."""
+        """``after`` as a share of ``before``; None if nothing was compressed."""
         return round(self.after / self.before, 4) if self.before and self.after else None
 
     def plan(self, case: CompressionPlan, *, deleted: bool) -> None:
-        """Record a memory to compress."""
+        """Add a memory to compress to the planned changes; ``deleted`` if messages are deleted."""
         self.selected += case.messages
         planned = self.changes.planned
         planned.memories += 1
@@ -69,7 +71,10 @@ class CompressReport:
             planned.marked += case.messages
 
     def leave(self, case: CompressionPlan, *, deleted: bool) -> None:
-        """Revert ``plan`` for a memory that the budget does not allow."""
+        """Take a memory out of the planned changes, because the limit of the cost forbids it.
+
+        ``deleted`` is as in the call of ``plan``.
+        """
         self.over_budget += 1
         self.selected -= case.messages
         planned = self.changes.planned
@@ -81,14 +86,14 @@ class CompressReport:
             planned.marked -= case.messages
 
     def estimate(self, case: CompressionPlan, usage: Usage, calls: int) -> None:
-        """Record the estimated work of a memory."""
+        """Add the estimated tokens and requests of a memory, in a dry run."""
         self.summarised += case.tokens
         self.before += case.before
         self.calls += calls
         self.usage = self.usage.plus(usage)
 
     def settle(self, case: CompressionPlan, after: int) -> None:
-        """Record a compressed memory, of which agents read ``after`` tokens from now on."""
+        """Add a compressed memory, of which agents send ``after`` tokens from now on."""
         self.messages += case.messages
         self.summarised += case.tokens
         self.before += case.before

@@ -1,4 +1,4 @@
-"""A run that compresses: memories are spooled and summarized, and committed separately."""
+"""A run that compresses memories; each memory is committed as soon as it is summarized."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from memctl.summarizer import Summarizer
 
 
 async def _no_edits(_store: Store, _where: Selection) -> AsyncGenerator[Edit]:
-    """Plan nothing: memories are planned one by one, during the summaries of earlier memories."""
+    """Yield no edits: ``CompressRun`` plans each memory while earlier memories are summarized."""
     return
     yield
 
@@ -55,16 +55,16 @@ class CompressRun(ChangeRun):
 
     @property
     def changed(self) -> bool:
-        """Return whether a memory was committed."""
+        """Return whether the journal has changes of a memory."""
         return self._written
 
     def counts(self) -> dict[str, int]:
-        """Return the numbers of changed memories and messages that the history shows."""
+        """Return the numbers of summarized memories, and of deleted and marked messages."""
         done = self.report.done
         return {"summarised": done.memories, "deleted": done.deleted, "marked": done.marked}
 
     async def plan(self, store: Store) -> bool:
-        """Estimate the work for a dry run; return False if there is no work."""
+        """Plan and estimate the compression for a dry run; return False if no memory qualifies."""
         budget = Budget(self.wanted.max_cost, self.summarizer, self._parts)
 
         def seen(case: CompressionPlan) -> None:
@@ -86,10 +86,13 @@ class CompressRun(ChangeRun):
         return 0.0 if prices is None else prices.of(self.compressed.usage)
 
     async def execute(self, store: Store) -> None:
-        """Lock the store, find and summarize memories concurrently, then commit.
+        """Lock the store, find memories and summarize them at the same time, and commit them.
+
+        A dry run only plans.
 
         Raises:
-            Unavailable: the model or the store went away; committed memories are whole.
+            Unavailable: the model or the store cannot be reached any more; no memory is half
+                changed.
             MemctlError: as ``ChangeRun.execute``.
         """
         if self.dry_run:

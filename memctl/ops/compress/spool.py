@@ -1,4 +1,4 @@
-"""A temporary file of messages to summarize, so that no store waits for a model.
+"""A temporary file of messages to summarize, so that no transaction is open during requests.
 
 The file has no name.  When the process ends or is killed, the file disappears.
 """
@@ -22,16 +22,18 @@ from memctl.spool import ItemSpool
 
 _LEVEL = 1
 _HELD_BYTES = 256 * 1024
-"""The most bytes of a memory to hold in RAM, since most memories stay unchanged."""
+"""The bytes of a memory to collect in RAM before a write: most memories will not be compressed."""
 
 
 class Spool:
-    """A file of zstd-compressed messages, memory by memory, with a file of the plans.
+    """A temporary file of messages to summarize, memory by memory, with a file of their plans.
 
-    One writer adds memory after memory; several readers may read meanwhile.
+    One writer adds the messages of a memory, then keeps or drops the memory.  Several readers may
+    read kept memories meanwhile.
 
     Raises:
-        Unavailable: the system refuses, for instance because the disk is full.
+        Unavailable: the operating system refuses, for instance because the disk is full; raised by
+            all methods.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -62,7 +64,7 @@ class Spool:
             self._flush()
 
     def keep(self, case: CompressionPlan) -> None:
-        """End the current memory with its plan."""
+        """Keep the messages that were added since the last memory, with the plan ``case``."""
         self._flush()
         assert self._frame is not None
         with refusals(self._folder):
@@ -77,7 +79,7 @@ class Spool:
         self.tokens += case.tokens
 
     def drop(self) -> None:
-        """Drop the current memory, which stays unchanged."""
+        """Drop the messages that were added since the last memory: it will not be compressed."""
         self._held, self._held_bytes = [], 0
         if self._frame is not None:
             self._frame = None
@@ -96,7 +98,7 @@ class Spool:
         self._held, self._held_bytes = [], 0
 
     def take(self) -> CompressionPlan | None:
-        """Return the next plan, in order; None if no further plan is complete yet."""
+        """Return the next kept plan, each plan once; None if there is no further plan yet."""
         if self.taken == self.cases:
             return None
         with refusals(self._folder):
@@ -105,7 +107,7 @@ class Spool:
         return case
 
     def lines(self, case: CompressionPlan) -> Iterator[PlannedMessage]:
-        """Yield the messages of a plan, in order."""
+        """Yield the messages of the memory of a plan, in order."""
         part = cast("IO[bytes]", _FileSlice(self._lines, self._lock, case.start, case.end))
         with refusals(self._folder), zstd.ZstdFile(part) as stream:
             while stream.peek(1):
@@ -119,7 +121,7 @@ class Spool:
 
 
 class _FileSlice(io.RawIOBase):
-    """A part of a file that several readers share."""
+    """A reader of the bytes from ``start`` to ``end`` of a file that several readers share."""
 
     def __init__(self, file: IO[bytes], lock: threading.Lock, start: int, end: int) -> None:
         self._file = file

@@ -28,7 +28,7 @@ _LONGEST_SPEAKER = 200
 
 @dataclass(frozen=True, slots=True)
 class TranscriptMessage:
-    """A message as a turn, with the ids of its tool calls and of its results."""
+    """A message as text for a summarizer, with the ids of its tool calls and tool results."""
 
     turn: Turn
     calls: tuple[str, ...]
@@ -36,7 +36,9 @@ class TranscriptMessage:
 
 
 def transcribe(text: bytes, dialect: Dialect) -> TranscriptMessage:
-    """Return the turn of a stored message; a huge message loses its long texts.
+    """Return the JSON text of a message as text for a summarizer.
+
+    The long texts of a huge message are left out.
 
     Raises:
         ValueError: the message is not a JSON object.
@@ -84,7 +86,10 @@ def _lines(blocks: list[Block]) -> list[str]:
 
 
 def _media(block: MediaBlock) -> str:
-    """Return the known properties of a media block without its data."""
+    """Return the address of a media block, or the type and size of its embedded data.
+
+    Empty if neither is known.
+    """
     if block.url is not None:
         return "" if block.url.startswith("data:") else f": {block.url[:_LONGEST_URL]}"
     return f": {block.media_type}, {block.size:,} bytes" if block.media_type else ""
