@@ -35,12 +35,15 @@ from memctl.selection import Selection
 from memctl.store import Store
 
 MAX_RESULT = 100_000
-"""The default size in bytes above which a tool result is oversized: about 25,000 tokens."""
+"""The default size in bytes above which a tool result is reported as oversized.
+
+It is about 25,000 tokens.
+"""
 
 EXAMPLES = 3
 
 AT_WORK = timedelta(hours=1)
-"""The time after the last message in which an agent may still be at work on a memory."""
+"""The time after the last message of a memory in which an agent may still be at work."""
 
 INTERRUPTED = "The tool call has been interrupted"
 """The text of the result that AgentScope writes for an interrupted call, between tags.
@@ -50,23 +53,33 @@ Source: ``agent/_react_agent.py`` of 1.0.21, ``agent/_agent.py`` of 2.0.11.
 _SHORT = 100
 
 _WAITING = 10_000
-"""The limit of each: tracked calls without a result, calls with a result, early results."""
+"""The largest number of tool calls to remember without a result, and of calls with a result.
+
+It also limits the remembered results without a call.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits of the checks, and the present local time without a zone, as messages have it."""
+    """The limits of the checks.
+
+    ``max_result`` is the size in bytes above which a tool result is reported.  ``now`` is the
+    present local time without a zone, as in messages.
+    """
 
     max_result: int = MAX_RESULT
     now: datetime = field(default_factory=datetime.now)
 
 
 LARGE_BYTES = 1 << 20
-"""The size of a message above which its long texts are not read."""
+"""The size in bytes from which on the long texts of a message are not read."""
 
 
 class Call(NamedTuple):
-    """A tool call in a message: the index of the block, and the block without input."""
+    """A tool call in a message: ``block`` is its index among the blocks of the message.
+
+    ``tool`` has no input.  ``is_answerable`` is True if memctl can write a valid result.
+    """
 
     block: int
     tool: ToolCallBlock
@@ -76,8 +89,9 @@ class Call(NamedTuple):
 
 
 class Result(NamedTuple):
-    """A tool result in a message: the index of the block, the id, and the size in bytes.
+    """A tool result in a message: ``block`` is its index among the blocks of the message.
 
+    ``id`` is the id of the call, ``name`` the name of the tool, ``size`` the size in bytes.
     ``said`` is a hash of the texts, None if they were not read.  ``is_interrupted`` is True if the
     result only says that the call was interrupted.
     """
@@ -92,11 +106,12 @@ class Result(NamedTuple):
 
 @dataclass(slots=True)
 class ExaminedMessage:
-    """The properties of a message that the examination needs.
+    """The properties of a message that the checks need.
 
-    ``fault`` is the reason why AgentScope cannot load or send the message.  ``sides`` are calls and
-    results in order.  ``only_tools`` is True if all further blocks are thinking.  ``is_blank`` is
-    True if the blocks have no content, ``is_read`` if memctl reads the whole message.
+    ``fault`` is the reason why AgentScope cannot load or send the message; it is empty for a good
+    message.  ``sides`` are the tool calls and tool results, in order.  ``only_tools`` is True if
+    every other block is thinking.  ``is_blank`` is True if the blocks have no content.  ``is_read``
+    is False if memctl does not understand a part of the message.
     """
 
     fault: str = ""
@@ -114,7 +129,7 @@ class ExaminedMessage:
 
 
 def examine(text: bytes, dialect: Dialect) -> ExaminedMessage:
-    """Return the properties of the text of a message."""
+    """Return the properties of a message that the checks need, from its JSON text."""
     try:
         view = dialect.outline(text)
     except NotAnObject:
@@ -163,7 +178,10 @@ def _call(index: int, block: ToolCallBlock, dialect: Dialect) -> Call:
 
 
 def _result(index: int, block: ToolResultBlock, dialect: Dialect, large: int) -> Result:
-    """Return a result; ``large`` is the size of a message whose texts are not read, or 0."""
+    """Return a tool result.
+
+    ``large`` is the size of a message whose texts are not read, 0 for another message.
+    """
     if large:
         return Result(index, block.id, block.name, large, None, is_interrupted=False)
     said = tuple(
@@ -176,7 +194,7 @@ def _result(index: int, block: ToolResultBlock, dialect: Dialect, large: int) ->
 
 @dataclass(slots=True)
 class _Examples:
-    """The number of messages with a finding, and the ids of the first ones."""
+    """The number of messages with a kind of finding, and the ids of the first such messages."""
 
     count: int = 0
     ids: list[str] = field(default_factory=list)
@@ -190,22 +208,25 @@ class _Examples:
 
 
 class _Spot(NamedTuple):
-    """The place of a message in its memory, with the data that a repair checks before a change."""
+    """The index of a message in its memory, with the data that a repair needs of the message."""
 
     place: int
     id: str
     digest: int
     """A hash of the stored text."""
     alone: int = 0
-    """The number of results in a message of results only, else 0."""
+    """The number of tool results, if the message has nothing else; otherwise 0."""
     is_read: bool = True
-    """False if memctl does not read parts of the message."""
+    """False if memctl does not understand a part of the message."""
     leading: tuple[_Spot, ...] = ()
-    """The reasoning before the message; model APIs refuse this reasoning without the message."""
+    """The reasoning messages just before, which model APIs refuse without this message."""
 
 
 class _MadeCall(NamedTuple):
-    """A call and its message; ``step`` is the examiner's ``_step`` at the call."""
+    """A tool call and its message.
+
+    ``step`` is the number of messages that the model has seen up to the call, except results.
+    """
 
     call: Call
     spot: _Spot
@@ -214,7 +235,10 @@ class _MadeCall(NamedTuple):
 
 
 class _GivenResult(NamedTuple):
-    """A result and its message; ``is_apart`` if a message is between the call and the result."""
+    """A tool result and its message.
+
+    ``is_apart`` is True if another message is between the call and the result.
+    """
 
     result: Result
     spot: _Spot
@@ -223,35 +247,39 @@ class _GivenResult(NamedTuple):
 
 @dataclass(slots=True)
 class _Exchange:
-    """The calls with one id up to a result, and the results up to the next call."""
+    """The tool calls with one id up to a result, and the results up to the next such call."""
 
     calls: list[_MadeCall]
     results: list[_GivenResult] = field(default_factory=list)
     came_early: bool = False
     """True if a result is before the call."""
     hidden: bool = False
-    """True if a message with the mark ``compressed`` has a result."""
+    """True if a message with the mark ``compressed`` has a result of the call."""
     revealed: _Spot | None = None
-    """The message with the mark, if its result fits without the mark."""
+    """That message, if its result would answer the call without the mark."""
 
 
 @dataclass(slots=True)
 class MessageRepair:
-    """The repair of a message, with its id and digest at the examination.
+    """The repair of one message.
 
-    ``goes`` has the codes of the findings that delete the message.  An empty code means that the
-    message is deleted together with the message after it.
+    ``id`` and ``digest`` are the id of the message and a hash of its text when it was examined.
+    ``goes`` has the codes of the findings for which the message is deleted.  An empty code means
+    that the message is deleted together with the message after it.
     """
 
     id: str
     digest: int
     goes: list[str] = field(default_factory=list)
     removed: dict[int, str] = field(default_factory=dict)
-    """The indexes of the blocks to remove, with the codes of their findings."""
+    """The indexes of the blocks to remove, each with the code of its finding."""
     answered: list[ToolCallBlock] = field(default_factory=list)
-    """The calls that get a result."""
+    """The tool calls that get a result."""
     compressed: tuple[str, bool] | None = None
-    """The code of a finding that changes the mark ``compressed``, and whether the mark is set."""
+    """The code of a finding, and True to set the mark ``compressed``, False to remove it.
+
+    None if the mark stays as it is.
+    """
 
 
 ANSWERED = "tool-call-without-result"
@@ -260,19 +288,19 @@ UNMARKED = "compressed-without-summary"
 
 @dataclass(slots=True)
 class MemoryRepairs:
-    """The repairs for the findings of a memory, by the places of its messages."""
+    """The repairs of one memory: of its messages, by their index in the memory."""
 
     messages: dict[int, MessageRepair] = field(default_factory=dict)
     unmarked: bool = False
-    """True if all marks ``compressed`` are removed."""
+    """True if the mark ``compressed`` is removed from all messages."""
 
     @property
     def needed(self) -> bool:
-        """Return whether the memory needs a repair."""
+        """Return whether there is anything to repair in the memory."""
         return bool(self.messages or self.unmarked)
 
     def codes(self) -> Counter[str]:
-        """Return the numbers of repairs by the codes of their findings."""
+        """Return the number of repairs for each code of a finding."""
         found = Counter({UNMARKED: 1} if self.unmarked else {})
         for one in self.messages.values():
             found.update(code for code in one.goes if code)
@@ -286,7 +314,7 @@ class MemoryRepairs:
 
 
 class MemoryExaminer:
-    """An examination of one memory, page by page: the findings, and their repairs."""
+    """The examination of one memory, page by page: its findings, and the plan of their repairs."""
 
     def __init__(
         self,
@@ -297,49 +325,54 @@ class MemoryExaminer:
         treated: frozenset[str] = frozenset(),
         dialect: Dialect = AGENTSCOPE1,
     ) -> None:
-        """``repeats`` says whether ids may repeat; ``treated`` are the codes to repair."""
+        """``repeats`` is True if the store can hold several messages with one id.
+
+        ``treated`` are the codes of the findings to plan repairs for.
+        """
         self.key = memory.key
         self._memory = memory
         self._dialect = dialect
         self._limits = limits
         self._seen: set[int] | None = set() if repeats else None
         self._values: dict[int, int | None] = {}
-        """The values of messages whose ids must be unique, by hashes of the ids."""
+        """The ``ExaminedMessage.value`` of messages with unique ids, by hashes of the ids."""
         self._found: dict[str, _Examples] = {}
+        """The findings so far, by code."""
         self._step = 0
-        """The number of messages except results that the model has seen."""
+        """The number of messages, except results, that the model would have seen so far."""
         self._open: dict[str, _Exchange] = {}
-        """The calls that wait for a result."""
+        """The tool calls that wait for a result, by id."""
         self._answered: dict[str, _Exchange] = {}
-        """The latest calls with a result."""
+        """The latest tool calls with a result, by id."""
         self._settled: set[int] = set()
-        """Hashes of the ids of earlier calls with a result."""
+        """Hashes of the ids of older tool calls with a result."""
         self._early: dict[str, _Spot] = {}
-        """The results before their call."""
+        """The tool results without a call so far, by the id of the call."""
         self._compressed: set[int] = set()
-        """Hashes of the ids of calls with the mark ``compressed`` but without a result so far."""
+        """Hashes of the ids of tool calls that are marked ``compressed`` and have no result yet."""
         self._leading: list[_Spot] = []
-        """The latest messages, if they belong to the next message."""
+        """The latest messages, if these are reasoning that belongs to the next message."""
         self._hints: list[_Spot] = []
         """The hints at the end of the memory, which an agent may still use."""
         self._lone: dict[int, list[_Spot]] = {}
-        """The results without a call, by the places of messages that hold only results."""
+        """The tool results without a call, by index of a message that has only results."""
         self._treated = treated
         self._bare: MemoryExaminer | None = None
-        """The same memory without the marks ``compressed``, if the repair may remove the marks."""
+        """The examination without the marks ``compressed``, if the repair may remove the marks."""
         if UNMARKED in treated and memory.summary == "":
             without = treated - {UNMARKED}
             self._bare = MemoryExaminer(
                 memory, limits, repeats=repeats, treated=without, dialect=dialect
             )
         self.repairs = MemoryRepairs()
-        """The repairs of the memory, complete after ``faults``."""
+        """The planned repairs of the memory, complete after ``faults``."""
         self.messages = 0
+        """The number of messages that were examined so far."""
         self._has_summary = False
-        """True if a message is a summary."""
+        """True if a message has the mark ``summary``."""
 
     def take(self, page: Page) -> None:
-        """Examine the next messages."""
+        """Examine the messages of the next page of the memory."""
         for entry in page.messages:
             self._take(entry)
             self.messages += 1
@@ -398,7 +431,7 @@ class MemoryExaminer:
         self._tools(found, spot)
 
     def _is_twin(self, found: ExaminedMessage, spot: _Spot) -> bool:
-        """Note a message with the id of an earlier message; return whether both are equal."""
+        """Note a finding if an earlier message has the same id; return whether both are equal."""
         if not self._dialect.holds_items or found.id is None:
             return False
         digest = hash(found.id)
@@ -413,7 +446,7 @@ class MemoryExaminer:
         return True
 
     def _lead(self, found: ExaminedMessage, spot: _Spot) -> None:
-        """Note the reasoning before a message, unless the reasoning belongs to the message."""
+        """Note a finding for reasoning just before, unless it belongs to this message."""
         if found.leads:
             self._leading.append(spot)
             return
@@ -429,7 +462,7 @@ class MemoryExaminer:
     # Calls and results
 
     def _tools(self, found: ExaminedMessage, spot: _Spot) -> None:
-        """Pair the results of a message with earlier calls."""
+        """Pair the tool results of a message with earlier calls, and keep its calls for later."""
         stepped = False
         for side in found.sides:
             if isinstance(side, Result):
@@ -498,14 +531,17 @@ class MemoryExaminer:
             self._early[id] = spot
 
     def _has_no_ids(self, id: str, name: str) -> bool:
-        """Return whether the id of a call or a result is only its name, for lack of an id.
+        """Return whether a tool call or result has no id of its own, but its name as the id.
 
-        No API refuses such a call without a result, or the result without the call.
+        No API refuses such a call without a result, or such a result without a call.
         """
         return self._dialect.makes_ids and id == name
 
     def _hide(self, found: ExaminedMessage, spot: _Spot) -> None:
-        """Examine a message with the mark ``compressed``, which the model does not see."""
+        """Note the tool calls and results of a message with the mark ``compressed``.
+
+        The model does not see the message.
+        """
         for side in found.sides:
             if isinstance(side, Call):
                 if side.tool.id:
@@ -521,11 +557,17 @@ class MemoryExaminer:
                 exchange.revealed = spot
 
     def _follows(self, exchange: _Exchange) -> bool:
-        """Return whether a result here directly follows its call, if the dialect requires this."""
+        """Return whether no message is between the last call and a result in this message.
+
+        True as well if the dialect allows such messages.
+        """
         return not self._dialect.results_follow or exchange.calls[-1].step == self._step
 
     def _settle(self, exchange: _Exchange, *, at_end: bool = False) -> None:
-        """Note the findings of the calls with one id and of their results."""
+        """Note the findings of tool calls with one id and of their results, and plan repairs.
+
+        ``at_end`` is True after the last message, when an agent may still be at work on a call.
+        """
         *others, call = exchange.calls
         for other in others:
             self._note("repeated-tool-call", other.spot)
@@ -578,7 +620,7 @@ class MemoryExaminer:
     # Findings and repairs
 
     def _settle_hints(self) -> None:
-        """Note hints with later messages, which show that the step of the hints is over."""
+        """Note a finding for each hint so far: a later message shows that its step is over."""
         for spot in self._hints:
             self._note("leftover-hint", spot)
             self._drop("leftover-hint", spot)
@@ -594,21 +636,28 @@ class MemoryExaminer:
         return found
 
     def _drop(self, code: str, spot: _Spot, *, number: int = 1) -> None:
-        """Plan to delete a message, with the reasoning that model APIs refuse without it."""
+        """Plan to delete a message, with reasoning that model APIs refuse without the message.
+
+        Do nothing if ``code`` is not to be repaired.  ``number`` is the number of findings in the
+        message.
+        """
         if code in self._treated and (spot.is_read or code == "leftover-hint"):
             self._repair(spot).goes += [code] * number
             for leading in spot.leading:
                 self._repair(leading).goes.append("")
 
     def _remove(self, code: str, spot: _Spot, block: int) -> None:
-        """Plan to remove a block of a message, or to delete the message if it is an item."""
+        """Plan to remove the block at index ``block`` of a message.
+
+        In a dialect in which a message is one item, plan to delete the message.
+        """
         if self._dialect.holds_items:
             self._drop(code, spot)
         elif code in self._treated:
             self._repair(spot).removed[block] = code
 
     def faults(self) -> Iterator[Finding]:
-        """Yield the findings, after the last page."""
+        """Yield the findings of the memory, after its last page was examined."""
         self._strand()
         for exchange in self._open.values():
             self._settle(exchange, at_end=True)
@@ -631,7 +680,7 @@ class MemoryExaminer:
             yield Finding(code, self.key, some.count, tuple(some.ids), some.detail)
 
     def _unmark(self) -> None:
-        """Plan to remove the marks ``compressed``, unless this would show further findings."""
+        """Plan to remove all marks ``compressed``, unless more findings would be visible then."""
         if self._bare is None:
             return
         shown = Counter({one.code: one.count for one in self._bare.faults()})
@@ -641,7 +690,7 @@ class MemoryExaminer:
             self.repairs.unmarked = True
 
     def _keep_unmarked(self) -> None:
-        """Plan no new marks ``compressed``: no summary replaces the marked messages."""
+        """Drop the planned marks ``compressed``: no summary stands for marked messages."""
         for place, repair in list(self.repairs.messages.items()):
             if repair.compressed is not None and repair.compressed[1]:
                 repair.compressed = None
@@ -653,7 +702,7 @@ class MemoryExaminer:
 
 
 def is_better(before: Counter[str], after: Counter[str]) -> bool:
-    """Return whether no finding has become more frequent."""
+    """Return whether no code of a finding has a larger number in ``after`` than in ``before``."""
     return all(
         count <= before[code] or (code == "summary-elsewhere" and before[code])
         for code, count in after.items()
@@ -670,10 +719,10 @@ def _has_calls(found: ExaminedMessage) -> bool:
 
 
 def _genuine(results: list[_GivenResult]) -> _GivenResult | None:
-    """Return the result of a call to keep; None if the results differ.
+    """Return the only result of a tool call to keep; None if the results differ.
 
-    A result of an interrupted call counts only if all results are interrupted.  Return None, too,
-    if the first result follows the call directly, but the result to keep does not.
+    Results that only say that the call was interrupted count only if all results say so.  None as
+    well if a message is between the call and the result to keep, but not before the first result.
     """
     said = [one for one in results if not one.result.is_interrupted] or results
     if not said or any(one.result.said is None for one in said):
@@ -684,10 +733,10 @@ def _genuine(results: list[_GivenResult]) -> _GivenResult | None:
 
 
 class FactExaminer:
-    """An examination of one scope of facts, page by page."""
+    """The examination of the facts of one memory, page by page."""
 
     def __init__(self, memory: Memory, embedding: Embedding | None) -> None:
-        """``embedding`` is the expected kind of vectors."""
+        """``embedding`` says which vectors the store needs; None if facts need no vectors."""
         self.key = memory.key
         self.messages = 0
         self._embedding = embedding
@@ -695,14 +744,14 @@ class FactExaminer:
         self._found: dict[str, _Examples] = {}
 
     def take(self, page: Page) -> None:
-        """Examine the next facts."""
+        """Examine the facts of the next page of the memory."""
         self.messages += len(page.messages)
         for fact in page.messages:
             for code, detail in self._faults(fact):
                 self._found.setdefault(code, _Examples()).add(fact.id, detail)
 
     def _faults(self, fact: StoredMessage) -> Iterator[tuple[str, str]]:
-        """Yield the code of each finding of a fact, with a detail."""
+        """Yield the code of each finding of a fact, with a detail, which may be empty."""
         try:
             view = FACT.outline(fact.message)
             vector = vector_of(fact.message)
@@ -727,37 +776,39 @@ class FactExaminer:
             yield "vector-dimensions", f"the first has {found}, not {self._embedding.dimensions}"
 
     def faults(self) -> Iterator[Finding]:
-        """Yield the findings, after the last page."""
+        """Yield the findings of the memory, after its last page was examined."""
         for code, some in self._found.items():
             yield Finding(code, self.key, some.count, tuple(some.ids), some.detail)
 
 
 @dataclass(slots=True)
 class Diagnosis:
-    """The result of an examination."""
+    """The result of an examination of a store: its findings, in ``faults``."""
 
     kind: str
     """The kind of the store."""
     noun: str = "message"
-    """The word for a message of the store."""
+    """What the store calls a message: "message" or "fact"."""
     memories: int = 0
     messages: int = 0
     faults: list[Finding] = field(default_factory=list)
 
     @property
     def healthy(self) -> bool:
-        """Return whether all findings are notices."""
+        """Return whether there are no findings besides notices."""
         return all(KINDS[fault.code].severity is Severity.NOTICE for fault in self.faults)
 
     def count(self, severity: Severity) -> int:
-        """Return the number of findings with a severity."""
+        """Return the number of findings with this severity."""
         return sum(KINDS[fault.code].severity is severity for fault in self.faults)
 
 
 async def check(
     store: Store, where: Selection, limits: Limits, progress: Progress | None = None
 ) -> Diagnosis:
-    """Examine the selected whole memories; without a selection, also data outside memories.
+    """Examine the selected memories; if all are selected, also data of the store outside memories.
+
+    ``where`` selects no single messages.
 
     Raises:
         MemctlError: as ``Store.read``.
@@ -784,7 +835,9 @@ async def examinations(
     treated: frozenset[str] = frozenset(),
     progress: Progress | None = None,
 ) -> AsyncGenerator[MemoryExaminer | FactExaminer]:
-    """Yield the examinations of the selected memories; repairs are planned for ``treated``.
+    """Yield the completed examination of each selected memory.
+
+    Repairs are planned for the codes of findings in ``treated``.
 
     Raises:
         MemctlError: as ``Store.read``.

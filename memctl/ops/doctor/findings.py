@@ -25,8 +25,9 @@ class Severity(StrEnum):
 class RepairMethod(StrEnum):
     """The way in which ``--repair`` repairs a finding.
 
-    ``EDIT`` edits messages.  With ``STORE``, the store repairs, and can undo the repair.  With
-    ``QUARANTINE``, the store moves damaged data into a file, and nothing puts the data back.
+    ``EDIT`` edits messages.  With ``STORE``, the store itself makes the repair, and can undo it.
+    With ``QUARANTINE``, the store moves damaged data into a file, and nothing puts the data back.
+    ``NONE`` means that ``--repair`` leaves the finding as it is.
     """
 
     EDIT = "edit"
@@ -37,9 +38,11 @@ class RepairMethod(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FindingKind:
-    """A kind of finding: the problem, the meaning for the agent, and the remedy.
+    """A kind of finding.
 
-    ``what`` names the counted objects, in the plural.
+    ``what`` names the counted objects, in the plural.  ``meaning`` is the effect on the agent or
+    the store.  ``remedy`` says what the user can do.  ``repair`` is the way in which ``--repair``
+    repairs the finding.
     """
 
     code: str

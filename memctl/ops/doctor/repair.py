@@ -47,35 +47,37 @@ from memctl.selection import Selection
 from memctl.store import Deletion, Store
 
 EDITED = frozenset(code for code, kind in KINDS.items() if kind.repair is RepairMethod.EDIT)
-"""The findings that edits repair."""
+"""The codes of the findings that edits of messages repair."""
 
 QUARANTINED = frozenset(
     code for code, kind in KINDS.items() if kind.repair is RepairMethod.QUARANTINE
 )
-"""The findings whose repair moves damaged data into the quarantine file of the run."""
+"""The codes of the findings whose repair moves damaged data into the quarantine file of the run."""
 
 _AFTER = timedelta(microseconds=1)
 
 
 class RepairPlanner:
-    """A planner of edits that repair findings, with the number of repairs.
+    """A planner of edits that repair findings; a ``Planner`` for ``ChangeRun``.
 
-    A memory is repaired only if a new examination would find no new problem and no further repair.
-    The planner may be called again for memories that changed meanwhile.
+    A memory is repaired only if, after the repair, an examination would find no new problem and no
+    further repair.
     """
 
     def __init__(self, codes: frozenset[str], limits: Limits) -> None:
-        """``codes`` are the findings to repair."""
+        """``codes`` are the codes of the findings to repair; codes without edits are ignored."""
         self._codes = codes & EDITED
         self._limits = limits
         self.repaired_by_key: dict[MemoryKey, Counter[str]] = {}
+        """The number of planned repairs by code of the finding, for each memory."""
         self.left: set[MemoryKey] = set()
-        """The memories that a repair would not improve."""
+        """The memories that stay as they are, because a repair would lead to other findings."""
 
     async def __call__(self, store: Store, where: Selection) -> AsyncGenerator[Edit]:
-        """Yield the edits, in three passes over the store: to examine, to try, and to plan.
+        """Yield the edits that repair the selected memories.
 
-        Memories without repairs are read once.
+        The first pass over the store examines the memories.  The second pass tries the repairs, the
+        third plans the edits; both read only memories with repairs.
 
         Raises:
             MemctlError: as ``Store.read``.
@@ -101,7 +103,7 @@ class RepairPlanner:
     async def _examine(
         self, store: Store, where: Selection
     ) -> dict[MemoryKey, tuple[MemoryRepairs, Counter[str]]]:
-        """Return the repairs of memories that need repairs, and the numbers of their findings."""
+        """Return the planned repairs of each memory that needs some, and its findings by code."""
         found: dict[MemoryKey, tuple[MemoryRepairs, Counter[str]]] = {}
         examined = examinations(store, where, self._limits, treated=self._codes)
         async with aclosing(examined) as memories:
@@ -118,7 +120,10 @@ class RepairPlanner:
         where: Selection,
         examined: dict[MemoryKey, tuple[MemoryRepairs, Counter[str]]],
     ) -> dict[MemoryKey, MemoryRepairs]:
-        """Return the repairs of the memories that the repairs improve."""
+        """Return the repairs of those ``examined`` memories in which no new findings would follow.
+
+        The repairs are tried on the messages, without a change of the store.
+        """
         found: dict[MemoryKey, MemoryRepairs] = {}
         async with aclosing(store.read(where.only(frozenset(examined)))) as pages:
             plan: _Plan | None = None
@@ -153,27 +158,28 @@ def _counts(memory: MemoryExaminer) -> Counter[str]:
 
 
 class _Plan:
-    """The plan for one memory, page by page."""
+    """The edits that repair one memory, made page by page."""
 
     def __init__(self, memory: Memory, repairs: MemoryRepairs, dialect: Dialect) -> None:
         self._dialect = dialect
         self._memory = replace(memory, summary=None)
         self._repairs = repairs
         self._kept: str | None = None
-        """The last message that stays."""
+        """The id of the last message so far that stays in the memory."""
         self._behind: str | None = None
-        """The last message that was not read; see ``Page.anchors``."""
+        """The id of the last message so far that was not read; see ``Page.anchors``."""
         self._planned = 0
+        """The number of changes so far."""
         self._left = 0
-        """The number of messages before the next message, after the edits."""
+        """The number of messages so far that the memory has after the edits."""
         self.repaired: Counter[str] = Counter()
-        """The number of findings that the edits repair."""
+        """The number of repaired findings, by code."""
         self.undone: Counter[str] = Counter()
-        """The number of findings whose messages cannot be rewritten."""
+        """The number of findings, by code, that stay because a message cannot be rewritten."""
         self.put: set[int] = set()
         """Hashes of the ids of inserted messages."""
         self.left: list[StoredMessage] = []
-        """The messages of the last page after the edits."""
+        """The messages of the last page, as they are after the edits."""
 
     def edit(self, page: Page, indexes: Iterable[int | None]) -> Edit:
         changes: list[Change] = []
@@ -217,9 +223,9 @@ class _Plan:
     def _put(
         self, id: str, entry: StoredMessage, at: int | None, marks: tuple[str, ...] = ()
     ) -> Change:
-        """Return the change that inserts a message after the last message that stays.
+        """Return the change that inserts the message ``entry`` after the last message that stays.
 
-        ``at`` is None if ids are unique in the store.
+        ``id`` is the id of the inserted message.  ``at`` is None if ids are unique in the store.
         """
         self._left += 1
         self.left.append(StoredMessage(id, entry.message, marks))
@@ -240,7 +246,7 @@ class _Plan:
     def _rewriting(
         self, entry: StoredMessage, repair: MessageRepair, at: int | None
     ) -> list[Change]:
-        """Return the changes that replace a message; none if the message stays."""
+        """Return the changes that replace or delete a message; empty if it cannot be rewritten."""
         if self._dialect.other_texts(entry.shape):  # the model and the reports read different texts
             return []
         text: bytes | None = entry.message
@@ -264,7 +270,7 @@ class _Plan:
         return changes
 
     def _answers(self, entry: StoredMessage, repair: MessageRepair, at: int | None) -> list[Change]:
-        """Return the changes that insert results after the last message that stays."""
+        """Return the changes that insert the missing results of the tool calls of a message."""
         self.repaired[ANSWERED] += len(repair.answered)
         moment = self._dialect.outline(entry.message).moment or datetime.now()
         changes = []
@@ -275,7 +281,7 @@ class _Plan:
         return changes
 
     def _marks(self, entry: StoredMessage, repair: MessageRepair | None) -> tuple[str, ...]:
-        """Return the repaired marks of a message."""
+        """Return the marks of a message after the repair."""
         if self._repairs.unmarked:
             if COMPRESSED in entry.marks:
                 self.repaired[UNMARKED] += 1
@@ -293,14 +299,14 @@ def _seen(entry: StoredMessage) -> tuple[str, int]:
 
 
 def _result(tool: ToolCallBlock) -> ToolResultBlock:
-    """Return the result of an interrupted call."""
+    """Return the result that says that a tool call was interrupted."""
     return ToolResultBlock(tool.id, tool.name, lambda: [TextBlock(f"{INTERRUPTED}.")])
 
 
 def _without_blocks(text: bytes, gone: Iterable[int], dialect: Dialect) -> bytes | None:
-    """Return a message without some blocks.
+    """Return the JSON text of a message without the blocks at the indexes ``gone``.
 
-    Return an empty text if the rest has no content, None if the blocks cannot be removed alone.
+    Empty if the message would have no content.  None if other blocks would change, too.
     """
     view = dialect.parse(text)
     blocks = view.blocks
@@ -319,13 +325,13 @@ def _says_something(block: Block) -> bool:
 
 
 def _name(block: Block) -> tuple[str, str]:
-    """Return the type of a block, and the id of a call or a result."""
+    """Return the type of a block, and the id of a tool call or result, empty for other blocks."""
     called = block.id if isinstance(block, ToolCallBlock | ToolResultBlock) else ""
     return type(block).__name__, called
 
 
 def _without_values(value: Any, gone: set[int]) -> Any:
-    """Return a JSON value whose lists lack the objects with these identities."""
+    """Return a parsed JSON value without list items whose ``id()`` is in ``gone``."""
     if isinstance(value, dict):
         return {name: _without_values(one, gone) for name, one in value.items()}
     if isinstance(value, list):
@@ -334,22 +340,24 @@ def _without_values(value: Any, gone: set[int]) -> Any:
 
 
 class StoreRepairs:
-    """The repairs by the store itself, with the number of planned and finished repairs."""
+    """The repairs that the store makes itself, with their planned and finished numbers by code."""
 
     def __init__(self, codes: frozenset[str]) -> None:
         self._codes = codes
         self.planned: Counter[str] = Counter()
         self.done: Counter[str] = Counter()
         self.noted = 0
-        """The number of noted parts, which may have been repaired since."""
+        """The number of parts recorded for undo, each of which may have been repaired since."""
 
     @property
     def quarantines(self) -> bool:
-        """Return whether the repairs move damaged data into the quarantine file."""
+        """Return whether a planned repair moves damaged data into the quarantine file."""
         return any(self.planned[code] for code in QUARANTINED)
 
     async def plan(self, store: Store, where: Selection) -> bool:
-        """Count the repairs to make, after a ``read`` of the same memories.
+        """Count the repairs to make in ``planned``; return False if there are none.
+
+        The same memories must have been read from the store before.
 
         Raises:
             MemctlError: as ``Maintenance.check``.
@@ -362,10 +370,14 @@ class StoreRepairs:
         return bool(self.planned)
 
     async def carry_out(self, store: Store, where: Selection, folder: Path) -> None:
-        """Repair; the folder of the run has each part before the part is durable.
+        """Have the store make the planned repairs.
+
+        Each part of a repair is recorded in ``folder``, the folder of the run, before the store is
+        changed durably.
 
         Raises:
-            MemctlError: as ``Maintenance.repair``; each noted part is either repaired or unchanged.
+            MemctlError: as ``Maintenance.repair``; each recorded part is either repaired or
+                unchanged.
         """
         repairs, quarantine = RecordWriter(folder / REPAIRS), RecordWriter(folder / QUARANTINE)
         with repairs, quarantine:
@@ -381,9 +393,9 @@ class StoreRepairs:
 
 
 async def revert_repairs(store: Store, folder: Path) -> int:
-    """Undo the repairs in the folder of a run; return their number.
+    """Undo the repairs that the store made itself in a run; return the number of restored parts.
 
-    Damaged data in the quarantine file of the run stay there.
+    ``folder`` is the folder of the run.  Damaged data in its quarantine file stay there.
 
     Raises:
         MemctlError: as ``Maintenance.revert``.
@@ -398,7 +410,7 @@ async def revert_repairs(store: Store, folder: Path) -> int:
 
 
 class RepairRun(ChangeRun):
-    """A run that repairs findings, selected by code."""
+    """A run that repairs the findings with the given codes: by edits, and by the store itself."""
 
     def __init__(
         self,
@@ -420,11 +432,11 @@ class RepairRun(ChangeRun):
 
     @property
     def planned(self) -> int:
-        """The number of findings to repair."""
+        """The number of planned changes of messages and repairs of the store."""
         return self.report.planned.messages + self._store_repairs.planned.total()
 
     def repaired(self) -> list[Finding]:
-        """Return the repaired findings, by memory for edits; in a dry run see ``repairable``."""
+        """Return the findings that were repaired; in a dry run, those that would be repaired."""
         if self.dry_run:
             return self.repairable()
         changed = self.report.changed or set()
@@ -434,11 +446,11 @@ class RepairRun(ChangeRun):
         return _sorted(edited, self._store_repairs.done)
 
     def repairable(self) -> list[Finding]:
-        """Return the findings to repair."""
+        """Return the findings that the plan repairs, each with their number."""
         return _sorted(self._planner.repaired_by_key, self._store_repairs.planned)
 
     async def plan(self, store: Store) -> bool:
-        """Plan the edits and the repairs by the store."""
+        """Plan the edits and the repairs of the store; return False if there is none."""
         store.skip_damage()  # damage must not stop its repair
         something = await super().plan(store)
         if left := len(self._planner.left):
@@ -457,7 +469,7 @@ class RepairRun(ChangeRun):
         return something
 
     async def carry_out(self, store: Store) -> None:
-        """Edit the messages, then run the repairs of the store."""
+        """Edit the messages, then have the store make its own repairs."""
         if self.report.planned.memories:
             await super().carry_out(store)
         self.begin()
@@ -466,11 +478,14 @@ class RepairRun(ChangeRun):
 
     @property
     def quarantine(self) -> Path | None:
-        """The file with the damaged data that were moved out of the store, if any."""
+        """The file with damaged data that were moved out of the store; None if there is none."""
         return None if self.dry_run else quarantine_of(self.journal.folder)
 
     def done(self) -> str:
-        """Return the changes as a text, by edits and by the store itself."""
+        """Return the numbers of changed memories and of repairs of the store as a text.
+
+        Empty if there are none.
+        """
         repairs, repaired = self._store_repairs, ""
         if repairs.noted:
             number = repairs.done.total()
@@ -479,7 +494,7 @@ class RepairRun(ChangeRun):
         return " and ".join(filter(None, [super().done(), repaired]))
 
     def counts(self) -> dict[str, int]:
-        """Return the numbers of changes that the history shows."""
+        """Return the numbers of changed messages, and of repairs of the store, for the journal."""
         repaired = self._store_repairs.done.total()
         return super().counts() | ({"mended": repaired} if repaired else {})
 
@@ -487,7 +502,11 @@ class RepairRun(ChangeRun):
 def _sorted(
     edited: Mapping[MemoryKey, Mapping[str, int]], repairs: Mapping[str, int]
 ) -> list[Finding]:
-    """Return repairs of messages and of the store itself as findings, in the order of KINDS."""
+    """Return the numbers of repairs as findings, in the order of KINDS.
+
+    ``edited`` are repairs by edits, for each memory by code.  ``repairs`` are repairs of the store,
+    by code.
+    """
     found = [
         Finding(code, key, number)
         for key, codes in edited.items()
