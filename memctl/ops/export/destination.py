@@ -1,4 +1,4 @@
-"""The destination of an export: shape, checks, lock, and publication."""
+"""The destination of an export: its shape, checks, lock, and the move into place at the end."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ STDOUT = "-"
 
 
 class Shape(StrEnum):
-    """The form of an export."""
+    """The format of an export."""
 
     STATE_DICT = "state-dict"
     JSON = "json"
@@ -45,7 +45,10 @@ class Shape(StrEnum):
 
 
 WRITTEN = frozenset({Shape.MARKDOWN, Shape.CSV, Shape.PARQUET, Shape.ATIF})
-"""The shapes for readers, written page by page; they are not stores."""
+"""The shapes for readers.
+
+They are written page by page, and memctl does not read them as stores.
+"""
 
 _EXTENSIONS: dict[Shape, tuple[str, ...]] = {
     Shape.STATE_DICT: (".json",),
@@ -72,7 +75,10 @@ def shape_of(output: str) -> Shape | None:
 
 
 def is_folder(output: str, shape: Shape) -> bool:
-    """Return whether the output is a folder: sessions, or Markdown not named as a file."""
+    """Return whether an export to ``output`` writes a folder instead of a file.
+
+    SESSION_DIR always does.  MARKDOWN does if the output is a folder or has no extension.
+    """
     if shape is not Shape.MARKDOWN:
         return shape is Shape.SESSION_DIR
     path = Path(output)
@@ -81,17 +87,21 @@ def is_folder(output: str, shape: Shape) -> bool:
 
 
 def extension_of(output: str, shape: Shape) -> str:
-    """Return the lower-case extension of a file of this shape; the usual one for a stream."""
+    """Return the extension of ``output``, in lower case, if it belongs to the shape.
+
+    Otherwise, return the usual extension of the shape.
+    """
     extensions = sorted(_EXTENSIONS[shape], key=len, reverse=True)
     name = output.lower()
     return next((one for one in extensions if name.endswith(one)), _EXTENSIONS[shape][0])
 
 
 def refuse_output(output: str, shape: Shape, source: Location) -> None:
-    """Refuse an output that cannot be written, or could not be read again.
+    """Refuse an output that does not fit its shape, or that is the exported store itself.
 
     Raises:
-        UsageError: the name, the shape and the place of the output do not fit together.
+        UsageError: the name and the shape of the output do not fit, the output is the store
+            ``source``, or its folder does not exist.
     """
     if output == STDOUT:
         if shape is Shape.SESSION_DIR:
@@ -122,8 +132,10 @@ def refuse_output(output: str, shape: Shape, source: Location) -> None:
 def refuse_taken(output: str, shape: Shape, *, force: bool) -> None:
     """Refuse an output that exists, unless ``force`` is set.
 
+    An empty folder is accepted for SESSION_DIR.
+
     Raises:
-        UsageError: the output exists.
+        UsageError: the output exists, and ``force`` is not set.
     """
     path = Path(output)
     if output == STDOUT or is_device(path):
@@ -141,10 +153,11 @@ def is_device(path: Path) -> bool:
 def refuse_options(
     output: str, shape: Shape, where: Selection, *, rotate: bool, prune: bool
 ) -> None:
-    """Refuse options that do not fit the output.
+    """Refuse ``--rotate`` and ``--prune`` for an output that they do not fit.
 
     Raises:
-        UsageError: ``rotate`` or ``prune`` does not fit.
+        UsageError: ``rotate`` is set and the output is no file, or ``prune`` is set and the output
+            is no Markdown folder, or only some messages are selected.
     """
     folder = is_folder(output, shape)
     if rotate and (output == STDOUT or is_device(Path(output)) or folder):
@@ -160,7 +173,9 @@ def refuse_options(
 
 @contextmanager
 def locked_output(observer: Observer, output: str, shape: Shape) -> Iterator[None]:
-    """Lock the output against other runs; the store locks session folders with contents.
+    """Lock the output of an export against other runs within the block.
+
+    Do nothing for a stream, and for a session folder with contents, which its store locks.
 
     Raises:
         Busy: another run writes to the output.
@@ -179,9 +194,11 @@ def locked_output(observer: Observer, output: str, shape: Shape) -> Iterator[Non
 
 @contextmanager
 def published(output: str, shape: Shape, stream: BinaryIO | None) -> Iterator[Path]:
-    """Yield a place to write to; the place becomes the output if the block succeeds.
+    """Yield a path to write to.
 
-    If the output is the standard output, the contents then go to ``stream``.
+    If the block succeeds, the file or folder at the path becomes the output.  If the output is the
+    standard output, the contents go to ``stream`` instead.  For a session folder with contents, the
+    path is the folder itself.
 
     Raises:
         Unavailable: the output cannot be written.
@@ -216,7 +233,9 @@ def published(output: str, shape: Shape, stream: BinaryIO | None) -> Iterator[Pa
 
 @contextmanager
 def _published_folder(target: Path) -> Iterator[Path]:
-    """Yield a place in an empty folder; its files move to the folder if the block succeeds.
+    """Yield a path for a folder of files, which move into ``target`` if the block succeeds.
+
+    ``target`` is created, and removed again if the block fails.
 
     Raises:
         MemctlError: the folder cannot be written.
@@ -240,7 +259,7 @@ def _published_folder(target: Path) -> Iterator[Path]:
 
 
 def _holds_something(folder: Path) -> bool:
-    """Return whether a folder exists and holds more than leftovers of killed runs."""
+    """Return whether a folder exists and has contents, besides leftovers of killed runs."""
     if not folder.is_dir():
         return False
     return any(not name.startswith(TEMPORARY_PREFIX) for name in os.listdir(folder))
@@ -248,7 +267,11 @@ def _holds_something(folder: Path) -> bool:
 
 @contextmanager
 def nowhere(output: str, shape: Shape) -> Iterator[Path]:
-    """Yield a place for a dry run, in the state that the run itself would find."""
+    """Yield a path for a dry run, to which nothing is written.
+
+    For a session folder, the path is ``output`` itself, with its present contents.  Otherwise,
+    there is no file at the path.
+    """
     if shape is Shape.SESSION_DIR:
         yield Path(output)
         return
@@ -257,7 +280,7 @@ def nowhere(output: str, shape: Shape) -> Iterator[Path]:
 
 
 def pour(path: Path, stream: BinaryIO) -> None:
-    """Copy a file into a stream."""
+    """Copy the contents of a file into a stream."""
     with path.open("rb") as whole:
         shutil.copyfileobj(whole, stream)
     stream.flush()

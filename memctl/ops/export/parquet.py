@@ -27,7 +27,7 @@ _TYPES = {
 
 
 class ParquetFile(PageWriter):
-    """A table as Parquet, compressed with zstd."""
+    """A table of messages or facts as a Parquet file, compressed with zstd."""
 
     def __init__(self, file: TextIO, dialect: Dialect) -> None:
         super().__init__(file, dialect)

@@ -1,4 +1,4 @@
-"""Messages and facts as rows of a table, for analysis; the table as CSV."""
+"""Messages and facts as rows of a table, for analysis; and the table as a CSV file."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Kind(Enum):
 
 
 class Column(NamedTuple):
-    """A column of the table."""
+    """A column of the exported table."""
 
     name: str
     kind: Kind
@@ -82,7 +82,7 @@ FACT_COLUMNS = (
 
 
 def columns(dialect: Dialect) -> tuple[Column, ...]:
-    """Return the columns of the table of a store."""
+    """Return the columns of the table for messages of a dialect, or for facts."""
     return FACT_COLUMNS if dialect.facts else MESSAGE_COLUMNS
 
 
@@ -126,7 +126,10 @@ def _fact(key: MemoryKey, entry: StoredMessage, dialect: Dialect) -> list[Any]:
 
 
 def moment(time: str | None) -> datetime | None:
-    """Return a stored time in UTC, None if unreadable; a time without a zone is local."""
+    """Return a stored time in UTC; None for None and for an unreadable text.
+
+    A time without a zone is local.
+    """
     try:
         return datetime.fromisoformat(time or "").astimezone(UTC)
     except (ValueError, OverflowError, OSError):  # years out of range
@@ -162,7 +165,10 @@ def _distinct(texts: Iterable[str]) -> list[str]:
 
 
 class CsvFile(PageWriter):
-    """A table as CSV of RFC 4180; texts are ``disarmed``."""
+    """A table of messages or facts as a CSV file (RFC 4180).
+
+    A text that a spreadsheet would read as a formula gets an apostrophe in front.
+    """
 
     def __init__(self, file: TextIO, dialect: Dialect) -> None:
         super().__init__(file, dialect)

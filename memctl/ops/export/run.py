@@ -1,4 +1,4 @@
-"""An export: an archive or states by a copy, formats for readers page by page."""
+"""An export: archives and session states are copied, formats for readers written page by page."""
 
 from __future__ import annotations
 
@@ -54,10 +54,11 @@ from memctl.stores.archive.rotation import Rotation, Series, parse_rotation
 class ExportOptions:
     """The options of an export.
 
-    ``force`` replaces existing output.  ``rotate`` adds the time to the file name, and says which
-    older files to keep, such as ``daily:7,weekly:4``.  ``prune`` removes Markdown files whose
-    memories no longer exist.  ``part`` is the path of the memories in written session states.  With
-    ``must_exist``, a named memory that does not exist is an error.
+    ``force`` replaces an existing output.  ``rotate`` adds the time to the file name, and says
+    which older files to keep, such as ``daily:7,weekly:4``.  ``prune`` removes Markdown files whose
+    memories no longer exist.  ``lossy`` drops data that the output has no place for.  ``part`` is
+    the path of the memories in written session states.  With ``must_exist``, a named user or
+    session without a memory is an error.
     """
 
     force: bool = False
@@ -74,21 +75,21 @@ class ExportReport:
     """The result of an export."""
 
     file: str = STDOUT
-    """The file or folder."""
+    """The written file or folder."""
     shape: Shape = Shape.ARCHIVE
     bytes: int | None = None
     """The size of the written file; None for a folder and for a dry run."""
     removed: list[str] = field(default_factory=list)
-    """Removed files; in a dry run, files to remove."""
+    """The removed files; in a dry run, the files that would be removed."""
     copied: CopyReport = field(default_factory=CopyReport)
     left_out: dict[MemoryKey, Failure] = field(default_factory=dict)
     """The damaged memories that were left out."""
 
 
 class Export:
-    """An export; used once, in this order.
+    """An export of a store to a file, a folder or the standard output.
 
-    ::
+    It is used once, in this order::
 
         export = Export(source, "backup.ndjson.zst", Selection())
         await export.prepare()
@@ -108,10 +109,12 @@ class Export:
         observer: Observer | None = None,
         report: ExportReport | None = None,
     ) -> None:
-        """``stream`` takes the contents of the output ``-``.
+        """``stream`` gets the contents if the output is ``-``, the standard output.
+
+        ``shape`` is the format; None chooses it by the name of the output.
 
         Raises:
-            UsageError: ``rotate`` is not valid.
+            UsageError: the option ``rotate`` is not valid.
         """
         self.report = report or ExportReport()
         self._source = source
@@ -126,10 +129,11 @@ class Export:
         self._folder: MarkdownFolder | None = None
 
     async def prepare(self) -> None:
-        """Choose the shape of the output, and refuse output that cannot be written.
+        """Choose the shape of the output, and refuse an output that cannot be written.
 
         Raises:
-            UsageError: the output or the options do not fit, or a library is missing.
+            UsageError: the output does not fit the shape or the options, or exists without
+                ``force``; or a library is missing.
             MemctlError: as ``Store.headers``.
         """
         options, output = self._options, self._output
@@ -149,10 +153,13 @@ class Export:
 
     @contextmanager
     def place(self) -> Iterator[Path]:
-        """Lock the output; yield a place to write to, which is published at the end of the block.
+        """Lock the output, and yield a path to write to.
+
+        If the block succeeds, the file or folder at the path becomes the output, and with
+        ``rotate``, older files are removed.
 
         Raises:
-            UsageError: a folder for Markdown holds foreign files.
+            UsageError: a folder for Markdown contains files of other programs.
             Busy: another run writes to the output.
             Unavailable: the output cannot be written.
         """
@@ -178,10 +185,10 @@ class Export:
             self._rotate(series, self._rotation, new)
 
     async def write(self, place: Path) -> None:
-        """Write the memories to the place.
+        """Write the selected memories to ``place``, a path that the method ``place`` yielded.
 
         Raises:
-            MemctlError: as ``CopyRun``, or as ``Store.read``.
+            MemctlError: as the methods of ``CopyRun``, or as ``Store.read``.
             BadData: all memories are damaged.
         """
         if self._folder is not None:
@@ -202,7 +209,7 @@ class Export:
         return opened(make_store(self._source), self._observer)
 
     async def _by_count(self) -> Shape:
-        """Return ARCHIVE for facts or several memories, STATE_DICT for one memory."""
+        """Return STATE_DICT if exactly one memory is selected, ARCHIVE otherwise and for facts."""
         found = 0
         source = self._source
         opening = nullcontext(source) if isinstance(source, Store) else make_store(source)
@@ -272,11 +279,11 @@ class Export:
             raise damage(self.report.left_out, others=False)
 
     async def _write_file(self, place: Path) -> None:
-        """Write all memories into one file; a dry run only counts them.
+        """Write the selected memories into one file for readers; a dry run only counts them.
 
         Raises:
-            MemctlError: as ``Store.read``; NotFound if a named memory does not exist.
-            OSError: the system refuses.
+            MemctlError: as ``Store.read``; NotFound if a named user or session has no memory.
+            OSError: the operating system refuses the write.
         """
         name = os.devnull if self._options.dry_run else place
         handle = os.open(name, os.O_WRONLY | os.O_CREAT, 0o600)
@@ -303,7 +310,7 @@ class Export:
         self._refuse_damage_alone(store)
 
     async def _write_all(self, store: Store, file: TextIO, progress: Progress) -> list[str]:
-        """Write all memories over the output of an earlier attempt; return the writer's remarks."""
+        """Empty the file, and write the selected memories; return the remarks of the writer."""
         copied = self.report.copied
         copied.memories, copied.messages = Counts(), Counts()
         if not self._options.dry_run:
@@ -327,10 +334,12 @@ class Export:
         return writer.remarks()
 
     async def _write_folder(self, folder: MarkdownFolder) -> None:
-        """Write the changed memories to a folder; with ``prune``, remove files of deleted memories.
+        """Write the memories whose Markdown file is not up to date to the folder.
+
+        With the option ``prune``, remove the files of memories that no longer exist.
 
         Raises:
-            MemctlError: as ``Store.read``, or the system refuses.
+            MemctlError: as ``Store.read``; or the operating system refuses the write.
         """
         async with self._opened() as store:
             await store.check_integrity(self._where)
@@ -393,7 +402,7 @@ class Export:
 
 
 class _Found:
-    """The memories of the store, and the memories without an up-to-date file in the folder."""
+    """All selected memories, and those of them without an up-to-date file in the folder."""
 
     def __init__(self) -> None:
         self.all: set[MemoryKey] = set()
@@ -414,7 +423,9 @@ def _target(shape: Shape, place: Path, path: str | None) -> Location:
 
 
 async def _refuse_several(headers: AsyncGenerator[Memory], what: str, instead: str) -> None:
-    """Refuse several memories for a JSON file of ``what``; ``instead`` is a hint for all memories.
+    """Refuse to write several memories into a JSON file, which can hold only one memory.
+
+    ``what`` names the contents of the file, ``instead`` is a hint how to export all memories.
 
     Raises:
         UsageError: several memories are selected.
@@ -438,7 +449,7 @@ _WRITERS: dict[Shape, type[PageWriter]] = {Shape.CSV: CsvFile, Shape.ATIF: Traje
 
 
 def _writer_of(shape: Shape) -> type[PageWriter]:
-    """Return the writer class of a shape in ``WRITTEN``.
+    """Return the class that writes a format for readers.
 
     Raises:
         UsageError: a required library is not installed.

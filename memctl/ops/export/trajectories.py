@@ -1,7 +1,7 @@
 """Memories as trajectories of the Agent Trajectory Interchange Format (ATIF), one per line.
 
 Harbor's RFC 0001 specifies the format.  Tool results belong to the step of their calls.  Therefore
-a step is held until its results have come, but not beyond ``_HELD_BYTES``.
+a step stays in RAM until its results were read, but only up to ``_HELD_BYTES`` of all such steps.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from memctl.ops.export.writer import PageWriter, storable
 VERSION = "ATIF-v1.7"
 _UNKNOWN = "unknown"
 _HELD_BYTES = 4 * 1024 * 1024
-"""The approximate limit of the messages of held steps, in bytes."""
+"""The approximate largest size of the steps in RAM, in bytes."""
 
 _STEP_BYTES = 1000
-"""The bytes of a step in addition to its message."""
+"""The approximate bytes of a step in RAM in addition to its message."""
 
 _AGENT = "agent"
 _SOURCES = {"user": "user", "assistant": _AGENT, "system": "system"}
@@ -48,7 +48,7 @@ _Json = dict[str, Any]
 
 @dataclass(slots=True)
 class _Step:
-    """A step in the making."""
+    """A step of a trajectory that may still get tool results."""
 
     source: str
     timestamp: str | None
@@ -60,10 +60,10 @@ class _Step:
     calls: list[_Json] = field(default_factory=list)
     results: list[_Json] = field(default_factory=list)
     open: set[str] = field(default_factory=set)
-    """The ids of the calls without a result so far."""
+    """The ids of the tool calls without a result so far."""
 
     def value(self, number: int) -> _Json:
-        """Return the JSON of the step with this number."""
+        """Return the JSON object of the step; ``number`` is its number in the trajectory."""
         found: _Json = {"step_id": number}
         if self.timestamp is not None:
             found["timestamp"] = self.timestamp
@@ -82,18 +82,20 @@ class _Step:
 
 
 class TrajectoryFile(PageWriter):
-    """A file with a trajectory on each line; memories without messages are left out."""
+    """A file with the trajectory of one memory on each line; empty memories are left out."""
 
     def __init__(self, file: TextIO, dialect: Dialect) -> None:
         super().__init__(file, dialect)
         self._written = 0
-        """The number of written steps of the memory."""
+        """The number of written steps of the present memory."""
         self._agent = ""
+        """The name of the agent of the present memory; empty if unknown so far."""
         self._held: deque[_Step] = deque()
+        """The steps that are not written yet, in order."""
         self._size = 0
-        """The sum of the sizes of the held steps."""
+        """The sum of the sizes of these steps."""
         self._waiting: dict[str, _Step] = {}
-        """The steps of calls without a result, by the ids of the calls."""
+        """The steps with tool calls that have no result yet, by the ids of the calls."""
 
     def add(self, page: Page) -> None:
         key = page.memory.key
@@ -158,7 +160,10 @@ class TrajectoryFile(PageWriter):
                 step.extra.setdefault("blocks", []).append(block.value)
 
     def _release(self, key: MemoryKey, *, every: bool = False) -> None:
-        """Write the first held steps, if they wait for no result or the limit is exceeded."""
+        """Write the oldest steps, up to the first step that waits for a tool result.
+
+        Above the size limit, and with ``every``, steps that wait are written, too.
+        """
         while self._held:
             step = self._held[0]
             if step.open and not every and self._size <= _HELD_BYTES:
@@ -204,7 +209,7 @@ class TrajectoryFile(PageWriter):
 
 
 def _about(view: MessageView, entry: StoredMessage, place: int) -> tuple[str | None, _Json]:
-    """Return the timestamp of a message, and its fields for ``extra``."""
+    """Return the timestamp of a message, None if unreadable, and its fields for ``extra``."""
     try:
         timestamp = datetime.fromisoformat(view.time or "").isoformat()
     except ValueError:
@@ -245,7 +250,7 @@ def _stored(block: Block) -> str:
 
 
 def _part(block: Block) -> _Json | None:
-    """Return a part of a message or a result; None if the block cannot be a part."""
+    """Return a block as a content part of ATIF; None if it is neither a text nor a known image."""
     match block:
         case TextBlock(text):
             return {"type": "text", "text": text}
@@ -277,7 +282,7 @@ _NOT_FINITE = re.compile(r'"(?:[^"\\]|\\.)*"|NaN|-?Infinity')
 
 
 def _encoded(value: _Json) -> str:
-    """Return strict JSON: null for NaN and infinities, U+FFFD for lone surrogates."""
+    """Return the value as strict JSON: null for NaN and infinities, U+FFFD for lone surrogates."""
     try:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False)
     except ValueError:

@@ -1,4 +1,4 @@
-"""The contract of a writer that turns the pages of a store into a file for readers."""
+"""The contract of writers that turn the pages of a store into a file for readers."""
 
 from __future__ import annotations
 
@@ -19,21 +19,24 @@ def storable(text: str) -> str:
 
 
 class PageWriter(ABC):
-    """A file in the making: a context manager that discards an unfinished file.
+    """A writer of the pages of a store into a file for readers.
 
-    ::
+    The end of the block calls ``discard``::
 
-        with writer(file, store.dialect) as pages:
-            pages.add(page)
-            pages.finish()
+        with CsvFile(file, store.dialect) as writer:
+            writer.add(page)
+            writer.finish()
     """
 
     def __init__(self, file: TextIO, dialect: Dialect) -> None:
-        """Take an empty file in UTF-8, without conversion of line ends; the file stays open."""
+        """``file`` is open for text in UTF-8, without conversion of line ends; it stays open.
+
+        ``dialect`` is the dialect of the messages.
+        """
         self._file = file
         self._dialect = dialect
         self.left_out = 0
-        """The number of memories without a place in the file."""
+        """The number of memories that the format cannot represent."""
 
     def __enter__(self) -> Self:
         return self
@@ -48,23 +51,23 @@ class PageWriter(ABC):
 
     @abstractmethod
     def add(self, page: Page) -> None:
-        """Write the next page; pages come memory after memory.
+        """Write the next page; the pages of a memory follow one another.
 
         Raises:
             MemctlError: the page cannot be written in this format.
-            OSError: the system refuses.
+            OSError: the operating system refuses the write.
         """
 
     def finish(self) -> None:  # noqa: B027 - most files end with their last page
-        """Write the end of the file.
+        """Write the end of the file, after the last page.
 
         Raises:
-            OSError: the system refuses.
+            OSError: the operating system refuses the write.
         """
 
     def discard(self) -> None:  # noqa: B027 - most writers hold nothing
-        """Drop data that is not written."""
+        """Drop data that are not in the file yet."""
 
     def remarks(self) -> list[str]:
-        """Return lines for the operator about differences between the file and the store."""
+        """Return lines of text about differences between the file and the store, for the user."""
         return []
