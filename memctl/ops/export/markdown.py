@@ -1,4 +1,4 @@
-"""Memories as Markdown: safe text, files named after memories, an up-to-date folder."""
+"""Memories as Markdown: without active HTML, in files named after memories, in a folder."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ from memctl.storekit.files import AtomicFile, sync_folder, system_errors
 
 _ADDRESS = 120
 _LONGEST_ADDRESS = 4096
-"""The most characters of an address to show (``_ADDRESS``) and to read."""
+"""The largest number of characters of a media address to show (``_ADDRESS``) and to read."""
 
 _SUSPECT = re.compile(r"<[A-Za-z/!?]|!\[")
 _ACTIVE = frozenset({"html_block", "html_inline", "image"})
 
 
 def harmless(lines: list[str]) -> list[str]:
-    """Return the lines of a quotation with HTML and images escaped.
+    """Return the lines of a Markdown quotation, with HTML and images escaped.
 
-    The text is parsed, because HTML in code is harmless and stays.  If escaping single lines is not
-    enough, all lines are escaped.
+    Only lines with HTML or images that a viewer would interpret are escaped: HTML in code is
+    harmless.  If this is not enough, all lines are escaped.
     """
     if not any(map(_SUSPECT.search, lines)):
         return lines
@@ -57,7 +57,7 @@ def harmless(lines: list[str]) -> list[str]:
 
 
 def _active(lines: list[str]) -> set[int]:
-    """Return the numbers of the lines with HTML or images that a viewer would interpret."""
+    """Return the indexes of the lines with HTML or images that a viewer would interpret."""
     found: set[int] = set()
     for token in MarkdownIt("commonmark").parse("\n".join(f"> {line}" for line in lines)):
         kinds = {token.type} | {child.type for child in token.children or ()}
@@ -68,7 +68,7 @@ def _active(lines: list[str]) -> set[int]:
 
 
 def escaped(text: str) -> str:
-    """Return the text without active HTML and images, in any context."""
+    """Return Markdown text in which all HTML and images are escaped, even in code."""
     return text.replace("<", "&lt;").replace("![", "!\\[")
 
 
@@ -82,7 +82,7 @@ _DIGITS = 12
 
 
 def file_name(key: MemoryKey) -> str:
-    """Return the path of a file in the folder, such as ``ada/kyoto+agent.memory.md``."""
+    """Return the relative path of the file of a memory, such as ``ada/kyoto+agent.memory.md``."""
     part = f"+{_file_name_of(key.part)}" if key.part else ""
     return f"{_file_name_of(key.user)}/{_file_name_of(key.session)}{part}{ENDING}"
 
@@ -105,11 +105,11 @@ _SPACES = "\n\t\u3000\u00a0"
 _SPACE = re.compile(f"([{_SPACES}])")
 _PIECE = 64 * 1024
 _PARSED = 256 * 1024
-"""The most characters of a text to parse; in a longer text, all markup is escaped."""
+"""The largest number of characters of a text to parse; in a longer text, all HTML is escaped."""
 
 
 def heading(memory: Memory) -> Iterator[str]:
-    """Yield the title of a memory, and its summary as a quotation."""
+    """Yield the title of a memory in Markdown, and its summary as a quotation."""
     key = memory.key
     part = f" ({inline(key.part)})" if key.part else ""
     yield f"# {inline(key.user)} / {inline(key.session)}{part}\n"
@@ -119,9 +119,10 @@ def heading(memory: Memory) -> Iterator[str]:
 
 
 def message(entry: StoredMessage, dialect: Dialect = AGENTSCOPE1) -> Iterator[str]:
-    """Yield a message: a heading with name and time, then the blocks, with tools folded.
+    """Yield a message in Markdown: a heading with name and time, then the content.
 
-    The text of the message is a quotation; markup in the text cannot end the quotation.
+    Texts are quotations, which markup in the text cannot end.  Tool calls, tool results and
+    thinking are folded.
     """
     view = dialect.parse(entry.message)
     marks = "".join(f" {code(mark)}" for mark in entry.marks)
@@ -157,7 +158,7 @@ def _block(block: Block) -> Iterator[str]:
 
 
 def _media(block: MediaBlock) -> str:
-    """Return the address of an image, sound or film, or the type and size of embedded data."""
+    """Return the address of an image, sound or film, or the type and size if it is embedded."""
     if block.url is not None or block.media_type is None:
         text = block.url or ""
         line = visible(" ".join(text[:_LONGEST_ADDRESS].split()))
@@ -204,7 +205,7 @@ def _quoted(text: str) -> Iterator[str]:
 
 
 def _pieces(text: str) -> Iterator[str]:
-    """Yield a text with uniform line ends and with visible control characters."""
+    """Yield the pieces of a text, with uniform line ends and visible control characters."""
     start = 0
     while start < len(text):
         end = start + _PIECE
@@ -224,12 +225,12 @@ def _cleaned(piece: str) -> str:
 
 
 def inline(text: str) -> str:
-    """Return text without markup, on one line of Markdown."""
+    """Return the text as one line of Markdown, with markup escaped."""
     return _html(_SPECIAL.sub(r"\\\1", text)).replace("`", "'")
 
 
 def code(text: str) -> str:
-    """Return text as code, on one line of Markdown."""
+    """Return the text as code on one line of Markdown."""
     return f"`{visible(text).replace('`', chr(39))}`"
 
 
@@ -252,10 +253,10 @@ class MarkdownFile(PageWriter):
 
 
 LAYOUT = 1
-"""The version of the layout; files of an older layout are rewritten."""
+"""The version of the layout of Markdown files; files of another version are rewritten."""
 
 FORM = Precision.TEXT
-"""The precision of the comparison of a memory with its file."""
+"""The precision with which a memory is compared with its Markdown file."""
 
 INDEX = "README.md"
 _INDEX_HEAD = "<!-- memctl: export --as markdown -->\n# Conversations\n\n"
@@ -266,7 +267,11 @@ _STAMP_BYTES = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """The last line of a file: the memory and the state of the memory that the file shows."""
+    """The last line of a Markdown file: which memory the file shows, and in which state.
+
+    ``digest`` is a digest of the messages and the summary.  ``first`` and ``last`` are the times of
+    the first and the last message, empty if unknown.
+    """
 
     key: MemoryKey
     layout: int
@@ -275,7 +280,7 @@ class Stamp:
     first: str
     last: str
     size: int
-    """The bytes of the file before this line."""
+    """The number of bytes of the file before this line."""
 
     def line(self) -> str:
         """Return the stamp as an HTML comment."""
@@ -289,7 +294,7 @@ class Stamp:
 
 
 def _read_stamp(path: Path) -> Stamp | None:
-    """Return the stamp of a file; None without a stamp, or if the size does not match."""
+    """Return the stamp in the last line of a file; None if it is missing or its size is wrong."""
     with system_errors(path, "read"), path.open("rb") as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - _STAMP_BYTES))
@@ -314,20 +319,20 @@ def _digest(fingerprint: Fingerprint) -> str:
 
 
 class MarkdownFolder:
-    """A folder of Markdown files."""
+    """A folder with a Markdown file for each memory, and an index file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.fresh = not (path / INDEX).exists()
-        """True if the folder has no index yet."""
+        """True if the folder had no index file at the beginning."""
         self._written: list[Path] = []
-        """The new files in a fresh folder."""
+        """The new files, if the folder is fresh."""
 
     def refuse_foreign(self) -> None:
-        """Refuse a folder with foreign files.
+        """Refuse a folder that other programs have written to.
 
         Raises:
-            UsageError: the folder holds files that no Markdown export wrote.
+            UsageError: the folder contains files, but no index file of a Markdown export.
         """
         if self.fresh and self.path.is_dir():
             others = [name for name in os.listdir(self.path) if not name.startswith(".")]
@@ -347,12 +352,13 @@ class MarkdownFolder:
 
     @contextmanager
     def made(self) -> Iterator[None]:
-        """Create the folder for the block; if the block fails, undo the changes to a fresh folder.
+        """Create the folder and its index file, if missing, before the block.
 
-        After ``Partial``, the written files stay.
+        If the block fails, the new files in a fresh folder are removed, unless the error is
+        ``Partial``.
 
         Raises:
-            MemctlError: the system refuses.
+            MemctlError: the operating system refuses to create them.
         """
         new = not self.path.is_dir()
         with system_errors(self.path, "write"):
@@ -369,7 +375,7 @@ class MarkdownFolder:
             raise
 
     def _withdraw(self, *, folder: bool) -> None:
-        """Remove the written files, and a new folder; ignore further errors, which matter less."""
+        """Remove the new files, and with ``folder`` the folder; ignore errors."""
         for path in self._written:
             with suppress(MemctlError):
                 self.remove(path)
@@ -379,7 +385,7 @@ class MarkdownFolder:
                 self.path.rmdir()
 
     def holds(self, key: MemoryKey, fingerprint: Fingerprint) -> bool:
-        """Return whether the file of a memory is up to date."""
+        """Return whether the folder has a file that shows the memory as the fingerprint says."""
         path = self.path / file_name(key)
         stamp = _read_stamp(path) if path.is_file() else None
         return stamp is not None and (stamp.key, stamp.layout, stamp.digest) == (
@@ -388,10 +394,10 @@ class MarkdownFolder:
         )
 
     def file(self, memory: Memory, dialect: Dialect = AGENTSCOPE1) -> MemoryFile:
-        """Return a new file for a memory; ``dialect`` is the dialect of its messages.
+        """Return a writer of a new file for a memory; ``dialect`` is the dialect of its messages.
 
         Raises:
-            MemctlError: the system refuses.
+            MemctlError: the operating system refuses to create the file.
         """
         path = self.path / file_name(memory.key)
         if self.fresh and not path.exists():
@@ -401,10 +407,10 @@ class MarkdownFolder:
         return MemoryFile(path, memory, dialect)
 
     def files(self) -> Iterator[tuple[Path, Stamp]]:
-        """Yield the files of memories with their stamps, ordered by name.
+        """Yield the path and the stamp of each file of a memory, ordered by name.
 
         Raises:
-            MemctlError: the system refuses.
+            MemctlError: the operating system refuses the read.
         """
         for name in self._names(self.path):
             folder = self.path / name
@@ -421,10 +427,10 @@ class MarkdownFolder:
             return sorted(name for name in os.listdir(folder) if not name.startswith("."))
 
     def remove(self, path: Path) -> None:
-        """Remove a file, and its folder if the folder is empty then.
+        """Remove the file of a memory, and the folder of the user if it is empty then.
 
         Raises:
-            MemctlError: the system refuses.
+            MemctlError: the operating system refuses the removal.
         """
         with system_errors(path, "remove"):
             path.unlink(missing_ok=True)
@@ -432,10 +438,10 @@ class MarkdownFolder:
                 path.parent.rmdir()
 
     def write_index(self) -> None:
-        """Write the table of the files, if the table has changed.
+        """Write the index file, a table of the exported memories, if its contents change.
 
         Raises:
-            MemctlError: the system refuses.
+            MemctlError: the operating system refuses the write.
         """
         path = self.path / INDEX
         digest = hashlib.sha256()
@@ -470,7 +476,7 @@ def _file_digest(path: Path) -> bytes:
 
 
 class MemoryFile:
-    """A new file of one memory; see ``AtomicFile``."""
+    """A writer of the Markdown file of one memory, which replaces the old file at the end."""
 
     def __init__(self, path: Path, memory: Memory, dialect: Dialect = AGENTSCOPE1) -> None:
         self._dialect = dialect
@@ -484,10 +490,10 @@ class MemoryFile:
             self._write(piece)
 
     def add(self, page: Page) -> None:
-        """Write the next messages; the file appears after the last page.
+        """Write the messages of the next page; the last page puts the file into its place.
 
         Raises:
-            MemctlError: the system refuses.
+            MemctlError: the operating system refuses the write.
         """
         for entry in page.messages:
             for piece in message(entry, self._dialect):
@@ -500,7 +506,7 @@ class MemoryFile:
             self._finish()
 
     def discard(self) -> None:
-        """Discard an unfinished file."""
+        """Discard the new file, unless its last page was written."""
         self._file.discard()
 
     def _write(self, text: str) -> None:
