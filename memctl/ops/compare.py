@@ -896,10 +896,10 @@ class _Comparison:
     def _comparable(
         self, left: _Fingerprints, right: _Fingerprints
     ) -> tuple[_Fingerprints, _Fingerprints]:
-        """Return the fingerprints of both stores without those that cannot be compared.
+        """Return the fingerprints of both stores without memories that cannot be compared.
 
-        These are memories that are damaged in a store, and empty memories if a store cannot hold
-        empty memories.
+        Left out are memories that are damaged in one of the stores.  Empty memories are left out if
+        one of the stores cannot hold them.
         """
         damaged = [self._left.left_out, self._right.left_out]
         if any(one.failures for one in damaged):

@@ -46,7 +46,7 @@ class ContextMessage:
 
 
 async def find_memory(store: Store, where: Selection) -> MemoryInfo:
-    """Return the catalog entry of the only selected memory.
+    """Return the counts of the selected memory; exactly one memory must be selected.
 
     Raises:
         NotFound: no memory is selected.

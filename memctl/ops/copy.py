@@ -496,11 +496,10 @@ class _Copy:
     async def _outlines(self) -> tuple[_Found, _Found]:
         """Return the fingerprints of outlines of source and target.
 
-        If the target is empty, the source is not read, and both results are empty.
-
-        If neither store reads texts for outlines, both are read at the same time: each database
-        sorts for a while.  Otherwise they are read in turn, so that two large messages are not in
-        RAM together.
+        If the target is empty, the source is not read, and both results are empty.  If neither
+        store reads texts for outlines, both are read at the same time, since each database sorts
+        for a while.  Otherwise they are read in turn, so that two large messages are not in RAM
+        together.
         """
         where = self._where
         around = Selection(where.users, where.sessions)

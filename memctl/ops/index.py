@@ -32,7 +32,10 @@ _PAUSE = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A store to search; ``make`` returns the store, if its index is missing or out of date."""
+    """A store to search.
+
+    ``make`` returns the store, and is called only if the index is missing or out of date.
+    """
 
     location: Location
     make: Callable[[], Store]

@@ -83,7 +83,7 @@ async def plan_marks(store: Store, where: Selection, remark: MarkChange) -> Asyn
 
 
 def _selected(store: Store, where: Selection, remark: MarkChange) -> AsyncGenerator[Page]:
-    """Yield the selected messages, or only those of them that have the old mark of ``remark``."""
+    """Yield the selected messages; some without the old mark of ``remark`` may be left out."""
     if where.spare is not None:
         return where.apply(store.outline(whole_memories(where)), store.dialect)
     if remark.old is not None and not where.marks and where.last is None:

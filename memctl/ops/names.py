@@ -76,7 +76,7 @@ async def refuse_absent_in(where: Selection, found: int, *stores: Store) -> None
 
 
 def suggestion(names: Iterable[MemoryKey], where: Selection) -> str:
-    """Return a hint with those of ``names`` that are most similar to the selected names.
+    """Return a hint that suggests names similar to selected but missing names, out of ``names``.
 
     Without similar names, the hint is to list the memories.
     """

@@ -157,7 +157,7 @@ class Receipt:
         return bool(self.ended) and all(one.state in (ERASED, NOTHING) for one in self.stores)
 
     def end(self) -> None:
-        """Set the time at which the erase ended to now."""
+        """Set the end of the erase to the present time."""
         self.ended = _now()
 
     def save(self) -> None:
@@ -258,7 +258,8 @@ def _now() -> str:
 class Trace(NamedTuple):
     """A trace of erased data: a name, messages under another name, or an undo run.
 
-    ``key`` is the name, or the memory that has the messages.
+    ``code`` is "name", "message" or "undo-run".  ``key`` is the name, or the memory that has the
+    messages.
     """
 
     code: str

@@ -51,7 +51,7 @@ class Recording:
             self._writer = self._stack.enter_context(self._journal.writer(growing=True))
 
     def adds(self, page: Page, *, summary: bool) -> None:
-        """See ``CopyJournal``."""
+        """Record that the messages of a page will be written; see ``CopyJournal``."""
         assert self._writer is not None
         key = page.memory.key
         if self._open and (key, page.offset) != self._expected:  # the copy gave up the open memory
@@ -73,12 +73,12 @@ class Recording:
         self._expected = key, page.offset + len(page.messages)
 
     def wrote(self, result: WriteResult) -> None:
-        """See ``CopyJournal``."""
+        """Record the result for one memory; see ``CopyJournal``."""
         assert self._journal is not None
         self._journal.note(result)
 
     async def replaces(self, store: Store, keys: frozenset[MemoryKey]) -> None:
-        """See ``CopyJournal``."""
+        """Record the memories ``keys`` of the target in an archive; see ``CopyJournal``."""
         assert self._journal is not None
         path = self._journal.folder / REPLACED
         place = Location("archive", str(path), path=path, options={"lines": "kept"})

@@ -74,7 +74,7 @@ DOCTOR = "run memctl doctor to list the damage, and what --repair can do about i
 
 
 def only_damage(failures: Sequence[tuple[MemoryKey, Failure]]) -> bool:
-    """Return whether all failures are damaged memories."""
+    """Return whether each of the failed memories is damaged."""
     return all(failure.code == "damaged" for _, failure in failures)
 
 

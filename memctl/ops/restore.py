@@ -100,7 +100,7 @@ class RestoreRun:
             return keys
 
     async def _tidy(self, store: Store, keys: frozenset[MemoryKey]) -> None:
-        """Give the store the notes back that it made when the memories ``keys`` were replaced."""
+        """Pass the notes on the memories ``keys`` from the undone run back to the store."""
 
         async def edits() -> AsyncGenerator[Edit]:
             for key in keys:
@@ -123,9 +123,9 @@ class RestoreRun:
 async def unchanged_since_run(
     store: Store, parts: Sequence[Path], keys: frozenset[MemoryKey]
 ) -> frozenset[MemoryKey]:
-    """Return those of ``keys`` whose memory still has the ids, order and marks that a run wrote.
+    """Return the memories out of ``keys`` that are unchanged since a run wrote them whole.
 
-    The run wrote these memories whole; ``parts`` are the files of its changes.
+    Message ids, order and marks are compared.  ``parts`` are the files of changes of the run.
 
     Raises:
         BadData: a file of changes is damaged.

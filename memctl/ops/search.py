@@ -478,16 +478,19 @@ def admits(where: Selection, entry: Entry) -> bool:
 
 
 class _Newest:
-    """A test for the newest selected messages of each memory, as many as ``where.last`` says."""
+    """A test whether a message is among the last ``where.last`` selected messages of its memory."""
 
     def __init__(self, index: IndexFile, where: Selection) -> None:
         self._index = index
         self._where = where
         self._first: dict[int, int] = {}
-        """The index in its memory of the first of these messages, by number of the memory."""
+        """For each memory, by its number, the index of the first message that passes the test."""
 
     def has(self, block: Block, at: int) -> bool:
-        """Return whether the message at index ``at`` of the block is not older than these."""
+        """Return whether a message is not older than the newest selected messages of its memory.
+
+        The message is at index ``at`` of the block.
+        """
         first = self._first.get(block.memory)
         if first is None:
             first = self._first[block.memory] = self._oldest(block.memory)

@@ -386,7 +386,7 @@ async def _compare_replaced(store: Store, path: Path, group: dict[MemoryKey, _Ru
 
 
 def _digest(text: bytes) -> bytes:
-    """Return a digest of the JSON value of a message, or of the text if nested too deeply."""
+    """Return a digest of the JSON value of a message, or of a text that cannot be parsed."""
     with suppress(ValueError):  # nested too deep for a value: use the text
         text = jsonio.canonical(text)
     return blake2b(text, digest_size=16).digest()

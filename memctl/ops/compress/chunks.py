@@ -101,7 +101,7 @@ class ChunkedSummarizer:
         return self._summarizer.count(f"{turn.speaker}\n{turn.text}") + PER_MESSAGE
 
     def _short_enough(self, turns: Iterable[Turn]) -> Iterator[Turn]:
-        """Yield the turns, with turns above ``_piece`` tokens cut into pieces."""
+        """Yield the turns, with long turns cut into pieces that fit a request."""
         for turn in turns:
             pieces = -(-self._size(turn) // self._piece)
             if pieces == 1:
@@ -112,7 +112,7 @@ class ChunkedSummarizer:
                 yield from self._halved(turn._replace(text=turn.text[start : start + length]))
 
     def _halved(self, turn: Turn) -> Iterator[Turn]:
-        """Yield the turn, halved until no part exceeds ``_piece`` tokens."""
+        """Yield the turn, or its halves, halved again until each part fits a request."""
         halves = _halves([turn]) if self._size(turn) > self._piece else None
         if halves is None:
             yield turn
@@ -121,7 +121,7 @@ class ChunkedSummarizer:
             yield from self._halved(half)
 
     def _cut(self, turn: Turn) -> Turn:
-        """Return the turn with its text cut at the end to at most ``_piece`` tokens."""
+        """Return the turn; if it does not fit a request, the end of its text is cut off."""
         while (size := self._size(turn)) > self._piece and turn.text:
             turn = turn._replace(text=turn.text[: len(turn.text) * self._piece // size])
         return turn

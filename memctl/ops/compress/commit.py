@@ -150,7 +150,10 @@ class SummaryCommitter:
     async def _gather(
         self, ready: asyncio.Queue[SummarizedMemory | None]
     ) -> tuple[list[SummarizedMemory], bool]:
-        """Return the memories to commit together, and whether more may come."""
+        """Wait for memories in the queue, and return those to commit together.
+
+        The second result is False if the queue has ended.
+        """
         group: list[SummarizedMemory] = []
         with suppress(TimeoutError):
             async with asyncio.timeout(None) as limit:

@@ -431,7 +431,10 @@ class MemoryExaminer:
         self._tools(found, spot)
 
     def _is_twin(self, found: ExaminedMessage, spot: _Spot) -> bool:
-        """Note a finding if an earlier message has the same id; return whether both are equal."""
+        """Note a finding if an earlier message has the same id.
+
+        Return whether the two messages have the same content.
+        """
         if not self._dialect.holds_items or found.id is None:
             return False
         digest = hash(found.id)
