@@ -110,9 +110,10 @@ async def open_index(
 
 
 def _current(target: Target) -> OpenIndex | None:
-    """Return the index of a store, if the stamp of the store's file shows no change since.
+    """Return the index of a store in a file, if the file has certainly not changed since.
 
-    None if the stamp differs, the store is not a file, or the index is missing or damaged.
+    None if the file may have changed, the store is not a single file, or the index is missing or
+    damaged.
     """
     identity, stamp = folder.file_identity(target.location), folder.stamp(target.location)
     if identity is None or stamp is None:

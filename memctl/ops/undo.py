@@ -254,7 +254,7 @@ class _RunEffect:
 
     @property
     def unseen(self) -> frozenset[str]:
-        """Return the ids in ``anchors`` that no present message has."""
+        """Return the ids of messages that deleted messages followed, but that do not exist now."""
         return frozenset(self.anchors - self.seen)
 
     @property
@@ -395,10 +395,10 @@ def _digest(text: bytes) -> bytes:
 def _groups(
     path: Path, where: Selection, notes: Callable[[MemoryKey], Note]
 ) -> Iterator[dict[MemoryKey, _RunEffect]]:
-    """Yield the recorded changes of the selected memories, in groups of ``GROUP_CHANGES`` changes.
+    """Yield the changes recorded in the file ``path``, in groups of several memories.
 
-    All changes of a memory are in one group.  Memories whose change the store refused are left
-    out.  ``path`` is a file of changes.
+    All changes of a memory are in one group.  Memories that are not selected, or whose changes the
+    store refused, are left out.
     """
     group: dict[MemoryKey, _RunEffect] = {}
     size = 0
