@@ -99,7 +99,7 @@ def _cut(line: str, place: int) -> str:
 
 
 def _differ(one: Sequence[Any], other: Sequence[Any]) -> int:
-    """Return the first index at which two texts differ; for a prefix, the length of the prefix."""
+    """Return the first index at which two texts differ, or the length of the shorter text."""
     start = 0
     while start < min(len(one), len(other)):
         ours, theirs = one[start : start + _PIECE], other[start : start + _PIECE]

@@ -387,7 +387,7 @@ async def update(
     *,
     checksum: bool = False,
 ) -> IndexUse:
-    """Update the kept index of a store, without a search.
+    """Update the index of a store in the cache folder.
 
     ``checksum`` compares the texts of all messages to find changes.  An ``embedder`` makes vectors
     for searches by meaning; None makes no vectors.

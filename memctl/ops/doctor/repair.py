@@ -395,8 +395,8 @@ class StoreRepairs:
 async def revert_repairs(store: Store, folder: Path) -> int:
     """Undo the repairs that the store made itself in a run.
 
-    Return the number of restored keys, rows or ids.
-    ``folder`` is the folder of the run.  Damaged data in its quarantine file stay there.
+    Return the number of restored keys, rows or ids.  ``folder`` is the folder of the run.  Damaged
+    data in its quarantine file stay there.
 
     Raises:
         MemctlError: as ``Maintenance.revert``.
