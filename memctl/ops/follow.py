@@ -1,8 +1,8 @@
 """Follow a source: repeat the copy to a target until a stop is asked for.
 
 Each copy remembers the state in which it left the target.  Therefore the next copy can replace a
-memory of which messages were deleted or marks changed in the source.  A memory that another program
-changed in the target is a conflict.
+memory of which marks changed in the source.  A memory that lost messages in the source is a
+conflict, and so is a memory that another program changed in the target.
 """
 
 from __future__ import annotations

@@ -33,10 +33,16 @@ def source(tmp_path: Path) -> Path:
     return path
 
 
+REPLACE = ("--on-conflict", "replace", "--no-backup")
+
+
 @pytest.fixture
-def following(source: Path, target: str) -> Iterator[subprocess.Popen[str]]:
-    """A run that follows the source, at its ease."""
-    process = start("migrate", source, target, "--follow", "--interval", "0.2", "--json")
+def following(
+    request: pytest.FixtureRequest, source: Path, target: str
+) -> Iterator[subprocess.Popen[str]]:
+    """A run that follows the source, at its ease, with the options of the parameter."""
+    options = getattr(request, "param", ())
+    process = start("migrate", source, target, "--follow", "--interval", "0.2", "--json", *options)
     wait_until(lambda: held_if_any(target) == {ONE: ids(ALL[:10])}, process)
     yield process
     process.kill()
@@ -70,6 +76,7 @@ def change(source: Path, sql: str, *values: str) -> None:
         database.execute(sql, values)
 
 
+@pytest.mark.parametrize("following", [REPLACE], indirect=True)
 def test_follow_everything_that_happens_comes_along(
     source: Path, target: str, following: subprocess.Popen[str]
 ) -> None:
@@ -95,6 +102,28 @@ def test_follow_everything_that_happens_comes_along(
     assert "copied 8 messages in 2 memories" in said or "copied 5 messages" in said
 
 
+def test_follow_a_memory_that_shrank_is_left_alone(
+    source: Path, target: str, following: subprocess.Popen[str]
+) -> None:
+    """The source may have been emptied, or restored from an older copy."""
+    add(source, TWO, ALL[20:23], 0)
+    wait_until(lambda: TWO in held_if_any(target), following)
+    change(source, "DELETE FROM message_mark")
+    unmarked = [(id, ()) for id, _ in ids(ALL[:10])]
+    wait_until(lambda: held_if_any(target)[ONE] == unmarked, following)
+    for n in range(2, 10):
+        change(source, "DELETE FROM message WHERE id = ?", f"ada-one-{ALL[n].id}")
+    add(source, TWO, ALL[23:25], 3)
+    wait_until(lambda: len(held_if_any(target)[TWO]) == 5, following)
+    following.send_signal(signal.SIGINT)
+    output, said = following.communicate(timeout=30)
+    assert following.returncode == 5, said
+    [failure] = json.loads(output)["failures"]
+    assert failure["code"] == "conflict"
+    assert "the source no longer has 8 messages of the target" in output
+    assert held_if_any(target)[ONE] == unmarked
+
+
 def test_follow_what_came_before_the_stop_is_there_after_it(source: Path, target: str) -> None:
     process = start("migrate", source, target, "--follow", "--interval", "3600")
     wait_until(lambda: held_if_any(target) == {ONE: ids(ALL[:10])}, process)
@@ -108,7 +137,7 @@ def test_follow_what_came_before_the_stop_is_there_after_it(source: Path, target
 def test_follow_what_was_copied_is_known_after_a_lost_connection(
     source: Path, servers: Servers, postgresql_url: str
 ) -> None:
-    options = ("--follow", "--interval", "0.1", "--retries", "2", "--json")
+    options = ("--follow", "--interval", "0.1", "--retries", "2", "--json", *REPLACE)
     process = start("migrate", source, postgresql_url, *options)
     sql = servers.postgresql.execute
     exists = "SELECT to_regclass('message') IS NOT NULL"
