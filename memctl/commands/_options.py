@@ -195,8 +195,25 @@ _RATE = re.compile(r"(\d+(?:\.\d+)?)\s*([kMG]i?)?(B)?(?:/s)?", re.IGNORECASE)
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3}
 
 
+SECONDS = 600.0
+"""The default of ``--timeout``."""
 TRANSFER: Any = None
 """The default of a parameter that ``takes_options`` replaces with options."""
+
+
+TimeoutOption = Annotated[
+    float,
+    connecting(
+        "--timeout",
+        metavar="SECONDS",
+        min=1,
+        help="Treat a connection as lost after SECONDS without an answer.",
+    ),
+]
+
+
+def _time_limit(timeout: TimeoutOption = SECONDS) -> float:
+    return timeout
 
 
 def _transfer(
@@ -206,15 +223,7 @@ def _transfer(
             "--retries", metavar="N", min=0, help="Retry a lost connection N times in a row."
         ),
     ] = 5,
-    timeout: Annotated[
-        float,
-        connecting(
-            "--timeout",
-            metavar="SECONDS",
-            min=1,
-            help="Treat a connection as lost after SECONDS without an answer.",
-        ),
-    ] = 600.0,
+    timeout: TimeoutOption = SECONDS,
     rate_limit: Annotated[
         str | None,
         connecting(
@@ -263,12 +272,13 @@ def _parameters(make: Callable[..., Any]) -> tuple[inspect.Parameter, ...]:
 _BUNDLES: dict[Any, Callable[..., Any]] = {Selection: _selection, Transfer: _transfer}
 
 
-def takes_options(function: Callable[..., None]) -> Callable[..., None]:
+def takes_options(function: Callable[..., None], *, opens: bool = False) -> Callable[..., None]:
     """Return a command whose parameters of these types are replaced with options for the parser.
 
     ``Run`` stands for ``--format`` and ``--json``, ``Transfer`` for the options of the connection,
     and ``Selection`` for the options that select messages, which come last.  When the returned
-    command runs, ``function`` gets values of these types, made from the options.
+    command runs, ``function`` gets values of these types, made from the options.  A command that
+    ``opens`` stores also has ``--timeout``, for the output to which the stores are shown.
     """
     bundled: dict[str, Callable[..., Any]] = {}
     own: list[inspect.Parameter] = []
@@ -287,6 +297,8 @@ def takes_options(function: Callable[..., None]) -> Callable[..., None]:
         else:
             own += [parameter] if make is None else _parameters(make)
 
+    if opens:
+        own += _parameters(_time_limit)
     kind = inspect.Parameter.KEYWORD_ONLY
     own.insert(0, inspect.Parameter("context", kind, annotation=typer.Context))
 
@@ -296,6 +308,8 @@ def takes_options(function: Callable[..., None]) -> Callable[..., None]:
             return make(**{one.name: values.pop(one.name) for one in _parameters(make)})
 
         run_as_it_is(context).output.format = made(_report_format)
+        if opens:
+            run_as_it_is(context).output.timeout = made(_time_limit)
         values[run_name] = this_run(context)
         if takes_context:
             values["context"] = context
@@ -310,6 +324,10 @@ def takes_options(function: Callable[..., None]) -> Callable[..., None]:
     with_options.__annotations__ = {one.name: one.annotation for one in parameters}
     del with_options.__wrapped__
     return with_options
+
+
+opens_stores = partial(takes_options, opens=True)
+"""``takes_options`` for a command that opens stores."""
 
 
 class _Command(Helpful, TyperCommand):

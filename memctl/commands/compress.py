@@ -16,8 +16,8 @@ from memctl.commands._options import (
     PathOption,
     StoreArgument,
     guarding,
+    opens_stores,
     selecting,
-    takes_options,
 )
 from memctl.commands._reports import ChangeOutcome
 from memctl.commands._run import changeable, record, run_options, wait_for
@@ -32,7 +32,7 @@ from memctl.summary import TEMPLATE, check_template
 from memctl.system import read_file
 
 
-@takes_options
+@opens_stores
 def compress(
     run: Run,
     store: StoreArgument,

@@ -19,7 +19,7 @@ from memctl.commands._options import (
     SessionOption,
     StoreArgument,
     UserOption,
-    takes_options,
+    opens_stores,
 )
 from memctl.commands._run import readable, wait_for
 from memctl.location import Location, visible
@@ -41,7 +41,7 @@ from memctl.tokens import TokenCounter
 _NAMED = 3
 
 
-@takes_options
+@opens_stores
 def context(
     run: Run,
     store: StoreArgument,

@@ -15,8 +15,8 @@ from memctl.commands._options import (
     StoreArgument,
     YesOption,
     guarding,
+    opens_stores,
     selecting,
-    takes_options,
 )
 from memctl.commands._reports import ChangeOutcome
 from memctl.commands._run import changeable, record, run_options
@@ -33,7 +33,7 @@ from memctl.selection import Selection
 _LIMIT = re.compile(r"(\d+(?:\.\d+)?)(%?)")
 
 
-@takes_options
+@opens_stores
 def delete(
     run: Run,
     store: StoreArgument,

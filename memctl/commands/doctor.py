@@ -17,7 +17,7 @@ from memctl.commands._options import (
     StoreArgument,
     UserOption,
     YesOption,
-    takes_options,
+    opens_stores,
 )
 from memctl.commands._reports import ChangeOutcome
 from memctl.commands._run import changeable, readable, record, run_options, wait_for
@@ -36,7 +36,7 @@ from memctl.registry import make_store
 from memctl.selection import Selection
 
 
-@takes_options
+@opens_stores
 def doctor(
     run: Run,
     store: StoreArgument,

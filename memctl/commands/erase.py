@@ -19,9 +19,9 @@ from memctl.commands._options import (
     DryRunOption,
     YesOption,
     guarding,
+    opens_stores,
     printing,
     selecting,
-    takes_options,
 )
 from memctl.commands._run import changeable, is_on, record, wait_for
 from memctl.errors import Interrupted, MemctlError, Partial, UsageError
@@ -44,7 +44,7 @@ from memctl.store import OpenMode
 from memctl.version import __version__
 
 
-@takes_options
+@opens_stores
 def erase(
     run: Run,
     user: Annotated[str, selecting("--user", metavar="NAME", help="The user to erase.")],

@@ -14,7 +14,7 @@ from memctl.commands._options import (
     LossyOption,
     PathOption,
     StoreArgument,
-    takes_options,
+    opens_stores,
 )
 from memctl.commands._reports import CopyOutcome, flat_row
 from memctl.commands._run import readable, wait_for
@@ -27,7 +27,7 @@ from memctl.output.terminal import Format, Output
 from memctl.selection import Selection
 
 
-@takes_options
+@opens_stores
 def export(
     run: Run,
     store: StoreArgument,

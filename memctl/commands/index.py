@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from functools import partial
 from typing import Annotated, Any
 
 import typer
 from rich.text import Text
 
 from memctl.commands._context import Run
-from memctl.commands._options import EmbedderOption, group, takes_options
+from memctl.commands._options import EmbedderOption, group, opens_stores, takes_options
 from memctl.commands._run import named_embedder, wait_for
 from memctl.embedder import Embedder
 from memctl.errors import NotFound, UsageError
@@ -23,6 +22,7 @@ from memctl.ops.index import IndexUse, Target
 from memctl.output.report import Report
 from memctl.output.tables import Column, Grid, cell
 from memctl.registry import make_store
+from memctl.wrappers.timeout import limited
 
 app = group()
 
@@ -58,7 +58,7 @@ def list_(run: Run) -> None:
 
 
 @app.command()
-@takes_options
+@opens_stores
 def update(
     run: Run,
     stores: StoresArgument,
@@ -95,7 +95,7 @@ def update(
 
 
 async def _update(run: Run, place: Location, model: Embedder | None, *, checksum: bool) -> IndexUse:
-    target = Target(place, partial(make_store, place))
+    target = Target(place, lambda: limited(make_store(place), run.output.timeout))
     async with model or nullcontext():
         with run.output.progress("indexing") as progress:
             return await operation.update(target, progress, model, checksum=checksum)

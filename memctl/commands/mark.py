@@ -14,7 +14,7 @@ from memctl.commands._options import (
     PathOption,
     StoreArgument,
     group,
-    takes_options,
+    opens_stores,
 )
 from memctl.commands._reports import ChangeOutcome
 from memctl.commands._run import changeable, readable, record, run_options, wait_for
@@ -51,7 +51,7 @@ def _marks() -> None:
 
 
 @app.command("add")
-@takes_options
+@opens_stores
 def add(
     run: Run,
     store: StoreArgument,
@@ -74,7 +74,7 @@ def add(
 
 
 @app.command("remove")
-@takes_options
+@opens_stores
 def remove(
     run: Run,
     store: StoreArgument,
@@ -95,7 +95,7 @@ def remove(
 
 
 @app.command("rename")
-@takes_options
+@opens_stores
 def rename(
     run: Run,
     store: StoreArgument,
@@ -119,7 +119,7 @@ def rename(
 
 
 @app.command("list")
-@takes_options
+@opens_stores
 def list_(
     run: Run,
     store: StoreArgument,

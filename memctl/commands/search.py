@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from memctl.commands._context import Run
-from memctl.commands._options import EmbedderOption, PagerOption, PathOption, takes_options
+from memctl.commands._options import EmbedderOption, PagerOption, PathOption, opens_stores
 from memctl.commands._run import named_embedder, readable, wait_for
 from memctl.errors import UsageError
 from memctl.location import Location, visible
@@ -24,12 +24,13 @@ from memctl.output.report import Report
 from memctl.output.terminal import Format, Output
 from memctl.selection import Selection
 from memctl.store import Store
+from memctl.wrappers.timeout import limited
 
 if TYPE_CHECKING:
     from memctl.embedder import Embedder
 
 
-@takes_options
+@opens_stores
 def search(
     run: Run,
     words: Annotated[
@@ -84,7 +85,9 @@ def search(
     places = [_located(run, store) for store in stores]
     with ExitStack() as stack:
         keep = index and all(place.kind != "stdio" for place in places)
-        targets = [_target(stack.enter_context(readable(one, where, path))) for one in places]
+        targets = [
+            _target(stack.enter_context(readable(one, where, path)), output) for one in places
+        ]
         options = SearchOptions(by, top, around, keep)
         report = wait_for(_search(output, targets, query, where, options, model))
     with paged(output, wanted=pager and not ids):  # without the progress
@@ -113,14 +116,14 @@ def _located(run: Run, store: str) -> Location:
         raise UsageError(error.message, f"{error.hint}; {hint}") from error
 
 
-def _target(location: Location) -> Target:
-    return Target(location, partial(_make, location))
+def _target(location: Location, output: Output) -> Target:
+    return Target(location, partial(_make, location, output))
 
 
-def _make(location: Location) -> Store:
+def _make(location: Location, output: Output) -> Store:
     from memctl.registry import make_store  # not needed if the index is up to date
 
-    return make_store(location)
+    return limited(make_store(location), output.timeout)
 
 
 def _embedder(run: Run, by: By, name: str | None) -> Embedder | None:

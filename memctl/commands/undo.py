@@ -13,7 +13,7 @@ from memctl.commands._options import (
     SessionOption,
     UserOption,
     YesOption,
-    takes_options,
+    opens_stores,
 )
 from memctl.commands._reports import ChangeOutcome
 from memctl.commands._run import is_on, record, run_options, wait_for
@@ -32,7 +32,7 @@ from memctl.selection import Selection
 from memctl.store import OpenMode
 
 
-@takes_options
+@opens_stores
 def undo(
     this: ThisRun,
     run_id: Annotated[

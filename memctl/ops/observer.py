@@ -15,10 +15,15 @@ from memctl.ops.report import (
     Total,
 )
 from memctl.store import Store
+from memctl.wrappers.timeout import limited
 
 
 class Observer(Protocol):
     """The receiver of progress, warnings and notes, such as the output of a command."""
+
+    @property
+    def timeout(self) -> float | None:
+        """The seconds to wait for each answer of a store; None for no limit."""
 
     def progress(
         self, description: str, total: Callable[[], Total | None] = ..., /
@@ -53,6 +58,8 @@ class Observer(Protocol):
 
 class Unobserved:
     """An observer for programs: texts go to the logger ``memctl``, progress to a listener."""
+
+    timeout: float | None = None
 
     def __init__(self, progress: Progress | None = None) -> None:
         self._progress = progress or SilentProgress()
@@ -97,7 +104,11 @@ class Unobserved:
 
 @asynccontextmanager
 async def opened(store: Store, observer: Observer) -> AsyncGenerator[Store]:
-    """Open the store within the block, and show its details and warnings to the observer."""
+    """Open the store within the block, and show its details and warnings to the observer.
+
+    The store has the time limit of the observer.
+    """
+    store = limited(store, observer.timeout)
     async with store:
         observer.store_opened(store)
         try:

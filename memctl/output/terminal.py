@@ -86,6 +86,8 @@ class Output:
     verbose: bool = False
     arguments: Sequence[str] = ()
     """The command line, to redact quotes of it in messages."""
+    timeout: float | None = None
+    """The seconds to wait for an answer of a store; None for no limit."""
     interval: float | None = None
     """The seconds between lines of progress; None for a live line."""
     report: Report | None = None

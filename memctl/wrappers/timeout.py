@@ -104,6 +104,11 @@ class _Clock:
             ) from error
 
 
+def limited(store: Store, seconds: float | None) -> Store:
+    """Return the store with a limit on the seconds of each answer; without a limit for None."""
+    return store if seconds is None else Timeout(store, seconds)
+
+
 class Timeout(StoreWrapper):
     """A wrapper that limits the seconds to wait for each answer and each page.
 
