@@ -96,8 +96,8 @@ class TablestoreMemoryStore(Store):
 
     The shape of a message is a JSON text with all columns that AgentScope would write differently.
 
-    The service has no transactions over rows.  If a row of a memory cannot be changed, the changed
-    rows are restored.  After a kill in between, some rows stay changed.
+    The service has no transactions over rows.  If a row of a memory cannot be changed, memctl
+    restores the changed rows of the memory.  If memctl is killed before, some rows stay changed.
     """
 
     kind = "tablestore"
@@ -160,7 +160,11 @@ class TablestoreMemoryStore(Store):
                     yield builder.page(last=True)
 
     def _is_damaged(self, key: MemoryKey, index: RowIndex) -> bool:
-        """Return whether a memory must be left out because of damage; note the damage."""
+        """Return whether a memory must be left out because of a damaged row.
+
+        If the run skips damage, the damage becomes a finding, and the result is False.  Otherwise
+        the damage becomes the failure of the memory.
+        """
         damage = index.damage(key)
         if not damage:
             return False
@@ -175,7 +179,10 @@ class TablestoreMemoryStore(Store):
         return True
 
     async def _fill(self, index: RowIndex, where: Selection, columns: Sequence[str]) -> None:
-        """Read the rows of the selected memories into an index; without ``columns``, read all."""
+        """Add the rows of the selected memories to an index.
+
+        Reads only ``columns``; an empty sequence means all columns.
+        """
         async with aclosing(self._rows(where, columns)) as rows:
             async for row in rows:
                 index.add(row)
@@ -183,7 +190,10 @@ class TablestoreMemoryStore(Store):
     async def _rows(
         self, where: Selection, columns: Sequence[str] = (), *, strays: bool = False
     ) -> AsyncGenerator[IndexedRow]:
-        """Yield the rows of the selected memories; with ``strays``, also rows without a session."""
+        """Yield the rows of the selected memories; with ``strays``, also rows without a session.
+
+        Reads only ``columns``; an empty sequence means all columns.
+        """
         scan = self.instance.scan(self._table, KEY, columns, where=_sought(where))
         async with aclosing(scan) as pages:
             async for page in pages:
@@ -247,7 +257,11 @@ class TablestoreMemoryStore(Store):
         return hits[:top]
 
     def _hit(self, row: Row, score: float, where: Selection) -> ServiceHit | None:
-        """Return a row as a hit if the row is selected; note damage."""
+        """Return a row of a search as a hit.
+
+        None for a row that is not selected, has no session or is damaged.  Damage becomes the
+        failure of the memory.
+        """
         if not isinstance(row.columns.get(_SESSION), str):
             return None  # AgentScope does not find rows without a session
         found = _indexed(row, outline=False)
@@ -265,7 +279,7 @@ class TablestoreMemoryStore(Store):
     async def write(
         self, pages: AsyncGenerator[Page], mode: WriteMode = WriteMode.ADD
     ) -> AsyncGenerator[WriteResult]:
-        """See ``Store.write``; holds one large memory, or many small memories, at a time."""
+        """See ``Store.write``; loads one large memory, or a batch of small memories, at a time."""
         async for batch in gather(pages, _BATCH_BYTES, _BATCH_CHANGES):
             if isinstance(batch, list):
                 smalls = batch
@@ -282,7 +296,11 @@ class TablestoreMemoryStore(Store):
     async def _planned(
         self, small: Small, mode: WriteMode, index: RowIndex
     ) -> tuple[WriteResult, MemoryChange]:
-        """Return the changes that write a memory, and the result if all changes succeed."""
+        """Plan to write a memory; ``index`` has the stored rows of the memory.
+
+        Returns the result if all row changes succeed, and the row changes.  If the memory cannot
+        be written, the result has the failure, and there are no row changes.
+        """
         key, change = small.memory.key, MemoryChange()
         there = list(index.rows(key))
         replaces = mode is WriteMode.REPLACE
@@ -317,7 +335,7 @@ class TablestoreMemoryStore(Store):
         return WriteResult(key, len(small.entries), gone), change
 
     async def _read_again(self, rows: Iterable[IndexedRow]) -> dict[str, Columns]:
-        """Return the columns of rows by row name, without rows that no longer exist."""
+        """Read rows again; return all columns of each row by row name, without deleted rows."""
         keys = [list(zip(KEY, (row.name, row.key.user), strict=True)) for row in rows]
         found = await self.instance.get(self._table, keys)
         return {str(row.key[0]): row.columns for row in found if row is not None}
@@ -333,7 +351,7 @@ class TablestoreMemoryStore(Store):
     # Changing
 
     async def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
-        """See ``Store.edit``; holds the changes of one memory, and the rows to delete."""
+        """See ``Store.edit``; loads all changes of a memory, and the rows to delete."""
         async for batch in batch_edits(edits, large=_BATCH_CHANGES, most_changes=_BATCH_CHANGES):
             if isinstance(batch, LargeEdit):
                 changes = [change async for piece in batch.pieces for change in piece]
@@ -346,7 +364,11 @@ class TablestoreMemoryStore(Store):
                 yield result
 
     async def _planned_edit(self, edit: Edit, index: RowIndex) -> tuple[WriteResult, MemoryChange]:
-        """Return the changes that carry out an edit, and the result if all changes succeed."""
+        """Plan to edit a memory; ``index`` has the stored rows of the memory.
+
+        Returns the result if all row changes succeed, and the row changes.  If the edit cannot be
+        carried out, the result has the failure, and there are no row changes.
+        """
         key = edit.memory.key
         there = list(index.rows(key))
         going = {one.id for one in edit.changes if one.new is None}
@@ -398,7 +420,10 @@ class TablestoreMemoryStore(Store):
 
 
 def _sought(where: Selection) -> list[tuple[str, str]]:
-    """Return the sessions that the service filters by; empty if the service returns all rows."""
+    """Return the filter of a scan: a pair of the column ``session_id`` and each selected session.
+
+    Empty (no filter) if the selection names no session or more than ``_FEW`` sessions.
+    """
     sessions = where.sessions
     if where.keys is not None:
         sessions = frozenset(key.session for key in where.keys)
@@ -406,7 +431,10 @@ def _sought(where: Selection) -> list[tuple[str, str]]:
 
 
 def _sought_terms(where: Selection) -> dict[str, frozenset[str]]:
-    """Return the columns that a search filters by, with their values, if the values are few."""
+    """Return the filter of a search: the selected users and sessions, by column.
+
+    A column is left out if the selection names no value or more than ``_MOST_TERMS`` values.
+    """
     keys = where.keys or frozenset()
     sought = {
         KEY[1]: where.users or frozenset(key.user for key in keys),
@@ -423,7 +451,10 @@ def _sought_terms(where: Selection) -> dict[str, frozenset[str]]:
 
 
 def _indexed(row: Row, *, outline: bool) -> IndexedRow:
-    """Return a row for the index; ``outline`` means that the text was not read."""
+    """Return a row of the service as a row for a ``RowIndex``.
+
+    ``outline``: the row was read without the text, so the result has no message and no damage.
+    """
     document, user = map(str, row.key)
     columns = row.columns
     session = columns.get(_SESSION)
@@ -458,7 +489,7 @@ def _indexed(row: Row, *, outline: bool) -> IndexedRow:
 
 
 def _marks(raw: Any) -> tuple[str, ...]:
-    """Return the marks in the column of a row; unreadable marks count as none, as in AgentScope."""
+    """Return the marks in the column ``marks_json``; empty if unreadable, as in AgentScope."""
     try:
         value = json.loads(raw)
     except (ValueError, TypeError):
@@ -469,7 +500,10 @@ def _marks(raw: Any) -> tuple[str, ...]:
 
 
 def _usual(value: dict[str, Any], marks: Iterable[str]) -> Columns:
-    """Return the columns that AgentScope writes for a message, except text and session."""
+    """Return the columns that AgentScope writes for a message, except text and session.
+
+    ``value`` is the parsed message.
+    """
     columns = {
         name: found if isinstance(found := value.get(name), str) else ""
         for name in ("name", "role", _TIME, "invocation_id")
@@ -478,9 +512,9 @@ def _usual(value: dict[str, Any], marks: Iterable[str]) -> Columns:
 
 
 def _shape(columns: Columns, value: dict[str, Any], marks: tuple[str, ...]) -> str:
-    """Return the columns that AgentScope would write differently, as JSON; "" if there are none.
+    """Return the columns of a row that AgentScope would write differently, as JSON; "" for none.
 
-    A missing column is null.
+    A missing column is null.  ``value`` is the parsed message of the row.
     """
     usual = _usual(value, marks)
     others: dict[str, Any] = {
@@ -493,7 +527,7 @@ def _shape(columns: Columns, value: dict[str, Any], marks: tuple[str, ...]) -> s
 
 
 def _columns(key: MemoryKey, entry: StoredMessage, place: str | None = None) -> Columns:
-    """Return the columns of a message to write; ``place`` replaces the time of the message.
+    """Return the columns to write for a message; ``place`` replaces the time of the message.
 
     Raises:
         Rejected: a column is too large, or has half of a surrogate pair.
@@ -517,7 +551,7 @@ def _columns(key: MemoryKey, entry: StoredMessage, place: str | None = None) -> 
 
 
 def _of_shape(shape: str) -> Columns:
-    """Return the columns in a shape; empty if another store made the shape."""
+    """Return the columns in the shape of a message; empty if another store made the shape."""
     try:
         found = json.loads(shape) if shape.startswith("{") else None
     except ValueError:
@@ -531,10 +565,10 @@ def _of_shape(shape: str) -> Columns:
 
 
 def _document(key: MemoryKey, id: str) -> str:
-    """Return the document id of a message.
+    """Return the document id of a message: ``{id}:::{session}``.
 
     Raises:
-        Rejected: the id is too long, or has half of a surrogate pair.
+        Rejected: the document id is too long, or has half of a surrogate pair.
     """
     document = f"{id}{_SEPARATOR}{key.session}"
     try:
@@ -549,10 +583,10 @@ def _document(key: MemoryKey, id: str) -> str:
 
 
 def _check_key(key: MemoryKey) -> None:
-    """Refuse a name that TablestoreMemory cannot have.
+    """Refuse a memory with a user or session name that TablestoreMemory cannot use.
 
     Raises:
-        Rejected: a memory with this name cannot be written.
+        Rejected: the memory cannot be written.
     """
     if key.part:
         raise Rejected(
@@ -572,7 +606,7 @@ def _check_key(key: MemoryKey) -> None:
 
 
 def _following(place: str) -> str:
-    """Return the smallest time that memctl writes after the given time."""
+    """Return the next text of a time: ``T +000001`` after ``T``, ``T +000002`` after that."""
     found = _FOLLOWING.fullmatch(place)
     if found is None or found[2] == "999999":
         return f"{place} +000001"
@@ -586,7 +620,10 @@ def _last(rows: Sequence[IndexedRow]) -> str | None:
 def _placed(
     key: MemoryKey, entries: Iterable[StoredMessage], last: str | None
 ) -> list[tuple[str, Columns]]:
-    """Return the document ids and columns of consecutive messages that follow the time ``last``.
+    """Return the document id and the columns of each message to write.
+
+    The times of the rows rise from the time ``last`` in the order of the messages.  ``last`` is
+    None if no message precedes.
 
     Raises:
         Rejected: a message cannot be written.
@@ -607,7 +644,8 @@ def _carried_out(
 ) -> MemoryChange:
     """Return the row changes that carry out the steps of an edit.
 
-    Rows keep their times, unless an inserted message needs room.
+    ``there`` are the rows of the memory in order.  ``old`` has all columns of the rows to delete,
+    by row name.  Rows keep their times, unless an inserted message needs room.
 
     Raises:
         Rejected: a message cannot be written.
@@ -667,7 +705,7 @@ def _check_marks(raw: str) -> None:
 
 
 class _MemoryMaintenance(Maintenance):
-    """Findings in the rows of TablestoreMemory."""
+    """Checks of the rows of TablestoreMemory."""
 
     store: TablestoreMemoryStore
 
@@ -683,7 +721,7 @@ class _MemoryMaintenance(Maintenance):
 
 
 def _misplaced(key: MemoryKey, index: RowIndex) -> list[Finding]:
-    """Return the findings about the order and the primary keys of the rows of a memory."""
+    """Return a finding for rows with equal times, and for document ids without the session."""
     same: list[str] = []
     alien: list[str] = []
     before: str | None = None
