@@ -18,14 +18,14 @@ from memctl.stores.agentscope1.sql.write import delete_messages
 
 
 class SqlEraser:
-    """A single erase of a store, and the names in the tables."""
+    """Erases memories, and lists the names of all memories and users in the tables."""
 
     def __init__(self, database: MemoryTables) -> None:
         self._database = database
         self._statements = database.statements
 
     async def names(self, where: Selection) -> AsyncGenerator[MemoryKey]:
-        """Yield the names in the tables; see ``Store.names``."""
+        """Yield the selected memories, and users without a memory; see ``Store.names``."""
         async with self._database.snapshot() as connection:
             for key in await self._names(connection):
                 if where.has_key(key):
@@ -43,7 +43,7 @@ class SqlEraser:
         return [*keys, *(MemoryKey(user, "") for user in alone)]
 
     async def erase(self, where: Selection) -> AsyncGenerator[WriteResult]:
-        """Erase memories; see ``Store.erase``."""
+        """Erase the selected memories; see ``Store.erase``."""
         keys = [key async for key in self.names(where)]
         if not keys:
             return
@@ -92,7 +92,13 @@ class SqlEraser:
     async def _hand_over(
         self, connection: AsyncConnection, key: MemoryKey, others: Mapping[MemoryKey, Extent]
     ) -> None:
-        """Make another user with messages in the session the owner of the session."""
+        """If the user of a memory owns the session, make another user the owner.
+
+        ``others`` are the memories of other users with messages in the session.
+
+        Raises:
+            RejectedValue: the new owner would become the user of messages that name no user.
+        """
         database = self._database
         heir = min(one.user for one in others)
         if not await self._run(connection, f"SELECT id FROM session WHERE {self._own}", key):
@@ -105,18 +111,21 @@ class SqlEraser:
 
     @property
     def _own(self) -> str:
-        """SQL that tests whether the user owns the session."""
+        """SQL to find the row of the session ``:session`` if ``:user`` owns the session."""
         exact = self._statements.exact
         return f"{exact('id')} = {exact(':session')} AND {exact('user_id')} = {exact(':user')}"
 
     async def _run(self, connection: AsyncConnection, sql: str, key: MemoryKey, **more: str) -> int:
-        """Run a statement about a session; return the number of matching rows."""
+        """Run a statement; return the number of rows found or changed.
+
+        The parameters are ``:session`` and ``:user`` of the memory ``key``, and ``more``.
+        """
         values = {"session": key.session, "user": key.user, **more}
         result = await connection.execute(*self._statements.bind(sql, values))
         return len(result.all()) if result.returns_rows else result.rowcount
 
     async def _remove_users(self, connection: AsyncConnection, users: set[str]) -> None:
-        """Delete the rows of the users without sessions."""
+        """Delete the rows of those of ``users`` who have no session."""
         async with self._database.transaction(connection):
             for user in sorted(users):
                 await remove_empty(

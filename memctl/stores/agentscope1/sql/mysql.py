@@ -14,11 +14,11 @@ from memctl.stores.agentscope1.sql.statements import Statements
 from memctl.stores.agentscope1.sql.tables import MemoryTables
 
 _STAGED_KEYS = "memctl_keys"
-"""The temporary table of row ids, and the key of the staged ids in ``connection.info``."""
+"""The name of a temporary table of row ids; in ``connection.info`` the key of the same row ids."""
 
 
 MAX_ROW_IDS = 1000
-"""The maximum number of row ids in a SELECT without staging, to fit a packet."""
+"""The maximum number of row ids as parameters of a SELECT, so that the SELECT fits a packet."""
 
 
 class MysqlStatements(Statements, MysqlSyntax):
@@ -118,7 +118,7 @@ class MysqlTables(MemoryTables, MysqlDatabase):
         return result.all() if result.returns_rows else []
 
     async def _stage_keys(self, connection: AsyncConnection, row_ids: tuple[str, ...]) -> None:
-        """Write the row ids to the temporary table, unless already staged."""
+        """Write row ids to the table ``_STAGED_KEYS``, unless the table already holds the same."""
         if connection.info.get(_STAGED_KEYS) == row_ids:
             return
         connection.info.pop(_STAGED_KEYS, None)

@@ -14,8 +14,8 @@ class InsertRun(NamedTuple):
     """Messages to insert next to each other.
 
     ``after`` is the index of the preceding message, None at the beginning of the memory.  ``low``
-    is the last index allocated after the preceding message.  ``wanted`` are the former indexes of
-    the messages.
+    is the last index that an earlier run got after the same message, or None.  ``wanted`` has the
+    former index of each message, or None.
     """
 
     after: int | None
@@ -24,7 +24,7 @@ class InsertRun(NamedTuple):
 
 
 class Shift(NamedTuple):
-    """Adds ``by`` to the indexes from ``low`` up to the ``low`` of the next shift."""
+    """Adds ``by`` to the stored indexes from ``low`` up to the ``low`` of the next shift."""
 
     low: int
     by: int
@@ -32,7 +32,7 @@ class Shift(NamedTuple):
 
 @dataclass
 class PositionAllocator:
-    """The ordered indexes in a session: ``own`` of the memory, ``others`` of other users.
+    """The sorted indexes in a session: ``own`` of the memory, ``others`` of other users.
 
     Example::
 
@@ -44,7 +44,7 @@ class PositionAllocator:
     others: array[int] = field(default_factory=lambda: array("q"))
 
     def sort(self) -> None:
-        """Sort the collected indexes."""
+        """Sort ``own`` and ``others``."""
         self.own = array("q", sorted(self.own))
         self.others = array("q", sorted(self.others))
 
@@ -53,7 +53,7 @@ class PositionAllocator:
         self.own = array("q", [index for index in self.own if index not in deleted])
 
     def shared(self, indexes: Iterable[int], least: int) -> set[int]:
-        """Return the indexes shared by at least ``least`` messages of the memory."""
+        """Return those of ``indexes`` that at least ``least`` messages of the memory have."""
         return {index for index in indexes if _count_of(self.own, index) >= least}
 
     def follows(
@@ -62,10 +62,11 @@ class PositionAllocator:
         wanted: Sequence[tuple[int, bytes]],
         rows: Mapping[int, Sequence[bytes]],
     ) -> bool:
-        """Return whether messages at the places ``wanted`` would directly follow ``after``.
+        """Return whether new messages would follow a message directly and in the right order.
 
-        A place is an index and a row id.  ``after`` is None at the beginning of the memory.
-        ``rows`` has the row ids at the ``shared`` indexes.
+        ``wanted`` are the places of the new messages, ``after`` is the place of the message before
+        (None at the beginning of the memory).  A place is an index and a row id.  ``rows`` has the
+        row ids of messages with the same index, by index.
         """
 
         def rank(place: tuple[int, bytes]) -> int:
@@ -77,9 +78,10 @@ class PositionAllocator:
         return rising and all(rank(place) == first for place in wanted)
 
     def insert(self, runs: Sequence[InsertRun]) -> tuple[list[list[int]], list[Shift]]:
-        """Return an index for each message of the ordered runs, and the shifts.
+        """Choose an index for each message of runs; the runs are in the order of the memory.
 
-        A message keeps the former index if the index still fits the order.
+        Returns the indexes by run, and the shifts that make room between the stored messages.  A
+        message keeps the former index if the index still fits the order.
 
         Raises:
             OverflowError: an index would exceed 64 bits.
@@ -100,7 +102,10 @@ class PositionAllocator:
         return allocated, shifts
 
     def _low(self, run: InsertRun, shift: int) -> int:
-        """Return the index before the messages of a run."""
+        """Return the index that all indexes of a run must exceed.
+
+        ``shift`` is the distance by which earlier runs shift the message before the run.
+        """
         if run.low is not None:
             return run.low
         if run.after is not None:
@@ -117,12 +122,16 @@ class PositionAllocator:
         return -1
 
     def _room(self) -> int:
-        """Return the number of free indexes between 0 and the first message."""
+        """Return the number of free indexes from 0 to the first message of the memory."""
         first = self.own[0]
         return first - bisect_left(self.others, first) + bisect_left(self.others, 0)
 
     def _taken(self, run: InsertRun, at: int, shift: int) -> set[int]:
-        """Return the indexes of other users within the range of a run."""
+        """Return the indexes of other users between the messages before and after a run.
+
+        ``at`` is the number of messages of the memory before the run.  ``shift`` is the distance by
+        which earlier runs shift the indexes.
+        """
         begin = _count_before(self.others, run)
         end = bisect_left(self.others, self.own[at]) if at < len(self.own) else len(self.others)
         return {index + shift for index in self.others[begin:end]}
@@ -139,7 +148,7 @@ def _count_of(indexes: array[int], index: int) -> int:
 
 
 def _count_before(indexes: array[int], run: InsertRun) -> int:
-    """Return the number of indexes before a run."""
+    """Return how many of the sorted ``indexes`` come before a run."""
     before = run.after if run.low is None else run.low
     return 0 if before is None else bisect_right(indexes, before)
 
@@ -147,7 +156,11 @@ def _count_before(indexes: array[int], run: InsertRun) -> int:
 def _allocate(
     wanted: Sequence[int | None], low: int, high: int | None, taken: Container[int]
 ) -> list[int]:
-    """Return rising indexes above ``low``, and below ``high`` if possible."""
+    """Return an index for each of ``wanted``; the indexes rise from above ``low``.
+
+    Keeps a wanted index if possible.  A new index is not in ``taken``, and below ``high`` if
+    possible.
+    """
     if None not in wanted:
         kept = [index for index in wanted if index is not None]
         if all(one < other for one, other in zip([low, *kept], kept, strict=False)):

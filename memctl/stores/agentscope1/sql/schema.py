@@ -67,14 +67,14 @@ class Schema(NamedTuple):
 
 
 def examine_schema(connection: Connection, *, typed: bool, keys: bool) -> Schema:
-    """Return the differences between the tables and AgentScope's tables.
+    """Compare the tables of a database with AgentScope's tables; return the differences.
 
-    With ``keys``, also compare the primary keys.  ``typed``: a column holds only values of the
-    declared type.
+    With ``keys``, also compares the primary keys.  ``typed``: the database enforces the types of
+    columns, so also compare the types.
 
     Raises:
-        BadData: a table has a name of AgentScope, but lacks a column or has a column of a wrong
-            type.
+        BadData: a table with a name of AgentScope lacks a column, has a column of a wrong type, or
+            is a view.
     """
     inspector = inspect(connection)
     there = set(inspector.get_table_names())

@@ -41,7 +41,10 @@ _STAGED_KEYS = "memctl.staged_keys"
 
 
 def _damaged(message: bytes | None, *names: bytes) -> bool:
-    """Return whether a message is not a JSON object, or a name is not UTF-8."""
+    """Return whether a message is not a JSON object, or a name is not UTF-8.
+
+    If ``message`` is None, checks only the names.
+    """
     try:
         for text in (message or b"", *names):
             text.decode()
@@ -58,9 +61,10 @@ def _field(message: bytes | None, name: str) -> str | None:
 
 
 def _user(driver: sqlite3.Connection, row: int, id: bytes, in_session: bytes) -> str | None:
-    """Return the user in a row id; None if the row id does not match the message.
+    """Return the user in a row id ``{user}-{session}-{message id}``.
 
-    Reads the message from the database, because SQLite would copy a huge argument.
+    None if the row id ``id`` does not end with the session and the message id.  Reads the message
+    from the row ``row`` of the table ``message``, because SQLite would copy a huge argument.
     """
     try:
         with driver.blobopen("message", "msg", row, readonly=True) as blob:
@@ -73,7 +77,7 @@ def _user(driver: sqlite3.Connection, row: int, id: bytes, in_session: bytes) ->
 
 
 class SqliteStatements(Statements, SqliteSyntax):
-    """The statements for a SQLite file.  The statements use functions of ``add_functions``."""
+    """The statements for a SQLite file, with SQL functions from ``SqliteTables.add_functions``."""
 
     in_row_ids = "IN (SELECT id FROM temp.memctl_keys)"
     mark_array = "json_group_array(CASE typeof(k.mark) WHEN 'text' THEN k.mark END)"
@@ -182,12 +186,15 @@ class SqliteStatements(Statements, SqliteSyntax):
 
     @property
     def _owner(self) -> str:
-        """SQL for the user of a possibly damaged row."""
+        """SQL for the user of a possibly damaged row ``m`` of ``message``."""
         readable = "typeof(m.id) = 'text' AND typeof(m.session_id) = 'text'"
         return f"CASE WHEN {readable} THEN {self.user} ELSE s.user_id END"
 
     def unsoundly_marked(self) -> str:
-        """Return the statement for the users and sessions with marks that are not UTF-8 texts."""
+        """Return the statement to find memories with marks that are not UTF-8 texts.
+
+        The columns are the user and the session, both as bytes.
+        """
         return (
             f"SELECT CAST({self.user} AS BLOB), CAST(m.session_id AS BLOB) FROM {self.source()} "
             f"JOIN message_mark k ON k.msg_id = m.id WHERE {_MAY_BE_UNSOUND.format('k.mark')} "
@@ -195,7 +202,7 @@ class SqliteStatements(Statements, SqliteSyntax):
         )
 
     def unsound_messages(self) -> str:
-        """Return the statement to find memories with unsound messages.
+        """Return the statement to find memories with NULL or a wrong type in a row of ``message``.
 
         The columns are the user and the session, both as bytes, and the fault.
         """
@@ -337,7 +344,10 @@ class SqliteTables(MemoryTables, SqliteDatabase):
     async def _sort_keys(
         self, connection: AsyncConnection, where: Condition, named: str = ALWAYS
     ) -> None:
-        """Write the keys of messages and the values of ``named`` to ``temp.sorted``."""
+        """Write the keys of messages to the table ``temp.sorted``, in the order of the memories.
+
+        ``where`` selects the messages.  ``named`` is SQL for the column ``named`` of the table.
+        """
         statements = self.statements
         driver = await driver_of(connection)
         statement, bound = self.compile(
@@ -393,10 +403,10 @@ class SqliteTables(MemoryTables, SqliteDatabase):
         return (await connection.exec_driver_sql(sql, rows)).rowcount
 
     async def _stage_large_rows(self, connection: AsyncConnection, rows: list[Any]) -> None:
-        """Stream huge messages into a temporary table.
+        """Write rows with huge messages to the table ``temp.huge``, in pieces.
 
-        SQLite copies the values of an inserted row twice.  ``insert_staged`` inserts the rows after
-        the caller has released the messages.
+        SQLite copies the values of an inserted row twice.  ``insert_staged`` inserts the rows into
+        ``message`` after the caller has released the messages.
         """
         await connection.exec_driver_sql(
             "CREATE TABLE IF NOT EXISTS temp.huge "
