@@ -53,10 +53,10 @@ _FEW = 10_000
 
 
 class ReadMode(Enum):
-    """The parts of messages to read."""
+    """Which messages to read, and whether with texts."""
 
     FULL = auto()
-    """Whole messages, at least the selected messages."""
+    """Whole messages: all selected messages, and possibly further messages."""
     ANCHORED = auto()
     """Like ``FULL``, with the id of the preceding message for each message."""
     OUTLINE = auto()
@@ -64,7 +64,7 @@ class ReadMode(Enum):
 
 
 class SqlReader:
-    """A single pass over a database; reads at least the selected messages.
+    """A single pass over a database; reads all selected messages, and possibly further messages.
 
     For speed with millions of messages, each step works in C on hundreds of messages at a time.
     """
@@ -82,7 +82,7 @@ class SqlReader:
     async def pages(self) -> AsyncGenerator[Page]:
         """Yield pages of the memories; memories without messages come last.
 
-        With ``skip_damage``, the reader leaves out unreadable rows.
+        The reader leaves out damaged memories; with ``skip_damage``, only unreadable rows.
 
         Raises:
             DamagedMemory: a memory proved damaged after the yield of a page of the same memory.
@@ -114,9 +114,10 @@ class SqlReader:
     async def _with_messages(
         self, connection: AsyncConnection, second: AsyncConnection
     ) -> AsyncGenerator[Page]:
-        """Yield pages of the memories with messages.
+        """Yield pages of the memories with messages; ``second`` fetches large messages.
 
-        The newest message waits for the next row, because only the next row shows the last page.
+        A page waits for the next row, because only the next row shows whether the page is the last
+        page of the memory.
         """
         cutter: _PageCutter | None = None
         async with aclosing(await self._rows(connection)) as partitions:
@@ -149,16 +150,20 @@ class SqlReader:
             yield cutter.last()
 
     def _owner(self, key: MemoryKey, owner: str | None) -> str | None:
-        """Return the ``Memory.owner``; None if equal to the user or not selected."""
+        """Return the owner of the session of a memory, for ``Memory.owner``.
+
+        None if the user is the owner, or the memory of the owner in the session is not selected.
+        """
         shared = owner not in (None, key.user)
         return (
             owner if shared and self._where.has_key(MemoryKey(owner or "", key.session)) else None
         )
 
     def _wanted(self, key: MemoryKey, rows: list[Any]) -> list[Any]:
-        """Return the rows without message ids that are selected only in other memories.
+        """Return the rows of a memory whose message ids may be selected in the memory.
 
-        memctl does not check the excluded rows for damage.
+        Returns all rows for an outline, or if the selection has no message ids by memory.  memctl
+        does not check the excluded rows for damage.
         """
         if self._where.own_ids is None or self._outline:
             return rows
@@ -170,7 +175,7 @@ class SqlReader:
         ]
 
     def _leave_out(self, cutter: _PageCutter, reason: str) -> None:
-        """Drop a damaged memory.
+        """Note the memory of ``cutter`` as damaged, and drop the messages in the cutter.
 
         Raises:
             DamagedMemory: the reader has already yielded a page of the memory.
@@ -197,7 +202,11 @@ class SqlReader:
                 return database.rows(connection, statement, values, PAGE_ENTRIES)
 
     async def _few_memories(self, connection: AsyncConnection) -> Condition | None:
-        """Return a condition for the memories of few selected messages; None for all memories."""
+        """Return a condition on the memories that hold messages with the selected ids or marks.
+
+        None if a statement should read all memories: the selection names sessions, or no ids and
+        marks, or the condition would name too many sessions.
+        """
         statements, where = self._statements, self._where
         selected = statements.condition(where)
         if not statements.message_condition(where).values or "sessions" in selected.values:
@@ -216,7 +225,11 @@ class SqlReader:
     async def _with_anchors(
         self, second: AsyncConnection, key: MemoryKey, rows: Sequence[Any]
     ) -> tuple[list[StoredMessage], list[str | None]]:
-        """Return the messages of rows; if anchored, also the ids of the preceding messages."""
+        """Return the messages of rows, and the id of the message before each message.
+
+        The id is None at the beginning of the memory.  Returns no ids unless the mode is
+        ``ANCHORED``.
+        """
         messages = await self._messages(second, key, rows)
         if self._mode is not ReadMode.ANCHORED or not messages:
             return messages, []
@@ -231,8 +244,8 @@ class SqlReader:
     ) -> list[StoredMessage]:
         """Return the messages of rows of a memory.
 
-        The row of a large message comes alone.  If the large message was deleted meanwhile, the
-        result is empty.
+        A large message must be the only row; ``second`` fetches the text.  If the large message was
+        deleted meanwhile, the result is empty.
 
         Raises:
             _DamagedRow: a row is damaged, and ``skip_damage`` is not set.
@@ -287,7 +300,11 @@ class SqlReader:
     async def _id(
         self, second: AsyncConnection, start: str, row_id: str, message: bytes = b""
     ) -> str:
-        """Return the id of a message from the row id, or else from the field ``id``."""
+        """Return the id of a message: the row id without the prefix ``start``.
+
+        A row id without the prefix: the field ``id`` of the message, or else the row id.  If
+        ``message`` is empty, ``second`` fetches the message.
+        """
         if not is_text(row_id):
             self._doubt("the id of a message is not valid UTF-8")
         if row_id.startswith(start):
@@ -303,13 +320,17 @@ class SqlReader:
             return row_id
 
     def _doubt(self, reason: str) -> None:
-        """Raise ``_DamagedRow``; with ``skip_damage`` only count the doubt."""
+        """Raise ``_DamagedRow`` for a damaged row; with ``skip_damage`` only count the row."""
         if not self._skip_damage:
             raise _DamagedRow(reason)
         self._database.doubts += 1
 
     def _proven(self, row_id: str, text: bytes) -> bytes:
-        """Check a message that the database did not prove to be a JSON object; return the text."""
+        """Check whether a message is a JSON object, if the database did not; return the message.
+
+        ``text`` is the message with a prefix of ``Statements.proven_payload``.  For a message that
+        is no JSON object, see ``_doubt``.
+        """
         message = unproven(text)
         if not are_objects([message]):
             try:
@@ -323,7 +344,7 @@ class SqlReader:
     def _labels(
         self, row_ids: Sequence[str], marks: Sequence[str | bytes | None]
     ) -> list[tuple[str, ...]]:
-        """Return the marks of each message."""
+        """Return the sorted marks of each message; ``marks`` has a JSON array for each message."""
         try:
             return [_sorted_marks(some) if some else () for some in marks]
         except (ValueError, TypeError):  # find the damaged message
@@ -339,7 +360,7 @@ class SqlReader:
 
 
 def _nesting(text: bytes) -> int:
-    """Return an upper bound of the nesting of a message."""
+    """Return an upper bound of the depth of JSON."""
     return text.count(b"[") + text.count(b"{")
 
 
@@ -375,14 +396,18 @@ class _PageCutter:
         return self._offset > 0
 
     def clear(self) -> None:
-        """Drop the messages."""
+        """Drop the messages added since the last page."""
         self.messages.clear()
         self._sizes.clear()
         if self._anchors is not None:
             self._anchors.clear()
 
     def add(self, messages: list[StoredMessage], before: Sequence[str | None]) -> None:
-        """Add messages; if anchored, ``before`` has the id of the preceding message for each."""
+        """Add messages of the memory, in order.
+
+        If the cutter is anchored, ``before`` has the id of the stored message before each message,
+        None at the beginning of the memory.
+        """
         self.messages += messages
         self._sizes += [len(message.message) for message in messages]
         if self._anchors is not None:
@@ -393,7 +418,10 @@ class _PageCutter:
                 self._newest = message.id, anchor
 
     def full(self, *, more: bool = False) -> bool:
-        """Return whether a page before the last page is ready; ``more`` announces messages."""
+        """Return whether ``next`` can return a page that is not the last page of the memory.
+
+        ``more``: the memory has further messages that are not yet added.
+        """
         if len(self.messages) <= PAGE_ENTRIES and sum(self._sizes) < PAGE_BYTES:
             return more and len(self.messages) == PAGE_ENTRIES
         reached = bisect_left(list(accumulate(self._sizes)), PAGE_BYTES) + 1
@@ -401,7 +429,7 @@ class _PageCutter:
         return more or self._count < len(self.messages)
 
     def next(self) -> Page:
-        """Return the page announced by ``full``."""
+        """Return the next page, after ``full`` has returned True; remove the messages."""
         count = self._count
         anchors = None if self._anchors is None else self._anchors[:count]
         page = Page(self._memory, self.messages[:count], self._offset, last=False, anchors=anchors)
@@ -412,7 +440,7 @@ class _PageCutter:
         return page
 
     def last(self) -> Page:
-        """Return the last page of the memory."""
+        """Return the last page of the memory: all messages added since the previous page."""
         return Page(self._memory, self.messages, self._offset, last=True, anchors=self._anchors)
 
 
@@ -450,13 +478,16 @@ async def find_messages(
 
 
 def _utf8(texts: list[str | bytes]) -> list[bytes]:
-    """Return texts in UTF-8.  Invalid UTF-8 and invalid JSON objects become empty."""
+    """Return texts in UTF-8.
+
+    If some text is not ASCII, a text that is not a JSON object in valid UTF-8 becomes empty.
+    """
     found = list(map(jsonio.encoded, texts))
     return found if all(map(bytes.isascii, found)) else [_object(text) or b"" for text in found]
 
 
 def _object(text: str | bytes) -> bytes | None:
-    """Return a message in UTF-8; None if the message is not a JSON object."""
+    """Return a message in UTF-8 without the prefix ``UNPROVEN``; None if not a JSON object."""
     message = unproven(jsonio.encoded(text))
     return message if jsonio.is_object(message) else None
 
@@ -464,7 +495,11 @@ def _object(text: str | bytes) -> bytes | None:
 async def _with_keys(
     database: MemoryTables, found: list[tuple[str, bytes]]
 ) -> list[tuple[MemoryKey, StoredMessage]]:
-    """Return memories and messages for pairs of a row id and a text."""
+    """Return the memory and the message of each existing row.
+
+    ``found`` has pairs of a row id and the text of the message.  The ids of the messages are the
+    row ids.
+    """
     statements = database.statements
     texts = dict(found)
     sql = (
@@ -480,9 +515,9 @@ async def _with_keys(
 
 
 async def count_messages(database: MemoryTables, where: Selection) -> AsyncGenerator[MemoryInfo]:
-    """Yield the catalog of whole memories, counted by the database.
+    """Yield a ``MemoryInfo`` for each selected memory; ``where`` selects only whole memories.
 
-    A first statement counts messages by memory and role, a second by memory and mark.
+    The database counts the messages: a statement by memory and role, another by memory and mark.
     """
     try:
         infos = await _count(database, where)

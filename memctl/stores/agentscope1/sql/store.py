@@ -48,7 +48,7 @@ class SqlMemoryStore(Store):
         self.features = replace(self.features, parallel=self.database.parallel)
         self.details = self.database.details
         self._other: str | None = None
-        """The layout of the tables if different from AgentScope's layout."""
+        """The layout of the tables; None for the layout of AgentScope 1.x's memory."""
 
     async def open(self, mode: OpenMode) -> None:
         self.mode = mode
@@ -154,7 +154,7 @@ class SqlMemoryStore(Store):
                 await database.close()
 
     async def _proving(self, where: Selection, pages: AsyncGenerator[Page]) -> AsyncGenerator[Page]:
-        """Yield the pages; note the selection as proved if all rows were sound."""
+        """Yield the pages.  If no row was damaged, note ``where`` as ``MemoryTables.proved``."""
         database = self.database
         database.proved, doubts = None, database.doubts
         async with aclosing(pages):
@@ -181,7 +181,7 @@ class SqlMemoryStore(Store):
 
     @contextmanager
     def _noting_damage(self, where: Selection) -> Iterator[None]:
-        """Note the selected memories that prove damaged."""
+        """At the end, note the selected memories found damaged, as failures in ``left_out``."""
         try:
             yield
         finally:

@@ -36,7 +36,7 @@ MAX_INDEX = 2**63 - 1
 
 
 class SqlWriter(Writer):
-    """A single write of a store.
+    """A single call of ``Store.write``.
 
     The writer counts the messages of all memories once, before the first batch: without an index on
     ``session_id`` each statement about one session scans the table.  Each transaction counts its
@@ -123,7 +123,10 @@ class SqlWriter(Writer):
     # Steps of a transaction
 
     def _failure(self, key: MemoryKey, offset: int) -> Failure | None:
-        """Return why memctl cannot write a memory: a bad name, damage, or a changed length."""
+        """Return why memctl cannot write a memory; None if memctl can.
+
+        The reasons are a bad name, damage, or a number of stored messages other than ``offset``.
+        """
         if failure := name_failure(key) or self._database.damaged.get(key):
             return failure
         held = self._messages.get(key, 0)
@@ -133,6 +136,8 @@ class SqlWriter(Writer):
 
     def _refuse(self, locked: LockedSessions, offsets: Mapping[MemoryKey, int]) -> None:
         """Refuse locked memories that memctl cannot write.
+
+        ``offsets`` has the expected number of stored messages of each memory.
 
         Raises:
             Refused: memctl cannot write some memories.  The caller must roll back the transaction,
@@ -155,10 +160,11 @@ class SqlWriter(Writer):
         memories: Sequence[Memory],
         empty: Collection[MemoryKey] = (),
     ) -> LockedSessions:
-        """Lock the sessions until the transaction ends, and count the messages.
+        """Lock the sessions of memories until the transaction ends, and count the messages.
 
-        A new session is empty.  The messages of an existing session are counted again, because an
-        agent or another run may have added messages.
+        ``empty`` are the memories to write without messages.  A new session is empty.  The messages
+        of an existing session are counted again, because an agent or another run may have added
+        messages.
 
         Raises:
             Refused: with a new row of a session, a memory would get messages of unknown users.
@@ -198,7 +204,10 @@ class SqlWriter(Writer):
     async def _clear(
         self, connection: AsyncConnection, keys: list[MemoryKey]
     ) -> dict[MemoryKey, int]:
-        """Delete the messages to replace; return the number of deleted messages by memory."""
+        """In the mode REPLACE, delete the messages of memories; in other modes, do nothing.
+
+        Returns the number of deleted messages by memory.
+        """
         if self._mode is not WriteMode.REPLACE:
             return {}
         filled = [key for key in keys if self._messages.get(key)]
@@ -219,7 +228,8 @@ class Rows:
     ) -> int:
         """Add messages of a memory with indexes above ``last``; return the last index.
 
-        With ``exact``, the positions of the messages become the indexes if in order.
+        With ``exact``, the positions of the messages become the indexes if all messages have
+        positions in rising order.
         """
         if not messages:
             return last
@@ -245,7 +255,7 @@ class Rows:
         return indexes[-1]
 
     async def insert(self, database: MemoryTables, connection: AsyncConnection) -> None:
-        """Insert the rows, and release the memory of the rows."""
+        """Insert the added rows into the tables, and drop the rows from this object."""
         messages, marks, blobs = self._messages, self._marks, self._blobs
         self._messages, self._marks, self._blobs = [], [], []
         if messages:
@@ -295,24 +305,33 @@ async def delete_messages(
 
 
 def shape_of(row_id: str | None, *, blob: bool) -> str:
-    """Return the shape of a message: the row id if not None, and a note of a blob."""
+    """Return the shape of a message: JSON with the row id, if not None, and a note of a blob.
+
+    Empty without a row id and a blob.
+    """
     found = ({} if row_id is None else {"row": row_id}) | ({"blob": True} if blob else {})
     return json.dumps(found) if found else ""
 
 
 def _start(messages: list[StoredMessage], offset: int, last_index: int) -> int:
-    """Return the index before the new messages of a memory.
+    """Return the index that the indexes of new messages must exceed.
 
-    A new memory from another SQL store keeps the positions, because positions also order the
-    messages of users who share a session.  Other messages follow the last message of the session,
-    as in AgentScope's ``_get_next_index``.
+    -1 for a new memory (``offset`` is 0) from another SQL store.  The memory keeps the positions,
+    because positions also order the messages of users who share a session.  Other messages follow
+    ``last_index``, the last message of the session, as in AgentScope's ``_get_next_index``.
     """
     kept = offset == 0 and messages and messages[0].position is not None
     return -1 if kept else last_index
 
 
 def _indexes(positions: Sequence[int | None], last: int) -> Sequence[int]:
-    """Return rising indexes above ``last``, the positions of the messages if possible."""
+    """Return an index for each message, equal to the position of the message if possible.
+
+    The indexes rise in the order of the messages, from above ``last``.
+
+    Raises:
+        RejectedValue: an index would exceed 64 bits.
+    """
     first = positions[0]
     if first is not None and first > last and None not in positions:
         kept = cast("Sequence[int]", positions)
@@ -330,10 +349,12 @@ def _indexes(positions: Sequence[int | None], last: int) -> Sequence[int]:
 def _refuse_misread(
     locked: LockedSessions, messages: Mapping[MemoryKey, list[StoredMessage]]
 ) -> None:
-    """Refuse messages that readers would assign to another user; see ``Statements.user``.
+    """Refuse to write messages that a reader would assign to another user.
+
+    ``messages`` has the messages to write by memory.  See also ``Statements.user``.
 
     Raises:
-        Refused: some memories have messages without an identifiable user.
+        Refused: neither the row id nor the JSON of a message would identify the user.
     """
     failures = {}
     for key, some in messages.items():
@@ -346,7 +367,10 @@ def _refuse_misread(
 
 
 def _misread(key: MemoryKey, messages: Iterable[StoredMessage], *, guest: bool) -> Iterator[str]:
-    """Yield the ids of messages if neither row id nor JSON identifies the user."""
+    """Yield the ids of messages whose row id and JSON would not identify the user of the memory.
+
+    ``guest``: another user owns the session of the memory.
+    """
     start, between = f"{key.user}-{key.session}-", f"-{key.session}-"
     ids = [one.id for one in messages]
     usual = not guest and start.find(between) == len(key.user)
