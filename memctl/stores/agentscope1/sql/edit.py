@@ -55,7 +55,7 @@ _KEPT_SHIFTS = 1000
 
 
 class SqlEditor(Executor[Edit, LargeEdit]):
-    """A single edit of a store."""
+    """A single call of ``Store.edit``."""
 
     _database: MemoryTables
 
@@ -77,7 +77,7 @@ class SqlEditor(Executor[Edit, LargeEdit]):
         return name_failure(key) or self._database.damaged.get(key)
 
     async def _find_foreign(self, connection: AsyncConnection, sessions: set[str]) -> None:
-        """Search sessions for foreign row ids.
+        """Find the sessions with foreign row ids, not ``{user}-{session}-{message id}``.
 
         The first call searches the given sessions.  A later call with further sessions searches all
         sessions.
@@ -139,9 +139,10 @@ class SqlEditor(Executor[Edit, LargeEdit]):
         return WriteResult(key, written, deleted, before=transaction.before(key))
 
     async def _begin(self, transaction: EditTransaction, key: MemoryKey) -> AsyncExitStack:
-        """Begin a transaction and lock the whole session.
+        """Begin a transaction, and lock all messages and marks of the session of a memory.
 
-        The caller may repeat only the beginning, because the pieces of the edit come once.
+        The end of the returned context ends the transaction.  The caller may repeat only the
+        beginning, because the pieces of the edit can be read only once.
         """
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self._database.transaction(transaction.connection))
@@ -154,7 +155,7 @@ def _key(edit: Edit) -> MemoryKey:
 
 
 def _count(changes: list[Change]) -> tuple[int, int]:
-    """Return the number of written messages and the number of deleted messages."""
+    """Return the number of written messages, including changed marks, and of deleted messages."""
     deleted = sum([change.new is None for change in changes])
     return len(changes) - deleted, deleted
 
@@ -254,7 +255,11 @@ class EditTransaction:
         await rows.insert(self._database, self.connection)
 
     def before(self, key: MemoryKey) -> str:
-        """Return the ``WriteResult.before`` of a memory: notes for undo in addition to changes."""
+        """Return the ``WriteResult.before`` of a memory, as JSON; empty if there are no notes.
+
+        The notes say what an undo must revert in addition to the changes: rows created for the
+        session and the user, and shifts of rows.
+        """
         found = of_shape(self._made.get(key, ""))
         if key in self._unowned:
             found[UNOWNED] = None
@@ -267,12 +272,15 @@ class EditTransaction:
         return json.dumps(found) if found else ""
 
     async def shift_back(self, key: MemoryKey, before: str) -> None:
-        """Undo the shifts that ``Edit.before`` notes."""
+        """Undo the shifts of rows noted in ``before``, the ``Edit.before`` of an undo."""
         for step in reversed(_steps(of_shape(before).get("shifts"))):
             await self._shift_back(key, step)
 
     async def remove_made(self, key: MemoryKey, before: str) -> None:
-        """Delete the empty sessions and users that ``Edit.before`` notes as new."""
+        """Delete the unused rows of the session and of users noted as new.
+
+        ``before`` is the ``Edit.before`` of an undo.
+        """
         noted = of_shape(before)
         if not noted:
             return
@@ -281,7 +289,7 @@ class EditTransaction:
             self._users_removed.add(key)
 
     async def _shift_back(self, key: MemoryKey, step: list[Shift]) -> None:
-        """Undo a step of shifts, unless the freed positions hold rows."""
+        """Undo a step of shifts, unless other rows hold positions that the shifts made free."""
         statements = self._database.statements
         sql = (
             f"SELECT 1 FROM message m WHERE m.session_id IN :sessions "
@@ -299,7 +307,10 @@ class EditTransaction:
         self._back.setdefault(key, []).insert(0, step)
 
     async def _shift_again(self, key: MemoryKey, before: str) -> None:
-        """Repeat the shifts that an undo had reversed, in an undo of the undo."""
+        """Repeat the shifts that an undo had reversed, if the edit undoes the undo.
+
+        ``before`` is the ``Edit.before`` with the noted shifts.
+        """
         if key in self._shifts or '"back"' not in before:
             return
         self._shifts[key] = _steps(of_shape(before).get("back"))
@@ -308,7 +319,7 @@ class EditTransaction:
             await shift_rows(self._database, self.connection, shifts, self._lock)
 
     def finish(self) -> None:
-        """Check that no message waits for the deletion of a row.
+        """Check that no message still waits for the deletion of a row with the same id.
 
         Raises:
             Refused: messages to insert already exist.
@@ -328,7 +339,10 @@ class EditTransaction:
     # Look
 
     async def _find(self, edits: Sequence[Edit]) -> dict[MemoryKey, dict[str, StoredRow]]:
-        """Return the existing messages that the changes name, by memory and id."""
+        """Lock the messages that the edits name; return the existing rows by memory and id.
+
+        Also locks or creates the sessions of inserted messages.
+        """
         growing = {_key(edit) for edit in edits if any(one.old is None for one in edit.changes)}
         # With a new row of a session, the owner would become the user of unknown messages.
         unowned = {_key(edit) for edit in edits if UNOWNED in of_shape(edit.before)}
@@ -372,10 +386,13 @@ class EditTransaction:
     async def _lock_sessions(
         self, keys: set[MemoryKey], guests: set[str], owners: Mapping[str, str]
     ) -> None:
-        """Lock or create the sessions of inserted messages.
+        """Lock the sessions of the memories ``keys``, or create the sessions.
 
         ``owners`` maps sessions of other users to the owners.  ``guests`` are users who get a row
         although other users own the sessions.
+
+        Raises:
+            Refused: see ``UNKNOWN_OWNER``.
         """
         new = sorted(keys - self._scans.keys())
         if new:
@@ -399,10 +416,10 @@ class EditTransaction:
     async def _scan(
         self, missing: set[MessageName], growing: set[MemoryKey]
     ) -> dict[MessageName, list[str]]:
-        """Return the foreign row ids of missing messages.
+        """Find missing messages under foreign row ids; return the row ids by message.
 
-        Scans the memories with missing messages and the ``growing`` memories, which get inserted
-        messages.
+        Reads the sessions of the missing messages and of the memories ``growing``, which get
+        inserted messages, unless already read.
         """
         keys = {name.key for name in missing} | growing
         known = {key for key, scan in self._scans.items() if not scan.has_other_ids}
@@ -451,7 +468,10 @@ class EditTransaction:
         resolved: Mapping[MemoryKey, ResolvedChanges],
         stored: Mapping[MemoryKey, Mapping[str, StoredRow]],
     ) -> tuple[Rows, list[tuple[str, Shift]]]:
-        """Return the rows to insert, and the shifts that make room for the rows."""
+        """Return the rows to insert, and the sessions and shifts that make room for the rows.
+
+        ``stored`` has the existing messages by memory and id.
+        """
         rows = Rows()
         shifts: list[tuple[str, Shift]] = []
         for key, one in resolved.items():
@@ -493,7 +513,8 @@ class EditTransaction:
     ) -> bool:
         """Return whether the former indexes of inserted messages fit the order of the memory.
 
-        Row ids order the rows with equal indexes, as in ``Statements.select_ordered``.
+        ``stored`` has the messages to insert after, by id.  Row ids order the rows with equal
+        indexes, as in ``Statements.select_ordered``.
         """
         if any(part.run.low is not None or None in part.run.wanted for part in parts):
             return False
@@ -526,7 +547,7 @@ class EditTransaction:
         return row.encode()
 
     async def _ties(self, key: MemoryKey, indexes: list[int]) -> dict[int, list[bytes]]:
-        """Return the row ids of the memory at ``indexes``, by index."""
+        """Return the row ids of the messages of a memory with one of ``indexes``, by index."""
         statements = self._database.statements
         found: dict[int, list[bytes]] = {}
         sql = (
@@ -541,19 +562,20 @@ class EditTransaction:
         return found
 
     def _unblocked(self, deleted: list[str]) -> list[StoredMessage]:
-        """Return the messages that waited for the deletion of the rows ``deleted``."""
+        """Return, and forget, the messages that waited for the deletion of the rows ``deleted``."""
         return [self._waiting.pop(row_id)[1] for row_id in deleted if row_id in self._waiting]
 
 
 def _steps(noted: Any) -> list[list[Shift]]:
-    """Return the steps of shifts in a note of ``EditTransaction.before``."""
+    """Return the steps of shifts in a note of ``EditTransaction.before``; empty for None."""
     return [[Shift(*one) for one in step] for step in noted or ()]
 
 
 def _among_shifted(edit: Edit) -> Edit:
-    """Shift the positions of inserted messages in the same way as the stored rows.
+    """Shift the positions of inserted messages by the shifts noted in ``Edit.before``.
 
-    ``shift_back`` moves the inserted messages back together with the other rows.
+    The shifts have already moved the stored rows.  ``shift_back`` moves all rows back, also the
+    rows of the inserted messages.
     """
     steps = _steps(of_shape(edit.before).get("shifts")) if '"shifts"' in edit.before else []
     if not steps:
@@ -580,7 +602,7 @@ def _prefix(key: MemoryKey) -> str:
 
 
 def _ids(changes: Sequence[Change]) -> dict[str, None]:
-    """Return the distinct ids of the messages in the changes."""
+    """Return the distinct ids of the changed messages and of the messages to insert after."""
     ids = dict.fromkeys([change.id for change in changes])
     after = [one.after for one in changes if one.after is not None and one.old is None]
     return ids | dict.fromkeys(after)
@@ -600,7 +622,7 @@ class StoredRow(NamedTuple):
 
 
 class Insertion(NamedTuple):
-    """Messages to insert after the message ``after``."""
+    """Messages to insert after the message with the id ``after``; None for the beginning."""
 
     after: str | None
     run: InsertRun
@@ -615,7 +637,7 @@ class ResolvedChanges:
     freed: set[int] = field(default_factory=set)
     """The positions of the deleted rows."""
     unmarked: list[str] = field(default_factory=list)
-    """Rows that lose a mark.  memctl deletes all marks of the row and inserts the rest again."""
+    """Rows that lose a mark.  memctl deletes all marks of the row and inserts the kept marks."""
     marks: list[tuple[str, str]] = field(default_factory=list)
     insertions: dict[str | None, list[Change]] = field(default_factory=dict)
     """The insertions, by the id of the preceding message."""
@@ -630,7 +652,8 @@ class ResolvedChanges:
     ) -> list[Insertion]:
         """Return the insertions in the order of the memory.
 
-        ``last`` is the message before the previous insertion, and the last inserted index.
+        ``stored`` has the existing messages by id.  ``last`` has the id of the message before the
+        previous insertion, and the last inserted index.
         """
         found = []
         for after, changes in self.insertions.items():
@@ -648,7 +671,11 @@ class ResolvedChanges:
 def resolve_changes(
     changes: Sequence[Change], stored: Mapping[str, StoredRow]
 ) -> ResolvedChanges | Failure:
-    """Compare changes with the stored messages of a memory; return the row changes."""
+    """Compare changes with the stored messages of a memory; return the row changes.
+
+    ``stored`` has the existing messages by id.  If the messages do not match the changes, the
+    result is a failure.
+    """
     resolved = ResolvedChanges()
     done: set[str] = set()
     for change in changes:
@@ -682,7 +709,10 @@ def _resolve_marks(resolved: ResolvedChanges, row: StoredRow, new: tuple[str, ..
 
 
 def _check_insertions(resolved: ResolvedChanges, stored: Mapping[str, StoredRow]) -> Failure | None:
-    """Return why messages cannot be inserted; note existing messages as blocked."""
+    """Return why messages cannot be inserted; None if memctl can insert all.
+
+    Notes the messages that already exist in ``resolved.blocked``.
+    """
     deleted = set(resolved.deleted)
     ids: set[str] = set()
     for after, changes in resolved.insertions.items():
@@ -701,10 +731,12 @@ def _check_insertions(resolved: ResolvedChanges, stored: Mapping[str, StoredRow]
 def _resolve_all(
     edits: Sequence[Edit], stored: Mapping[MemoryKey, Mapping[str, StoredRow]]
 ) -> dict[MemoryKey, ResolvedChanges]:
-    """Resolve the edits of all memories.
+    """Return the row changes of each edit, by memory.
+
+    ``stored`` has the existing messages by memory and id.
 
     Raises:
-        Refused: memories differ from the edits.
+        Refused: stored messages of a memory do not match the edit.
     """
     resolved: dict[MemoryKey, ResolvedChanges] = {}
     failures: dict[MemoryKey, Failure] = {}
@@ -724,7 +756,7 @@ def _resolve_all(
 
 
 class MessageName(NamedTuple):
-    """The full name of a message."""
+    """The memory and the id of a message."""
 
     key: MemoryKey
     id: str
@@ -732,7 +764,10 @@ class MessageName(NamedTuple):
 
 @dataclass
 class SessionScan:
-    """The positions in a session; ``has_other_ids`` is true if the memory has foreign row ids."""
+    """The positions in the session of a memory.
+
+    ``has_other_ids`` is true if row ids of the memory do not begin with ``{user}-{session}-``.
+    """
 
     positions: PositionAllocator = field(default_factory=PositionAllocator)
     has_other_ids: bool = False
@@ -744,10 +779,10 @@ async def scan_sessions(
     keys: Set[MemoryKey],
     missing: Set[MessageName],
 ) -> tuple[dict[MemoryKey, SessionScan], dict[MessageName, list[str]]]:
-    """Read the sessions of memories in a single pass.
+    """Read the sessions of the memories ``keys`` in a single pass.
 
-    Returns the scans by memory, and the foreign row ids by missing message.  Message ids are the
-    same as in ``SqlReader``.
+    Returns the scans by memory, and row ids by message of ``missing``: the row ids that do not
+    begin with ``{user}-{session}-``.  Message ids are the same as in ``SqlReader``.
     """
     statements = database.statements
     scans = {key: SessionScan() for key in keys}
@@ -787,9 +822,10 @@ async def shift_rows(
     shifts: Sequence[tuple[str, Shift]],
     lock: str,
 ) -> None:
-    """Shift rows of locked sessions in a single pass over the table.
+    """Increase the indexes of messages in a single pass over the table ``message``.
 
-    ``lock`` is SQL to lock rows, empty for a database without row locks.
+    ``shifts`` are pairs of a locked session and a shift.  ``lock`` is SQL to lock rows, empty for a
+    database without row locks.
     """
     if not shifts:
         return

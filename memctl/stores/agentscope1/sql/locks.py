@@ -40,7 +40,7 @@ class LockedSessions(NamedTuple):
     - ``known``: the sessions that may hold messages.
     - ``sessions``, ``users``: the names with rows created by this run.  The last undo of a memory
       with the name deletes the row.
-    - ``owners``: the owners of new sessions, if the rows of the owners are also new.
+    - ``owners``: by new session, the owner, if the row of the owner is also new.
     - ``unowned``: the sessions with messages that had no row.
     - ``unlisted``: the users with sessions that had no row.
     - ``guests``: the memories in sessions of other users.
@@ -57,7 +57,7 @@ class LockedSessions(NamedTuple):
     taken: Collection[MemoryKey]
 
     def before(self, key: MemoryKey) -> str:
-        """Return the ``WriteResult.before`` of a memory: notes of the created rows."""
+        """Return the ``WriteResult.before`` of a memory: notes of created rows as JSON, or ""."""
         made = {
             "session": key.session in self.sessions,
             "user": key.user in self.users,
@@ -72,7 +72,7 @@ class LockedSessions(NamedTuple):
 
 
 def session_owners(memories: Iterable[Memory]) -> dict[str, str]:
-    """Return the owners of sessions that belong to other users, by session."""
+    """Return the owners of the memories' sessions, by session; only owners other than the user."""
     return {one.key.session: one.owner for one in memories if one.owner is not None}
 
 
@@ -88,7 +88,7 @@ async def lock_sessions(
     empty: Collection[MemoryKey] = (),
     given: Mapping[str, str] | None = None,
 ) -> LockedSessions:
-    """Lock the sessions; create missing sessions and users.
+    """Lock the sessions of the memories ``keys``; create missing rows of sessions and users.
 
     ``empty`` are the memories without messages.  A memory without messages is only a row of a
     session, and the row must belong to the user.  ``given`` maps sessions of other users to the
@@ -152,7 +152,7 @@ async def remove_empty(
     *,
     spare: bool = True,
 ) -> set[str]:
-    """Delete the session and the users noted in ``made``, if unused.
+    """Delete the rows of the session and the users noted in ``made``, if unused.
 
     If ``made`` notes that a session with messages or a user with sessions had no row before, the
     row is deleted although used.  With ``spare``, a row with a value in a column that an
@@ -188,7 +188,10 @@ async def lock_rows(
     table: str = "message",
     column: str = "id",
 ) -> None:
-    """Lock rows of a table by the first column of the primary key."""
+    """Lock the rows of ``table`` with one of ``row_ids`` in ``column``.
+
+    ``column`` is the first column of the primary key.
+    """
     await database.for_rows(
         connection,
         _counted(f"SELECT 1 FROM {database.statements.keyed_rows(table, column)} {lock}"),
@@ -197,7 +200,7 @@ async def lock_rows(
 
 
 class MessageRow(NamedTuple):
-    """The memory and the position of a row; ``owned`` is true if the session has a row."""
+    """The memory and the position of a row of ``message``; ``owned``: the session has a row."""
 
     session: str
     user: str
@@ -208,7 +211,7 @@ class MessageRow(NamedTuple):
 async def lock_messages(
     database: MemoryTables, connection: AsyncConnection, row_ids: list[str], lock: str
 ) -> dict[str, MessageRow]:
-    """Lock messages by their row ids; return the existing messages.
+    """Lock messages by their row ids; return the existing messages by row id.
 
     Few messages are parsed, because most row ids identify the user; see ``Statements.is_plain_id``.
     """
@@ -235,7 +238,10 @@ async def lock_messages(
 
 
 def is_plain_id(row_id: str, owner: str, session: str) -> bool:
-    """Return whether a row id can be split in only one way; see ``Statements.is_plain_id``."""
+    """Return whether a row id can be split into owner, session and message id in only one way.
+
+    See ``Statements.is_plain_id``.
+    """
     between = f"-{session}-"
     return (
         row_id.startswith(owner)
@@ -277,7 +283,10 @@ def _counted(sql: str) -> str:
 async def row_pages(
     database: MemoryTables, connection: AsyncConnection, condition: str, values: Mapping[str, Any]
 ) -> AsyncGenerator[list[str]]:
-    """Yield pages of the ids of rows ``m`` by a condition, without locks."""
+    """Yield pages of the ids of the rows ``m`` of ``message`` that meet a condition; lock no row.
+
+    ``values`` are the parameters of the condition.
+    """
     more = ""
     bound = dict(values)
     while True:

@@ -100,13 +100,13 @@ class MemoryTables(Database):
             self.statements.expect_nulls(schema.nullable)
 
     async def find_unsound(self, connection: AsyncConnection) -> None:
-        """Find memories with values of undeclared types, and note the memories as damaged."""
+        """Note memories with NULL or a wrong type in a column as damaged, once in a run."""
         if not self._examined and self.statements.may_be_unsound:
             self.damaged |= await self.describe_unsound(connection)
         self._examined = True
 
     async def describe_unsound(self, connection: AsyncConnection) -> dict[MemoryKey, Failure]:
-        """Return the failures of the memories with unsound rows."""
+        """Return a failure for each memory with NULL or a wrong type in a column of a row."""
         damaged: dict[MemoryKey, Failure] = {}
         for sql in self.statements.unsound_rows():
             for user, session, fault in await self.fetch_all(connection, sql, {}):
@@ -189,7 +189,7 @@ class MemoryTables(Database):
     async def insert_missing(
         self, connection: AsyncConnection, table: str, columns: Sequence[str], rows: list[Any]
     ) -> int:
-        """Insert the rows with new primary keys; return the number of new rows."""
+        """Insert the rows whose primary keys do not exist; return the number of inserted rows."""
 
     @abstractmethod
     async def for_rows(
@@ -204,9 +204,10 @@ class MemoryTables(Database):
     async def select_rows(
         self, connection: AsyncConnection, sql: str, row_ids: Sequence[str]
     ) -> Sequence[Any]:
-        """Run a SELECT with ``Statements.in_row_ids`` at the end.
+        """Run a SELECT for the rows with the ids ``row_ids``; return the rows of the result.
 
-        A read-only transaction may call this function, unlike ``for_rows``.
+        ``sql`` has ``Statements.in_row_ids`` at the end.  A read-only transaction may call this
+        function, unlike ``for_rows``.
         """
         return await self.for_rows(connection, sql, row_ids)
 
@@ -221,20 +222,27 @@ class MemoryTables(Database):
     def read_ordered(
         self, connection: AsyncConnection, where: Condition
     ) -> AsyncGenerator[Sequence[Any]]:
-        """Yield the rows of ``Statements.select_ordered``, in partitions."""
+        """Yield the rows of ``Statements.select_ordered`` for a condition, in partitions."""
         return self.rows(connection, self.statements.select_ordered(where.sql), where.values)
 
     def read_matching(
         self, connection: AsyncConnection, memories: Condition, messages: Condition
     ) -> AsyncGenerator[Sequence[Any]]:
-        """Yield the rows of ``Statements.select_matching``: ``messages`` of ``memories``."""
+        """Yield the rows of ``Statements.select_matching``, in partitions.
+
+        The rows are the messages that meet both conditions.  The condition ``memories`` is about
+        whole memories, ``messages`` about single messages.
+        """
         sql = self.statements.select_matching(memories.sql, messages)
         return self.rows(connection, sql, {**memories.values, **messages.values})
 
     def read_unordered(
         self, connection: AsyncConnection, where: Condition
     ) -> AsyncGenerator[Sequence[Any]]:
-        """Yield the rows of ``Statements.select_unordered``, possibly from several snapshots."""
+        """Yield the rows of ``Statements.select_unordered`` for a condition, in partitions.
+
+        The partitions may come from several snapshots.
+        """
         sql = self.statements.select_unordered(where.sql)
         return self.rows(connection, sql, where.values, PAGE_ENTRIES)
 
@@ -249,9 +257,9 @@ class MemoryTables(Database):
     async def extents(
         self, connection: AsyncConnection, values: dict[str, list[str]]
     ) -> dict[MemoryKey, Extent]:
-        """Return the extents of memories with messages, in all sessions or in some.
+        """Return the number of messages and the highest index of each memory with messages.
 
-        ``values`` is empty, or has the names of the sessions under ``sessions``.
+        ``values`` has the sessions to read under ``sessions``; empty for all sessions.
         """
         statements = self.statements
         condition = "m.session_id IN :sessions" if values else "1 = 1"
