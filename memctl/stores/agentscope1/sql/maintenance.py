@@ -97,7 +97,10 @@ class SqlMaintenance(Maintenance):
     # Repairs
 
     async def _set_aside(self, where: Selection, note: Note) -> int:
-        """Record the types and values of damaged rows, then delete the rows."""
+        """Record the types and values of damaged rows, then delete the rows.
+
+        Returns the number of deleted rows.
+        """
         count = 0
         async with self._transaction() as connection:
             checks = _Checks(self._database, connection, where)
@@ -119,7 +122,10 @@ class SqlMaintenance(Maintenance):
         return count
 
     async def _take_out(self, connection: AsyncConnection, table: str, place: int | str) -> int:
-        """Delete a row, or the marks of a message; ``Statements.damaged_rows`` gives ``place``."""
+        """Delete a damaged row, or all marks of a message; return the number of deleted rows.
+
+        ``place`` is the first column of ``Statements.damaged_rows``.
+        """
         if not self._statements.typed:
             return await self._run(connection, f"DELETE FROM {table} WHERE rowid = {int(place)}")
         column = COLUMNS[table][0]
@@ -151,7 +157,10 @@ class SqlMaintenance(Maintenance):
             return count
 
     async def _renumber(self, where: Selection, note: Note) -> int:
-        """Increase indexes until all are unique; the order of the messages stays the same."""
+        """Increase indexes until all are unique; return the number of changed rows.
+
+        The order of the messages stays the same.
+        """
         statements, index = self._statements, self._statements.index_column
         sessions = await self._sessions_with_duplicates(where)
         if not sessions:
@@ -186,7 +195,7 @@ class SqlMaintenance(Maintenance):
     async def _with_room(
         self, connection: AsyncConnection, values: dict[str, list[str]]
     ) -> list[str]:
-        """Return the sessions with indexes low enough to increase."""
+        """Return those ``sessions`` of ``values`` whose indexes are low enough to increase."""
         index = self._statements.index_column
         sql = (
             "SELECT session_id FROM message WHERE session_id IN :sessions "
@@ -207,7 +216,7 @@ class SqlMaintenance(Maintenance):
                 ]
 
     async def _lock(self, connection: AsyncConnection, values: dict[str, list[str]]) -> None:
-        """Lock the sessions; agents wait before adding messages."""
+        """Lock the ``sessions`` of ``values``, so that agents wait before adding messages."""
         lock = self._statements.row_lock
         sql = f"SELECT id FROM session WHERE id IN :sessions ORDER BY id {lock}"
         await connection.execute(*self._statements.bind(sql, values))
@@ -300,7 +309,10 @@ class SqlMaintenance(Maintenance):
     async def _fill(
         self, connection: AsyncConnection, empty: str, columns: Sequence[str], rows: list[Any]
     ) -> None:
-        """Fill the temporary table with recorded rows; ``empty`` is a SELECT of the columns."""
+        """Fill the temporary table with recorded rows.
+
+        ``empty`` is a SELECT of the columns that selects no row.
+        """
         await self._collect(connection, empty, {})
         names = ", ".join(columns)
         values = ", ".join(f":{name}" for name in columns)
@@ -318,7 +330,10 @@ class SqlMaintenance(Maintenance):
 
 
 def lacks_index(connection: Connection, statements: Statements) -> bool:
-    """Return whether no index begins with ``session_id``.  InnoDB indexes the foreign key."""
+    """Return whether the table ``message`` has no usable index that begins with ``session_id``.
+
+    InnoDB always has such an index for the foreign key.
+    """
     unusable = statements.unusable_indexes
     ignored = set(connection.scalars(text(unusable))) if unusable else set()
     return not any(
@@ -332,7 +347,7 @@ def _index_names(connection: Connection) -> set[str | None]:
 
 
 class _Checks:
-    """The checks.  Each check reads its tables once."""
+    """The checks of AgentScope's tables.  Each check yields findings, and reads each table once."""
 
     def __init__(
         self, database: MemoryTables, connection: AsyncConnection, where: Selection
@@ -376,7 +391,7 @@ class _Checks:
             yield finding
 
     async def duplicate_indexes(self) -> AsyncGenerator[Finding]:
-        """Find positions shared by several messages of a session."""
+        """Find indexes that several messages of a session have."""
         statements = self._database.statements
         session = statements.sortable("m.session_id")
         sql = (
@@ -404,7 +419,7 @@ class _Checks:
                 yield _duplicates(last, count, first)
 
     async def strange_row_ids(self) -> AsyncGenerator[Finding]:
-        """Find foreign row ids.  Readers report row ids that differ from the message."""
+        """Find messages with a row id other than ``{user}-{session}-{message id}``."""
         statements = self._database.statements
         sql = (
             f"SELECT {statements.user} AS user_id, m.session_id, m.id FROM {statements.source()} "
@@ -414,7 +429,7 @@ class _Checks:
             yield finding
 
     async def missing_sessions(self) -> AsyncGenerator[Finding]:
-        """Find messages of sessions without a row."""
+        """Find messages of sessions without a row in the table ``session``."""
         statements = self._database.statements
         sql = (
             f"SELECT {statements.user} AS user_id, m.session_id, m.id FROM {statements.source()} "
@@ -424,7 +439,7 @@ class _Checks:
             yield finding
 
     async def missing_users(self) -> AsyncGenerator[Finding]:
-        """Find sessions of users without a row."""
+        """Find sessions of users without a row in the table ``users``."""
         sql = (
             f"SELECT s.user_id, s.id FROM {self._database.statements.session_table} s "
             "LEFT JOIN users u ON u.id = s.user_id WHERE u.id IS NULL"
@@ -436,10 +451,12 @@ class _Checks:
     async def damaged(
         self, table: str, where: Selection, *, proved: bool = False
     ) -> AsyncGenerator[list[tuple[MemoryKey | None, int | str, list[Any]]]]:
-        """Yield pages of the damaged rows of a table.
+        """Yield pages of the damaged rows of a table, for the selected memories.
 
         Each row has the memory (None if unknown), the row id, and the cells.  A cell is a
-        pair of a type and a value.  The value of a blob is hexadecimal.
+        pair of a type and a value.  The value of a blob is hexadecimal.  Rows of an unknown memory
+        are left out if the selection names memories.  ``proved``: the rows of the table ``message``
+        are known to be undamaged.
         """
         sql = self._database.statements.damaged_rows(table, proved=proved)
         if not sql:
@@ -459,7 +476,7 @@ class _Checks:
                     yield page
 
     async def damaged_rows(self) -> AsyncGenerator[Finding]:
-        """Find rows unreadable for both memctl and AgentScope."""
+        """Find rows that memctl and AgentScope cannot read."""
         found: dict[MemoryKey | None, tuple[int, list[str]]] = {}
         proved = self._database.proved == self._where
         for table in COLUMNS:
@@ -474,7 +491,10 @@ class _Checks:
             yield Finding("damaged-row", key, count, tuple(names))
 
     async def orphan_marks(self) -> AsyncGenerator[Finding]:
-        """Find marks without a message.  SQLite does not enforce foreign keys by default."""
+        """Find marks of messages that do not exist.
+
+        SQLite does not enforce foreign keys by default.
+        """
         sql = (
             "SELECT k.msg_id FROM message_mark k LEFT JOIN message m ON m.id = k.msg_id "
             f"WHERE m.id IS NULL AND {self._database.statements.is_sound_mark}"
@@ -497,7 +517,10 @@ class _Checks:
     async def _grouped(
         self, code: str, sql: str, values: dict[str, list[str]]
     ) -> AsyncGenerator[Finding]:
-        """Yield a finding for each memory, from unordered rows of user, session and row id."""
+        """Yield a finding with a code for each memory, from the rows of a SELECT.
+
+        The SELECT ``sql`` yields the user, the session and a row id, in any order.
+        """
         found: dict[MemoryKey, tuple[int, list[str]]] = {}
         async with aclosing(self._rows(sql, values)) as rows:
             async for user, session, row_id in rows:
@@ -517,7 +540,7 @@ def _cell(kind: str, value: bytes | float | None) -> list[Any]:
 
 
 def _shared(session: list[Sequence[Any]]) -> Iterable[Finding]:
-    """Yield a finding for each user who sees messages of other users.
+    """Yield a finding for each user of a session who sees messages of other users.
 
     Each row of ``session`` holds the session, a user, the owner and the number of messages.
     """

@@ -42,7 +42,7 @@ AgentScope can read blobs but does not write blobs.
 
 
 def unproven(payload: bytes) -> bytes:
-    """Return a message without the prefix of ``Statements.proven_payload``."""
+    """Return a message without the prefix ``UNPROVEN`` or ``BLOB``, if any."""
     return payload.removeprefix(BLOB if payload.startswith(BLOB) else UNPROVEN)
 
 
@@ -72,7 +72,7 @@ class Statements(Syntax):
     session_table: str = "session"
     """The sessions for the join in ``source``: a table or a subquery."""
     in_row_ids: ClassVar[str] = "IN :rows"
-    """SQL to test the preceding column for the row ids of ``MemoryTables.for_rows``."""
+    """SQL after a column: tests for the row ids of ``MemoryTables.for_rows``."""
     scans_for_huge: ClassVar[bool] = True
     """True to search for huge messages even before a statement that parses few messages."""
     shifts_key: ClassVar[str] = ""
@@ -131,10 +131,10 @@ class Statements(Syntax):
 
     @abstractmethod
     def field(self, name: str) -> str:
-        """Return SQL for a top-level text field of ``m.msg``, NULL if the field is missing."""
+        """Return SQL for a top-level text field of ``m.msg``; NULL if missing or not a text."""
 
     def fields_join(self) -> str:
-        """Return the join that ``short_field`` needs after ``source``."""
+        """Return the join that ``short_field`` needs after ``source``; empty for no join."""
         return ""
 
     def short_field(self, name: str) -> str:
@@ -142,25 +142,26 @@ class Statements(Syntax):
         return self.field(name)
 
     def enable_lenient_json(self) -> bool:
-        """Convert messages from now on if the database cannot parse the stored text.
+        """Let further statements accept messages with JSON that the database cannot parse.
 
-        The conversion is slower than reading.  Returns whether the call changed the statements.
+        These statements are slower.  Returns whether the call changed the statements.
         """
         return False
 
     @abstractmethod
     def message_size(self) -> str:
-        """Return SQL for the bytes of ``m.msg``."""
+        """Return SQL for the size of ``m.msg`` in bytes."""
 
     @abstractmethod
     def is_plain_id(self) -> str:
-        """Return SQL to test for a plain row id; see ``Statements``.
+        """Return SQL to test for a plain row id ``m.id``, which identifies the user.
 
+        ``-{session}-`` occurs once in a plain row id, directly after the owner of the session.
         The SQL compares only the bytes of ``m.id``, ``m.session_id`` and ``s.user_id``.
         """
 
     def is_foreign_id(self) -> str:
-        """Return SQL that is 1 for a foreign row id, not in AgentScope's form, else 0."""
+        """Return SQL: 1 if the row id is not ``{user}-{session}-{message id}``, else 0."""
         parsed = f"WHEN {self.parsed_user()} IS NULL THEN 1"
         return f"CASE WHEN {self.is_plain_id()} THEN 0 {parsed} ELSE 0 END"
 
@@ -170,7 +171,10 @@ class Statements(Syntax):
 
     @abstractmethod
     def parsed_user(self) -> str:
-        """Return SQL for the user in the row id of ``m``; NULL if the row id does not match."""
+        """Return SQL for the user in the row id ``m.id``.
+
+        NULL if the row id does not end with ``-{session}-{message id}``.
+        """
 
     @property
     def user(self) -> str:
@@ -179,19 +183,18 @@ class Statements(Syntax):
         return f"CASE WHEN {self.is_plain_id()} THEN s.user_id ELSE {parsed} END"
 
     def marks(self, more: str = "") -> tuple[str, str]:
-        """Return SQL for the marks of a message as a JSON array, and the needed join.
+        """Return SQL for the marks of a message as a JSON array, and the join that the SQL needs.
 
-        ``more`` is a further column of the join.
+        The join is empty for no join.  ``more`` is SQL for a further column of the join.
         """
         columns = ", ".join(filter(None, ("k.msg_id", f"{self.mark_array} AS marks", more)))
         marks = f"SELECT {columns} FROM message_mark k GROUP BY k.msg_id"
         return "k.marks", f"LEFT JOIN ({marks}) k ON k.msg_id = m.id"
 
     def proven_payload(self) -> str:
-        """Return SQL for the message.
+        """Return SQL for the message, with the prefix ``UNPROVEN`` if not proved to be JSON.
 
-        If the database ``proves_json``, only a JSON object begins with a brace.  Texts that are
-        not proved to be JSON begin with ``UNPROVEN``.
+        If the database ``proves_json``, only a JSON object begins with a brace.
         """
         return self.payload
 
@@ -201,13 +204,14 @@ class Statements(Syntax):
         return self.huge.hidden(small)
 
     def is_huge(self) -> str:
-        """Return SQL to test for a huge message."""
+        """Return SQL to test whether ``m.msg`` is larger than ``HUGE_BYTES``."""
         return f"{self.message_size()} > {HUGE_BYTES}"
 
     def source(self, rows: str = "") -> str:
-        """Return the tables of a statement about messages, with stubs for huge messages.
+        """Return SQL after FROM: the messages ``m``, joined with the sessions ``s``.
 
-        ``rows`` is a condition on the messages, without ``m``.  The default selects sound messages.
+        Huge messages are replaced by stubs.  ``rows`` is a condition on the messages, without
+        ``m``.  The default leaves out rows with NULL or a wrong type in a column.
         """
         message = "message"
         if self.huge or self.has_unsound or rows:
@@ -217,9 +221,9 @@ class Statements(Syntax):
         return f"{message} m LEFT JOIN {self.session_table} s ON s.id = m.session_id"
 
     def unsound_rows(self) -> Sequence[str]:
-        """Return the statements to find memories with unsound rows.
+        """Return the statements to find memories with NULL in a column of a row.
 
-        The columns are the user and the session of a memory, and the fault.
+        The columns of the results are the user and the session of a memory, and the fault.
         """
         found = []
         session = "COALESCE(m.session_id, 'NULL')"
@@ -246,9 +250,9 @@ class Statements(Syntax):
     def damaged_rows(self, table: str, *, proved: bool = False) -> str:
         """Return the statement to read the damaged rows of a table; empty if none can exist.
 
-        ``proved``: the messages are known to be sound.
+        ``proved``: the rows of the table ``message`` are known to be undamaged.
 
-        The columns of the result are the row, the user and the session (as bytes or NULL), the
+        The columns of the result are the row id, the user and the session (as bytes or NULL), the
         message, and the type and the value of each of ``COLUMNS``, with texts as bytes.  The
         message is NULL for a certainly damaged row.  For a row with a message, the caller must
         check whether the message is a JSON object.
@@ -295,18 +299,18 @@ class Statements(Syntax):
         return NEVER
 
     def as_bytes(self, text: str) -> str:
-        """Return SQL for a text in UTF-8."""
+        """Return SQL that converts the SQL ``text`` to bytes in UTF-8."""
         return text
 
     @property
     def sound(self) -> str:
-        """SQL without ``m`` to select the readable messages."""
+        """SQL without ``m`` to select the messages without NULL or a wrong type in a column."""
         return self.is_sound if self.has_unsound else ALWAYS
 
     # Conditions of a selection
 
     def condition(self, where: Selection) -> Condition:
-        """Return a condition that all selected messages meet."""
+        """Return a condition that all selected messages meet; further messages may meet it too."""
         return _both(self.memory_condition(where), self.message_condition(where))
 
     def memory_condition(self, where: Selection) -> Condition:
@@ -329,7 +333,10 @@ class Statements(Syntax):
     """SQL to find rows ``m`` with a mark of ``:marks``."""
 
     def match_sql(self, messages: Condition) -> tuple[str, str]:
-        """Return SQL for ``message_condition``, and a further column for ``marks``."""
+        """Return SQL to test ``messages``, and the column ``more`` of ``marks`` for the test.
+
+        ``messages`` is a ``message_condition``.  The column is empty if the test needs no column.
+        """
         return messages.sql, ""
 
     # Statements that read
@@ -338,7 +345,8 @@ class Statements(Syntax):
         """Return the statement to read messages, ordered by memory and position.
 
         The columns are the session, the user, the row id, the index, the message, the marks as a
-        JSON array, and the owner of the session.  With ``outline`` all messages are NULL.
+        JSON array, and the owner of the session.  Large messages are NULL; with ``outline``, all
+        messages.
         """
         marks, joined = self.marks()
         payload = "NULL" if outline else self.small_payload()
@@ -350,9 +358,11 @@ class Statements(Syntax):
         )
 
     def select_matching(self, condition: str, messages: Condition) -> str:
-        """Return the statement to read the messages of a condition, like ``select_ordered``.
+        """Return the statement to read the messages that meet ``condition`` and ``messages``.
 
-        A further column is the row id of the preceding message, selected or not.
+        ``condition`` is about whole memories, ``messages`` about single messages.  The order and
+        the columns are the same as for ``select_ordered``.  A further column is the row id of the
+        preceding message of the memory, even if the message does not meet ``messages``.
         """
         matches, more = self.match_sql(messages)
         marks, joined = self.marks(more)
@@ -369,7 +379,7 @@ class Statements(Syntax):
     def select_unordered(self, condition: str, more: str = "NULL") -> str:
         """Return the statement to read messages in any order; ``condition`` uses only ``m``.
 
-        The columns are the row id, the message and ``more``.
+        The columns are the row id, the message (NULL if large) and the SQL ``more``.
         """
         return (
             f"SELECT m.id, {self.small_payload()}, {more} FROM message m "
@@ -388,14 +398,18 @@ class Statements(Syntax):
     # Statements that change
 
     def keyed_rows(self, table: str, column: str) -> str:
-        """Return the FROM clause of a SELECT for the rows ``t`` of ``for_rows``.
+        """Return SQL after FROM for the rows ``t`` of a table with the ids of ``for_rows``.
 
-        ``column`` is the first column of the key.  A lock in the SELECT locks only rows ``t``.
+        ``column`` has the ids, and is the first column of the primary key.  A lock in the SELECT
+        locks only rows ``t``.
         """
         return f"{table} t WHERE t.{column} {self.in_row_ids}"
 
     def delete_keyed(self, table: str, column: str) -> str:
-        """Return the statement to delete the rows of ``keyed_rows``."""
+        """Return the statement to delete the rows of a table with the ids of ``for_rows``.
+
+        ``column`` has the ids, and is the first column of the primary key.
+        """
         return f"DELETE FROM {table} WHERE {column} {self.in_row_ids}"
 
     def update_index(self, table: str, old: str, new: str) -> str:
@@ -413,7 +427,7 @@ class Statements(Syntax):
         return [f"CREATE INDEX {name} ON message (session_id)"]
 
     def drop_session_index(self, name: str) -> str:
-        """Return the statement to drop the index without blocking agents."""
+        """Return the statement to drop an index on ``message``."""
         return f"DROP INDEX {name}"
 
     def bind(self, sql: str, values: Mapping[str, Any]) -> tuple[TextClause, dict[str, Any]]:
