@@ -22,10 +22,10 @@ _TOLERANCE = 1000
 
 @dataclass(frozen=True, slots=True)
 class MemoryBefore:
-    """The parts of a memory that differed from what memctl would write.
+    """The parts of a memory before a change that differ from what memctl would write.
 
-    ``lists`` maps a mark list to None if memctl would write the list unchanged.  ``index`` is None
-    if nothing is known.
+    ``lists`` has the ids on mark lists, by name; None if memctl would write the same list.
+    ``index`` has the names in ``marks_index``; None if no lists are noted.
     """
 
     lists: dict[bytes, list[bytes] | None] = field(default_factory=dict)
@@ -38,7 +38,7 @@ class MemoryBefore:
     """The PTTL of keys, by suffix after the base; -1 stands for no expiry."""
 
     def dump(self) -> str:
-        """Return the state as text; the text is empty if nothing differed."""
+        """Return the noted parts as JSON for ``load``; empty if nothing is noted."""
         if not self.expiries and self.index is None:
             return ""
         return json.dumps(
@@ -56,7 +56,7 @@ class MemoryBefore:
 
     @classmethod
     def load(cls, text: str) -> MemoryBefore:
-        """Return the state from a text; an empty state if another store wrote the text."""
+        """Return the parts noted in a text of ``dump``; nothing noted for any other text."""
         try:
             found = json.loads(text) if text else {}
             index = found["index"]
@@ -81,9 +81,10 @@ def _by_text(values: dict[bytes, int]) -> dict[str, int]:
 def other_expiries(
     names: Iterable[bytes], ttls: Iterable[int], expected: float
 ) -> dict[bytes, int]:
-    """Return the PTTL of the existing keys whose PTTL is not the expected one.
+    """Return the PTTL of existing Redis keys whose PTTL is not ``expected``, by name.
 
-    If ``expected`` is ``ABSENT``, return the PTTL of all existing keys.
+    ``ttls`` has the PTTL of each name, ``ABSENT`` for a missing key.  If ``expected`` is
+    ``ABSENT``, the result has all existing keys.
     """
     found = {}
     for name, ttl in zip(names, ttls, strict=True):
@@ -95,5 +96,5 @@ def other_expiries(
 
 
 def expiry_command(key: bytes, ttl: int) -> Command:
-    """Return the command that gives a key a PTTL; -1 stands for no expiry."""
+    """Return the command that sets the PTTL of a Redis key; -1 stands for no expiry."""
     return (b"PERSIST", key) if ttl < 0 else (b"PEXPIRE", key, b"%d" % ttl)

@@ -25,7 +25,7 @@ _SCANNED = b"1000"
 
 
 class OwnedKey(NamedTuple):
-    """A Redis key, and the memory to which the key belongs."""
+    """A Redis key, and the memory of the key; ``base`` is the prefix of all keys of the memory."""
 
     base: bytes
     memory: MemoryKey
@@ -34,7 +34,7 @@ class OwnedKey(NamedTuple):
 
 @dataclass(slots=True)
 class _Session:
-    """The keys of a session without its payloads, and the number of payloads."""
+    """The keys of a session, except payloads, and the number of payloads."""
 
     memory: MemoryKey
     keys: set[bytes] = field(default_factory=set)
@@ -44,7 +44,7 @@ class _Session:
 def owned_keys(
     pipeline: Pipeline, names: Keys, catalogue: Catalogue, where: Selection
 ) -> Iterator[list[OwnedKey]]:
-    """Yield the keys of the selected sessions, in chunks; a key may come twice.
+    """Yield all Redis keys of the selected sessions, in chunks; a key may come twice.
 
     Raises:
         Unavailable: see ``Pipeline.stream``.
@@ -72,11 +72,11 @@ def owned_keys(
 def erase_keys(
     pipeline: Pipeline, names: Keys, catalogue: Catalogue, where: Selection
 ) -> list[WriteResult]:
-    """Remove all keys of the selected sessions.
+    """Remove all Redis keys of the selected sessions; return a result for each session.
 
-    A single transaction removes all lists of a session, and with them the memory.  The payloads
-    follow; no agent reads payloads without a list.  After an interruption, the next run finds the
-    remaining keys by name.
+    A transaction for each session removes all keys except payloads, and with the lists the memory.
+    The payloads follow; no agent reads payloads without a list.  After an interruption, the next
+    run finds the remaining keys by name.
 
     Raises:
         Unavailable: see ``Pipeline.stream``.
@@ -106,7 +106,10 @@ def erase_keys(
 
 
 def _splits(key: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the possible bases of a key, each with the message id that follows the base."""
+    """Yield the possible bases of a Redis key, each with the message id in the key.
+
+    A base is the prefix of all keys of a memory.  The id is empty for a key other than a payload.
+    """
     for end in _ENDS:
         if key.endswith(end):
             yield key.removesuffix(end), b""
@@ -118,7 +121,11 @@ def _splits(key: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _base_of(pipeline: Pipeline, key: bytes, bases: set[bytes]) -> bytes | None:
-    """Return the base of a key, preferring known memories; None if no base fits."""
+    """Return the base of a Redis key, the prefix of all keys of a memory; None if no base fits.
+
+    Prefers a memory whose list has the message id in the key, then one of ``bases``, the known
+    memories.
+    """
     splits = sorted(_splits(key), key=lambda split: len(split[0]), reverse=True)
     if len(splits) > 1:
         for base, id in splits:

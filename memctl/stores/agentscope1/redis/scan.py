@@ -40,7 +40,7 @@ class MemoryRef(NamedTuple):
 
 
 class Catalogue:
-    """The memories and marks found by scans of one database."""
+    """The memories and mark lists that scans of a Redis database have found."""
 
     def __init__(self, keys: Keys) -> None:
         self._keys = keys
@@ -50,7 +50,7 @@ class Catalogue:
     def memories(self, pipeline: Pipeline, where: Selection) -> list[MemoryRef]:
         """Return the selected memories, sorted by base.
 
-        Memories named by ``where.keys`` may not exist.
+        If ``where.keys`` names the memories, there is no scan, and the memories may not exist.
 
         Raises:
             Unavailable: see ``Pipeline.stream``.
@@ -68,21 +68,25 @@ class Catalogue:
                 yield MemoryRef(base, key)
 
     def name(self, base: bytes, where: Selection) -> MemoryKey | None:
-        """Return the selected memory that a base names; None without such a memory."""
+        """Return the selected memory with a base, the prefix of its keys; None if not selected."""
         claimed = self._claimed.get(base)
         if claimed is not None:
             return claimed if where.has_key(claimed) else None
         return next((key for key in self._keys.parse_base(base) if where.has_key(key)), None)
 
     def claim(self, base: bytes, key: MemoryKey) -> bool:
-        """Note the name of a memory to write; return False if its keys have another name."""
+        """Note the name of a memory to write; return whether the memory can have the name.
+
+        False if the same keys already belong to a memory with another name.
+        """
         readings = list(islice(self._keys.parse_base(base), 2))
         return len(readings) == 1 or self._claimed.setdefault(base, key) == key
 
     def marks(self, pipeline: Pipeline, where: Selection) -> dict[bytes, tuple[bytes, ...]]:
-        """Return the names of the mark lists, by base, of all memories that may be selected.
+        """Return the names of the mark lists of at least the selected memories, by base.
 
-        Each set of users and sessions is scanned once.  Later marks are in ``marks_index``.
+        Each set of users and sessions is scanned once.  ``marks_index`` names the marks that agents
+        add later.
 
         Raises:
             Unavailable: see ``Pipeline.stream``.
@@ -97,7 +101,10 @@ class Catalogue:
         return self._keys.pattern(where, LISTS)
 
     def _scan(self, pipeline: Pipeline, where: Selection) -> set[bytes]:
-        """Return the bases of all selected memories, and keep the names of mark lists."""
+        """Return the bases of the memories of the selected users and sessions.
+
+        Keeps the names of the mark lists for ``marks``.
+        """
         bases: set[bytes] = set()
         marks: dict[bytes, tuple[bytes, ...]] = {}
         unclear: set[bytes] = set()
@@ -132,7 +139,10 @@ class Catalogue:
 
 
 def with_payload(pipeline: Pipeline, bases: list[bytes]) -> set[bytes]:
-    """Return the bases whose list of messages names at least one existing payload."""
+    """Return those of ``bases`` whose list of messages has the id of an existing payload.
+
+    Checks only the first ids of each list.
+    """
     memories: set[bytes] = set()
     for start in range(0, len(bases), _BATCH):
         some = bases[start : start + _BATCH]
@@ -146,7 +156,7 @@ def with_payload(pipeline: Pipeline, bases: list[bytes]) -> set[bytes]:
 
 
 def _longest_base(key: bytes, bases: set[bytes]) -> bytes | None:
-    """Return the longest base that fits the key of a mark list."""
+    """Return the longest of ``bases`` that fits the key of a mark list; None if none fits."""
     at = key.rfind(MARK)
     while at >= 0:
         if key[:at] in bases:

@@ -47,7 +47,7 @@ _PAGE = 1000
 
 
 class IdList:
-    """A list of ids: the first chunk in memory, the rest in a temporary file until ``close``."""
+    """A list of ids: the first chunk in RAM, further chunks in a temporary file until ``close``."""
 
     def __init__(self, key: bytes, chunks: Iterable[list[bytes]]) -> None:
         self.key = key
@@ -102,7 +102,7 @@ class MemorySnapshot:
     marks: dict[bytes, IdList]
     """The lists of marks by alias, sorted by mark; lists may be empty."""
     wrong: ResponseError | None = None
-    """The error reply for a key with a value of the wrong type; the key counts as empty."""
+    """The error reply for a list or index of the wrong type, which counts as empty; or None."""
     _merged: dict[str, IdSet] = field(default_factory=dict, repr=False)
 
     @property
@@ -112,7 +112,7 @@ class MemorySnapshot:
 
     @property
     def small(self) -> bool:
-        """Return whether one chunk holds the ids of all messages."""
+        """Return whether all ids of messages are in a single chunk."""
         return self.messages.count < _SMALL
 
     @property
@@ -134,7 +134,7 @@ class MemorySnapshot:
         return lambda id: tuple([mark for mark, ids in pairs if id in ids])
 
     def has_mark(self, mark: str) -> Callable[[bytes], bool]:
-        """Return a predicate: whether an id has the mark."""
+        """Return a function that tells whether the message with an id has the mark."""
         return self._ids_with(mark).__contains__
 
     def _ids_with(self, mark: str) -> IdSet:
@@ -166,15 +166,15 @@ class SnapshotReader:
     """A reader of snapshots of memories, for use in a thread."""
 
     def __init__(self, pipeline: Pipeline, marks: dict[bytes, tuple[bytes, ...]]) -> None:
-        """Take the mark lists that were found: names by base, which ``marks_index`` may lack."""
+        """``marks`` has the names of mark lists by base; ``marks_index`` may lack the names."""
         self._pipeline = pipeline
         self._marks = marks
         self._more: dict[bytes, set[bytes]] = {}
 
     def snapshots(self, memories: Iterable[MemoryRef]) -> Iterator[list[MemorySnapshot]]:
-        """Yield the memories in order: small memories together, large memories alone.
+        """Yield snapshots of the memories in order: lists of small memories, or a large memory.
 
-        Includes memories that do not exist.  A snapshot is closed when the next list is requested.
+        Includes memories that do not exist.  Snapshots are closed when the next list is requested.
 
         Raises:
             Lost: the connection broke, or a memory keeps getting new marks.
@@ -284,12 +284,18 @@ class SnapshotReader:
                 yield None
 
     def _names(self, base: bytes, more: Iterable[bytes] = ()) -> list[bytes]:
-        """Return the aliases to list, sorted by their marks."""
+        """Return the names of the mark lists to read, sorted by mark; ``more`` are further names.
+
+        The names include all aliases of each mark.
+        """
         names = self._more.get(base, set()).union(self._marks.get(base, ()), more)
         return sorted(with_aliases(names), key=canonical_mark)
 
     def _is_complete(self, base: bytes, names: Sequence[bytes], index: Any) -> bool:
-        """Return whether the names include the whole index; keep new names for later."""
+        """Return whether ``names`` includes all names in the index; keep new names for ``_names``.
+
+        ``index`` is the reply of Redis to a read of ``marks_index``.
+        """
         named = () if isinstance(index, ResponseError) else index
         new = with_aliases(named).difference(names)
         if new:
@@ -298,12 +304,18 @@ class SnapshotReader:
 
 
 def list_keys(base: bytes, names: Iterable[bytes]) -> list[bytes]:
-    """Return the key of the list of messages, then the keys of the mark lists."""
+    """Return the key of the list of messages, then the keys of the mark lists ``names``.
+
+    ``base`` is the prefix of all keys of the memory.
+    """
     return [base + MESSAGES, *(base + MARK + name for name in names)]
 
 
 def ranges(key: bytes, length: Any) -> list[Command]:
-    """Return commands that list the whole list, even if the list has grown since LLEN."""
+    """Return commands that read a whole list in chunks, even if the list has grown since LLEN.
+
+    ``length`` is the reply to LLEN, possibly an error.
+    """
     starts = range(0, max(length_of(length), 1), _CHUNK)
     ends = [*(start - 1 for start in starts[1:]), -1]
     return [
@@ -324,9 +336,9 @@ def watch_list(pipeline: Pipeline, key: bytes) -> IdList:
 
 
 def list_pages(pipeline: Pipeline, key: bytes, start: int = 0) -> IdChunks:
-    """Yield the ids of a list from a position on, page by page, not as of one moment.
+    """Yield the ids of a list from the position ``start`` on, in pages.
 
-    Yields nothing if the key is not a list.
+    The list may change between the pages.  Yields nothing if the key is not a list.
     """
     while True:
         command = (b"LRANGE", key, b"%d" % start, b"%d" % (start + _PAGE - 1))
@@ -350,7 +362,10 @@ def length_of(reply: Any) -> int:
 
 
 def _id_lists(keys: list[bytes], lengths: list[Any], replies: Iterator[Any]) -> list[IdList]:
-    """Return the lists, from the replies to their ``ranges``."""
+    """Return a list for each key, from the replies to the commands of ``ranges``.
+
+    ``lengths`` has the reply to LLEN for each key.
+    """
     return [
         IdList(key, map(ids_of, islice(replies, len(ranges(key, length)))))
         for key, length in zip(keys, lengths, strict=True)
