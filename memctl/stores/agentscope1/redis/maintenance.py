@@ -83,7 +83,7 @@ _APART = 5000
 _EXAMPLES = 3
 _KEYS = 10_000
 _SUSPECTS = 1000
-"""The most payloads of a memory to look up again; agents do not add more within a moment."""
+"""The most payloads of a memory to look up again; an agent does not add more during a check."""
 _STRAYS = 20_000
 """The number of payloads deleted in one transaction."""
 _TRIES = 20
@@ -127,7 +127,7 @@ class RedisMaintenance(Maintenance):
 
 
 class Checker:
-    """A check of memories, run in a thread."""
+    """A check of the selected memories, for use in a thread."""
 
     def __init__(
         self, pipeline: Pipeline, keys: Keys, catalogue: Catalogue, where: Selection
@@ -146,12 +146,12 @@ class Checker:
         self._listed = IdSet()
         """The keys of all payloads that a list names."""
         self.gaps: list[MemoryKey] = []
-        """The memories that list an id without payload, or did so a moment ago."""
+        """The memories whose list had an id without payload when ``findings`` read the list."""
         self.wrong: dict[MemoryKey, list[bytes]] = {}
         """For each memory, the keys with a value of the wrong type."""
 
     def damaged(self) -> list[MemoryKey]:
-        """Return the memories with payloads that are not messages; reads all payloads."""
+        """Read all payloads; return the memories with payloads that are not messages."""
         reader = Reader(self._pipeline, self.marks, self._where)
         for _ in reader.pages(self._memories):
             pass
@@ -159,7 +159,7 @@ class Checker:
         return [one.key for one in found if one.code == "payload-not-json" and one.key is not None]
 
     def findings(self) -> Iterator[list[Finding]]:
-        """Yield the findings, in lists."""
+        """Yield the findings of all checks, in lists."""
         reader = SnapshotReader(self._pipeline, self.marks)
         for snapshots in reader.snapshots(self._memories):
             for snapshot in snapshots:
@@ -175,7 +175,7 @@ class Checker:
     # Lists
 
     def _orphaned_marks(self) -> Iterator[Finding]:
-        """Yield mark lists whose memory is gone."""
+        """Yield a finding for each memory that no longer exists but has mark lists."""
         bases = {ref.base for ref in self._memories}
         for base, marks in self.marks.items():
             if base in bases or (key := self._key(base)) is None:
@@ -193,7 +193,11 @@ class Checker:
                 yield Finding("orphan-mark", key, count, (), f"{named}: the memory is gone")
 
     def _counted_twice(self, base: bytes, names: Iterable[bytes]) -> int:
-        """Return the number of ids that are also on the list of another alias of their mark."""
+        """Return the number of ids on a mark list that another list of the same mark also has.
+
+        ``names`` are the names of the mark lists of a memory.  A mark may have lists under several
+        names (aliases).
+        """
         seen: dict[bytes, IdSet] = {}
         count = 0
         for name in names:
@@ -209,7 +213,10 @@ class Checker:
     # Types
 
     def _wrong_types(self) -> Iterator[Finding]:
-        """Yield lists and indexes of the wrong type; reading finds payloads of the wrong type."""
+        """Yield a finding for each memory with a list or ``marks_index`` of the wrong Redis type.
+
+        Payloads of the wrong type are found when they are read.
+        """
         found = scan(self._pipeline, self._keys.pattern(self._where, LISTS))
         while some := list(islice(found, _KEYS)):
             some = [key for key in dict.fromkeys(some) if _types_of(key)]
@@ -228,7 +235,10 @@ class Checker:
     # Expiry
 
     def _expiries(self, snapshot: MemorySnapshot) -> Iterator[Finding]:
-        """Yield keys that expire earlier than the list of messages, or never."""
+        """Yield findings for the keys of a memory that expire earlier than the list of messages.
+
+        Also for the keys that never expire, if the list of messages does.
+        """
         ref = snapshot.ref
         lists = [its.key for its in snapshot.marks.values() if its.count]
         if snapshot.index:
@@ -258,7 +268,7 @@ class Checker:
     # Payloads
 
     def _strays(self) -> Iterator[Finding]:
-        """Yield payloads that no list names."""
+        """Yield a finding for each memory with payloads that the list of messages does not name."""
         found: dict[bytes, tuple[MemoryKey, list[bytes]]] = {}
         counts: dict[bytes, int] = {}
         for base, name, key in self.suspects():
@@ -275,9 +285,10 @@ class Checker:
                 yield Finding("payload-without-id", name, counts[base], ids)
 
     def suspects(self) -> Iterator[tuple[bytes, MemoryKey, bytes]]:
-        """Yield payloads that no list named: base, memory and key; a payload may come twice.
+        """Yield payloads whose ids were on no list of messages; a payload may come twice.
 
-        Call ``findings`` first, which reads the lists.
+        Each has the base (prefix of all keys of the memory), the memory, and the Redis key of the
+        payload.  Call ``findings`` first, which reads the lists.
         """
         bases = {ref.base for ref in self._memories}
         for key in self._scan_payloads():
@@ -295,14 +306,14 @@ class Checker:
         yield from (key for key in found if not key.endswith(STATE))
 
     def _key(self, base: bytes) -> MemoryKey | None:
-        """Return the memory of a base, if the memory is selected."""
+        """Return the selected memory whose Redis keys begin with ``base``; None if not selected."""
         readings = self._keys.parse_base(base)
         return next((key for key in readings if self._where.has_key(key)), None)
 
 
 @dataclass(slots=True)
 class Sample:
-    """A count, and a few of the counted names."""
+    """The number of names added, and the first few names."""
 
     count: int = 0
     names: list[str] = field(default_factory=list)
@@ -314,13 +325,16 @@ class Sample:
             self.names.append(decode(name))
 
     def finding(self, code: str, key: MemoryKey) -> Iterator[Finding]:
-        """Yield a finding, unless the count is 0."""
+        """Yield a finding with the code ``code`` about a memory, unless no name was added."""
         if self.count:
             yield Finding(code, key, self.count, tuple(self.names))
 
 
 def unlisted(pipeline: Pipeline, base: bytes, keys: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the existing payloads that the memory does not list now."""
+    """Yield those of ``keys`` that exist although the list of messages does not name the payload.
+
+    ``keys`` are Redis keys of payloads of a memory; all keys of the memory begin with ``base``.
+    """
     listed = IdSet()
     for ids in list_pages(pipeline, base + MESSAGES):
         listed.add(base + PAYLOAD + id for id in ids)
@@ -332,7 +346,7 @@ def unlisted(pipeline: Pipeline, base: bytes, keys: Iterable[bytes]) -> Iterator
 
 
 def _types_of(key: bytes) -> tuple[bytes, ...]:
-    """Return the valid types for a key of this name; empty if any type is valid."""
+    """Return the Redis types that a key with this name may have; empty if unknown."""
     if PAYLOAD in key or key.endswith(STATE):
         return ()
     if key.endswith(MARKS_INDEX):
@@ -341,14 +355,17 @@ def _types_of(key: bytes) -> tuple[bytes, ...]:
 
 
 def _list_owner(key: bytes) -> bytes:
-    """Return the base of a list or an index, judged by its name alone."""
+    """Return the base of the memory of a list or an index: the name without the suffix."""
     if MARK in key:
         return key.partition(MARK)[0]
     return key.removesuffix(MARKS_INDEX).removesuffix(MESSAGES)
 
 
 def _owner(key: bytes, bases: set[bytes]) -> bytes:
-    """Return the base of a payload: the longest known base, or the shortest possible base."""
+    """Return the base of the memory of a payload, the prefix of all keys of the memory.
+
+    The base is the longest that is in ``bases``, or else the shortest possible base.
+    """
     at = key.rfind(PAYLOAD)
     first = at
     while at >= 0:
@@ -365,9 +382,9 @@ def _repeats(snapshot: MemorySnapshot) -> Iterator[Finding]:
 
 
 def _marks(snapshot: MemorySnapshot) -> Iterator[Finding]:
-    """Yield marks of missing messages, and marks that the index does not name.
+    """Yield findings for the marks of missing messages, and for marks not in ``marks_index``.
 
-    An id on the lists of two aliases of one mark counts once.
+    An id counts once even if it is on several lists of the same mark.
     """
     key = snapshot.ref.key
     orphans, unindexed = Sample(), Sample()
@@ -394,7 +411,7 @@ def _marks(snapshot: MemorySnapshot) -> Iterator[Finding]:
 
 
 class Repairer:
-    """Repairs of the memories of one database."""
+    """Repairs memories of a Redis database, and reverts the repairs."""
 
     def __init__(self, pipeline: Pipeline, keys: Keys, catalogue: Catalogue) -> None:
         self._pipeline = pipeline
@@ -402,7 +419,7 @@ class Repairer:
         self._catalogue = catalogue
 
     async def repair(self, code: str, where: Selection, note: Note) -> int:
-        """Repair a finding; see ``Maintenance.repair``."""
+        """Repair the findings with a code; see ``Maintenance.repair``."""
         if code not in REPAIRS:
             raise UsageError(f"{code} cannot be repaired in Redis", f"known: {sorted(REPAIRS)}")
         make = partial(Checker, self._pipeline, self._keys, self._catalogue, where)
@@ -430,7 +447,10 @@ class Repairer:
         raise _busy(key)
 
     async def _take(self, key: MemoryKey, names: list[bytes], note: Note) -> int:
-        """Remove keys with a value of the wrong type."""
+        """Note and remove the keys ``names`` of a memory, if still of the wrong Redis type.
+
+        Returns the number of removed keys.
+        """
         memory = MemoryRepair(self._pipeline, self._keys, key, {})
         for _ in range(_TRIES):
             values = await self._run(partial(memory.dump, names))
@@ -442,7 +462,10 @@ class Repairer:
         raise _busy(key)
 
     async def _delete_strays(self, checker: Checker, note: Note) -> int:
-        """Delete the payloads that no list names, many in a transaction."""
+        """Note and delete the payloads that no list names, many in a transaction.
+
+        Returns the number of deleted payloads.
+        """
         count = 0
         suspects = checker.suspects()
         while some := await self._run(lambda: list(islice(suspects, _STRAYS))):
@@ -466,7 +489,10 @@ class Repairer:
         raise _busy(memory.key)
 
     async def _repair_expiries(self, memory: MemoryRepair, code: str, note: Note) -> int:
-        """Set the expiry of keys; an agent that interferes sets all keys alike."""
+        """Note and set the expiry of keys; return the number of keys.
+
+        Does not watch the keys: an agent that interferes sets the same expiry for all keys.
+        """
         count = 0
         with ExitStack() as files:
             changes = memory.expiries(code, files)
@@ -493,7 +519,7 @@ class Repairer:
 
 
 def _affected(checker: Checker, code: str) -> list[MemoryKey]:
-    """Return the memories that have the finding."""
+    """Return the memories with a finding that has the code."""
     if code == "payload-not-json":
         return checker.damaged()
     found = [
@@ -515,18 +541,21 @@ class MemoryRepair:
         key: MemoryKey,
         marks: dict[bytes, tuple[bytes, ...]],
     ) -> None:
-        """Take the names of the mark lists that were found, by base."""
+        """``marks`` has the names of the mark lists that were found, by base."""
         self.key = key
         self.base = keys.base(key)
         self._pipeline = pipeline
         self._snapshots = SnapshotReader(pipeline, marks)
 
     def record(self, code: str, **more: Any) -> Record:
-        """Return a record of the memory."""
+        """Return a record of the repair ``code`` of the memory, with the values ``more``."""
         return {"code": code, "user": self.key.user, "session": self.key.session, **more}
 
     def plan(self, code: str, files: ExitStack) -> RepairPlan:
-        """Watch the lists, and return the plan of their repair; ``files`` closes the lists."""
+        """Watch the lists of the memory, and return the plan to repair the finding ``code``.
+
+        ``files`` closes the temporary files of the lists.
+        """
         snapshot = self._watch(files)
         messages, marks = snapshot.messages, snapshot.marks
         lists = [messages, *marks.values()]
@@ -567,7 +596,7 @@ class MemoryRepair:
         return snapshot
 
     def _without_payload(self, messages: IdList) -> IdSet:
-        """Return the ids without a payload."""
+        """Return the ids of the list that have no payload."""
         gone = IdSet()
         for ids in messages.chunks():
             found = self._pipeline.execute((b"EXISTS", self.base + PAYLOAD + id) for id in ids)
@@ -592,14 +621,17 @@ class MemoryRepair:
     # Payloads
 
     def strays(self, some: list[bytes]) -> list[bytes]:
-        """Watch the list of messages, and return the payloads that the list does not name."""
+        """Watch the list of messages; return the keys in ``some`` that the list does not name.
+
+        ``some`` are Redis keys of payloads.  Keys that no longer exist are left out.
+        """
         self._pipeline.execute([(b"WATCH", self.base + MESSAGES)])
         return list(unlisted(self._pipeline, self.base, some))
 
     def payload_records(self, code: str, keys: Iterable[bytes]) -> Iterator[Record]:
-        """Yield records of payloads, about a page each.
+        """Yield records with the payloads under ``keys``, each record of about a page.
 
-        A record holds the DUMP of a payload that is not a string.
+        A payload that is not a string is recorded as a DUMP.
         """
         some: list[list[Any]] = []
         size = 0
@@ -683,7 +715,10 @@ class MemoryRepair:
     # Undo
 
     def revert(self, record: Record) -> int:
-        """Remove repaired marks from the index, or restore expiries that are not over."""
+        """Undo the repair in a record: remove marks from ``marks_index``, or restore expiries.
+
+        An old expiry in the past is not restored.  Returns the number of marks or keys changed.
+        """
         if "marks" in record:
             names = map(encode, record["marks"])
             [count] = self._pipeline.execute([(b"SREM", self.base + MARKS_INDEX, *names)])
@@ -697,7 +732,7 @@ class RepairPlan:
     """The planned repair of the lists of a memory, to be noted and then carried out."""
 
     def __init__(self, memory: MemoryRepair, code: str, end: int | None) -> None:
-        """Take the expiry of the memory, in milliseconds since 1970; None for never."""
+        """``end`` is the expiry of the memory, in milliseconds since 1970; None for never."""
         self.count = 0
         self._memory = memory
         self._code = code
@@ -707,20 +742,20 @@ class RepairPlan:
         self._payloads: list[bytes] = []
 
     def unlink(self, payloads: list[bytes]) -> None:
-        """Delete payloads."""
+        """Plan to delete the payloads with these keys."""
         self._payloads = payloads
 
     def remove(self, listed: IdList, drops: Callable[[bytes], bool]) -> None:
-        """Remove the ids that ``drops`` selects from a list."""
+        """Plan to remove the ids for which ``drops`` is true from a list."""
         self._removals.append((listed, drops))
 
     def index(self, marks: list[bytes]) -> None:
-        """Add marks to the index."""
+        """Plan to add marks to ``marks_index``, and count the marks."""
         self._marks = marks
         self.count += len(marks)
 
     def records(self) -> Iterator[Record]:
-        """Yield the records to note, in parts."""
+        """Yield records of all values that the repair changes, to be noted before the repair."""
         for listed, drops in self._removals:
             name = decode(listed.key[len(self._memory.base) :])
             removed = map(decode, filter(drops, listed))
@@ -731,7 +766,7 @@ class RepairPlan:
         yield from self._memory.payload_records(self._code, self._payloads)
 
     def commands(self) -> Iterator[Command]:
-        """Yield the commands of the repair."""
+        """Yield the Redis commands of the repair."""
         for listed, drops in self._removals:
             yield from removal_commands(listed, drops)
         yield from ((b"UNLINK", key) for key in self._payloads)
@@ -747,7 +782,7 @@ def _now() -> int:
 
 
 def _deadline(ttl: int) -> int | None:
-    """Return the time when a PTTL ends, in milliseconds since 1970; None for never."""
+    """Return when a PTTL ends, in milliseconds since 1970; None for a key without expiry."""
     return _now() + ttl if ttl >= 0 else None
 
 

@@ -41,7 +41,7 @@ from memctl.stores.agentscope1.redis.snapshot import (
 )
 
 Fetched = StoredMessage | bytes | str
-"""A message; an id as bytes for a missing payload; an id as text for an invalid payload."""
+"""A message; or only its id: as bytes if the payload is missing, as text if it is not a message."""
 
 _TRIES = 10
 _TOGETHER = 128
@@ -53,7 +53,7 @@ _EXAMPLES = 3
 
 
 class Reader:
-    """A pass over memories, run in a thread."""
+    """A single read of memories, for use in a thread."""
 
     def __init__(
         self,
@@ -63,9 +63,10 @@ class Reader:
         *,
         payloads: bool = True,
     ) -> None:
-        """Take the names of the mark lists by base, and the selection of messages.
+        """``marks`` has the names of the mark lists by base; ``where`` selects messages.
 
-        Without ``payloads``, messages are empty; every existing payload counts as a message.
+        Without ``payloads``, reads no texts: messages are empty, and every existing payload counts
+        as a message.
         """
         self._pipeline = pipeline
         self._snapshots = SnapshotReader(pipeline, marks)
@@ -94,7 +95,7 @@ class Reader:
         return self._broken.by_memory.keys()
 
     def damage(self) -> list[Finding]:
-        """Return the skipped messages as findings, memory by memory."""
+        """Return a finding for each memory with skipped messages, and for each kind of damage."""
         return [
             Finding(code, key, count, tuple(ids))
             for code, skipped in (
@@ -108,8 +109,7 @@ class Reader:
         """Yield pages of the memories, without messages that the selection excludes by id or mark.
 
         Raises:
-            Lost: the connection broke, or an agent deleted messages of a memory after a part of
-                the memory was handed out.
+            Lost: the connection broke, or an agent deleted messages of a memory during the read.
             Unavailable: the server refuses a command.
         """
         for some in self._snapshots.snapshots(self._filter.memories(memories)):
@@ -118,7 +118,10 @@ class Reader:
             yield from self._filter.with_anchors(pages)
 
     def headers(self, memories: Iterable[MemoryRef]) -> Iterator[list[Memory]]:
-        """Yield memories without their messages.  Memories without any payload are left out."""
+        """Yield lists of memories, without reading their messages.
+
+        Leaves out memories without an existing message.
+        """
         source = iter(memories)
         while some := list(islice(source, _TOGETHER)):
             commands = chain.from_iterable(
@@ -146,7 +149,7 @@ class Reader:
         return any(self._pipeline.execute([count_payloads(base, ids)])[0] for ids in pages)
 
     def _small(self, snapshots: Sequence[MemorySnapshot]) -> Iterator[Page]:
-        """Yield memories whose ids are all known; fetch their payloads together."""
+        """Yield the pages of small memories; read the messages of all these memories together."""
         selected = [
             self._filter.messages(snapshot, list(snapshot.messages)) for snapshot in snapshots
         ]
@@ -170,7 +173,7 @@ class Reader:
             yield from self._retry(builder)
 
     def _large(self, snapshot: MemorySnapshot) -> Iterator[Page]:
-        """Yield a memory whose ids come in chunks."""
+        """Yield the pages of a large memory; read the messages in chunks."""
         builder = MemoryBuilder(snapshot)
         for number, chunk in enumerate(snapshot.messages.chunks()):
             ids, marks = self._filter.messages(snapshot, chunk, continued=number > 0)
@@ -179,7 +182,11 @@ class Reader:
         yield from self._end(builder)
 
     def _end(self, builder: MemoryBuilder) -> Iterator[Page]:
-        """Yield the last page, after a check that no message was deleted during the read."""
+        """Yield the last page of a memory; none if the memory has no message.
+
+        Raises:
+            Lost: an agent deleted messages of the memory during the read.
+        """
         ref = builder.snapshot.ref
         if builder.missing:
             with closing(self._snapshots.take(ref)) as now:
@@ -191,9 +198,13 @@ class Reader:
         yield from builder.rest()
 
     def _retry(self, builder: MemoryBuilder) -> Iterator[Page]:
-        """Read a small memory again because a payload was missing, and yield the memory.
+        """Read a small memory again because a payload was missing, and yield the pages.
 
-        An id that is listed again after its payload was missing has no payload; the id is skipped.
+        If an id is still listed after its payload was missing, the id has no payload and is
+        skipped.
+
+        Raises:
+            Lost: an agent keeps deleting messages of the memory.
         """
         ref = builder.snapshot.ref
         known: dict[str, StoredMessage | None] = {
@@ -232,7 +243,11 @@ class Reader:
         marks: list[Marks],
         known: dict[str, StoredMessage | None],
     ) -> Iterator[Page]:
-        """Yield a small memory; ``known`` maps ids to messages, and to None for broken payloads."""
+        """Yield the pages of a small memory after ``_retry``, from the messages already read.
+
+        ``ids`` and ``marks`` are the ids of messages, in order, and the marks of each.  ``known``
+        maps ids to messages, and to None for payloads that are not messages.
+        """
         messages = []
         anchors: list[str | None] = []
         skipped: str | None = None
@@ -253,7 +268,10 @@ class Reader:
     def _fetch(
         self, keys: list[bytes], ids: list[bytes], marks: list[Marks]
     ) -> Iterator[list[Fetched]]:
-        """Yield messages for the keys, in chunks; see ``Fetched``."""
+        """Read the payloads with the given keys; yield the messages in chunks, see ``Fetched``.
+
+        ``ids`` and ``marks`` are the id and the marks of each message.
+        """
         at = 0
         fetched = self._pipeline.values(keys, self._pacer) if self._payloads else self._probe(keys)
         for values in fetched:
@@ -296,7 +314,10 @@ class Reader:
 
 
 def as_message(payload: bytes | ResponseError) -> bytes | None:
-    """Return the payload as a message; None if the payload is not a JSON object."""
+    """Return the payload in valid UTF-8 if it is a JSON object.
+
+    None for any other payload, and for an error reply of Redis.
+    """
     if isinstance(payload, ResponseError):  # the key holds no string
         return None
     try:
@@ -314,7 +335,7 @@ def _overtaken(ref: MemoryRef) -> Lost:
 
 
 class MemoryBuilder:
-    """A builder that cuts the incoming messages of a memory into pages."""
+    """Cuts the messages of a memory into pages, while the messages are read."""
 
     def __init__(self, snapshot: MemorySnapshot) -> None:
         self.snapshot = snapshot
@@ -333,10 +354,10 @@ class MemoryBuilder:
     def fill(
         self, count: int, blocks: Iterator[list[Fetched]], held: list[Fetched]
     ) -> Iterator[Page]:
-        """Take ``count`` messages: first from ``held``, then from ``blocks``.
+        """Add the next ``count`` messages of the memory: first from ``held``, then from ``blocks``.
 
-        Surplus messages of a block stay in ``held``.  Yields a page when a page is full and more
-        messages follow.
+        Yields each full page, if more messages follow.  ``held`` keeps the messages of a block that
+        belong to the next memory.
         """
         while count:
             if not held:
@@ -349,12 +370,12 @@ class MemoryBuilder:
             yield from map(self._anchored, self.page.take(self._sort(some)))
 
     def rest(self) -> Iterator[Page]:
-        """Yield the last page, unless the memory has no message."""
+        """Yield the last page of the memory, unless the memory has no message."""
         if self.page.entries or self.page.offset:
             yield self._anchored(self.page.page(last=True))
 
     def _anchored(self, page: Page) -> Page:
-        """Return the page, with anchors if an id was skipped before any of its messages."""
+        """Return a page; with anchors if an id was skipped before a message of the page."""
         count = len(page.messages)
         plain = min(count, self._plain)
         self._plain -= plain
@@ -364,7 +385,10 @@ class MemoryBuilder:
         return replace(page, anchors=[*repeat(None, plain), *behind])
 
     def _sort(self, found: list[Fetched]) -> list[StoredMessage]:
-        """Return the messages of ``found``, and empty it; note missing and broken payloads."""
+        """Return the messages in ``found``, and empty the list.
+
+        Notes the ids of missing payloads and of payloads that are not messages.
+        """
         messages = [one for one in found if isinstance(one, StoredMessage)]
         if len(messages) < len(found):
             self.broken += [one for one in found if isinstance(one, str)]
@@ -386,7 +410,7 @@ class MemoryBuilder:
 
 
 class SkippedMessages:
-    """Counts of skipped messages of one kind."""
+    """The number of skipped messages of a kind, and examples of the ids."""
 
     def __init__(self, kind: str) -> None:
         self._kind = kind
@@ -396,14 +420,14 @@ class SkippedMessages:
         """For each memory, the number of skipped messages, and a few of the ids."""
 
     def add(self, id: str, ref: MemoryRef, count: int = 1) -> None:
-        """Count skipped messages; ``id`` is the id of the first message."""
+        """Count ``count`` skipped messages of a memory; ``id`` is the id of the first message."""
         self._first = self._first or f"{id!r} of {decode(ref.base)!r}"
         self._count += count
         before, ids = self.by_memory.get(ref.key, (0, []))
         self.by_memory[ref.key] = (before + count, [*ids, id][:_EXAMPLES])
 
     def lines(self) -> list[str]:
-        """Return a list with the warning; empty if no message was skipped."""
+        """Return a warning about the skipped messages, as a list; empty if none was skipped."""
         if not self._count:
             return []
         return [f"left out {self._count} {self._kind} (the first: {self._first})"]
@@ -421,7 +445,10 @@ class SelectionFilter:
         """The id of the last message that was not selected."""
 
     def memories(self, memories: Iterable[MemoryRef]) -> Iterator[MemoryRef]:
-        """Yield the memories with a selected mark or id; with too many marks or ids, yield all."""
+        """Yield the memories that hold a selected mark or message id.
+
+        Yields all memories if the selection names no marks and ids, or too many.
+        """
         names = self._where.marks or self._where.ids
         suffix = MARK if self._where.marks else PAYLOAD
         if not names or len(names) > _NAMES:
@@ -440,10 +467,10 @@ class SelectionFilter:
     def messages(
         self, snapshot: MemorySnapshot, ids: list[bytes], *, continued: bool = False
     ) -> tuple[list[bytes], list[Marks]]:
-        """Return the selected ids, and the marks of each.
+        """Return the ids of the selected messages, and the marks of each message.
 
-        ``ids`` are consecutive ids of the memory; With ``continued``, the previous call passed the
-        preceding ids.
+        ``ids`` are consecutive ids of the memory.  ``continued``: the previous call was for the ids
+        before ``ids`` in the same memory.
         """
         if not continued:
             self._anchor = None
@@ -468,20 +495,23 @@ class SelectionFilter:
         return selected, marks
 
     def _candidates(self, snapshot: MemorySnapshot, ids: list[bytes]) -> Iterable[int]:
-        """Return the indexes of ids with a selected mark; all indexes if no mark is selected."""
+        """Return the indexes, in ``ids``, of the messages with a selected mark.
+
+        Returns all indexes if the selection names no marks.
+        """
         found = set[int]()
         for mark in self._where.marks:
             found.update([at for at, has in enumerate(map(snapshot.has_mark(mark), ids)) if has])
         return sorted(found) if self._where.marks else range(len(ids))
 
     def forget(self, key: MemoryKey) -> None:
-        """Forget the anchors of a memory that is read again."""
+        """Forget the anchors of a memory, because the memory is read again."""
         self._anchors = {name: some for name, some in self._anchors.items() if name[0] != key}
 
     def with_anchors(self, pages: Iterator[Page]) -> Iterator[Page]:
-        """Yield the pages with the anchors of their messages.
+        """Yield pages with the anchors of their messages, if the selection names ids or marks.
 
-        The anchors of incoming pages are ids that were skipped because they are not messages.
+        The anchors in ``pages`` are only the ids skipped because they have no valid payload.
         """
         if self._where.whole:
             yield from pages

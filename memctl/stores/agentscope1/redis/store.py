@@ -69,7 +69,7 @@ class RedisMemoryStore(RedisStore):
         """The selection and memories of the last ``count``, reused by the next read."""
 
     def resolve_names(self, keys: Iterable[MemoryKey]) -> None:
-        """Prefer these names if a base can be read as several names."""
+        """Prefer these names for memories whose Redis keys can be read as several names."""
         for key in keys:
             base = self.keys.base_or_none(key)
             if base is not None and not key.part:
@@ -253,7 +253,11 @@ class RedisMemoryStore(RedisStore):
         make: Callable[[S], P],
         run: Callable[[Sequence[P]], Iterator[WriteResult]],
     ) -> AsyncGenerator[WriteResult]:
-        """Carry out a batch of small memories.  After an error, still yield the results so far."""
+        """Write or edit a batch of small memories; yield a result for each.
+
+        ``make`` prepares a memory of the batch, and ``run`` changes the prepared memories.  After
+        an error, yields the results so far, then raises the error.
+        """
         done: list[WriteResult] = []
         failure: MemctlError | None = None
         try:
@@ -293,7 +297,10 @@ class RedisMemoryStore(RedisStore):
         parts: AsyncGenerator[Any],
         run: Callable[[Sequence[L]], Iterator[WriteResult]],
     ) -> WriteResult:
-        """Stage a large memory part by part, then write or change the memory."""
+        """Write or edit a large memory: stage the parts on the server, then change the memory.
+
+        ``make`` returns an object that stages the parts, and ``run`` changes the memory.
+        """
         try:
             with closing(make()) as staged:
                 try:
@@ -317,7 +324,9 @@ class RedisMemoryStore(RedisStore):
                 await in_thread(pipeline, partial(staged.discard, pipeline))
 
     def _target(self, memory: Memory) -> tuple[bytes, int | None]:
-        """Return the base of a memory, and the TTL to set in milliseconds.
+        """Return the base of a memory, and the TTL to set in milliseconds (None for no new TTL).
+
+        The base is the prefix of all keys of the memory.
 
         Raises:
             MemoryRefused: Redis cannot hold a memory of this name.
