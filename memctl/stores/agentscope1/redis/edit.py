@@ -70,13 +70,13 @@ Insertion = tuple[bytes | None, bytes]
 """The preceding id (None for the beginning), and the id to insert."""
 
 _TOGETHER = 50_000
-"""The most ids of several memories that are listed together."""
+"""The most ids of several memories to change in one transaction."""
 _FEW_REMOVALS = 8
 """The most ids to remove by single commands; Redis searches the whole list for each command."""
 
 
 class Editor:
-    """A run of ``edit``, in a thread."""
+    """A single call of ``Store.edit``, for use in a thread."""
 
     def __init__(
         self,
@@ -85,10 +85,10 @@ class Editor:
         *,
         tolerant: bool = False,
     ) -> None:
-        """Take the mark lists that were found: names by base, which ``marks_index`` may lack.
+        """``marks`` has the names of mark lists by base; ``marks_index`` may lack the names.
 
-        A ``tolerant`` editor deletes messages even if the list has ids without a payload, as an
-        undo or a repair must.
+        A ``tolerant`` editor deletes messages even if the list of messages has ids without a
+        payload, as an undo or a repair must.
         """
         self._pipeline = pipeline
         self._tolerant = tolerant
@@ -96,6 +96,8 @@ class Editor:
 
     def edit(self, memories: Sequence[MemoryChanges]) -> Iterator[WriteResult]:
         """Change the memories, together in transactions unless another client interferes.
+
+        Yields a result for each memory.
 
         Raises:
             Unavailable: see ``Pipeline.stream``.  Memories changed before the error have a
@@ -141,7 +143,10 @@ class Editor:
         return results
 
     def _watch(self, memories: Sequence[MemoryChanges], files: ExitStack) -> list[WatchedState]:
-        """Watch the memories and return their states; ``files`` closes the snapshots."""
+        """Watch the lists of memories, and return the state of each memory.
+
+        ``files`` closes the temporary files of the lists.
+        """
         snapshots = self._snapshots.watch(
             [MemoryRef(one.base, one.key) for one in memories],
             [[*one.marked, *one.unmarked, *one.before.names] for one in memories],
@@ -165,14 +170,19 @@ class Editor:
         ]
 
     def _checked(self, one: MemoryChanges, snapshot: MemorySnapshot) -> IdChunks:
-        """Return the ids that must all have a payload."""
+        """Yield the ids of a memory that must all have a payload, in chunks.
+
+        All ids of messages if the changes delete messages, unless the editor is tolerant.
+        """
         return snapshot.messages.chunks() if one.deleted and not self._tolerant else iter(())
 
     def _applier(self, one: MemoryChanges, state: WatchedState) -> ChangeApplier:
-        """Return the applier of the changes.
+        """Check the changes of a memory against the watched state, and prepare the payloads.
+
+        Returns an object that yields the Redis commands for the changes.
 
         Raises:
-            MemoryRefused: the changes cannot be applied.
+            MemoryRefused: the memory differs from the changes, or cannot be changed.
         """
         if state.snapshot.wrong is not None:
             text = f"one of its keys holds another kind of value ({state.snapshot.wrong})"
@@ -193,7 +203,8 @@ class Editor:
     def _expiries(self, one: MemoryChanges, snapshot: MemorySnapshot) -> dict[bytes, int]:
         """Return the PTTL of keys to delete that expire at another time than their memory.
 
-        The PTTL is by key suffix, which follows the base; -1 stands for no expiry.
+        The PTTL is by key suffix, the key without the prefix of the memory; -1 stands for no
+        expiry.  If the memory does not exist, returns the PTTL of all remaining lists.
         """
         if snapshot.exists and not (one.deleted or one.unmarked):
             return {}
@@ -219,14 +230,15 @@ class WatchedState(NamedTuple):
 
     snapshot: MemorySnapshot
     present: int
-    """The number of messages presumed by the changes that have a payload."""
+    """How many of the messages that the changes presume to exist have a payload."""
     payloads: int
-    """The number of payloads of the checked ids."""
+    """How many of the checked ids have a payload; see ``Editor._checked``."""
     checked: int
+    """The number of the checked ids."""
 
 
 class ChangeApplier:
-    """The changes of a memory, and the memory's current state."""
+    """Applies changes to a watched memory: checks the changes, and yields Redis commands."""
 
     def __init__(self, changes: MemoryChanges, state: WatchedState) -> None:
         self.changes = changes
@@ -258,7 +270,11 @@ class ChangeApplier:
     # Conflicts
 
     def check(self) -> None:
-        """Raise MemoryRefused if the memory differs from what the changes presume."""
+        """Check that the stored messages and marks are as the changes presume.
+
+        Raises:
+            MemoryRefused: the memory differs.
+        """
         changes = self.changes
         for chunk in changes.chunks():
             for group in chunk.groups:
@@ -308,7 +324,7 @@ class ChangeApplier:
         return remove_ids(chunks, gone) if self.changes.deleted else chunks
 
     def _ids(self) -> IdChunks:
-        """Yield the ids of the messages after the changes."""
+        """Yield the ids of the messages in the order after the changes, in chunks."""
         if not self.changes.new:
             return self._left()
         found = insert_ids(self._left(), self.changes.insertions())
@@ -319,9 +335,10 @@ class ChangeApplier:
         return found
 
     def _is_dropped(self, name: bytes) -> Callable[[bytes], bool]:
-        """Return a predicate: whether an id is to be removed from a list of a mark.
+        """Return a function that tells whether to remove an id from the mark list ``name``.
 
-        The list may still hold the id of a new message, from an earlier message with the same id.
+        Also the id of a new message without the mark is to be removed: the id is from an earlier
+        message.
         """
         unmarked = self.changes.unmarked.get(name, ())
         if not self.changes.new:
@@ -330,7 +347,7 @@ class ChangeApplier:
         return lambda id: id in unmarked or (id in put and id not in marked)
 
     def _marked(self, name: bytes) -> IdChunks:
-        """Yield the new ids of a mark list to which the changes add ids."""
+        """Yield the ids of a mark list after the changes, in chunks; the changes add ids to it."""
         left = remove_ids(self._marks[name].chunks(), self._is_dropped(name))
         return insert_ids(left, self._mark_insertions(name))
 
@@ -349,7 +366,7 @@ class ChangeApplier:
                     seen.add(id)
 
     def commands(self) -> Iterator[Command | PackedCommands]:
-        """Yield the commands that change the memory; all must run in one transaction."""
+        """Yield the Redis commands that change the memory; all must run in one transaction."""
         changes = self.changes
         before = changes.before
         if self._only_restores and (self._anew or before.index is None):
@@ -374,15 +391,15 @@ class ChangeApplier:
 
     @property
     def _only_restores(self) -> bool:
-        """Return whether no message changes; only an earlier state of lists is restored."""
+        """Return whether the edit only restores lists from ``Edit.before``, and no message."""
         return not (self.changes.written or self.changes.deleted)
 
     # State for undo
 
     def before(self) -> str:
-        """Return the state that the reverse changes would not restore; see ``WriteResult.before``.
+        """Return the state that the reverse changes would not restore, for ``WriteResult.before``.
 
-        Long lists are left out, because of their size.
+        Empty if there is no such state.  Long lists are left out, because of their size.
         """
         found = self._lists_before()
         found.expiries.update(self.expiries)
@@ -419,7 +436,7 @@ class ChangeApplier:
         return MemoryBefore(unusual, self._indexed, sorted(names | renamed), messages)
 
     def _left_over(self) -> MemoryBefore:
-        """Return the mark lists that RedisMemory left behind when it cleared a memory."""
+        """Return the mark lists and the index that RedisMemory kept when it cleared a memory."""
         left, index = self._snapshot.marks, self._snapshot.index
         lists: dict[bytes, list[bytes] | None] = {
             name: [*its] for name, its in left.items() if its.count
@@ -435,15 +452,15 @@ class ChangeApplier:
         return not self.changes.new and not any(self._left())
 
     def _in_order(self, marked: set[bytes]) -> list[bytes]:
-        """Return the marked ids in the order of the messages: the usual order of a mark list."""
+        """Return the ids of ``marked`` in the order of the messages, as usual in a mark list."""
         if not marked:
             return []
         return list(dict.fromkeys(id for id in self._messages if id in marked))
 
     def _restored(self) -> dict[bytes, list[bytes]]:
-        """Return the mark lists to restore from ``Edit.before``.
+        """Return the mark lists to restore from ``Edit.before``: the ids by name of the list.
 
-        The lists of a mark are restored only if the same messages are marked afterwards.
+        The lists of a mark are restored only if this marks the same messages as the changes do.
         """
         lists = self.changes.before.lists
         if not lists:
@@ -465,22 +482,23 @@ class ChangeApplier:
         return found
 
     def _now(self, name: bytes) -> list[bytes]:
-        """Return a mark list as the changes alone would make it."""
+        """Return the ids of a mark list after the changes, if ``Edit.before`` is not applied."""
         if name in self.changes.marked:
             return list(chain.from_iterable(self._marked(name)))
         drops = self._is_dropped(name)
         return list(chain.from_iterable(remove_ids(self._marks[name].chunks(), drops)))
 
     def _clear(self) -> Iterator[Command]:
-        """Delete the remaining lists of a memory that expired or was deleted."""
+        """Yield the command to delete mark lists and index of a memory that no longer exists."""
         lists = [its.key for its in self._snapshot.marks.values() if its.count]
         if lists or self._snapshot.index:
             yield (b"UNLINK", self._base + MARKS_INDEX, *lists)
 
     def _index_marks(self) -> Iterator[Command]:
-        """Add new marks to the index, and remove marks without messages.
+        """Yield the commands that add new marks to ``marks_index`` and remove unused marks.
 
-        A new index names all marks: if an index exists, RedisMemory ignores unnamed marks.
+        A new index names all marks of the memory: if an index exists, RedisMemory ignores unnamed
+        marks.  If ``Edit.before`` notes the index, the commands restore the index.
         """
         key = self._base + MARKS_INDEX
         lists = self.changes.before
@@ -517,9 +535,9 @@ class ChangeApplier:
         return not any(remove_ids(self._marks[name].chunks(), self._is_dropped(name)))
 
     def _expire(self, restored: Iterable[bytes]) -> Iterator[Command]:
-        """Yield the commands that set the expiry of new keys.
+        """Yield the commands that set the expiry of new keys; ``restored`` names restored lists.
 
-        A new key expires with the memory, or as noted before the key was deleted.  Existing keys
+        A new key expires with the memory, or at the expiry noted in ``Edit.before``.  Existing keys
         keep their expiry.
         """
         ttl, own = self.ttl, self.changes.before.expiries
@@ -546,7 +564,7 @@ class ChangeApplier:
 
 
 def _refuse(ids: Iterator[bytes], reason: str) -> None:
-    """Raise MemoryRefused for the first id; do nothing without ids."""
+    """Raise MemoryRefused for the first of the message ids; do nothing if there is none."""
     for id in ids:
         raise MemoryRefused("changed", f"the message {decode(id)!r} {reason}")
 
@@ -555,7 +573,10 @@ def _refuse(ids: Iterator[bytes], reason: str) -> None:
 
 
 class ChangeGroup(NamedTuple):
-    """Messages with equal old and equal new marks; None for marks means no message."""
+    """Messages with equal old marks and equal new marks.
+
+    ``old`` is None for messages to insert, ``new`` is None for messages to delete.
+    """
 
     old: MarkSet | None
     new: MarkSet | None
@@ -570,13 +591,13 @@ class ChangeChunk(NamedTuple):
 
 
 class MemoryChanges(ABC):
-    """The changes of one memory."""
+    """The changes of a memory, for ``ChangeApplier``."""
 
     payloads: Payloads
     """The payloads of the messages to insert."""
 
     def __init__(self, base: bytes, memory: Memory, ttl: int | None, before: str) -> None:
-        """Take the TTL in milliseconds for a new memory, and ``Edit.before``."""
+        """``ttl`` is the TTL of a new memory in milliseconds; ``before`` is ``Edit.before``."""
         self.base = base
         self.before = MemoryBefore.load(before)
         self.key = memory.key
@@ -586,7 +607,10 @@ class MemoryChanges(ABC):
         """The numbers of messages changed or inserted, deleted, inserted, and presumed to exist."""
         self.put = IdSet()
         self.texts = IdSet()
-        """The inserted ids, each with the hash of its message, to detect conflicting messages."""
+        """The inserted ids, each with the hash of the message.
+
+    Tells equal messages with the same id from different messages with the same id.
+    """
         self.gone = IdSet()
         self.marked: dict[bytes, IdSet] = {}
         """The ids that get a mark, by alias of the mark."""
@@ -626,7 +650,7 @@ class MemoryChanges(ABC):
             yield from self.payloads.put(names)
 
     def _group(self, changes: list[Change]) -> ChangeChunk:
-        """Return changes in groups, and count the changes.
+        """Return changes grouped by marks, and add the numbers and ids to this object.
 
         Raises:
             MemoryRefused: Redis cannot hold an inserted message, id or mark.
@@ -674,7 +698,7 @@ class MemoryChanges(ABC):
 
 
 class InlineChanges(MemoryChanges):
-    """Changes whose payloads are sent inside the transaction."""
+    """The changes of a small memory; the transaction contains the payloads."""
 
     def __init__(
         self,
@@ -684,7 +708,7 @@ class InlineChanges(MemoryChanges):
         changes: list[Change],
         before: str,
     ) -> None:
-        """Group the changes.
+        """``ttl`` and ``before`` are as for ``MemoryChanges``.
 
         Raises:
             MemoryRefused: Redis cannot hold an inserted message, id or mark.
@@ -698,7 +722,7 @@ class InlineChanges(MemoryChanges):
 
 
 class StagedChanges(MemoryChanges, Staging[ChangeChunk]):
-    """Changes in a local file; the messages to insert are staged on the server."""
+    """Many changes in a local file; the messages to insert are staged on the server."""
 
     def __init__(
         self, keys: Keys, base: bytes, memory: Memory, ttl: int | None, before: str
@@ -707,7 +731,7 @@ class StagedChanges(MemoryChanges, Staging[ChangeChunk]):
         Staging.__init__(self, keys)
 
     def add(self, pipeline: Pipeline, changes: list[Change]) -> None:
-        """Stage changes; see ``Staging.stage``.
+        """Add changes: messages to insert on the server, ids and marks in the local file.
 
         Raises:
             MemoryRefused: Redis cannot hold an inserted message, id or mark.
@@ -728,7 +752,10 @@ def _mark_set(names: tuple[str, ...] | None, as_bytes: Callable[[str], bytes]) -
 
 
 def _ids_with(lists: dict[bytes, IdSet], mark: bytes) -> IdSet:
-    """Return the set of ids with a mark; all aliases of the mark share one set."""
+    """Return the set of ids in ``lists`` for a mark; add an empty set if missing.
+
+    All aliases of the mark share the set.
+    """
     if mark not in lists:
         lists.update(dict.fromkeys(mark_aliases(mark), IdSet()))
     return lists[mark]
@@ -738,13 +765,13 @@ def _ids_with(lists: dict[bytes, IdSet], mark: bytes) -> IdSet:
 
 
 def remove_ids(chunks: IdChunks, drops: Callable[[bytes], bool]) -> IdChunks:
-    """Yield the ids, except the ids that ``drops`` selects."""
+    """Yield the ids in chunks, except the ids for which ``drops`` is true."""
     for chunk in chunks:
         yield [id for id in chunk if not drops(id)]
 
 
 def insert_ids(chunks: IdChunks, insertions: Iterator[Insertion]) -> IdChunks:
-    """Yield the ids of ``chunks`` with the inserted ids at their positions.
+    """Yield the ids of ``chunks`` with the inserted ids, each after the preceding id.
 
     ``insertions`` must be in the order of the list.  The first insertion out of order and all
     later insertions go to the end.
@@ -772,7 +799,10 @@ def insert_ids(chunks: IdChunks, insertions: Iterator[Insertion]) -> IdChunks:
 
 
 def first_unplaced(chunks: IdChunks, insertions: Iterator[Insertion]) -> bytes | None:
-    """Return the first id that ``insert_ids`` would append because its position does not exist."""
+    """Return the first id of ``insertions`` whose preceding id is not in ``chunks``, in order.
+
+    None if ``insert_ids`` can place all ids.
+    """
     insertion = next(insertions, None)
     while insertion is not None and insertion[0] is None:
         insertion = next(insertions, None)
@@ -786,7 +816,10 @@ def first_unplaced(chunks: IdChunks, insertions: Iterator[Insertion]) -> bytes |
 
 
 def rewrite_commands(old: IdList, new: Callable[[], IdChunks]) -> Iterator[Command]:
-    """Yield the commands that turn a list into ``new``; a common beginning is not written again."""
+    """Yield the Redis commands that turn the list ``old`` into the ids of ``new``.
+
+    A common beginning is not written again.
+    """
     same = _common_length(old, new())
     if same == old.count:
         yield from _push_commands(old.key, new(), same)
@@ -801,7 +834,7 @@ def rewrite_commands(old: IdList, new: Callable[[], IdChunks]) -> Iterator[Comma
 
 
 def removal_commands(old: IdList, drops: Callable[[bytes], bool]) -> Iterator[Command]:
-    """Yield the commands that remove ids from a list."""
+    """Yield the Redis commands that remove the ids for which ``drops`` is true from a list."""
     found = (id for id in old if drops(id))
     some = list(islice(found, _FEW_REMOVALS + 1))
     if len(some) > _FEW_REMOVALS:

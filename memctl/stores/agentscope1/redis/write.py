@@ -77,10 +77,10 @@ N = TypeVar("N", bound=Named)
 def attempt_together(
     attempt: Callable[[Sequence[N]], list[WriteResult] | None], memories: Sequence[N]
 ) -> Iterator[WriteResult]:
-    """Yield a result for each memory; write all in one transaction unless a client interferes.
+    """Write all memories in one transaction with ``attempt``; yield a result for each memory.
 
-    If a client interfered, ``attempt`` returns None, and each memory is tried alone, several
-    times.
+    If another client changed a memory meanwhile, ``attempt`` returns None.  Then each memory is
+    written alone, with several attempts.
     """
     done = attempt(memories)
     if done is not None:
@@ -111,7 +111,7 @@ _NOTHING = TargetState(0, None, [], 0, frozenset(), {})
 
 
 class Writer:
-    """A run of ``write``, in a thread."""
+    """A single call of ``Store.write``, for use in a thread."""
 
     def __init__(
         self,
@@ -120,9 +120,9 @@ class Writer:
         marks: dict[bytes, tuple[bytes, ...]],
         mode: WriteMode,
     ) -> None:
-        """Take two connections, and the names of the mark lists that were found, by base.
+        """``marks`` has the names of the mark lists that were found, by base.
 
-        ``side`` reads while a transaction runs on ``pipeline``.
+        ``side`` is a second connection, which reads while a transaction runs on ``pipeline``.
         """
         self._pipeline = pipeline
         self._side = side
@@ -131,6 +131,8 @@ class Writer:
 
     def write(self, memories: Sequence[PendingMemory]) -> Iterator[WriteResult]:
         """Write the memories, in one transaction unless another client interferes.
+
+        Yields a result for each memory.
 
         Raises:
             Unavailable: see ``Pipeline.stream``.
@@ -168,7 +170,8 @@ class Writer:
     def _probe(self, memories: Sequence[PendingMemory]) -> list[TargetState | MemoryRefused]:
         """Watch the keys of the memories, and return the current state of each memory.
 
-        The first ids of each list suffice: most targets are empty.
+        The state is a refusal if a key has the wrong type.  Reads only the first ids of each list,
+        because most lists are empty.
         """
         keys = [key for one in memories for key in self._known_keys(one)]
         _, present = self._pipeline.execute([(b"WATCH", *keys), (b"EXISTS", *keys)])
@@ -214,21 +217,31 @@ class Writer:
         return found
 
     def _known_keys(self, one: PendingMemory) -> Iterator[bytes]:
-        """Yield the keys that may exist, except payloads and marks that only the index names."""
+        """Yield the keys of the lists and the index of a memory, whether they exist or not.
+
+        Without the mark lists that only ``marks_index`` names.
+        """
         yield one.base + MESSAGES
         yield one.base + MARKS_INDEX
         for mark in one.marks.union(self._marks.get(one.base, ())):
             yield one.base + MARK + mark
 
     def _mark_lists(self, one: PendingMemory, index: Any) -> list[bytes]:
-        """Return the names of the mark lists that exist or will be created."""
+        """Return the names of the mark lists of a memory that exist or will be created.
+
+        ``index`` is the reply of Redis to a read of ``marks_index``.
+        """
         names = one.marks.union(self._marks.get(one.base, ()))
         return sorted(
             with_aliases(names if isinstance(index, ResponseError) else names.union(index))
         )
 
     def _check(self, one: PendingMemory, state: TargetState) -> None:
-        """Raise MemoryRefused if the target does not hold the messages presumed by ``offset``."""
+        """Check that the stored memory has ``offset`` messages, unless the mode is REPLACE.
+
+        Raises:
+            MemoryRefused: the number differs, or an id to add already exists.
+        """
         if self._mode is WriteMode.REPLACE:
             return
         if state.held != one.offset and self._readable(one.base, state.held) != one.offset:
@@ -239,7 +252,7 @@ class Writer:
             self._check_repeats(one)
 
     def _readable(self, base: bytes, held: int) -> int:
-        """Return the number of listed ids with a payload, which are the messages."""
+        """Return how many ids on the list of messages have a payload; 0 if ``held`` is 0."""
         count = 0
         for ids in list_pages(self._pipeline, base + MESSAGES) if held else ():
             count += sum(self._pipeline.execute([count_payloads(base, ids)]))
@@ -258,8 +271,11 @@ class Writer:
     def _before(self, one: PendingMemory, state: TargetState) -> str:
         """Return the state that reversing the write would not restore, for ``WriteResult.before``.
 
+        Empty if there is no such state.
+
         Raises:
-            MemoryRefused: the state cannot be restored, because RedisMemory never writes it.
+            MemoryRefused: an undo could not restore the state, because RedisMemory never writes
+                such a state.
         """
         fresh = self._mode is WriteMode.REPLACE or not one.offset
         if fresh and state.held and self._readable(one.base, state.held) < state.held:
@@ -280,7 +296,10 @@ class Writer:
     def _stale_lists(
         self, one: PendingMemory, state: TargetState
     ) -> dict[bytes, list[bytes] | None]:
-        """Return the mark lists that hold a new id from an earlier message with the same id."""
+        """Return the mark lists that already have the id of a new message, with all their ids.
+
+        The id on the list is from an earlier message with the same id.
+        """
         found: dict[bytes, list[bytes] | None] = {}
         for name, first in state.marks.items():
             key = one.base + MARK + name
@@ -289,7 +308,7 @@ class Writer:
         return found
 
     def _left_over(self, one: PendingMemory, state: TargetState) -> str:
-        """Return the mark lists that RedisMemory left behind when it cleared a memory."""
+        """Return the mark lists that RedisMemory kept when it cleared a memory, as JSON; or ""."""
         keys = {name: one.base + MARK + name for name, ids in state.marks.items() if ids}
         if not (keys or state.indexed):
             return ""
@@ -303,17 +322,18 @@ class Writer:
         return MemoryBefore(lists, state.indexed, sorted(state.marks), expiries=expiries).dump()
 
     def _unindexed(self, one: PendingMemory, state: TargetState) -> set[bytes]:
-        """Return the marks with messages that enter the index together with a new mark.
+        """Return the stored mark lists that the write must add to ``marks_index``.
 
-        A new index names all marks: if an index exists, RedisMemory ignores unnamed marks.
+        A new index must name all marks with messages: if an index exists, RedisMemory ignores
+        unnamed marks.
         """
         filled = {name for name, ids in state.marks.items() if ids} - state.indexed
         return filled & one.marks if state.indexed or not one.marks else filled
 
     def _replaced(self, base: bytes, state: TargetState) -> str:
-        """Return the state that writing the replaced messages again would not restore.
+        """Return the state that writing the replaced messages again would not restore, as JSON.
 
-        Long lists are left out, because of their size.
+        Empty if there is no such state.  Long lists are left out, because of their size.
         """
         lists = self._unusual_lists(base, state)
         expiries = self._expiries(base, state)
@@ -324,7 +344,11 @@ class Writer:
         return MemoryBefore(lists, state.indexed, names, expiries=expiries).dump()
 
     def _unusual_lists(self, base: bytes, state: TargetState) -> dict[bytes, list[bytes] | None]:
-        """Return the mark lists that are out of message order, or lack ids that an alias has."""
+        """Return the lists of marks that memctl would write differently, by name.
+
+        A list is out of the order of the messages, or lacks an id that another list of the same
+        mark has.
+        """
         filled = [name for name, ids in state.marks.items() if ids]
         keys = [base + MESSAGES, *(base + MARK + name for name in filled)]
         if sum(self._side.execute((b"LLEN", key) for key in keys)) > KEPT_IDS:
@@ -346,7 +370,8 @@ class Writer:
     def _expiries(self, base: bytes, state: TargetState) -> dict[bytes, int]:
         """Return the PTTL of keys that expire at another time than their memory.
 
-        The PTTL is by key suffix, which follows the base; -1 stands for no expiry.
+        The PTTL is by key suffix, the key without the prefix ``base``; -1 stands for no expiry.
+        Empty if there are too many such keys.
         """
         lists = [MARK + name for name, ids in state.marks.items() if ids]
         payloads = (
@@ -390,7 +415,7 @@ class Writer:
             yield from self._expire(one, state, ttl, fresh=fresh)
 
     def _clear(self, one: PendingMemory, state: TargetState) -> Iterator[Command]:
-        """Delete the memory, or the remaining lists of an earlier memory."""
+        """Yield the commands to delete the memory, or the remaining lists of an earlier memory."""
         lists = [one.base + MARK + mark for mark, ids in state.marks.items() if ids]
         if state.held or state.indexed or lists:
             yield (b"UNLINK", one.base + MESSAGES, one.base + MARKS_INDEX, *lists)
@@ -398,7 +423,10 @@ class Writer:
             yield (b"UNLINK", *(one.base + PAYLOAD + id for id in ids))
 
     def _unmark(self, one: PendingMemory, state: TargetState) -> Iterator[Command]:
-        """Remove new ids from mark lists that hold the ids of earlier messages."""
+        """Yield the commands to remove the ids of new messages from the stored mark lists.
+
+        The ids on the lists are from earlier messages with the same ids.
+        """
         for mark, first in state.marks.items():
             key = one.base + MARK + mark
             for ids in self._all_ids(key, first):
@@ -409,9 +437,10 @@ class Writer:
     def _expire(
         self, one: PendingMemory, state: TargetState, ttl: int, *, fresh: bool
     ) -> Iterator[Command]:
-        """Let all keys of the memory expire together, like AgentScope's ``_refresh_session_ttl``.
+        """Yield the commands that set the TTL of keys, like AgentScope's ``_refresh_session_ttl``.
 
-        Without a new expiry, existing keys keep their expiry.
+        All keys of the memory get the TTL.  Without a TTL to set (``one.ttl`` is None), existing
+        keys keep their expiry.  ``fresh``: the whole memory is written, not only new messages.
         """
         keeps = not fresh and one.ttl is None
         marks = one.marks if fresh or keeps else state.marks
@@ -436,7 +465,9 @@ class Writer:
 
 
 def refuse_strays(pipeline: Pipeline, base: bytes, new: Iterable[list[bytes]]) -> None:
-    """Refuse to overwrite payloads that no list names; ``new`` holds the ids to write, in chunks.
+    """Refuse to overwrite payloads of a memory that the list of messages does not name.
+
+    ``new`` has the ids of the messages to write, in chunks, without the listed ids.
 
     Raises:
         MemoryRefused: a payload exists under a new id.
@@ -489,7 +520,7 @@ def _probe_mark_commands(
 
 
 class Payloads(ABC):
-    """Payloads to store in a later transaction."""
+    """The payloads of messages, to be stored in a later transaction."""
 
     @abstractmethod
     def prepare(self, ttl: int | None) -> Iterator[Command]:
@@ -500,7 +531,7 @@ class Payloads(ABC):
 
     @abstractmethod
     def put(self, names: Iterable[list[bytes]]) -> Iterator[Command | PackedCommands]:
-        """Yield the commands that store the payloads; ``names`` comes in chunks."""
+        """Yield the Redis commands that store the payloads under the keys ``names``, in chunks."""
 
 
 class InlinePayloads(Payloads):
@@ -536,7 +567,7 @@ class StagedPayloads(Payloads):
         self._forever = False
 
     def add(self, pipeline: Pipeline, messages: list[bytes]) -> None:
-        """Stage payloads.
+        """Store payloads on the server under unique names, until ``put``.
 
         Raises:
             Unavailable: see ``Pipeline.stream``.
@@ -567,7 +598,7 @@ class StagedPayloads(Payloads):
                     yield (b"PERSIST", name)
 
     def discard(self, pipeline: Pipeline) -> None:
-        """Remove the staged payloads.
+        """Remove the staged payloads from the server.
 
         Raises:
             Unavailable: see ``Pipeline.stream``.
@@ -605,7 +636,7 @@ def _set_commands(
 
 
 class Staging(Generic[T]):
-    """A large memory on its way: payloads are staged on the server, the rest in a local file."""
+    """A large memory before the transaction: payloads on the server, ids in a local file."""
 
     payloads: Payloads
 
@@ -614,7 +645,9 @@ class Staging(Generic[T]):
         self.staged: ItemSpool[T] = ItemSpool()
 
     def stage(self, pipeline: Pipeline, item: T, payloads: list[bytes]) -> None:
-        """Stage payloads on the server, and their item in the local file.
+        """Store payloads on the server under unique names; add ``item`` to the local file.
+
+        ``item`` describes the messages of the payloads, such as the ids and marks.
 
         Raises:
             Unavailable: see ``Pipeline.stream``.
@@ -623,7 +656,7 @@ class Staging(Generic[T]):
         self.staged.add(item)
 
     def discard(self, pipeline: Pipeline) -> None:
-        """Remove the staged payloads.
+        """Remove the staged payloads from the server.
 
         Raises:
             Unavailable: see ``Pipeline.stream``.
@@ -639,7 +672,7 @@ class Staging(Generic[T]):
 
 
 class PendingIds(NamedTuple):
-    """The ids of messages, and the ids by mark."""
+    """The ids of messages to write, and the ids of the messages with each mark."""
 
     ids: list[bytes]
     marked: dict[bytes, list[bytes]]
@@ -647,7 +680,7 @@ class PendingIds(NamedTuple):
 
 
 class PendingMemory(ABC):
-    """A memory to write, or a tail to append to an existing memory."""
+    """A memory to write, or messages to append to an existing memory (``offset`` is not 0)."""
 
     ids: IdSet | set[bytes]
     marks: set[bytes]
@@ -656,7 +689,7 @@ class PendingMemory(ABC):
     payloads: Payloads
 
     def __init__(self, base: bytes, memory: Memory, offset: int, ttl: int | None) -> None:
-        """Take ``ttl`` in milliseconds; None keeps the expiry of the memory."""
+        """``ttl`` is the TTL to set in milliseconds; None keeps the expiry of the memory."""
         self.published = False
         self.base = base
         self.key = memory.key
@@ -687,7 +720,7 @@ class BufferedMemory(PendingMemory):
     """A memory that came in one page."""
 
     def __init__(self, base: bytes, small: Small, ttl: int | None) -> None:
-        """Take the messages of the page.
+        """``ttl`` is as for ``PendingMemory``.
 
         Raises:
             MemoryRefused: Redis cannot hold a message, or an id is repeated.
@@ -722,7 +755,7 @@ class StagedMemory(PendingMemory, Staging[PendingIds]):
         self.count = 0
 
     def add(self, pipeline: Pipeline, messages: list[StoredMessage]) -> None:
-        """Stage messages; see ``Staging.stage``.
+        """Add messages: payloads on the server, ids and marks in the local file.
 
         Raises:
             MemoryRefused: Redis cannot hold a message.
@@ -750,7 +783,7 @@ def _payload(message: StoredMessage) -> bytes:
 
 
 def payload(message: bytes, shape: str) -> bytes:
-    """Return the payload of a message in the given shape."""
+    """Return the payload of a message; the shape tells how AgentScope wrote lone surrogates."""
     return jsonio.raw_surrogates(message) if shape == RAW_SURROGATES else message
 
 
@@ -775,7 +808,7 @@ def _pending_ids(messages: list[StoredMessage]) -> PendingIds:
 
 @lru_cache
 def _aliases_of(marks: tuple[str, ...]) -> tuple[bytes, ...]:
-    """Return the aliases of marks; raise the errors of ``mark_name``."""
+    """Return the names of the lists for all marks of a message; raises like ``mark_name``."""
     return tuple(
         chain.from_iterable(mark_aliases(mark_name(name)) for name in dict.fromkeys(marks))
     )
@@ -785,7 +818,7 @@ def mark_name(name: str) -> bytes:
     """Return the name of a mark as bytes, for a message to write.
 
     Raises:
-        MemoryRefused: RedisMemory uses the name for a different mark.
+        MemoryRefused: RedisMemory uses the name for the list of another mark.
         UnicodeEncodeError: see ``encode``.
     """
     mark = encode(name)
@@ -798,13 +831,13 @@ def mark_name(name: str) -> bytes:
 
 
 def check_size(id: str, message: bytes) -> None:
-    """Raise MemoryRefused if the message is too large for Redis."""
+    """Raise MemoryRefused if the message with the id ``id`` is too large for Redis."""
     if len(message) > LARGEST_MESSAGE:
         raise MemoryRefused("refused", f"the message {id!r} is larger than the 512 MiB of Redis")
 
 
 def lone_surrogate(error: UnicodeEncodeError) -> MemoryRefused:
-    """Return the refusal of a name that UTF-8 cannot encode."""
+    """Return the refusal of an id, name or mark that UTF-8 cannot encode, from the error."""
     return MemoryRefused(
         "refused", f"Redis cannot hold {error.object!r}, which has half of a surrogate pair"
     )
