@@ -451,7 +451,7 @@ def _sought_terms(where: Selection) -> dict[str, frozenset[str]]:
 
 
 def _indexed(row: Row, *, outline: bool) -> IndexedRow:
-    """Return a row of the service as a row for a ``RowIndex``.
+    """Convert a row of the service to a row for a ``RowIndex``.
 
     ``outline``: the row was read without the text, so the result has no message and no damage.
     """
@@ -606,7 +606,10 @@ def _check_key(key: MemoryKey) -> None:
 
 
 def _following(place: str) -> str:
-    """Return the next text of a time: ``T +000001`` after ``T``, ``T +000002`` after that."""
+    """Return the text of a time that sorts after the time ``place``.
+
+    The result is ``T +000001`` for a time ``T``, ``T +000002`` for ``T +000001``, and so on.
+    """
     found = _FOLLOWING.fullmatch(place)
     if found is None or found[2] == "999999":
         return f"{place} +000001"

@@ -85,10 +85,10 @@ class Editor:
         *,
         tolerant: bool = False,
     ) -> None:
-        """``marks`` has the names of mark lists by base; ``marks_index`` may lack the names.
+        """``marks`` has the names of mark lists by base, the prefix of all keys of a memory.
 
-        A ``tolerant`` editor deletes messages even if the list of messages has ids without a
-        payload, as an undo or a repair must.
+        ``marks_index`` may lack the names.  A ``tolerant`` editor deletes messages even if the list
+        of messages has ids without a payload, as an undo or a repair must.
         """
         self._pipeline = pipeline
         self._tolerant = tolerant
@@ -122,7 +122,10 @@ class Editor:
         yield some
 
     def _attempt(self, memories: Sequence[MemoryChanges]) -> list[WriteResult] | None:
-        """Return a result for each memory; None if another client changed a memory."""
+        """Change memories in one transaction; return a result for each memory.
+
+        None if another client has changed a memory meanwhile; then no memory is changed.
+        """
         results = []
         good: list[ChangeApplier] = []
         with ExitStack() as files:
@@ -170,9 +173,10 @@ class Editor:
         ]
 
     def _checked(self, one: MemoryChanges, snapshot: MemorySnapshot) -> IdChunks:
-        """Yield the ids of a memory that must all have a payload, in chunks.
+        """Yield the ids whose payloads (texts of messages) must exist, in chunks.
 
-        All ids of messages if the changes delete messages, unless the editor is tolerant.
+        If the changes delete messages, these are all ids on the list of messages.  None if the
+        changes delete nothing, or if the editor is tolerant.
         """
         return snapshot.messages.chunks() if one.deleted and not self._tolerant else iter(())
 
@@ -226,7 +230,7 @@ class Editor:
 
 
 class WatchedState(NamedTuple):
-    """The state of a memory while its lists are watched."""
+    """The state of a memory, read after a WATCH of all lists of the memory."""
 
     snapshot: MemorySnapshot
     present: int
@@ -259,7 +263,7 @@ class ChangeApplier:
 
     @property
     def ttl(self) -> int | None:
-        """The TTL of inserted messages, in milliseconds."""
+        """The TTL of inserted messages, in milliseconds; None for no expiry."""
         if self._anew:
             return self.changes.ttl
         if self._snapshot.ttl < 0:
@@ -337,8 +341,8 @@ class ChangeApplier:
     def _is_dropped(self, name: bytes) -> Callable[[bytes], bool]:
         """Return a function that tells whether to remove an id from the mark list ``name``.
 
-        Also the id of a new message without the mark is to be removed: the id is from an earlier
-        message.
+        The list may have the id of a new message, from an earlier message with the same id.  Such
+        an id is removed unless the new message has the mark.
         """
         unmarked = self.changes.unmarked.get(name, ())
         if not self.changes.new:
@@ -347,7 +351,7 @@ class ChangeApplier:
         return lambda id: id in unmarked or (id in put and id not in marked)
 
     def _marked(self, name: bytes) -> IdChunks:
-        """Yield the ids of a mark list after the changes, in chunks; the changes add ids to it."""
+        """Yield, in chunks, the ids of a mark list after the changes that add ids to the list."""
         left = remove_ids(self._marks[name].chunks(), self._is_dropped(name))
         return insert_ids(left, self._mark_insertions(name))
 
@@ -391,7 +395,7 @@ class ChangeApplier:
 
     @property
     def _only_restores(self) -> bool:
-        """Return whether the edit only restores lists from ``Edit.before``, and no message."""
+        """Return whether the edit changes no message, but only restores lists."""
         return not (self.changes.written or self.changes.deleted)
 
     # State for undo
@@ -489,7 +493,7 @@ class ChangeApplier:
         return list(chain.from_iterable(remove_ids(self._marks[name].chunks(), drops)))
 
     def _clear(self) -> Iterator[Command]:
-        """Yield the command to delete mark lists and index of a memory that no longer exists."""
+        """Yield the command to delete the mark lists and the index, if the memory is gone."""
         lists = [its.key for its in self._snapshot.marks.values() if its.count]
         if lists or self._snapshot.index:
             yield (b"UNLINK", self._base + MARKS_INDEX, *lists)
@@ -731,7 +735,7 @@ class StagedChanges(MemoryChanges, Staging[ChangeChunk]):
         Staging.__init__(self, keys)
 
     def add(self, pipeline: Pipeline, changes: list[Change]) -> None:
-        """Add changes: messages to insert on the server, ids and marks in the local file.
+        """Store the messages to insert on the server, and ids and marks in the local file.
 
         Raises:
             MemoryRefused: Redis cannot hold an inserted message, id or mark.
@@ -754,7 +758,7 @@ def _mark_set(names: tuple[str, ...] | None, as_bytes: Callable[[str], bytes]) -
 def _ids_with(lists: dict[bytes, IdSet], mark: bytes) -> IdSet:
     """Return the set of ids in ``lists`` for a mark; add an empty set if missing.
 
-    All aliases of the mark share the set.
+    A mark may have several names (aliases); all aliases share the set.
     """
     if mark not in lists:
         lists.update(dict.fromkeys(mark_aliases(mark), IdSet()))
@@ -799,9 +803,9 @@ def insert_ids(chunks: IdChunks, insertions: Iterator[Insertion]) -> IdChunks:
 
 
 def first_unplaced(chunks: IdChunks, insertions: Iterator[Insertion]) -> bytes | None:
-    """Return the first id of ``insertions`` whose preceding id is not in ``chunks``, in order.
+    """Return the first id of ``insertions`` without a place; None if all have a place.
 
-    None if ``insert_ids`` can place all ids.
+    An id has no place if its preceding id is not in ``chunks``, or is out of order there.
     """
     insertion = next(insertions, None)
     while insertion is not None and insertion[0] is None:

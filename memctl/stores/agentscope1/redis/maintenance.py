@@ -151,7 +151,7 @@ class Checker:
         """For each memory, the keys with a value of the wrong type."""
 
     def damaged(self) -> list[MemoryKey]:
-        """Read all payloads; return the memories with payloads that are not messages."""
+        """Read all messages; return the memories with a text that is not a message."""
         reader = Reader(self._pipeline, self.marks, self._where)
         for _ in reader.pages(self._memories):
             pass
@@ -268,7 +268,7 @@ class Checker:
     # Payloads
 
     def _strays(self) -> Iterator[Finding]:
-        """Yield a finding for each memory with payloads that the list of messages does not name."""
+        """Yield a finding for each memory with message texts that no list of messages names."""
         found: dict[bytes, tuple[MemoryKey, list[bytes]]] = {}
         counts: dict[bytes, int] = {}
         for base, name, key in self.suspects():
@@ -285,10 +285,10 @@ class Checker:
                 yield Finding("payload-without-id", name, counts[base], ids)
 
     def suspects(self) -> Iterator[tuple[bytes, MemoryKey, bytes]]:
-        """Yield payloads whose ids were on no list of messages; a payload may come twice.
+        """Yield payloads (texts of messages) whose ids were on no list of messages.
 
         Each has the base (prefix of all keys of the memory), the memory, and the Redis key of the
-        payload.  Call ``findings`` first, which reads the lists.
+        payload.  A payload may come twice.  Call ``findings`` first, which reads the lists.
         """
         bases = {ref.base for ref in self._memories}
         for key in self._scan_payloads():
@@ -331,9 +331,10 @@ class Sample:
 
 
 def unlisted(pipeline: Pipeline, base: bytes, keys: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield those of ``keys`` that exist although the list of messages does not name the payload.
+    """Yield those of ``keys`` that exist although the list of messages has no such id.
 
-    ``keys`` are Redis keys of payloads of a memory; all keys of the memory begin with ``base``.
+    ``keys`` are Redis keys of payloads (texts of messages).  ``base`` is the prefix of all keys of
+    the memory.
     """
     listed = IdSet()
     for ids in list_pages(pipeline, base + MESSAGES):
@@ -355,16 +356,16 @@ def _types_of(key: bytes) -> tuple[bytes, ...]:
 
 
 def _list_owner(key: bytes) -> bytes:
-    """Return the base of the memory of a list or an index: the name without the suffix."""
+    """Return the prefix of all keys of a memory, from the key of a list or of ``marks_index``."""
     if MARK in key:
         return key.partition(MARK)[0]
     return key.removesuffix(MARKS_INDEX).removesuffix(MESSAGES)
 
 
 def _owner(key: bytes, bases: set[bytes]) -> bytes:
-    """Return the base of the memory of a payload, the prefix of all keys of the memory.
+    """Return the base (prefix of all keys of a memory) in the key of a payload.
 
-    The base is the longest that is in ``bases``, or else the shortest possible base.
+    Prefers the longest base in ``bases``, then the shortest possible base.
     """
     at = key.rfind(PAYLOAD)
     first = at
@@ -541,7 +542,7 @@ class MemoryRepair:
         key: MemoryKey,
         marks: dict[bytes, tuple[bytes, ...]],
     ) -> None:
-        """``marks`` has the names of the mark lists that were found, by base."""
+        """``marks`` has the names of known mark lists by base, the prefix of a memory's keys."""
         self.key = key
         self.base = keys.base(key)
         self._pipeline = pipeline
@@ -596,7 +597,7 @@ class MemoryRepair:
         return snapshot
 
     def _without_payload(self, messages: IdList) -> IdSet:
-        """Return the ids of the list that have no payload."""
+        """Return the ids on the list of messages that have no payload (text of a message)."""
         gone = IdSet()
         for ids in messages.chunks():
             found = self._pipeline.execute((b"EXISTS", self.base + PAYLOAD + id) for id in ids)
@@ -604,7 +605,7 @@ class MemoryRepair:
         return gone
 
     def _broken(self, messages: IdList) -> list[bytes]:
-        """Return the ids whose payload is not a message, and watch these payloads."""
+        """Return the ids whose payload (stored text) is not a message; watch these payloads."""
         broken: dict[bytes, None] = {}
         pacer = Pacer()
         for ids in messages.chunks():
@@ -655,7 +656,11 @@ class MemoryRepair:
     # Keys of another type
 
     def dump(self, keys: Iterable[bytes]) -> list[list[Any]]:
-        """Watch keys; return the name, DUMP and expiry of each key of the wrong type."""
+        """Watch Redis keys; return the name, DUMP and expiry of each key of the wrong type.
+
+        The name is without the prefix of the memory.  The expiry is in milliseconds since 1970,
+        None for never.
+        """
         keys = list(keys)
         self._pipeline.execute([(b"WATCH", *keys)])
         kinds = self._pipeline.execute((b"TYPE", key) for key in keys)
@@ -704,7 +709,10 @@ class MemoryRepair:
     def _ends(
         self, keys: Iterable[bytes], *, absent: bool = False
     ) -> Iterator[tuple[bytes, int | None]]:
-        """Yield the expiry of each existing key; with ``absent``, None for missing keys."""
+        """Yield the existing keys with their expiries, in milliseconds since 1970; None for never.
+
+        With ``absent``, yields also missing keys, with None.
+        """
         source = iter(keys)
         while some := list(islice(source, 10 * _NOTED)):
             ttls = self._pipeline.execute((b"PTTL", key) for key in some)

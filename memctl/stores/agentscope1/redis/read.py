@@ -63,7 +63,7 @@ class Reader:
         *,
         payloads: bool = True,
     ) -> None:
-        """``marks`` has the names of the mark lists by base; ``where`` selects messages.
+        """``marks`` has the names of mark lists by base, the prefix of all keys of a memory.
 
         Without ``payloads``, reads no texts: messages are empty, and every existing payload counts
         as a message.
@@ -268,9 +268,9 @@ class Reader:
     def _fetch(
         self, keys: list[bytes], ids: list[bytes], marks: list[Marks]
     ) -> Iterator[list[Fetched]]:
-        """Read the payloads with the given keys; yield the messages in chunks, see ``Fetched``.
+        """Read the texts of messages under the Redis keys ``keys``; yield the messages in chunks.
 
-        ``ids`` and ``marks`` are the id and the marks of each message.
+        ``ids`` and ``marks`` are the id and the marks of each message.  See also ``Fetched``.
         """
         at = 0
         fetched = self._pipeline.values(keys, self._pacer) if self._payloads else self._probe(keys)
@@ -375,7 +375,7 @@ class MemoryBuilder:
             yield self._anchored(self.page.page(last=True))
 
     def _anchored(self, page: Page) -> Page:
-        """Return a page; with anchors if an id was skipped before a message of the page."""
+        """Return a page; with ``Page.anchors`` if an id was skipped before one of its messages."""
         count = len(page.messages)
         plain = min(count, self._plain)
         self._plain -= plain
@@ -509,9 +509,10 @@ class SelectionFilter:
         self._anchors = {name: some for name, some in self._anchors.items() if name[0] != key}
 
     def with_anchors(self, pages: Iterator[Page]) -> Iterator[Page]:
-        """Yield pages with the anchors of their messages, if the selection names ids or marks.
+        """Yield the pages; with ``Page.anchors`` if the selection names ids or marks.
 
-        The anchors in ``pages`` are only the ids skipped because they have no valid payload.
+        The anchors in the incoming ``pages`` are only ids skipped because of a missing or invalid
+        text.
         """
         if self._where.whole:
             yield from pages

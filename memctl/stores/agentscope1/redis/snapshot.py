@@ -138,7 +138,7 @@ class MemorySnapshot:
         return self._ids_with(mark).__contains__
 
     def _ids_with(self, mark: str) -> IdSet:
-        """Return the ids on the lists of all aliases of a mark."""
+        """Return the ids on all lists of a mark; a mark may have several names (aliases)."""
         lists = self._by_mark.get(mark, [])
         if len(lists) == 1:
             return lists[0].ids
@@ -166,7 +166,10 @@ class SnapshotReader:
     """A reader of snapshots of memories, for use in a thread."""
 
     def __init__(self, pipeline: Pipeline, marks: dict[bytes, tuple[bytes, ...]]) -> None:
-        """``marks`` has the names of mark lists by base; ``marks_index`` may lack the names."""
+        """``marks`` has the names of mark lists by base, the prefix of all keys of a memory.
+
+        ``marks_index`` may lack the names.
+        """
         self._pipeline = pipeline
         self._marks = marks
         self._more: dict[bytes, set[bytes]] = {}

@@ -114,7 +114,7 @@ class RedisMemoryStore(RedisStore):
         return RedisMaintenance(self, self.server, self.keys, self.catalogue)
 
     def outline(self, where: Selection) -> AsyncGenerator[Page]:
-        """Yield outlines, which also count payloads that are not JSON objects."""
+        """See ``Store.outline``; counts also texts that are not JSON objects as messages."""
         return self._pages(where, payloads=False)
 
     async def _pages(self, where: Selection, *, payloads: bool = True) -> AsyncGenerator[Page]:

@@ -120,7 +120,7 @@ class Writer:
         marks: dict[bytes, tuple[bytes, ...]],
         mode: WriteMode,
     ) -> None:
-        """``marks`` has the names of the mark lists that were found, by base.
+        """``marks`` has the names of known mark lists by base, the prefix of a memory's keys.
 
         ``side`` is a second connection, which reads while a transaction runs on ``pipeline``.
         """
@@ -140,7 +140,10 @@ class Writer:
         return attempt_together(self._attempt, memories)
 
     def _attempt(self, memories: Sequence[PendingMemory]) -> list[WriteResult] | None:
-        """Return a result for each memory; None if another client changed a memory."""
+        """Write memories in one transaction; return a result for each memory.
+
+        None if another client has changed a memory meanwhile; then no memory is written.
+        """
         results = []
         good: list[tuple[PendingMemory, TargetState]] = []
         for one, state in zip(memories, self._probe(memories), strict=True):
@@ -202,7 +205,7 @@ class Writer:
         return states
 
     def _known_payloads(self, memories: Sequence[PendingMemory]) -> list[int]:
-        """Return the number of messages of each memory that already have a payload."""
+        """Return, for each memory, how many of the messages to write already have a payload."""
         asked: deque[int] = deque()
         found = [0] * len(memories)
 
@@ -457,7 +460,7 @@ class Writer:
                     yield (b"PEXPIRE", one.base + PAYLOAD + id, b"%d" % ttl)
 
     def _all_ids(self, key: bytes, first: list[bytes]) -> Iterator[list[bytes]]:
-        """Yield the ids of a list; ``first`` are the ids that the probe has read."""
+        """Yield the ids of the list ``key``, in chunks; ``first`` are the ids already read."""
         if first:
             yield first
         if len(first) == _HEAD:
@@ -465,7 +468,7 @@ class Writer:
 
 
 def refuse_strays(pipeline: Pipeline, base: bytes, new: Iterable[list[bytes]]) -> None:
-    """Refuse to overwrite payloads of a memory that the list of messages does not name.
+    """Refuse to overwrite payloads (texts of messages) that the list of messages does not name.
 
     ``new`` has the ids of the messages to write, in chunks, without the listed ids.
 
@@ -480,7 +483,7 @@ def refuse_strays(pipeline: Pipeline, base: bytes, new: Iterable[list[bytes]]) -
 
 
 def without_payload() -> MemoryRefused:
-    """Return the refusal of a memory whose list holds ids without a payload."""
+    """Return the refusal of a memory whose list of messages has ids without a message."""
     return _unrestorable("its list holds ids without a message")
 
 
@@ -717,7 +720,7 @@ class PendingMemory(ABC):
 
 
 class BufferedMemory(PendingMemory):
-    """A memory that came in one page."""
+    """A memory to write that came in one page."""
 
     def __init__(self, base: bytes, small: Small, ttl: int | None) -> None:
         """``ttl`` is as for ``PendingMemory``.
@@ -744,7 +747,10 @@ class BufferedMemory(PendingMemory):
 
 
 class StagedMemory(PendingMemory, Staging[PendingIds]):
-    """A memory that came in many pages: payloads on the server, ids and marks in a local file."""
+    """A memory to write that came in many pages.
+
+    The payloads are on the server, ids and marks in a local file.
+    """
 
     def __init__(self, keys: Keys, base: bytes, large: Large, ttl: int | None) -> None:
         PendingMemory.__init__(self, base, large.memory, large.offset, ttl)
@@ -755,7 +761,7 @@ class StagedMemory(PendingMemory, Staging[PendingIds]):
         self.count = 0
 
     def add(self, pipeline: Pipeline, messages: list[StoredMessage]) -> None:
-        """Add messages: payloads on the server, ids and marks in the local file.
+        """Store the texts of messages on the server, and ids and marks in the local file.
 
         Raises:
             MemoryRefused: Redis cannot hold a message.

@@ -163,8 +163,8 @@ def _count(changes: list[Change]) -> tuple[int, int]:
 def _split_by_session(batch: list[Edit]) -> list[list[Edit]]:
     """Split edits into lists with at most one edit for each session.
 
-    Edits that undo shifts come first, in reverse order, before other edits insert messages at the
-    positions of the shifted rows.
+    Edits that undo shifts of rows come first, in reverse order, before other edits insert messages
+    at the positions of the shifted rows.
     """
     shifted = [edit for edit in batch if '"shifts"' in edit.before]
     others = [edit for edit in batch if '"shifts"' not in edit.before]
@@ -199,7 +199,7 @@ class EditTransaction:
     def __init__(
         self, database: MemoryTables, connection: AsyncConnection, foreign: Set[str] = frozenset()
     ) -> None:
-        """``foreign`` are the sessions with foreign row ids; see ``Statements.is_foreign_id``."""
+        """``foreign`` are sessions with row ids other than ``{user}-{session}-{message id}``."""
         self.connection = connection
         self._foreign = foreign
         self._database = database
@@ -416,8 +416,9 @@ class EditTransaction:
     async def _scan(
         self, missing: set[MessageName], growing: set[MemoryKey]
     ) -> dict[MessageName, list[str]]:
-        """Find missing messages under foreign row ids; return the row ids by message.
+        """Find missing messages under row ids without the prefix ``{user}-{session}-``.
 
+        Returns the row ids by message.
         Reads the sessions of the missing messages and of the memories ``growing``, which get
         inserted messages, unless already read.
         """
@@ -468,7 +469,7 @@ class EditTransaction:
         resolved: Mapping[MemoryKey, ResolvedChanges],
         stored: Mapping[MemoryKey, Mapping[str, StoredRow]],
     ) -> tuple[Rows, list[tuple[str, Shift]]]:
-        """Return the rows to insert, and the sessions and shifts that make room for the rows.
+        """Return the rows to insert, and pairs of a session and a shift that makes room for rows.
 
         ``stored`` has the existing messages by memory and id.
         """
@@ -567,7 +568,7 @@ class EditTransaction:
 
 
 def _steps(noted: Any) -> list[list[Shift]]:
-    """Return the steps of shifts in a note of ``EditTransaction.before``; empty for None."""
+    """Return the shifts in a note of ``EditTransaction.before``, in steps; empty for None."""
     return [[Shift(*one) for one in step] for step in noted or ()]
 
 

@@ -190,7 +190,7 @@ async def lock_rows(
 ) -> None:
     """Lock the rows of ``table`` with one of ``row_ids`` in ``column``.
 
-    ``column`` is the first column of the primary key.
+    ``column`` is the first column of the primary key.  ``lock`` is SQL at the end of a SELECT.
     """
     await database.for_rows(
         connection,
@@ -213,7 +213,8 @@ async def lock_messages(
 ) -> dict[str, MessageRow]:
     """Lock messages by their row ids; return the existing messages by row id.
 
-    Few messages are parsed, because most row ids identify the user; see ``Statements.is_plain_id``.
+    ``lock`` is SQL at the end of a SELECT.  Few messages are parsed, because most row ids identify
+    the user; see ``Statements.is_plain_id``.
     """
     statements = database.statements
     # A subquery does not lock rows.
@@ -253,7 +254,7 @@ def is_plain_id(row_id: str, owner: str, session: str) -> bool:
 async def lock_session_content(
     database: MemoryTables, connection: AsyncConnection, session: str, lock: str
 ) -> None:
-    """Lock all messages and marks of a session."""
+    """Lock all messages and marks of a session; ``lock`` is SQL at the end of a SELECT."""
     condition, values = "m.session_id IN :sessions", {"sessions": [session]}
     if database.statements.locks_scanned_rows:
         async for row_ids in row_pages(database, connection, condition, values):
@@ -272,7 +273,10 @@ async def lock_selected(
     values: Mapping[str, Any],
     lock: str,
 ) -> None:
-    """Lock the rows of a SELECT without fetching them."""
+    """Lock the rows that the SELECT ``sql`` selects, without fetching the rows.
+
+    ``values`` are the parameters of the SELECT.  ``lock`` is SQL at the end of the SELECT.
+    """
     await connection.execute(*database.statements.bind(_counted(f"{sql} {lock}"), values))
 
 

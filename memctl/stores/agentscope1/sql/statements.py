@@ -210,8 +210,8 @@ class Statements(Syntax):
     def source(self, rows: str = "") -> str:
         """Return SQL after FROM: the messages ``m``, joined with the sessions ``s``.
 
-        Huge messages are replaced by stubs.  ``rows`` is a condition on the messages, without
-        ``m``.  The default leaves out rows with NULL or a wrong type in a column.
+        Stubs with a few short fields replace huge messages.  ``rows`` is a condition on the
+        messages, without ``m``.  The default leaves out rows with NULL or a wrong type in a column.
         """
         message = "message"
         if self.huge or self.has_unsound or rows:
