@@ -328,7 +328,7 @@ class ChangeApplier:
         return remove_ids(chunks, gone) if self.changes.deleted else chunks
 
     def _ids(self) -> IdChunks:
-        """Yield the ids of the messages in the order after the changes, in chunks."""
+        """Yield the ids on the list of messages after the changes, in order, in chunks."""
         if not self.changes.new:
             return self._left()
         found = insert_ids(self._left(), self.changes.insertions())
@@ -401,9 +401,10 @@ class ChangeApplier:
     # State for undo
 
     def before(self) -> str:
-        """Return the state that the reverse changes would not restore, for ``WriteResult.before``.
+        """Return the state that an undo must restore in addition to the changes, as JSON.
 
-        Empty if there is no such state.  Long lists are left out, because of their size.
+        The text is for ``WriteResult.before``; empty if there is no such state.  Long lists are
+        left out, because of their size.
         """
         found = self._lists_before()
         found.expiries.update(self.expiries)
@@ -533,7 +534,7 @@ class ChangeApplier:
             yield (b"SREM", key, *ended)
 
     def _is_empty(self, name: bytes) -> bool:
-        """Return whether a mark list is empty after the changes."""
+        """Return whether the mark list ``name`` is empty after the changes."""
         if name in self.changes.marked:
             return False
         return not any(remove_ids(self._marks[name].chunks(), self._is_dropped(name)))
@@ -645,7 +646,7 @@ class MemoryChanges(ABC):
                     yield group.ids
 
     def payload_commands(self) -> Iterator[Command | PackedCommands]:
-        """Yield the commands that delete old payloads and store new payloads."""
+        """Yield the Redis commands that delete and store the texts of messages."""
         prefix = self.base + PAYLOAD
         for ids in self.going():
             yield (b"UNLINK", *(prefix + id for id in ids))

@@ -505,7 +505,7 @@ class SelectionFilter:
         return sorted(found) if self._where.marks else range(len(ids))
 
     def forget(self, key: MemoryKey) -> None:
-        """Forget the anchors of a memory, because the memory is read again."""
+        """Forget the ``Page.anchors`` of a memory, because the memory is read again."""
         self._anchors = {name: some for name, some in self._anchors.items() if name[0] != key}
 
     def with_anchors(self, pages: Iterator[Page]) -> Iterator[Page]:

@@ -272,9 +272,9 @@ class Writer:
     # State for undo
 
     def _before(self, one: PendingMemory, state: TargetState) -> str:
-        """Return the state that reversing the write would not restore, for ``WriteResult.before``.
+        """Return the state that an undo must restore in addition to messages, as JSON.
 
-        Empty if there is no such state.
+        The text is for ``WriteResult.before``; empty if there is no such state.
 
         Raises:
             MemoryRefused: an undo could not restore the state, because RedisMemory never writes
@@ -334,7 +334,7 @@ class Writer:
         return filled & one.marks if state.indexed or not one.marks else filled
 
     def _replaced(self, base: bytes, state: TargetState) -> str:
-        """Return the state that writing the replaced messages again would not restore, as JSON.
+        """Return the state that an undo of REPLACE must restore in addition to messages, as JSON.
 
         Empty if there is no such state.  Long lists are left out, because of their size.
         """
@@ -428,7 +428,7 @@ class Writer:
     def _unmark(self, one: PendingMemory, state: TargetState) -> Iterator[Command]:
         """Yield the commands to remove the ids of new messages from the stored mark lists.
 
-        The ids on the lists are from earlier messages with the same ids.
+        Such an id is left on a list if an earlier message with the same id was deleted.
         """
         for mark, first in state.marks.items():
             key = one.base + MARK + mark

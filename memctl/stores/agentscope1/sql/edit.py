@@ -272,7 +272,7 @@ class EditTransaction:
         return json.dumps(found) if found else ""
 
     async def shift_back(self, key: MemoryKey, before: str) -> None:
-        """Undo the shifts of rows noted in ``before``, the ``Edit.before`` of an undo."""
+        """Undo the shifts of rows that ``before`` notes; ``before`` is the ``Edit.before``."""
         for step in reversed(_steps(of_shape(before).get("shifts"))):
             await self._shift_back(key, step)
 
@@ -573,7 +573,7 @@ def _steps(noted: Any) -> list[list[Shift]]:
 
 
 def _among_shifted(edit: Edit) -> Edit:
-    """Shift the positions of inserted messages by the shifts noted in ``Edit.before``.
+    """Return the edit, with the positions of inserted messages shifted as ``before`` notes.
 
     The shifts have already moved the stored rows.  ``shift_back`` moves all rows back, also the
     rows of the inserted messages.
@@ -823,7 +823,7 @@ async def shift_rows(
     shifts: Sequence[tuple[str, Shift]],
     lock: str,
 ) -> None:
-    """Increase the indexes of messages in a single pass over the table ``message``.
+    """Change the indexes of messages by shifts, in a single pass over the table ``message``.
 
     ``shifts`` are pairs of a locked session and a shift.  ``lock`` is SQL to lock rows, empty for a
     database without row locks.

@@ -326,10 +326,9 @@ class SqlReader:
         self._database.doubts += 1
 
     def _proven(self, row_id: str, text: bytes) -> bytes:
-        """Check whether a message is a JSON object, if the database did not; return the message.
+        """Return a message without the prefix of ``Statements.proven_payload``.
 
-        ``text`` is the message with a prefix of ``Statements.proven_payload``.  For a message that
-        is no JSON object, see ``_doubt``.
+        Checks whether the message is a JSON object; if not, calls ``_doubt``.
         """
         message = unproven(text)
         if not are_objects([message]):
