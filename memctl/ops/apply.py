@@ -18,6 +18,7 @@ from memctl.errors import Failure, Interrupted
 from memctl.journal.changes import ChangesWriter
 from memctl.journal.runs import Journal
 from memctl.model import PAGE_BYTES, Edit, MemoryKey, WriteResult
+from memctl.ops.lost_answer import look_again
 from memctl.ops.report import Progress, SilentProgress
 from memctl.ops.stop import Stop
 from memctl.selection import Selection
@@ -96,6 +97,8 @@ class ChangeReport:
     """The changed memories; None if the caller does not want them collected."""
     failures: list[tuple[MemoryKey, Failure]] = field(default_factory=list)
     """The memories that were not changed as planned, with the reasons."""
+    pending: dict[MemoryKey, ChangeCounts] = field(default_factory=dict)
+    """The planned changes of the memories for which the answer of the store is awaited."""
     left: int = 0
     """The number of planned memories that the run did not reach before a stop or an error."""
 
@@ -208,7 +211,8 @@ async def _apply(
     Return the memories that agents changed meanwhile, with the failure and the planned changes.
     """
     changed: dict[MemoryKey, tuple[Failure, ChangeCounts]] = {}
-    pending: dict[MemoryKey, ChangeCounts] = {}
+    pending = report.pending
+    pending.clear()
 
     async def edits() -> AsyncGenerator[Edit]:
         planned = journal.edits(leaving=store.features.duplicate_ids)
@@ -237,6 +241,24 @@ async def _apply(
                         report.changed.add(result.key)
                     progress.advance(memories=1, messages=done.messages)
     return changed
+
+
+async def settle_pending(store: Store, journal: Journal, report: ChangeReport) -> int:
+    """Count the pending changes that are stored; return the number of unclear memories.
+
+    Raises:
+        MemctlError: as ``look_again``.
+    """
+    edits = journal.edits(leaving=store.features.duplicate_ids)
+    found = await look_again(store, (one for one in edits if one.memory.key in report.pending))
+    for key, is_stored in found.items():
+        planned = report.pending.pop(key)
+        if is_stored:
+            report.left -= 1
+            report.done.merge(planned)
+            if report.changed is not None:
+                report.changed.add(key)
+    return len(report.pending)
 
 
 def _count(total: ChangeCounts, done: ChangeCounts, result: WriteResult) -> None:

@@ -11,12 +11,20 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from memctl.concurrency import run_both
-from memctl.errors import BadData, NotFound, Unavailable
+from memctl.errors import BadData, Lost, MemctlError, NotFound, Unavailable
 from memctl.journal import runs
 from memctl.journal.files import refusals
 from memctl.journal.runs import Journal, Retention, Runs
-from memctl.ops.apply import ChangeReport, Planner, apply_plan, plan, preview
+from memctl.ops.apply import (
+    ChangeReport,
+    Planner,
+    apply_plan,
+    plan,
+    preview,
+    settle_pending,
+)
 from memctl.ops.lock import lock
+from memctl.ops.lost_answer import unclear
 from memctl.ops.names import refuse_absent_in
 from memctl.ops.observer import Observer, Unobserved
 from memctl.ops.report import Total
@@ -272,10 +280,31 @@ class ChangeRun:
         self.begin()
         total = Total(self.report.planned.memories, self.report.planned.messages)
         with self._observer.progress("changing", lambda: total) as progress:
-            await apply_plan(
-                *(store, self.where, self.planner, self.journal, self.report),
-                *(progress, self.stop, self.most),
-            )
+            try:
+                await apply_plan(
+                    *(store, self.where, self.planner, self.journal, self.report),
+                    *(progress, self.stop, self.most),
+                )
+            except Lost as error:
+                await self._settle_lost(store, error)
+
+    async def _settle_lost(self, store: Store, error: Lost) -> None:
+        """Return if the store holds the whole change, although its last answer was lost.
+
+        Raises:
+            Lost: a part of the change is not stored, or that is not known.
+        """
+        if not self.report.pending:
+            raise error
+        try:
+            left = await settle_pending(store, self.journal, self.report)
+        except MemctlError:
+            left = len(self.report.pending)
+        if left:
+            raise unclear(error, left) from error
+        if self.report.left:
+            raise error
+        self._observer.warn(f"{error.message}; the change is stored")
 
     async def execute(self, store: Store) -> None:
         """Lock the store, plan, and carry out the plan if ``approve`` returns True.

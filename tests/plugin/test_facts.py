@@ -163,7 +163,7 @@ def test_facts_are_followed(notes: str, target: str) -> None:
     asyncio.run(copied())
     assert contents(target) == contents(notes)
     facts = samples.entries(32)
-    rewrite(notes, ADA, [*facts[1:3], other_text(facts[3]), *facts[4:]])
+    rewrite(notes, ADA, [*facts[:3], other_text(facts[3]), *facts[4:]])
     asyncio.run(copied())
     assert contents(target) == contents(notes)
 

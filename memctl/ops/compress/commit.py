@@ -13,12 +13,14 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from memctl.dialects.view import Dialect
+from memctl.errors import Lost, MemctlError
 from memctl.journal.changes import ChangesWriter
 from memctl.model import PAGE_BYTES, PAGE_ENTRIES, Change, Edit, MemoryKey, WriteResult
 from memctl.ops.apply import ChangeCounts
 from memctl.ops.compress.plan import CompressionPlan, CompressMode, MessageStatus, PlannedMessage
 from memctl.ops.compress.report import CompressReport
 from memctl.ops.compress.spool import Spool
+from memctl.ops.lost_answer import look_again, unclear
 from memctl.ops.marks import COMPRESSED, SUMMARY
 from memctl.ops.report import SummaryProgress
 from memctl.store import Store
@@ -173,9 +175,35 @@ class SummaryCommitter:
         self.begun = True
         waiting = {done.case.memory.key: done for done in group}
         changes = {key: ChangeCounts() for key in waiting}
-        async with aclosing(self._store.edit(self._edits(group, changes))) as results:
-            async for result in results:
-                self._settle(waiting[result.key], changes[result.key], result)
+        try:
+            async with aclosing(self._store.edit(self._edits(group, changes))) as results:
+                async for result in results:
+                    self._settle(waiting.pop(result.key), changes[result.key], result)
+        except Lost as error:
+            sent = [done for key, done in waiting.items() if changes[key].memories]
+            try:
+                left = await self._settle_lost(sent, changes)
+            except MemctlError:
+                left = len(sent)
+            raise (unclear(error, left) if left else error) from error
+
+    async def _settle_lost(
+        self, sent: list[SummarizedMemory], changes: dict[MemoryKey, ChangeCounts]
+    ) -> int:
+        """Count the memories that changed although the answer of the store was lost.
+
+        Return the number of memories of which that is not clear.
+
+        Raises:
+            MemctlError: as ``look_again``.
+        """
+        planned = (edit for done in sent for edit in edits(done, self._spool.lines(done.case)))
+        found = await look_again(self._store, planned)
+        for done in sent:
+            key = done.case.memory.key
+            if found.get(key):
+                self._settle(done, changes[key], WriteResult(key))
+        return len(sent) - len(found)
 
     def _write_down(self, group: list[SummarizedMemory]) -> None:
         for done in group:
