@@ -185,7 +185,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Held(Snapshot):
-    """A stored branch."""
+    """A stored branch with its messages and used tokens."""
 
     rows: list[Row] = field(default_factory=list)
     usage: list[dict[str, Any]] = field(default_factory=list)
