@@ -7,7 +7,7 @@ from memctl.layouts.redis.lists import ListStore
 
 
 class LangChainListStore(ListStore):
-    """The lists of LangChain's ``RedisChatMessageHistory``."""
+    """The histories of LangChain's ``RedisChatMessageHistory``, each a Redis list."""
 
     kind = "redis-langchain"
     lock_name = "langchain"

@@ -270,7 +270,7 @@ class LangChainStore(FactStore):
 
 
 def _model_of(store: Any) -> str:
-    """Return the name of the embedding model of a vector store; empty if unknown."""
+    """Return the name of the embedding model of a LangChain vector store; empty if unknown."""
     embeddings = getattr(store, "embeddings", None)
     for name in ("model", "model_name", "deployment"):
         found = getattr(embeddings, name, None)

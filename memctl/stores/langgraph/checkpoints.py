@@ -34,7 +34,10 @@ _TYPES = {
     "FunctionMessage": "function",
     "ChatMessage": "chat",
 }
-"""The types of messages in JSON without a type.  The type of a chunk is the class name."""
+"""The types of messages that LangChain wrote as JSON without a type, by class.
+
+A class that is not listed, such as ``AIMessageChunk``, is its own type.
+"""
 _EMPTY = ("null", "empty")
 _DEEP = "it is nested too deep"
 

@@ -46,7 +46,7 @@ from memctl.stores.langgraph.checkpoints import (
 CHANNEL = "messages"
 """The channel of the messages in ``MessagesState`` and in agents."""
 _DELTAS = "counters_since_delta_snapshot"
-"""The metadata field with the channels that may have no value in the checkpoint."""
+"""The metadata field that names the channels stored as deltas, without a value."""
 
 
 class Latest(NamedTuple):

@@ -218,7 +218,7 @@ def _message(entry: StoredMessage) -> bytes:
 
 
 def _others(memory: Memory) -> bytes:
-    """Return the JSON members in ``Memory.extra``, such as ``tools``."""
+    """Return the JSON members in ``Memory.extra``, such as ``,"tools":[]``; empty if none."""
     if not memory.extra:
         return b""
     found = jsonio.loads(memory.extra.encode("utf-8", "surrogatepass"))

@@ -14,7 +14,10 @@ from memctl.store import OpenMode
 
 
 class OpenAIAgentsListStore(ListStore):
-    """The lists of the OpenAI Agents SDK's ``RedisSession``, each with a hash and a counter."""
+    """The sessions of the OpenAI Agents SDK's ``RedisSession``.
+
+    Each session is a Redis list of messages, with a hash and a counter.
+    """
 
     kind = "redis-openai-agents"
     lock_name = "openai-agents"
