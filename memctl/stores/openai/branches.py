@@ -151,18 +151,24 @@ class Row:
     """The ``tool_name``."""
 
     def classify(self) -> None:
-        """Set the type and the tool, like the SDK for a new item."""
+        """Set ``type`` and ``tool`` from the item, as the OpenAI Agents SDK does for a new item."""
         self.type, self.tool = self._type(), self._tool()
 
     def _type(self) -> str:
-        """Return the type, like ``_classify_message_type`` of the SDK."""
+        """Return the ``message_type`` of the item, like ``_classify_message_type`` of the SDK.
+
+        The type is the role of a user or assistant, else the ``type`` of the item, else ``other``.
+        """
         role = self.item.get("role")
         if role in ("user", "assistant"):
             return str(role)
         return str(self.item["type"]) if self.item.get("type") else "other"
 
     def _tool(self) -> str | None:
-        """Return the name of the tool, like ``_extract_tool_name`` of the SDK."""
+        """Return the ``tool_name`` of the item, like ``_extract_tool_name`` of the SDK.
+
+        None if the item names no tool.
+        """
         kind, name = string(self.item.get("type")), self.item.get("name")
         if kind in ("mcp_call", "mcp_approval_request") and "server_label" in self.item:
             parts = [str(one) for one in (self.item["server_label"], name) if one]
@@ -177,7 +183,10 @@ class Row:
         return f"{space}.{name}" if space and space != name and name else str(name)
 
     def shape(self) -> str:
-        """Return the data from which an undo restores the rows of the message."""
+        """Return the columns of the message and of its branch position, as JSON text.
+
+        An undo restores the two rows from this text.
+        """
         about = [self.message, self.created, self.id, self.sequence]
         more = [self.turn, self.branch_turn, self.placed, self.type, self.tool]
         return jsonio.compact({_SHAPE: about + more}).decode()
@@ -198,10 +207,12 @@ class Held(Snapshot):
 
 @dataclass(frozen=True, slots=True)
 class Restored(Snapshot):
-    """A branch whose deleted messages and rows of ``turn_usage`` an undo restores."""
+    """A branch to which an undo returns deleted messages and rows of ``turn_usage``."""
 
     usage: list[dict[str, Any]] = field(default_factory=list)
+    """The deleted rows of ``turn_usage``, by column."""
     had_session: bool = True
+    """False if the session had no row before the change that is undone."""
 
 
 @dataclass(slots=True)
@@ -303,9 +314,12 @@ class BranchStore(SqlSimpleStore):
             return await self._load(connection, key)
 
     async def _load(self, connection: AsyncConnection, key: MemoryKey) -> Held | None:
-        """Return a branch; None if neither the branch nor the session exists.
+        """Return the branch that ``key`` names; None if neither the branch nor its session exists.
 
-        If only the session exists, the branch has no messages.
+        If the session exists without the branch, the returned branch has no messages.
+
+        Raises:
+            BadData: a name is not valid UTF-8, or a row of a message is damaged.
         """
         if key.user != self._owner:
             return None
@@ -466,10 +480,12 @@ class BranchStore(SqlSimpleStore):
     async def _place(
         self, connection: AsyncConnection, key: MemoryKey, rows: Sequence[Row], kept: set[int]
     ) -> None:
-        """Assign a position in the branch to each message, like ``_insert_structure_metadata``.
+        """Number the messages of a branch in the order of ``rows``, and insert missing messages.
 
-        A restored message gets the former position.  A new message gets a position
-        after all messages of the session.  Messages after a new message move up to keep the order.
+        ``kept`` holds ``id(row)`` of each message that the branch has.  A restored message gets its
+        former number.  A new message gets a number above all numbers of the session.  Messages
+        after a new message get higher numbers, too.  The SDK numbers new messages in the same way
+        (``_insert_structure_metadata``).
         """
         sql = f"SELECT COALESCE(MAX(sequence_number), 0) FROM {STRUCTURE} WHERE session_id = :s"
         [[top]] = await self.database.fetch_all(connection, sql, {"s": key.session})
@@ -567,7 +583,7 @@ class BranchStore(SqlSimpleStore):
     async def _drop_orphans(
         self, connection: AsyncConnection, key: MemoryKey, ids: Iterable[int | None]
     ) -> None:
-        """Delete the messages of ``ids`` without a row in any branch."""
+        """Delete those messages among ``ids`` that no branch contains."""
         sql = (
             f"DELETE FROM {self._quoted(self._tables.messages)} WHERE id = ? AND session_id = ? "
             f"AND NOT EXISTS (SELECT 1 FROM {STRUCTURE} s WHERE s.message_id = ?)"
@@ -583,7 +599,12 @@ class BranchStore(SqlSimpleStore):
         old: Held,
         turns: set[int | None],
     ) -> None:
-        """Delete the usage of deleted turns, like ``pop_item`` of the SDK; restore former usage."""
+        """Bring ``turn_usage``, the table of used tokens, in line with the turns of a branch.
+
+        Deletes the rows of turns that are not in ``turns``, as ``pop_item`` of the SDK does.  If an
+        undo writes ``snapshot``, inserts the deleted rows of ``turns`` again.  ``old`` is the
+        branch before the change.
+        """
         gone = [one["id"] for one in old.usage if one["user_turn_number"] not in turns]
         await self._delete(connection, USAGE, gone)
         left = {one["user_turn_number"] for one in old.usage} & turns
@@ -620,7 +641,10 @@ class BranchStore(SqlSimpleStore):
                 yield key
 
     async def _all_tables(self) -> list[str]:
-        """Return the quoted names of the tables with sessions, referenced tables last."""
+        """Return the quoted names of all tables with a ``session_id``.
+
+        Tables with foreign keys come first, so that rows can be deleted in this order.
+        """
         there = await self.database.run(lambda connection: inspect(connection).get_table_names())
         return [*sorted(BRANCH_TABLES.intersection(there)), *map(self._quoted, self._tables[::-1])]
 
@@ -641,7 +665,7 @@ class BranchStore(SqlSimpleStore):
         return BranchMaintenance(self)
 
     async def outside(self) -> dict[MemoryKey, int]:
-        """Return the number of messages outside of branches, by session."""
+        """Count the messages that no branch contains, by session; sessions with none are absent."""
         messages = self._quoted(self._tables.messages)
         sql = (
             f"SELECT m.session_id, COUNT(*) FROM {messages} m WHERE NOT EXISTS "
@@ -653,7 +677,7 @@ class BranchStore(SqlSimpleStore):
 
 
 class BranchMaintenance(Maintenance):
-    """The checks of branches: finds messages that ``AdvancedSQLiteSession`` does not show."""
+    """The checks of branches: finds messages that no branch contains."""
 
     store: BranchStore
 
@@ -667,7 +691,7 @@ class BranchMaintenance(Maintenance):
 
 
 def _create(tables: BranchTables, quoted: Callable[[str], str], connection: Connection) -> None:
-    """Create the tables, like ``AdvancedSQLiteSession``."""
+    """Create the tables and indexes of ``AdvancedSQLiteSession``, unless they exist."""
     names = {"sessions": quoted(tables.sessions), "messages": quoted(tables.messages)}
     names["index"] = quoted(f"idx_{tables.messages}_session_id")
     for statement in _CREATE.format(**names).split(";\n"):
@@ -675,10 +699,13 @@ def _create(tables: BranchTables, quoted: Callable[[str], str], connection: Conn
 
 
 def _parsed(data: Any, created: Any, message: int, *place: Any) -> Row:
-    """Return the row of a stored message.
+    """Return a stored message as a ``Row``.
+
+    ``data`` is the stored text of the item, ``created`` its time, ``message`` its id, and ``place``
+    the columns of its row in ``message_structure``, nothing without such a row.
 
     Raises:
-        BadData: the item is not a JSON object, or a column has a value of a wrong type.
+        BadData: ``data`` is not a JSON object, or a column has a value of a wrong type.
     """
     if not isinstance(data, str) or not is_text(data):
         raise BadData(f"the item {message} is not a text")
@@ -708,7 +735,7 @@ def _entry(row: Row) -> StoredMessage:
 
 
 def _shaped(entry: StoredMessage) -> Row | None:
-    """Return the row recorded in the shape of a message; None if the shape records no row."""
+    """Return the ``Row`` recorded in ``entry.shape``; None if the shape records no row."""
     match of_shape(entry.shape).get(_SHAPE) if entry.shape else None:
         case [int(message), created, id, int(sequence), turn, branch_turn, placed, kind, tool]:
             about = (turn, branch_turn, placed, kind, tool)
@@ -717,10 +744,13 @@ def _shaped(entry: StoredMessage) -> Row | None:
 
 
 def _row(entry: StoredMessage, shaped: Row | None) -> Row:
-    """Return the row for a new message.
+    """Return a message as a ``Row`` to insert.
+
+    ``shaped``, the row recorded in the shape of the message, gives the columns.  Without such a row
+    the columns are made anew.
 
     Raises:
-        Rejected: the tables cannot hold a part of the message.
+        Rejected: the message is not an item of the SDK, or has marks or fields without a column.
     """
     value = jsonio.loads(entry.message)
     item = value.get(CONTENT) if isinstance(value, dict) else None
