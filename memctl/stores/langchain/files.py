@@ -62,17 +62,23 @@ class LangChainFilesStore(SimpleStore):
                 path.mkdir(mode=0o700, exist_ok=True)
 
     async def disconnect(self) -> None:
-        """Do nothing; the store holds no files open."""
+        """Do nothing: the store keeps no file open."""
 
     # Names
 
     @property
     def _session(self) -> str:
-        """The name of the session if the store is a single file."""
+        """The session of a store that is a single file: ``?session=``, or the name of the file.
+
+        A folder has a session for each file and does not use this name.
+        """
         return self.location.options.get("session", self._path.name.removesuffix(_SUFFIX))
 
     def _file(self, key: MemoryKey) -> Path | None:
-        """Return the path of the file of a memory; None if no file can have the name."""
+        """Return the path of the file for a memory; the file may not exist.
+
+        None if the store cannot hold a memory of this name.
+        """
         if key.user != self._owner or key.part:
             return None
         if self._is_file:
@@ -154,10 +160,10 @@ def _version(text: bytes) -> str:
 
 
 def _expect(path: Path, version: str | None) -> None:
-    """Check that a file has not changed; ``version`` is None for a missing file.
+    """Check that a file still has the version ``version``; None means that no file exists.
 
     Raises:
-        VersionChanged: the file has another version.
+        VersionChanged: the file has another content, or was created or deleted.
     """
     text = _read(path)
     if (None if text is None else _version(text)) != version:
@@ -193,10 +199,10 @@ def _entry(path: Path, at: int, content: Any, *, odd: bool) -> StoredMessage:
 
 
 def _stored(entry: StoredMessage) -> Any:
-    """Return a message in the form that LangChain stores in files.
+    """Return a message as the JSON value that LangChain writes to a file.
 
     Raises:
-        Rejected: LangChain cannot store the marks or a field of the message.
+        Rejected: the message has marks, or a field that LangChain's format lacks.
     """
     value = jsonio.loads(entry.message)
     lost = [name for name in value if name not in ("content", METADATA, TIME)]

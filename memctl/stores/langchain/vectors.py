@@ -34,7 +34,7 @@ _PROBE = "memctl"
 
 
 class Documents(ABC):
-    """Lists and loads the documents of a vector store; a subclass for each class."""
+    """The documents of a LangChain vector store; a subclass reads each class of vector store."""
 
     def __init__(self, store: Any) -> None:
         self.store = store
@@ -45,7 +45,10 @@ class Documents(ABC):
 
     @abstractmethod
     def load(self, ids: Sequence[str]) -> Iterator[dict[str, Any]]:
-        """Yield the fields of a fact for each existing document."""
+        """Yield the documents of ``ids`` as fields of facts, without documents that do not exist.
+
+        The fields are ``id``, ``text``, ``metadata`` and ``vector``.
+        """
 
 
 class InMemoryDocuments(Documents):
@@ -96,7 +99,10 @@ class FaissDocuments(Documents):
 
 
 class NamedDocuments(Documents):
-    """Documents read by ``get_by_ids``, without vectors; the factory gives the ids."""
+    """The documents of any vector store, read by ``get_by_ids``, without vectors.
+
+    The factory, a function of the application, gives the ids.
+    """
 
     def __init__(self, store: Any, ids: Iterable[str] | Callable[[], Iterable[str]]) -> None:
         super().__init__(store)
@@ -111,10 +117,12 @@ class NamedDocuments(Documents):
 
 
 def documents_of(made: Any) -> Documents | None:
-    """Return the documents of a vector store; None if memctl cannot list the class.
+    """Return a reader of all documents of a LangChain vector store.
 
-    ``made`` is the value that the factory returned: a vector store, a service with the attribute
-    ``vectorstore``, or a pair of a vector store or service and all ids.
+    None if memctl cannot list the documents of this class of vector store.
+
+    ``made`` is the result of the application's factory: a vector store, a service with the
+    attribute ``vectorstore``, or a tuple of such an object and the ids of all documents.
     """
     if isinstance(made, tuple) and len(made) == 2:
         store, ids = made
@@ -130,9 +138,9 @@ def documents_of(made: Any) -> Documents | None:
 
 
 def _vector_store(made: Any) -> Any:
-    """Return the vector store of a service, as in LangChainRAGService of agentscope-runtime 0.2.
+    """Return the attribute ``vectorstore`` of a service; anything else is returned unchanged.
 
-    A value without the attribute ``vectorstore`` is returned unchanged.
+    LangChainRAGService of agentscope-runtime 0.2 is such a service.
     """
     return getattr(made, "vectorstore", made)
 
@@ -148,9 +156,11 @@ def _fact(id: str, text: Any, metadata: Any, vector: Any) -> dict[str, Any]:
 
 
 class LangChainStore(FactStore):
-    """The documents of a vector store.  An alias of the configuration names the factory.
+    """The documents of a LangChain vector store, read as facts.
 
-    LangChain has no users and sessions: all facts belong to one scope with empty names.
+    An alias in the configuration names the factory, the application's function that makes the
+    vector store.  LangChain has no users and sessions: all facts belong to one scope, the memory
+    with empty names.
     """
 
     kind = "langchain"
@@ -177,11 +187,11 @@ class LangChainStore(FactStore):
         self._store = self._documents = None
 
     def _made(self) -> Any:
-        """Call the factory.
+        """Import and call the factory, the application's function; return the result.
 
         Raises:
             UsageError: the factory cannot be imported, or is not a function.
-            Unavailable: the factory or its module fails.
+            Unavailable: the factory or its module raises an error.
         """
         module, _, name = self._factory.partition(":")
         hint = "memctl must run in the environment of the application: install both into one"
@@ -219,7 +229,11 @@ class LangChainStore(FactStore):
         )
 
     def _probe(self) -> None:
-        """Send a small request to test the vector store, and read the embedding model."""
+        """Test the vector store with a small request, and set ``self.embedding`` from a document.
+
+        Raises:
+            UsageError: the factory returned an object that is not a vector store.
+        """
         if self._documents is None:
             if not hasattr(self._store, "similarity_search"):
                 raise UsageError(
@@ -249,10 +263,10 @@ class LangChainStore(FactStore):
         return [LoadedFact(key, StoredMessage(one["id"], build(one))) for one in found]
 
     def _listed(self) -> Documents:
-        """Return the documents.
+        """Return the reader of the documents.
 
         Raises:
-            UsageError: memctl cannot list the class of the vector store.
+            UsageError: memctl cannot list the documents of this class of vector store.
         """
         if self._documents is None:
             name = type(self._store).__name__

@@ -43,21 +43,24 @@ _DEEP = "it is nested too deep"
 
 
 class Undecodable(Exception):
-    """memctl cannot read a value; the text gives the reason."""
+    """memctl cannot read a value of a checkpoint; the text gives the reason."""
 
 
 class _Extension(NamedTuple):
-    """A packed MessagePack extension."""
+    """A MessagePack extension: an object of LangGraph's serializer, still packed."""
 
     code: int
     data: bytes
 
 
 def value_of(kind: Any, data: Any) -> Any:
-    """Return the value that LangGraph stored with the type ``kind``; extensions stay packed.
+    """Decode a value of a LangGraph checkpoint; None for the types ``null`` and ``empty``.
+
+    ``kind`` and ``data`` are the stored type, such as ``msgpack``, and the stored bytes.
+    MessagePack extensions inside the value stay packed.
 
     Raises:
-        Undecodable: the value is damaged, encrypted or pickled.
+        Undecodable: the value is damaged, encrypted, or of another type, such as a pickle.
     """
     if kind in _EMPTY:
         return None
@@ -79,17 +82,17 @@ def value_of(kind: Any, data: Any) -> Any:
 
 
 def messages_of(value: Any) -> list[Any] | None:
-    """Return the stored messages of a channel; None if the value of the channel is not a list."""
+    """Return the list of messages that is the value of a LangGraph channel; None if not a list."""
     if isinstance(value, _Extension) and value.code == _DELTA:
         value = value_of("msgpack", value.data)
     return value if isinstance(value, list) else None
 
 
 def content_of(message: Any) -> dict[str, Any]:
-    """Return a stored message in the form of ``message_to_dict`` of langchain-core.
+    """Convert a message of a checkpoint to the JSON of ``message_to_dict`` of langchain-core.
 
     Raises:
-        Undecodable: the value is not a message, or is damaged.
+        Undecodable: ``message`` is not a message of LangChain, or is damaged or nested too deep.
     """
     try:
         if isinstance(message, _Extension):
@@ -104,7 +107,7 @@ def content_of(message: Any) -> dict[str, Any]:
 
 
 def text_of(value: dict[str, Any]) -> bytes:
-    """Return the JSON text of a value.
+    """Serialize a value to JSON in UTF-8.
 
     Raises:
         Undecodable: the value is nested too deep.
@@ -150,7 +153,10 @@ def _document(kind: Any, data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value for JSON: objects become fields or arguments, bytes become base64."""
+    """Convert a decoded value for JSON.
+
+    A packed object becomes its fields or its constructor argument; bytes become base64.
+    """
     match value:
         case dict():
             return {_key(key): _plain(one) for key, one in value.items()}
@@ -168,7 +174,10 @@ def _key(key: Any) -> str:
 
 
 def _argument(extension: _Extension) -> Any:
-    """Return the constructor argument of an object, like LangGraph's conversion to JSON."""
+    """Convert a packed object for JSON, as LangGraph does.
+
+    The result is the argument of the object's constructor, such as the digits of a UUID.
+    """
     found = _unpacked(extension.data)
     if extension.code in (_NUMPY, _DELTA):
         return _plain(found)

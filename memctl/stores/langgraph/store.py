@@ -50,7 +50,7 @@ _DELTAS = "counters_since_delta_snapshot"
 
 
 class Latest(NamedTuple):
-    """The latest stored checkpoint of a thread."""
+    """The columns read from the latest checkpoint of a thread: type, value and metadata."""
 
     kind: Any
     data: Any
@@ -58,7 +58,7 @@ class Latest(NamedTuple):
 
 
 class LangGraphStore(Store):
-    """The threads in the tables of a checkpointer; each database has a subclass.
+    """The threads in the tables of a LangGraph checkpointer; each database has a subclass.
 
     A thread is a session without a user.  The checkpoints of a subgraph have a namespace.  memctl
     leaves the checkpoints of subgraphs out, unless ``?namespace=`` names a namespace to read.
@@ -81,10 +81,10 @@ class LangGraphStore(Store):
 
     @abstractmethod
     def channel(self, latest: Latest) -> Any:
-        """Return the value of the channel ``messages``; None if the checkpoint has no value.
+        """Return the value of the channel ``messages`` in a checkpoint; None without a value.
 
         Raises:
-            Undecodable: memctl cannot read the value.
+            Undecodable: memctl cannot read the checkpoint or the value.
         """
 
     # The place
@@ -170,7 +170,11 @@ class LangGraphStore(Store):
             self.warnings.append(text)
 
     def _found(self, key: MemoryKey, latest: Latest) -> list[Any] | None:
-        """Return the stored messages; an empty list if damaged, None if the value is not a list."""
+        """Return the messages in a checkpoint, still to be decoded; None if they are not a list.
+
+        If the checkpoint cannot be read, notes the damage of the memory ``key`` and returns an
+        empty list.
+        """
         try:
             return messages_of(self.channel(latest))
         except Undecodable as error:
@@ -178,7 +182,11 @@ class LangGraphStore(Store):
             return []
 
     def _entries(self, key: MemoryKey, found: list[Any]) -> list[StoredMessage]:
-        """Return the messages, or an empty list if damaged.  Empties ``found`` to save memory."""
+        """Decode the messages ``found`` of the memory ``key``, and empty ``found`` to save memory.
+
+        Notes the damage of messages that cannot be read.  Then returns the readable messages if the
+        store skips damage, else an empty list.
+        """
         entries = []
         found.reverse()
         for number in range(1, len(found) + 1):
@@ -227,10 +235,10 @@ def _entry(message: Any) -> StoredMessage:
 
 
 def _refuse_deltas(metadata: Any) -> None:
-    """Refuse a checkpoint if the messages are spread over earlier checkpoints.
+    """Refuse a checkpoint whose messages are spread over earlier checkpoints, as deltas.
 
     Raises:
-        Undecodable: the metadata names ``messages`` as a channel of deltas.
+        Undecodable: the metadata of the checkpoint names ``messages`` as a channel of deltas.
     """
     text = jsonio.encoded(metadata)
     try:

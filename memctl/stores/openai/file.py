@@ -1,4 +1,4 @@
-"""A JSON Lines file of OpenAI chat messages.  Each line holds a conversation.
+"""A JSON Lines file of conversations in OpenAI's chat format, a conversation on each line.
 
 ::
 
@@ -72,7 +72,7 @@ class OpenAIStore(Store):
             raise found.refusal(self.label)
 
     async def close(self) -> None:
-        """Do nothing; the store holds no file open."""
+        """Do nothing: the store keeps no file open."""
 
     # Reading
 
@@ -107,7 +107,7 @@ class OpenAIStore(Store):
                 yield page
 
     def _lines(self) -> Iterator[tuple[int, bytes]]:
-        """Yield the number and the text of each line, without blank lines."""
+        """Yield each line of the file that is not blank, with its number, counted from 1."""
         with system_errors(self._path, "read"):
             if not self._path.exists():
                 return
@@ -119,10 +119,12 @@ class OpenAIStore(Store):
                         yield number, line
 
     def _conversation(self, number: int, line: bytes) -> tuple[Memory, list[StoredMessage]]:
-        """Return the memory and the messages of a line.
+        """Return the memory and the messages of a line, a conversation as JSON.
+
+        ``number``, the number of the line, names the session if the line gives no name.
 
         Raises:
-            ValueError: the line is not a conversation.
+            ValueError: the line is not JSON, or not a conversation; the text says why.
         """
         value = jsonio.loads(line)
         messages = value.get("messages") if isinstance(value, dict) else None
