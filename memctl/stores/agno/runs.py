@@ -54,7 +54,7 @@ _OWNER = ("session_id", "user_id")
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A row of the table of runs.
+    """A run of Agno, the row of a turn in the table ``agno_runs``.
 
     ``columns`` are all columns except ``run_id``, ``session_id`` and ``run_data``.  ``data`` is
     ``run_data`` without the messages.
@@ -91,7 +91,10 @@ class Run:
         return bool(aside) or not any(self.is_made or not is_hidden(one) for one in self.messages)
 
     def document(self) -> dict[str, Any]:
-        """Return the data for the first message: all of the run except the visible messages."""
+        """Return the run as a JSON object, without the messages that the memory shows.
+
+        The first message of the run keeps this object in ``extra``.
+        """
         hidden = [
             [at, one] for at, one in enumerate(self.messages) if not self.is_made and is_hidden(one)
         ]
@@ -101,9 +104,9 @@ class Run:
 
 
 def is_hidden(message: Any) -> bool:
-    """Return whether memctl leaves a message of a run out of the memory.
+    """Return whether memctl leaves a message of an Agno run out of the memory.
 
-    Hidden messages repeat the history, or are the prompt that Agno makes again for each run.
+    Hidden messages repeat earlier runs, or are the prompt that Agno makes again for each run.
     """
     return isinstance(message, dict) and (
         message.get("from_history") is True or message.get("role") in ("system", "developer")
@@ -111,7 +114,10 @@ def is_hidden(message: Any) -> bool:
 
 
 def parse_run(row: dict[str, Any], owner: dict[str, Any]) -> Run:
-    """Return the run of a row; ``owner`` has the ids of the session and the user.
+    """Return a row of ``agno_runs`` as a ``Run``.
+
+    ``owner`` has the ``session_id`` and the ``user_id`` of the session.  ``Run.data`` leaves out
+    fields with these values.
 
     Raises:
         BadData: the row is damaged.
@@ -149,14 +155,14 @@ def _are_objects(messages: list[Any]) -> bool:
 
 
 def _has_place(columns: dict[str, Any]) -> bool:
-    """Return whether the columns that order runs are numbers or NULL."""
+    """Return whether ``run_index`` and ``created_at`` are integers or NULL."""
     return isinstance(columns.get("run_index"), int | None) and isinstance(
         columns.get("created_at"), int | None
     )
 
 
 def parse_document(value: Any) -> Run | None:
-    """Return the run that ``Run.document`` describes; None if ``value`` is not a valid document."""
+    """Return the run that a result of ``Run.document`` describes; None if ``value`` is not one."""
     match value:
         case {"run_id": str(id), "columns": dict(columns), "data": dict(data), **rest} if (
             _has_place(columns)
@@ -169,9 +175,10 @@ def parse_document(value: Any) -> Run | None:
 
 
 def entries(run: Run, *, as_made: bool) -> Iterator[StoredMessage]:
-    """Yield the visible messages of a run.
+    """Yield the messages of a run that the memory shows.
 
-    ``as_made``: memctl would make an equal run of the messages; the messages then get no shape.
+    ``as_made`` says that memctl would make an equal run from the messages alone.  Then the messages
+    need no shape that describes the run.
     """
     said: Any = run.document()
     for message in run.messages:
@@ -189,7 +196,7 @@ def entries(run: Run, *, as_made: bool) -> Iterator[StoredMessage]:
 
 
 def _shape(text: str) -> Any:
-    """Return the run in a shape; None if another store made the shape."""
+    """Return the run in a message's shape, as an id or a ``Run.document``; None without a run."""
     try:
         found = jsonio.loads(text.encode()) if text else None
     except ValueError:
@@ -198,29 +205,34 @@ def _shape(text: str) -> Any:
 
 
 def made_id(session: str, message: str, number: int = 1) -> str:
-    """Return the id of a run that memctl makes; ``message`` is the id of the first message.
+    """Return an id for a run that memctl makes from messages of a session.
 
-    If another run already has the id, a higher ``number`` gives another id.
+    ``session`` is the id of the session, ``message`` the id of the first message of the run.  If
+    another run already has the id for ``number`` 1, a higher number gives another id.
     """
     return str(uuid5(NAMESPACE_URL, f"memctl:{session}:{message}:{number}"))
 
 
 def begins_run(message: Any, behind: Iterable[Any]) -> bool:
-    """Return whether memctl begins a new run with a message; ``behind`` are the messages before.
+    """Return whether memctl begins a new run with a message.
 
-    A message of the user begins a run, unless all messages before are system messages.
+    ``behind`` are the messages of the current run.  A message of the user begins a new run, unless
+    the current run has only system messages.
     """
     return message.get("role") == "user" and any(one.get("role") != "system" for one in behind)
 
 
 def is_one_run(messages: Sequence[Any]) -> bool:
-    """Return whether memctl makes a single run of the messages."""
+    """Return whether memctl would make a single run from the messages."""
     begin = next((at for at, one in enumerate(messages) if one.get("role") != "system"), 0)
     return not any(begins_run(one, messages[begin : begin + 1]) for one in messages[begin + 1 :])
 
 
 class Regrouping:
-    """Groups the messages of a memory into runs.  ``there`` are the stored runs of the session."""
+    """Groups the messages of a memory into runs of Agno.
+
+    ``session`` is the id of the session, ``there`` are the stored runs of the session.
+    """
 
     def __init__(self, session: str, there: Iterable[Run]) -> None:
         self._session = session
@@ -231,10 +243,11 @@ class Regrouping:
         """The hidden messages of the current run still to insert, with their places."""
 
     def runs(self, messages: Sequence[StoredMessage]) -> list[Run]:
-        """Return the runs of the messages.  New runs have no columns.
+        """Group the messages into runs, in the order of the messages.  New runs have no columns.
 
         Raises:
-            Rejected: Agno cannot hold a message.
+            Rejected: a message has marks or fields for which Agno has no place, names an invalid
+                run, or stands apart from the other messages of its run.
         """
         for entry in messages:
             value = jsonio.loads(entry.message)
@@ -269,7 +282,7 @@ class Regrouping:
         return self._current if self._current is not None and self._current.id == id else None
 
     def _show(self, place: float) -> None:
-        """Insert the hidden messages whose places are at or before ``place``."""
+        """Insert the hidden messages of the current run whose places are at most ``place``."""
         while self._current is not None and self._hidden and self._hidden[0][0] <= place:
             self._current.messages.append(self._hidden.pop(0)[1])
             place += 1
@@ -287,7 +300,11 @@ class Regrouping:
         return run
 
     def _changed(self, said: Any) -> Run | None:
-        """Return the run for a message with a shape; None if no run made by memctl fits."""
+        """Return the run that a message's shape names; begin the run if it has not begun.
+
+        ``said`` is the id or the ``Run.document`` of the run.  None if the run does not exist, was
+        not made by memctl, or has ended.
+        """
         run = self._there.get(said) if isinstance(said, str) else parse_document(said)
         if run is None or not run.is_made:
             return None
@@ -296,7 +313,10 @@ class Regrouping:
         return self._begin(_bare(run.id, run))
 
     def _made(self, id: str, content: dict[str, Any]) -> Run:
-        """Return the run for a message without a run: the current run or a new run."""
+        """Return the run for a message that names no run: the current run or a new run.
+
+        ``id`` and ``content`` are the id and the content of the message.
+        """
         current = self._current
         if current and current.is_made and not begins_run(content, current.messages):
             return current
@@ -306,7 +326,7 @@ class Regrouping:
         return self._begin(Run(run_id, {}, {"run_id": run_id, "metadata": _MADE}))
 
     def _is_taken(self, id: str) -> bool:
-        """Return whether another run already has an id."""
+        """Return whether a new run cannot have an id, because another run has it."""
         there = self._there.get(id)
         return id in self._runs or (there is not None and not there.is_made)
 
@@ -319,7 +339,10 @@ def _places(value: Any) -> Iterator[tuple[int, Any]]:
 
 
 def _bare(id: str, run: Run | None) -> Run:
-    """Return a run without messages, and without the data that repeats messages."""
+    """Return a copy of ``run`` without messages and without the data that repeats messages.
+
+    If ``run`` is None, returns a new run with the id ``id``.
+    """
     if run is None:
         return Run(id, {}, {"run_id": id})
     return replace(run, data=_without_copies(run.data), messages=[])
@@ -334,8 +357,9 @@ def without_copies(
 ) -> tuple[list[StoredMessage], dict[str, Any]]:
     """Remove the data of runs that repeats deleted messages.
 
-    ``gone`` are the deleted messages.  Returns the messages, and the former documents of the
-    changed runs by id.  A run with deleted messages also changes if hidden messages move.
+    ``messages`` are the messages of the memory after the deletion, ``gone`` the deleted messages.
+    Returns ``messages`` with the changed runs in ``extra``, and the former ``Run.document`` of each
+    run that changed, by id.  A run also changes if the deletion moves its hidden messages.
     """
     ids, touched = {entry.id for entry in gone}, {run_of(entry) for entry in gone}
     kept: dict[str, Any] = {}
@@ -363,12 +387,15 @@ def without_copies(
 
 
 def _repeats(message: dict[str, Any], ids: Set[str]) -> bool:
-    """Return whether a hidden message repeats a message of another run with an id in ``ids``."""
+    """Return whether a hidden message is a copy of a message whose id is in ``ids``."""
     return message.get("from_history") is True and AGNO.own_id(message) in ids
 
 
 def with_copies(messages: list[StoredMessage], kept: dict[str, Any]) -> list[StoredMessage]:
-    """Return the messages with the data that ``without_copies`` removed."""
+    """Return the messages with the data that ``without_copies`` removed from their runs.
+
+    ``kept`` is the second result of ``without_copies``.
+    """
     found: list[StoredMessage] = []
     for entry in messages:
         id = run_of(entry)
@@ -382,7 +409,7 @@ def with_copies(messages: list[StoredMessage], kept: dict[str, Any]) -> list[Sto
 
 
 def run_of(entry: StoredMessage) -> str | None:
-    """Return the id of the run that a message names; None if it names no run."""
+    """Return the id of the run that a message names in ``extra``; None if it names no run."""
     if b'"run"' not in entry.message:
         return None
     extra = jsonio.loads(entry.message).get(EXTRA) or {}

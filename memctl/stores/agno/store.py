@@ -81,7 +81,7 @@ _MIGRATE = "MigrationManager(db).up()"
 
 @dataclass(frozen=True, slots=True)
 class Held(Snapshot):
-    """A stored session."""
+    """A stored session of Agno."""
 
     session: dict[str, Any] = field(default_factory=dict)
     """The columns of the row of the session."""
@@ -92,7 +92,7 @@ class Held(Snapshot):
 
 @dataclass(frozen=True, slots=True)
 class Restored(Snapshot):
-    """A session whose deleted messages an undo restores."""
+    """A session to which an undo returns deleted messages."""
 
     backup: Any = None
     """The former value of the column ``runs``."""
@@ -101,7 +101,7 @@ class Restored(Snapshot):
 
 
 class AgnoStore(SqlSimpleStore):
-    """The sessions of Agno.
+    """The sessions of Agno in a SQL database; each session is a memory.
 
     ``?table=`` names the table of sessions.  ``?agent=`` names the agent of new sessions.
     """
@@ -215,7 +215,10 @@ class AgnoStore(SqlSimpleStore):
     async def _rows(
         self, connection: AsyncConnection, table: str, session: str, order: str, lock: str
     ) -> list[dict[str, Any]]:
-        """Return the rows of a session by column, with JSON decoded."""
+        """Return the rows of ``table`` with the id ``session``, each as values by column.
+
+        JSON columns are decoded.  ``order`` and ``lock`` are SQL clauses, or empty.
+        """
         quoted, syntax = self._quoted, self.database.syntax
         names = list(self._columns[table])
         columns = [
@@ -262,10 +265,10 @@ class AgnoStore(SqlSimpleStore):
     async def _expected(
         self, connection: AsyncConnection, key: MemoryKey, expect: str | None
     ) -> Held | None:
-        """Lock a session before a change, and return the session.
+        """Lock a session before a change, and return the session; None if it does not exist.
 
         Raises:
-            VersionChanged: the stored version is not ``expect``.
+            VersionChanged: the stored version is not ``expect``; None stands for a missing session.
             Rejected: the session belongs to another user, or has runs but no row.
         """
         row_lock = self.database.syntax.row_lock
@@ -321,9 +324,12 @@ class AgnoStore(SqlSimpleStore):
         there: Held | None,
         runs: Sequence[Run],
     ) -> None:
-        """Change the column ``runs`` in the same way as the table of runs, or restore the column.
+        """Update the column ``runs``, where Agno 2 kept the runs of a session, if it is filled.
 
+        The column gets the same changes as the table of runs; an undo restores the former value.
         Agno 3 reads both the column and the table, and shows runs that only the column has.
+
+        ``there`` is the stored session, ``snapshot`` the session to write, and ``runs`` its runs.
         """
         if there is None or not there.backup:
             return
@@ -347,7 +353,10 @@ class AgnoStore(SqlSimpleStore):
             await self._update(connection, self._sessions, "session_id", key.session, changed)
 
     def _rank(self, index: Any) -> Any:
-        """Return the sort key of the index of a run; the database sorts NULL first or last."""
+        """Return a ``run_index`` as a number that sorts like the column.
+
+        NULL becomes -1 or infinity: the database sorts NULL first or last.
+        """
         if index is None:
             return -1 if self.database.syntax.nulls_first else inf
         return index
@@ -360,7 +369,14 @@ class AgnoStore(SqlSimpleStore):
         there: Held | None,
         given: dict[str, Any],
     ) -> dict[str, Any]:
-        """Insert the row of a session, or update the columns that differ; return the row."""
+        """Insert or update the row of a session; return the columns of the row.
+
+        ``there`` is the stored session, None for a new session.  ``given`` are the columns in the
+        ``Memory.extra`` of ``snapshot``.
+
+        Raises:
+            Rejected: the table has no such column, or a column does not take the value.
+        """
         memory, now = snapshot.memory, int(time.time())
         kept = given.pop(_SUMMARY, None)
         columns = self._columns[self._sessions]
@@ -398,7 +414,15 @@ class AgnoStore(SqlSimpleStore):
         before: Run | None,
         index: Any,
     ) -> None:
-        """Insert the row of a run, or update the columns that differ."""
+        """Insert or update the row of a run.
+
+        ``session`` are the columns of the session.  ``before`` is the stored run, None for a new
+        run.  ``index`` is the new ``run_index``.
+
+        Raises:
+            Rejected: a column is missing or does not take the value, or another session has the
+                run.
+        """
         if before is not None:
             row: dict[str, Any] = {}
             if run.messages != before.messages or (run.data != before.data and not run.is_made):
@@ -420,7 +444,7 @@ class AgnoStore(SqlSimpleStore):
         await self._insert(connection, self._runs, columns)
 
     async def _is_there(self, connection: AsyncConnection, column: str, wanted: str) -> bool:
-        """Return whether the column of a run has the value ``wanted``."""
+        """Return whether the table of runs has a row with the value ``wanted`` in ``column``."""
         quoted, exact = self._quoted, self.database.syntax.exact
         sql = f"SELECT 1 FROM {quoted(self._runs)} WHERE {exact(quoted(column))} = :wanted LIMIT 1"
         return bool(await self.database.fetch_all(connection, sql, {"wanted": wanted}))
@@ -436,10 +460,10 @@ class AgnoStore(SqlSimpleStore):
     # Statements
 
     def _stored(self, table: str, values: dict[str, Any]) -> dict[str, Any]:
-        """Return values in the form that the driver takes.
+        """Convert the values of a row of ``table``, by column, for the database driver.
 
         Raises:
-            Rejected: a column does not take the value.
+            Rejected: a column does not take its value.
         """
         found: dict[str, Any] = {}
         for name, value in values.items():
@@ -467,7 +491,7 @@ class AgnoStore(SqlSimpleStore):
         wanted: str,
         values: dict[str, Any],
     ) -> None:
-        """Update the rows with the value ``wanted`` in the column ``name``."""
+        """Set ``values``, by column, in the rows whose column ``name`` has the value ``wanted``."""
         quoted, syntax = self._quoted, self.database.syntax
         stored = self._stored(table, values)
         places = {f"v{at}": value for at, value in enumerate(stored.values())}
@@ -480,7 +504,7 @@ class AgnoStore(SqlSimpleStore):
     async def _delete(
         self, connection: AsyncConnection, table: str, name: str, wanted: str
     ) -> None:
-        """Delete the rows with the value ``wanted`` in the column ``name``."""
+        """Delete the rows of ``table`` whose column ``name`` has the value ``wanted``."""
         syntax = self.database.syntax
         condition = f"{syntax.exact(self._quoted(name))} = :wanted"
         sql = f"DELETE FROM {self._quoted(table)} WHERE {condition}"
@@ -488,7 +512,10 @@ class AgnoStore(SqlSimpleStore):
 
 
 def _backed_up(value: Any) -> list[Any]:
-    """Return the runs in the column ``runs``, given as a list or as JSON text."""
+    """Return the runs in ``value``, the column ``runs`` as a list or as JSON text.
+
+    Returns an empty list for any other value.
+    """
     if isinstance(value, str):
         try:
             value = jsonio.loads(value.encode("utf-8", "surrogatepass"))
@@ -503,12 +530,15 @@ def _ids(runs: Sequence[Any]) -> list[str]:
 
 
 def _without(value: Any, ids: Collection[str]) -> list[Any]:
-    """Return the runs in the column ``runs`` without the runs of ``ids``."""
+    """Return the runs in ``value``, the column ``runs``, except the runs with an id in ``ids``."""
     return [run for run in _backed_up(value) if not ids or set(_ids([run])).isdisjoint(ids)]
 
 
 def _revised(value: Any, revised: dict[str, Any]) -> Any:
-    """Return the value of the column ``runs`` with the new data of runs; None removes a run."""
+    """Return ``value``, the column ``runs``, with the runs in ``revised`` replaced.
+
+    ``revised`` holds the new ``run_data`` by the id of the run; None removes the run.
+    """
     found = [revised.get(run["run_id"], run) if _ids([run]) else run for run in _backed_up(value)]
     if not any(id in revised for id in _ids(_backed_up(value))):
         return value
@@ -516,7 +546,11 @@ def _revised(value: Any, revised: dict[str, Any]) -> Any:
 
 
 def _in_order(value: Any, runs: Sequence[tuple[str, Any]]) -> Any:
-    """Return the value of the column ``runs`` with missing runs inserted in order."""
+    """Return ``value``, the column ``runs``, with missing runs inserted before known runs.
+
+    ``runs`` are the ids and the ``run_data`` of the runs of the session, in order.  Missing runs at
+    the end are not inserted.
+    """
     found, missing = _backed_up(value), list[Any]()
     known = set(_ids(found))
     if not known:
@@ -533,7 +567,7 @@ def _in_order(value: Any, runs: Sequence[tuple[str, Any]]) -> Any:
 
 
 def _like(value: Any, runs: list[Any]) -> Any:
-    """Return runs as JSON text if ``value`` is text, else as a list."""
+    """Return ``runs`` as JSON text if ``value`` is text, else as a list."""
     return json.dumps(runs) if isinstance(value, str) else runs
 
 
@@ -542,7 +576,7 @@ def _no_column(table: str, name: str) -> Rejected:
 
 
 def _decoded(table: str, name: str, value: Any) -> Any:
-    """Return the value of a column, with JSON decoded.
+    """Return the value of the column ``name``; the value of a JSON column is decoded.
 
     Raises:
         BadData: the value is not UTF-8, or a JSON column holds invalid JSON.
@@ -566,20 +600,26 @@ def _name(value: Any) -> str:
 
 
 def _summary(session: dict[str, Any]) -> str:
-    """Return the text of the summary of a session."""
+    """Return the text of the summary in the columns of a session; empty if it has none."""
     found = session.get(_SUMMARY)
     text = found.get(_SUMMARY) if isinstance(found, dict) else None
     return text if isinstance(text, str) else ""
 
 
 def _with_text(summary: Any, text: str | None) -> dict[str, Any] | None:
-    """Return a summary as Agno stores it."""
+    """Return the column ``summary`` with a new text; the other fields of ``summary`` stay.
+
+    None if there is neither a text nor another field.
+    """
     others = summary if isinstance(summary, dict) else {}
     return {**others, _SUMMARY: text} if text or others else None
 
 
 def _extra(session: dict[str, Any], runs: Sequence[Run]) -> str:
-    """Return the ``Memory.extra`` of a session."""
+    """Return the ``Memory.extra`` of a session, as JSON text.
+
+    The text holds the columns of the session and the runs that Agno leaves out of the history.
+    """
     columns = {
         name: value
         for name, value in session.items()
@@ -596,7 +636,10 @@ def _extra(session: dict[str, Any], runs: Sequence[Run]) -> str:
 
 
 def _parse_extra(extra: str) -> tuple[dict[str, Any], list[Run]]:
-    """Return the columns of the session and the runs left out of the history.
+    """Parse the ``Memory.extra`` of a session of Agno.
+
+    Returns the columns of the session, and the runs that Agno leaves out of the history; both are
+    empty if ``extra`` is empty.
 
     Raises:
         Rejected: ``extra`` is not the extra of a session of Agno.
@@ -615,7 +658,7 @@ def _parse_extra(extra: str) -> tuple[dict[str, Any], list[Run]]:
 
 
 def _run_data(key: MemoryKey, session: dict[str, Any], run: Run) -> dict[str, Any]:
-    """Return the value of ``run_data``."""
+    """Return a run as the JSON object in the column ``run_data``."""
     owner = {"session_id": key.session, "user_id": key.user}
     data: dict[str, Any] = {
         name: value for name, value in owner.items() if name in run.owned and value
@@ -626,13 +669,20 @@ def _run_data(key: MemoryKey, session: dict[str, Any], run: Run) -> dict[str, An
 
 
 def _data_of_made(session: dict[str, Any], run: Run) -> dict[str, Any]:
-    """Return the fields of ``run_data`` of a new run, except the id and the messages."""
+    """Return the fields of ``run_data`` in a run that memctl makes, except the id and the messages.
+
+    ``session`` are the columns of the session.
+    """
     which = "team_id" if session.get("session_type") == "team" else "agent_id"
     return {which: session.get(which), "created_at": run.first_time, "status": "COMPLETED"}
 
 
 def _columns_of_made(session: dict[str, Any], run: Run) -> dict[str, Any]:
-    """Return the columns of a new run, except the ids and ``run_index``."""
+    """Return the columns of a run that memctl makes.
+
+    ``session`` are the columns of the session.  The result lacks the ids of the run, the session
+    and the user, ``run_index`` and ``run_data``.
+    """
     return {
         "run_type": session["session_type"],
         "status": "COMPLETED",
@@ -643,7 +693,10 @@ def _columns_of_made(session: dict[str, Any], run: Run) -> dict[str, Any]:
 
 
 def _as_made(key: MemoryKey, session: dict[str, Any], run: Run, last: Run | None) -> bool:
-    """Return whether memctl would make an equal run of the same messages after ``last``."""
+    """Return whether memctl would make an equal run from the messages of ``run`` alone.
+
+    ``session`` are the columns of the session.  ``last`` is the run before, None for the first run.
+    """
     if not run.is_made:
         return False
     made = Run(run.id, {}, {"run_id": run.id, "metadata": run.data["metadata"]}, run.messages)
@@ -665,7 +718,10 @@ def _as_made(key: MemoryKey, session: dict[str, Any], run: Run, last: Run | None
 def _examine(
     names: Sequence[str], typed: bool, connection: Connection
 ) -> dict[str, dict[str, Column]]:
-    """Return the columns of each table; a missing table has no columns."""
+    """Return the columns of each table in ``names``, by table and name.
+
+    A missing table has no columns.  ``typed`` says that the database enforces the types of columns.
+    """
     inspector = inspect(connection)
     there = set(inspector.get_table_names())
     return {
@@ -678,7 +734,7 @@ def _examine(
 
 
 def _create(sessions: str, runs: str, connection: Connection) -> None:
-    """Create the tables, as Agno does."""
+    """Create the missing tables of sessions and runs, as Agno does."""
     metadata = MetaData()
     _tables(sessions, runs, metadata)
     create_missing(connection, metadata)
