@@ -56,3 +56,11 @@ class Unauthorised(Unavailable):
 def bad_reply(message: str, usage: Usage | None = None) -> ModelError:
     """Return the error for an unusable reply; a retry may give a usable reply."""
     return ModelError("bad-reply", message, retry=True, usage=usage)
+
+
+def too_large(what: str, limit: int) -> ModelError:
+    """Return the error for a reply of more than ``limit`` bytes; a retry would fail, too.
+
+    ``what`` is for example "the program printed".
+    """
+    return ModelError("bad-reply", f"{what} more than {limit} bytes")

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from asyncio.subprocess import PIPE, Process
 from contextlib import suppress
 
 from memctl import system
 from memctl.errors import Unavailable, UsageError
-from memctl.inference.errors import ModelError, bad_reply
+from memctl.inference.errors import ModelError, too_large
 from memctl.inference.settings import Settings, Usage
 from memctl.inference.text import encodable, one_line
 from memctl.summarizer import Answer, Excerpt, Summarizer
@@ -75,8 +74,6 @@ class Command(Summarizer):
                 "timeout", f"the program did not end within {self._timeout:.0f} s", retry=True
             ) from error
         self._check(code, stderr)
-        if len(output) > MAX_OUTPUT:
-            raise bad_reply(f"the program printed more than {MAX_OUTPUT} bytes")
         printed = output.decode("utf-8", "replace")
         usage = Usage(self.count(text), self.count(printed))
         read = replies.read_summary if self._fields_only else replies.read_any
@@ -93,13 +90,8 @@ class Command(Summarizer):
     async def _run(self, text: str) -> tuple[int, bytes, bytes]:
         """Run the program; return its exit code, standard output and standard error."""
         try:
-            process = await asyncio.create_subprocess_exec(
-                *self._arguments,
-                stdin=PIPE,
-                stdout=PIPE,
-                stderr=PIPE,
-                env=self._environment,
-                start_new_session=True,
+            transport, running = await asyncio.get_running_loop().subprocess_exec(
+                _Running, *self._arguments, env=self._environment, start_new_session=True
             )
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else str(error)
@@ -107,15 +99,20 @@ class Command(Summarizer):
                 f"the program of summarizers.{self.name} cannot be run: {reason}",
                 "check its command",
             ) from error
-        ended = False
         try:
+            stdin = transport.get_pipe_transport(0)
+            assert isinstance(stdin, asyncio.WriteTransport)
+            stdin.write(text.encode())
+            stdin.close()
             async with asyncio.timeout(self._timeout):
-                result = await _communicate(process, text.encode())
-            ended = True
+                await running.stopped.wait()
         finally:
-            if not ended:
-                await _kill(process)
-        return result
+            await _end(transport, running)
+        if len(running.output) > MAX_OUTPUT:
+            raise too_large("the program printed", MAX_OUTPUT)
+        code = transport.get_returncode()
+        assert code is not None
+        return code, bytes(running.output), bytes(running.stderr)
 
     def _check(self, code: int, stderr: bytes) -> None:
         if code == 0:
@@ -129,42 +126,47 @@ class Command(Summarizer):
         raise ModelError("program-failed", message, retry=code == TEMPORARY_FAILURE)
 
 
-async def _communicate(process: Process, text: bytes) -> tuple[int, bytes, bytes]:
-    assert process.stdin is not None
-    assert process.stdout is not None
-    assert process.stderr is not None
-    _, output, stderr = await asyncio.gather(
-        _feed(process.stdin, text),
-        _read(process.stdout, MAX_OUTPUT + 1),
-        _read(process.stderr, MAX_STDERR),
-    )
-    return await process.wait(), output, stderr
+class _Running(asyncio.SubprocessProtocol):
+    """A program that runs: what it has printed, within the limits, and whether it has ended.
+
+    The streams of ``asyncio`` do not fit: they wait for the end of the output of a killed program,
+    also if nobody reads the output, or if a process outside of the group keeps it open.
+    """
+
+    def __init__(self) -> None:
+        self.output = bytearray()
+        self.stderr = bytearray()
+        self.exited = asyncio.Event()
+        self.complete = False
+        """True once the program has ended, and no process can print any more."""
+        self.stopped = asyncio.Event()
+        """Set once the run is complete, or the output too large."""
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        # What exceeds a limit is read and dropped, so that no program blocks.
+        if fd == 1:
+            self.output += data[: MAX_OUTPUT + 1 - len(self.output)]
+            if len(self.output) > MAX_OUTPUT:
+                self.stopped.set()
+        else:
+            self.stderr += data[: MAX_STDERR - len(self.stderr)]
+
+    def process_exited(self) -> None:
+        self.exited.set()
+
+    def connection_lost(self, _: Exception | None) -> None:
+        self.complete = True
+        self.stopped.set()
 
 
-async def _feed(stream: asyncio.StreamWriter, text: bytes) -> None:
-    # A program need not read all of its input.
-    with suppress(BrokenPipeError, ConnectionResetError):
-        stream.write(text)
-        await stream.drain()
-    stream.close()
-    with suppress(BrokenPipeError, ConnectionResetError):
-        await stream.wait_closed()
-
-
-async def _read(stream: asyncio.StreamReader, limit: int) -> bytes:
-    """Return the first ``limit`` bytes, and read on to the end, so that no program blocks."""
-    kept = bytearray()
-    while piece := await stream.read(1 << 16):
-        kept += piece[: limit - len(kept)]
-    return bytes(kept)
-
-
-async def _kill(process: Process) -> None:
-    """Kill the process group of the program, and reap the program."""
-    with suppress(ProcessLookupError):
-        system.kill_group(process.pid)
-    # A second cancellation must not leave a zombie.
-    await asyncio.shield(process.wait())
+async def _end(transport: asyncio.SubprocessTransport, running: _Running) -> None:
+    """Kill the process group of the program unless it is complete; reap the program."""
+    if not running.complete:
+        with suppress(ProcessLookupError):
+            system.kill_group(transport.get_pid())
+        # A second cancellation must not leave a zombie.
+        await asyncio.shield(running.exited.wait())
+    transport.close()
 
 
 def _arguments(settings: Settings) -> list[str]:

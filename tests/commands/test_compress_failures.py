@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import shlex
 import signal
 import sqlite3
 import subprocess
@@ -25,7 +26,7 @@ from memctl.journal.changes import ChangesWriter
 from memctl.ops.compress import commit
 from memctl.testing import Place, samples
 from memctl.testing.samples import entry, sample
-from tests.summarizers.server import ModelServer, Reply, Request
+from tests.summarizers.server import SUMMARY, ModelServer, Reply, Request
 from tests.support.cli import Run, report
 from tests.support.compressing import (
     ANSWER,
@@ -33,6 +34,7 @@ from tests.support.compressing import (
     asked,
     codes_in,
     compressed,
+    configure,
     memories,
     rest_of,
     talk,
@@ -122,6 +124,38 @@ def test_compress_what_is_paid_for_is_kept(
         words = by_model(place.text, server.url, "--mode", "message", "--jobs", "16")
         assert report(run(*words))["memories"]["written"] == 16 - len(done)
     assert asked(server) == Counter(dict.fromkeys(range(16), 1))
+
+
+PROGRAMS = {
+    "endless-output": ("yes", "the program printed more than 1048576 bytes"),
+    "ignored-sigterm": ("trap '' TERM; yes", "the program printed more than 1048576 bytes"),
+    "endless-errors": ("trap '' TERM; yes >&2", "the program did not end within 1 s"),
+    "open-pipe": ("setsid sleep 5 & echo done", "the program did not end within 1 s"),
+}
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_compress_program_without_an_end_is_killed(
+    sqlite: Place, tmp_path: Path, program: str
+) -> None:
+    before = memories(sqlite, 5)
+    command, message = PROGRAMS[program]
+    answer = shlex.quote(json.dumps(SUMMARY))
+    script = f"case $(cat) in *MEMORY4*) echo {answer};; *) {command};; esac"
+    (tmp_path / "program").write_text(script)
+    config = configure(
+        tmp_path,
+        f"[summarizers.program]\nkind = 'command'\ncommand = ['sh', '{tmp_path}/program']\n"
+        "timeout = 1\nmax_retries = 0\n",
+    )
+    words = ["--summarizer", "program", "--jobs", "4", "--json"]
+    process = start("--config", config, "compress", sqlite.text, *words)
+    stdout, stderr = process.communicate(timeout=30)
+    assert process.returncode == 7, stderr
+    failures = json.loads(stdout)["failures"]
+    assert sorted(one["session"] for one in failures) == ["s000", "s001", "s002", "s003"]
+    assert {one["message"] for one in failures} == {message}
+    assert compressed(sqlite, before) == {4}
 
 
 def test_compress_second_signal_does_not_wait(run: Run, sqlite: Place, by_model: Words) -> None:

@@ -87,6 +87,7 @@ async def test_program_that_writes_while_reading_does_not_deadlock() -> None:
     long = Excerpt([Turn("user", "user", "word " * 500_000)])
     error = await asyncio.wait_for(_failing(long), 20)
     assert f"more than {MAX_OUTPUT}" in error.message
+    assert not error.retry
 
 
 async def _failing(excerpt: Excerpt) -> ModelError:
