@@ -1,9 +1,9 @@
-"""States of AgentScope 2.x in JSON files, as QwenPaw 2 keeps them.
+"""Session states of AgentScope 2.x in JSON files, as QwenPaw 2 keeps them.
 
 A file is a session: ``{"agent": {"state": AgentState.model_dump(mode="json")}}``.  The file is
 named ``{user}_{session}.json``, in the folder or in a subfolder for each channel.  A state has the
 context that the model sees, and its summary; there is no message log.  States are recognized by
-their form, whatever the keys around them.  The rest of a file stays unchanged.
+their form, whatever the keys around them.  Other values in a file stay unchanged.
 
 Source: ``state/_state.py`` of agentscope 2.0.11, which loads a whole state.
 """
@@ -63,7 +63,7 @@ _UNSAFE = re.compile(r'[\\/:*?"<>|]')
 
 
 class _Spans(NamedTuple):
-    """The spans of a state, its context and its summary in the text of a file."""
+    """Where a state, its context and its summary start and end in the text of a file, in bytes."""
 
     state: tuple[int, int]
     context: tuple[int, int]
@@ -72,7 +72,7 @@ class _Spans(NamedTuple):
 
 
 class _Listed(NamedTuple):
-    """The session of a file, by the file's name and content."""
+    """The session in a file, named by the file's name and content."""
 
     signature: tuple[int, int]
     """The size and the modification time of the file."""
@@ -82,7 +82,7 @@ class _Listed(NamedTuple):
 
 
 class _File(NamedTuple):
-    """A file: text in UTF-8, parsed value, paths of the states, and modification time."""
+    """A file that was read: its text, its value, the paths of its states, and when it changed."""
 
     text: bytes
     value: Any
@@ -97,9 +97,9 @@ class _File(NamedTuple):
 class StateFilesStore(SimpleStore):
     """A folder of session files with states of AgentScope 2.x, or a single file.
 
-    A file is named ``{user}_{session}.json``.  The state in the file names the session, so the
-    user is the rest of the name.  A channel is a subfolder.  The channel precedes the session name
-    only if another channel has a session of the same name.
+    A file is named ``{user}_{session}.json``.  The state in the file gives the name of the session;
+    the other part of the file name is the user.  A channel is a subfolder.  The name of a memory
+    includes the channel only if another channel has a session of the same name.
     """
 
     kind = "agentscope2-files"
@@ -125,7 +125,7 @@ class StateFilesStore(SimpleStore):
         self._agent = agent_of(location)
         self.chosen = location.options.get("path")
         self._files: dict[tuple[str, str], str] = {}
-        """The stems of the files, by user and session."""
+        """The files by user and session, as paths in the folder without ``.json``."""
         self._listed: dict[str, _Listed] = {}
         self._is_listed = False
         self._last: tuple[Path, _File] | None = None
@@ -158,7 +158,11 @@ class StateFilesStore(SimpleStore):
                 yield MemoryKey(*owner, "" if len(paths) == 1 else path)
 
     def _list(self) -> None:
-        """Find the files, and the session of each file."""
+        """List the files in the folder, and find the session of each file.
+
+        Raises:
+            BadData: no file has a state.
+        """
         self._is_listed = True
         found: dict[tuple[str, str], list[str]] = {}
         others = []
@@ -187,10 +191,10 @@ class StateFilesStore(SimpleStore):
             yield ""
 
     def _pass_over(self, others: list[str]) -> None:
-        """Warn of files without a state.
+        """Warn that files without a state are left out.
 
         Raises:
-            BadData: no file has a state.
+            BadData: no file of the store has a state.
         """
         names = [self.label if self._is_file else stem + SUFFIX for stem in others]
         if len(others) == len(self._files):
@@ -209,7 +213,11 @@ class StateFilesStore(SimpleStore):
             self.warnings.append(text)
 
     def _look(self, stem: str) -> _Listed | None:
-        """Return the session and the paths of a file; None if the file does not exist."""
+        """Return the session in a file, and the paths of its states; None without such a file.
+
+        ``stem`` is the path of the file in the folder, without ``.json``.  A file that has not
+        changed since the last call is not read again.
+        """
         path = self._path_of(stem)
         with system_errors(path, "read"):
             try:
@@ -233,7 +241,10 @@ class StateFilesStore(SimpleStore):
         return known
 
     def _owner(self, path: Path, sessions: list[Any]) -> tuple[str, str]:
-        """Return the user and the session of a file; ``sessions`` are the names in its states."""
+        """Return the user and the session of a file, from its name and its states.
+
+        ``sessions`` are the session names in the states; no state means the file name decides.
+        """
         if self._is_file and len(self._files) == 1:
             return next(iter(self._files))
         name = path.name.removesuffix(SUFFIX)
@@ -248,9 +259,10 @@ class StateFilesStore(SimpleStore):
         return user, session
 
     def _stem(self, key: MemoryKey, session: Any) -> str:
-        """Return the stem of a memory's file, which need not exist.
+        """Return the path of a memory's file in the folder, without ``.json``.
 
-        ``session`` is the session name in the state.
+        The file may not exist.  The path is empty if the store is a single file.  ``session`` is
+        the session name in the state.
 
         Raises:
             Rejected: no file of the store can hold a memory of this name.
@@ -277,10 +289,12 @@ class StateFilesStore(SimpleStore):
         return stem
 
     def _new_channel(self) -> str:
-        """Return the subfolder for new files: the subfolder of the existing files.
+        """Return the subfolder for a new file, such as ``console/``: that of the existing files.
+
+        Empty if the existing files are in no subfolder, or none exists.
 
         Raises:
-            Rejected: the files are in several folders.
+            Rejected: the existing files are in several folders.
         """
         channels = {os.path.dirname(stem) for stem in self._files.values()}
         if len(channels) > 1:
@@ -319,14 +333,20 @@ class StateFilesStore(SimpleStore):
         return Snapshot(memory, messages)
 
     def _steps(self, key: MemoryKey, found: _File) -> Steps | None:
-        """Return the path of a memory in its file; None if there is no state."""
+        """Return the path of a memory's state in its file; None if the file has no such state.
+
+        A memory without a part is the only state of the file.
+        """
         wanted = key.part or self.chosen
         if wanted is not None:
             return next((steps for steps in found.paths if join(steps) == wanted), None)
         return found.paths[0] if len(found.paths) == 1 else None
 
     def _session(self, key: MemoryKey, found: _File, steps: Steps) -> tuple[Session, Any]:
-        """Return the session of a state without its context, and the state."""
+        """Return the state at ``steps`` in a file: as a session without its context, and as stored.
+
+        A file has no record of the session, so memctl makes the record and the payload.
+        """
         state = _at(found.value, steps)
         moment = found.changed.isoformat()
         record = {
@@ -340,11 +360,11 @@ class StateFilesStore(SimpleStore):
         return Session(record, payload, others, summary=state.get(SUMMARY) or ""), state
 
     def _read(self, path: Path) -> _File | None:
-        """Return a file; None if the file does not exist.
+        """Read and parse a file; return None if the file does not exist.
 
         Raises:
             BadData: the file is not JSON.
-            Unavailable: the file cannot be read.
+            Unavailable: the operating system refuses to read the file.
         """
         with system_errors(path, "read"):
             try:
@@ -409,7 +429,11 @@ class StateFilesStore(SimpleStore):
         self._files[key[:2]] = stem
 
     def _new_session(self, key: MemoryKey, snapshot: Snapshot) -> tuple[Session, list[bytes]]:
-        """Return the session for a new state of a memory, and the texts of its context."""
+        """Return a new session for a memory, and the messages of its context as JSON texts.
+
+        Raises:
+            Rejected: ``Memory.extra`` does not describe a session.
+        """
         memory = snapshot.memory
         if memory.extra:
             session, texts = _introduced(memory.extra, snapshot.messages)
@@ -420,7 +444,10 @@ class StateFilesStore(SimpleStore):
         return session, texts
 
     def _changed(self, key: MemoryKey, snapshot: Snapshot, found: _File, steps: Steps) -> bytes:
-        """Return the text of a file with a changed state at a path."""
+        """Return the text of the file ``found`` with the memory written to the state at ``steps``.
+
+        Keeps all other bytes.
+        """
         memory = snapshot.memory
         session, _ = self._session(key, found, steps)
         spans = _spans(found, steps)
@@ -467,10 +494,11 @@ class StateFilesStore(SimpleStore):
         return StateFilesMaintenance(self)
 
     def files(self, where: Selection) -> list[tuple[MemoryKey, Path]]:
-        """Return the files of the selected sessions.
+        """Return the selected sessions and their files.
 
         Raises:
-            Unavailable: the system refuses.
+            BadData: no file has a state.
+            Unavailable: the operating system refuses to read a file.
         """
         self._list()
         found = [(MemoryKey(*owner), stem) for owner, stem in sorted(self._files.items())]
@@ -478,7 +506,7 @@ class StateFilesStore(SimpleStore):
 
 
 class StateFilesMaintenance(Maintenance):
-    """The repair of session files: data after a whole document is cut off."""
+    """The repair of session files: cuts off data after a complete JSON document."""
 
     store: StateFilesStore
 
@@ -509,10 +537,10 @@ def _digest(text: bytes) -> str:
 
 
 def _replace_text(path: Path, old: bytes, new: bytes) -> None:
-    """Replace a file, unless its text has changed.
+    """Replace the text ``old`` of a file by ``new``.
 
     Raises:
-        Lost: another program has changed the file.
+        Lost: another program has changed the file since ``old`` was read.
     """
     with AtomicFile(path) as file:
         file.write(new)
@@ -525,9 +553,10 @@ def _replace_text(path: Path, old: bytes, new: bytes) -> None:
 
 
 def _end_of_document(text: bytes, chosen: str | None) -> int | None:
-    """Return the end of a document with a state, if data that is not JSON follows; or else None.
+    """Return where the JSON document at the start of ``text`` ends, if other data follows.
 
-    With ``chosen``, the document must have a state at this path.
+    None if nothing follows, if more JSON follows, or if the document has no state of AgentScope
+    2.x.  If ``chosen`` is given, the document must have a state at this path.
     """
     try:
         end = _end(text, 0)
@@ -553,7 +582,10 @@ def _file_name(session: str) -> str:
 
 
 def _usual_path(place: str | None) -> str:
-    """Return the path for a new state; ``place`` is the path in the source, or None."""
+    """Return the path for a new state; ``place`` is the path in the source of a copy, or None.
+
+    The path of a memory of AgentScope 1.x is not used.
+    """
     return place if place and not place.endswith("memory") else PATH
 
 
@@ -575,10 +607,12 @@ def _extra(session: Session) -> str:
 
 
 def _introduced(extra: str, messages: list[StoredMessage]) -> tuple[Session, list[bytes]]:
-    """Return the session of an extra, and the texts of its context.
+    """Return the session that ``Memory.extra`` describes, and its context as JSON texts.
+
+    ``messages`` are the messages of the memory, which the context may name by id.
 
     Raises:
-        Rejected: the extra is not that of a session.
+        Rejected: ``extra`` does not describe a session, or a message has another id in its JSON.
     """
     try:
         session, entries = parse_extra(extra)
@@ -593,10 +627,10 @@ def _introduced(extra: str, messages: list[StoredMessage]) -> tuple[Session, lis
 
 
 def _texts(messages: list[StoredMessage]) -> Iterator[bytes]:
-    """Yield the texts of messages for a context.
+    """Yield the JSON texts of messages.
 
     Raises:
-        Rejected: the id in a message's text is not the message's id.
+        Rejected: the id in the JSON of a message is not ``StoredMessage.id``.
     """
     for entry in messages:
         own = jsonio.field(entry.message, "id") or ""
@@ -618,7 +652,13 @@ def _state_text(session: Session, texts: list[bytes]) -> bytes:
 
 
 def _inserted(found: _File | None, steps: Steps, state: bytes) -> bytes:
-    """Return the text of a file with a new state at a path; other values stay."""
+    """Return the text of a file with the JSON ``state`` inserted at the path ``steps``.
+
+    ``found`` is the existing file, None for a new file.  Other values in the file stay.
+
+    Raises:
+        Rejected: the file has another value at this path.
+    """
     if found is None:
         head = b"".join(b"{" + jsonio.dumps(step) + b":" for step in steps)
         return head + state + b"}" * len(steps)
@@ -639,7 +679,7 @@ def _spliced(text: bytes, splices: list[tuple[tuple[int, int], bytes]]) -> bytes
 
 
 def _spans(found: _File, steps: Steps) -> _Spans:
-    """Return the spans of a state in the text of its file."""
+    """Find the state at the path ``steps`` in the text of its file."""
     at = len(BYTE_ORDER_MARK) if found.text.startswith(BYTE_ORDER_MARK) else 0
     for step in steps:
         at = _members(found.text, at)[step][0]
@@ -653,7 +693,10 @@ def _spans(found: _File, steps: Steps) -> _Spans:
 
 
 def _members(text: bytes, at: int) -> dict[str, tuple[int, int]]:
-    """Return the spans of the values of an object; the last value of a repeated key counts."""
+    """Return where each value of the JSON object at ``at`` starts and ends, by key.
+
+    The last value of a repeated key counts.
+    """
     walk = Walk(text)
     walk.at = at
     found = {}

@@ -73,34 +73,35 @@ _PUSHED = 1000
 _NEVER, _MISSING = -1, -2
 """Replies of PTTL for a key without expiry, and for a missing key."""
 _LOG_ALONE = '{"record": false}'
-"""The shape of a message of a log without a record; undo must not create the record."""
+"""The shape of a message in a log without a record: an undo must not create the record."""
 _MADE_AGENT = f"{MADE} agent "
 
 
 @dataclass(frozen=True, slots=True)
 class StoredSession:
-    """The contents of a session's keys, without the texts of its messages."""
+    """The contents of a session's Redis keys, without the texts of its messages."""
 
     record: dict[str, Any] | None
-    """The record; None if only a log exists."""
+    """The JSON object of the session; None if only the message log exists."""
     session: Session
     context: list[Entry]
-    """The entries of the context, as ``rebuild`` takes them."""
+    """The context: an id for a message of the memory, or the message in full."""
     indexed: bool
-    """True if the set of ids exists."""
+    """True if the set of message ids exists."""
     expiries: tuple[int, int, int]
     """The replies of PTTL for record, log and ids, in milliseconds."""
 
 
 class RedisAgentScope2Store(WholeMemoryStore):
-    """Sessions as a string, a list and a set under ``{prefix}user:{user}:session:{session}``.
+    """AgentScope 2.x sessions in Redis: keys under ``{prefix}user:{user}:session:{session}``.
 
-    The string is the record with the state.  The list ``:messages`` is the log, and the set
-    ``:message_ids`` has the ids of the log.  A log whose record has expired is a memory too.
+    The key itself is a string: the record of the session, with the state.  The list ``:messages``
+    is the message log, and the set ``:message_ids`` has the ids of its messages.  A log whose
+    record has expired is a memory too.
 
-    Users and sessions may hold ``:``; the record names both.  Reading changes no expiry.  A new
-    session gets the agent of its extra, or else the agent of the location (``?agent=``).  A
-    missing record of the agent is created.
+    The names of users and sessions may contain ``:``; the record gives both names.  Reading changes
+    no expiry.  A new session gets the agent of its extra, or else the agent of the location
+    (``?agent=``).  A missing record of the agent is created.
     """
 
     kind = "redis-agentscope2"
@@ -123,7 +124,7 @@ class RedisAgentScope2Store(WholeMemoryStore):
     # Names
 
     def key_of(self, user: str, *names: str) -> bytes:
-        """Return a key of a user, such as that of ``("agent", "a1")``."""
+        """Return the Redis key of a user's record, named by ``names`` such as ``"agent", "a1"``."""
         return self._prefix + b":".join(map(encode, ("user", user, *names)))
 
     def place_of(self, key: MemoryKey) -> MemoryPlace:
@@ -156,7 +157,7 @@ class RedisAgentScope2Store(WholeMemoryStore):
         return escape(self._prefix + b"user:") + user + _SESSION + session
 
     def _split(self, base: bytes) -> MemoryKey:
-        """Return the name of a session, judged by its key alone."""
+        """Split the key of a session into its user and session, as ``:session:`` first occurs."""
         user, _, session = base.removeprefix(self._prefix + b"user:").partition(_SESSION)
         return MemoryKey(decode(user), decode(session))
 
@@ -213,10 +214,14 @@ class RedisAgentScope2Store(WholeMemoryStore):
     def _session(
         self, place: MemoryPlace, text: bytes | None, name: str
     ) -> tuple[MemoryKey | None, dict[str, Any] | None, Session]:
-        """Return the key, the record and the session of a place; the key is None without a session.
+        """Return the memory key, the record and the session that a Redis key holds.
+
+        ``text`` is the value of the key, None if the key is missing; the record is then None, too.
+        ``name`` names the session in errors.  The memory key is None if the value is the record of
+        another session.
 
         Raises:
-            BadData: the session is damaged.
+            BadData: the record is damaged.
         """
         if text is None:
             return self._split(place.key), None, Session()
@@ -233,7 +238,10 @@ class RedisAgentScope2Store(WholeMemoryStore):
         return owner, value, session
 
     def _owner(self, place: MemoryPlace, value: dict[str, Any]) -> MemoryKey | None:
-        """Return the key of a record's session; None if the record belongs to another place."""
+        """Return the memory key that a record names; None if the record belongs to another place.
+
+        A record without names gets the names in its Redis key.
+        """
         user, session = value.get("user_id"), value.get("id")
         if not (isinstance(user, str) and isinstance(session, str)):
             return self._split(place.key)
@@ -292,10 +300,12 @@ class RedisAgentScope2Store(WholeMemoryStore):
         return [*commands, *_expiring(place.key, stored, ttl)]
 
     def _introduced(self, key: MemoryKey, extra: str) -> tuple[Session, list[Entry]]:
-        """Return the session and the context entries of an extra; a new session without an extra.
+        """Return the session that ``Memory.extra`` describes, and the entries of its context.
+
+        If ``extra`` is empty, returns a new session with an empty context.
 
         Raises:
-            Rejected: the extra is not that of a session.
+            Rejected: ``extra`` does not describe a session.
         """
         if not extra:
             return new_session(key.session, self.agent, datetime.now(UTC)), []
@@ -340,7 +350,10 @@ class RedisAgentScope2Store(WholeMemoryStore):
     def erasing(
         self, pipeline: Pipeline, place: MemoryPlace, owner: MemoryKey, old: Held | None
     ) -> list[Command]:
-        """Return commands that also remove the session from sets, lookups and teams."""
+        """Return the commands that erase a session and each trace of it.
+
+        Traces are members of index sets, keys that name the session, and teams that it leads.
+        """
         session = encode(owner.session)
         agents, lookups = self._lookups(pipeline, owner.user)
         found = pipeline.execute((b"GET", key) for key in lookups)
@@ -356,7 +369,10 @@ class RedisAgentScope2Store(WholeMemoryStore):
         return commands
 
     def _lookups(self, pipeline: Pipeline, user: str) -> tuple[list[str], list[bytes]]:
-        """Return the agents of a user, and for each agent the key that names a session."""
+        """Return the ids of a user's agents, and for each agent a Redis key.
+
+        The value of this key, if it exists, is the id of a session.
+        """
         [members] = pipeline.execute(
             [(b"SMEMBERS", self.key_of(user, "agents"))], tolerate=WRONG_TYPE
         )
@@ -364,7 +380,7 @@ class RedisAgentScope2Store(WholeMemoryStore):
         return agents, [self.key_of(user, "agent", one, "session") for one in agents]
 
     def _dissolving(self, pipeline: Pipeline, owner: MemoryKey, team: Any) -> list[Command]:
-        """Return the commands that remove a team led by the session."""
+        """Return the commands that delete the team ``team`` if the session leads it, else none."""
         if not isinstance(team, str):
             return []
         key = self.key_of(owner.user, "team", team)
@@ -379,7 +395,7 @@ class RedisAgentScope2Store(WholeMemoryStore):
             yield decode(key.removeprefix(start).removesuffix(b":agents"))
 
     def forgetting(self, pipeline: Pipeline, user: str) -> list[Command]:
-        """Return the commands that remove the agents and teams of a user; other records stay."""
+        """Return the commands that delete the agents and teams of a user; other records stay."""
         agents, lookups = self._lookups(pipeline, user)
         [teams] = pipeline.execute([(b"SMEMBERS", self.key_of(user, "teams"))])
         keys = [self.key_of(user, "agents"), self.key_of(user, "teams"), *lookups]
@@ -389,7 +405,10 @@ class RedisAgentScope2Store(WholeMemoryStore):
         return [(b"UNLINK", *keys)]
 
     def _indexing(self, key: MemoryKey, record: dict[str, Any], command: bytes) -> list[Command]:
-        """Return the commands that add a session to its index sets, or remove the session."""
+        """Return the commands that add a session to its index sets, or remove the session.
+
+        ``command`` is SADD or SREM.
+        """
         agent, session = str(record.get("agent_id")), encode(key.session)
         commands: list[Command] = [
             (command, self.key_of(key.user, "agent", agent, "sessions"), session)
@@ -412,7 +431,7 @@ class RedisAgentScope2Store(WholeMemoryStore):
 
 
 def _common(value: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields that a record shares with a row of SQL, with times in UTC."""
+    """Return the fields of a Redis record that are columns in SQL (``COLUMNS``), times in UTC."""
     origin = value.get("origin")
     found: dict[str, Any] = {"agent_id": value.get("agent_id"), "source": value.get("source")}
     found["source_schedule_id"] = value.get("source_schedule_id")
@@ -429,7 +448,7 @@ def _payload(value: dict[str, Any]) -> dict[str, Any]:
 
 
 def _record_of(key: MemoryKey, session: Session) -> dict[str, Any]:
-    """Return the record of a new session."""
+    """Return the Redis record of a new session, without its state."""
     common = session.record
     kept = ("agent_id", "team_id", *(() if "origin" in session.payload else _SOURCE))
     times = {name: _moved(common[name], None) for name in _TIMES if name in common}
@@ -438,7 +457,10 @@ def _record_of(key: MemoryKey, session: Session) -> dict[str, Any]:
 
 
 def _text(record: dict[str, Any], session: Session, context: Iterable[bytes]) -> bytes:
-    """Return the text of a record with the session's state; fields keep their order."""
+    """Return a Redis record as JSON, with the state of ``session`` and a new context.
+
+    ``context`` are the messages as JSON texts.  Fields keep the order of ``record``.
+    """
     there = record.get("state") or {}
     token = secrets.token_hex(16)
     found = session.state | {"summary": session.summary, "context": token}
@@ -448,12 +470,15 @@ def _text(record: dict[str, Any], session: Session, context: Iterable[bytes]) ->
 
 
 def _local(record: dict[str, Any]) -> dict[str, Any]:
-    """Return a record with times as AgentScope writes them to Redis: local, without a zone."""
+    """Return a record with its times as AgentScope writes them to Redis: local, without a zone."""
     return record | {name: _moved(record[name], None) for name in _TIMES if name in record}
 
 
 def _moved(time: Any, zone: Any) -> Any:
-    """Return a time in a zone, or as local time without a zone; other values stay unchanged."""
+    """Convert an ISO time to the time zone ``zone``; None gives local time without a zone.
+
+    A value that is not an ISO time is returned unchanged.
+    """
     try:
         moment = datetime.fromisoformat(time)
     except (TypeError, ValueError):
@@ -464,7 +489,10 @@ def _moved(time: Any, zone: Any) -> Any:
 
 
 def _needs_record(new: Snapshot, *, is_log: bool) -> bool:
-    """Return whether the memory needs a record in addition to a log."""
+    """Return whether a memory needs a record, because a message log alone cannot hold it.
+
+    ``is_log`` is true if the stored session has only a log.
+    """
     in_context = any(COMPRESSED not in message.marks for message in new.messages)
     is_log |= bool(new.messages) and all(one.shape == _LOG_ALONE for one in new.messages)
     return not is_log or bool(new.memory.summary or new.memory.extra) or in_context
@@ -490,7 +518,14 @@ def _logging(
     before: list[StoredMessage],
     messages: list[StoredMessage],
 ) -> Iterator[Command]:
-    """Yield the commands that change the log; a common beginning stays."""
+    """Yield the Redis commands that change the log of a session to ``messages``.
+
+    ``base`` is the key of the session, ``before`` the messages of the stored log.  Messages that
+    both have at the beginning stay.
+
+    Raises:
+        Rejected: a message has an unknown mark, or an id that no key can hold.
+    """
     for message in messages:
         if not MARKS.issuperset(message.marks):
             mark = next(mark for mark in message.marks if mark not in MARKS)
@@ -525,15 +560,21 @@ def _encoded(id: str) -> bytes:
 
 
 def _left(expiries: Sequence[int]) -> float | None:
-    """Return the seconds until the record expires; without a record, until the log expires."""
+    """Return the seconds until a session expires; None if it does not expire.
+
+    ``expiries`` are the replies of PTTL for the record, the log and the ids.  The first key that
+    exists counts.
+    """
     ttl = next((one for one in expiries if one != _MISSING), _NEVER)
     return ttl / 1000 if ttl >= 0 else None
 
 
 def _expiring(base: bytes, stored: StoredSession | None, ttl: int | None) -> Iterator[Command]:
-    """Yield the commands that set the TTL of all keys; without a TTL, new keys get the longest one.
+    """Yield the commands that set the expiry of a session's keys.
 
-    The commands do nothing to missing keys.
+    ``base`` is the key of the session.  All keys get the TTL ``ttl`` in milliseconds.  If ``ttl``
+    is None, existing keys keep their expiry, and new keys get the longest expiry of the existing
+    keys.
     """
     keys = base, base + MESSAGES, base + IDS
     if ttl is not None:
@@ -552,7 +593,7 @@ _APART = 60_000
 
 
 class SessionMaintenance(WholeMaintenance):
-    """Findings in the keys of sessions."""
+    """The checks of sessions in Redis: records, logs, contexts, expiries and index sets."""
 
     store: RedisAgentScope2Store
 
@@ -577,7 +618,7 @@ class SessionMaintenance(WholeMaintenance):
                 yield list(_findings_of(held))
 
     def _stale(self, pipeline: Pipeline, where: Selection) -> list[Finding]:
-        """Return a finding for each kind of set with missing members."""
+        """Return findings for index sets that name missing agents, and missing sessions."""
         found = []
         start = self.store.server.prefix
         for name, ending in (("agent", b":agents"), ("session", b":sessions")):

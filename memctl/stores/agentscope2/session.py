@@ -1,11 +1,11 @@
-"""Conversion between an AgentScope 2.x session and a memory.  No I/O.
+"""Conversion between an AgentScope 2.x session and a memory, in both directions.  No I/O.
 
 A session has a record and a message log.  The state in the record has the context: the messages
 that the model sees.  People see the log.  The memory of a session has the messages of the log in
 order.  Messages outside the context have the mark ``compressed``, and the state's summary is the
 summary of the memory.  The memory also has messages that are only in the context (``Unlogged``):
-the model sees these messages, so exports and deletions must include them.  The rest of a session
-is the extra, a JSON object::
+the model sees these messages, so exports and deletions must include them.  All other data of a
+session is the extra (``Memory.extra``), a JSON object::
 
     {"record": {"agent_id": "default", ...}, "payload": {"origin": ..., "config": ...},
      "state": {"session_id": ..., "reply_context": ...}, "context": [...], "unlogged": [...],
@@ -51,7 +51,7 @@ COLUMNS = ("agent_id", "source", "source_schedule_id", "team_id", "created_at", 
 """The fields of ``record`` in an extra."""
 
 UNLOGGED = '{"unlogged": true}'
-"""The shape of a message that is not to be in the log."""
+"""The shape of a message that must stay out of the log."""
 LOGGED_AFTER = "logged_after"
 """The key of a shape for the id of the preceding message in the log; None for no message."""
 
@@ -59,7 +59,7 @@ Object = dict[str, Any]
 
 
 class InContext(NamedTuple):
-    """A message of a context."""
+    """A message of a context, the messages that the model sees."""
 
     id: str | None
     """The id of the message; None without an id."""
@@ -68,7 +68,7 @@ class InContext(NamedTuple):
 
     @classmethod
     def of(cls, message: Object) -> InContext:
-        """Return the message for a JSON value."""
+        """Make a context message from its JSON object."""
         id = message.get("id")
         return cls(id if isinstance(id, str) else None, jsonio.dumps(message))
 
@@ -80,14 +80,14 @@ class InContext(NamedTuple):
 
 
 Entry = str | InContext
-"""An entry of a context: the id of a message of the memory, or a whole message."""
+"""An entry of a context: the id of a message of the memory, or a message in full."""
 
 
 def agent_of(location: Location) -> str:
-    """Return the agent for new sessions (``?agent=``).
+    """Return the id of the agent for new sessions: the option ``?agent=``, or the default agent.
 
     Raises:
-        UsageError: the option is empty.
+        UsageError: ``?agent=`` is empty.
     """
     agent = location.options.get("agent", DEFAULT_AGENT)
     if not agent:
@@ -96,22 +96,18 @@ def agent_of(location: Location) -> str:
 
 
 class NotASession(ValueError):
-    """A record or an extra is not that of a session.
-
-    The payload, the state or the context of the record is malformed, or the extra does not have
-    the form that the module describes.
-    """
+    """Stored data or a ``Memory.extra`` does not describe a session of AgentScope 2.x."""
 
 
 @dataclass(slots=True)
 class Session:
-    """The record of a session, without its log.
+    """A session of AgentScope 2.x without its message log.
 
-    ``payload`` excludes the state.  ``state`` excludes the context and the summary.
+    ``payload`` has no state.  ``state`` has neither context nor summary.
     """
 
     record: Object = field(default_factory=dict)
-    """The stored columns of ``COLUMNS``."""
+    """The values of ``COLUMNS``."""
     payload: Object = field(default_factory=dict)
     state: Object = field(default_factory=dict)
     context: list[InContext] = field(default_factory=list)
@@ -119,14 +115,16 @@ class Session:
     summary: Any = ""
     """A text, or a list of blocks."""
     unlogged: frozenset[str] = frozenset()
-    """The ids of messages that are not to be in the log, if the session comes from an extra."""
+    """The ids of messages that must stay out of the log, if the session comes from an extra."""
 
     @classmethod
     def of(cls, record: Object, payload: Any, context: list[InContext]) -> Session:
-        """Return the session with this record, payload and context; see ``without_context``.
+        """Make a session from its record, its payload, and the messages of its context.
+
+        The context in ``payload`` must be empty, as in the result of ``without_context``.
 
         Raises:
-            NotASession: the payload is not that of a session.
+            NotASession: the payload is not the payload of a session.
         """
         if not isinstance(payload, dict):
             raise NotASession("its payload is not a JSON object")
@@ -141,7 +139,7 @@ class Session:
 
     @property
     def summary_text(self) -> str:
-        """The summary as a text; for a list of blocks, the texts of the blocks."""
+        """The summary as a text; a list of blocks becomes the texts of the blocks, on lines."""
         return _text_of(self.summary)
 
     def ids(self) -> set[str]:
@@ -149,7 +147,10 @@ class Session:
         return {one.id for one in self.context if one.id is not None}
 
     def extra(self, comparison: Comparison) -> str:
-        """Return the extra, given the comparison of the context with the whole log."""
+        """Return the ``Memory.extra`` of the session, as JSON text.
+
+        ``comparison`` compares the context with the message log; all messages were added.
+        """
         value: Object = {"record": self.record, "payload": self.payload, "state": self.state}
         context = comparison.differing()
         if context is not None:
@@ -161,7 +162,10 @@ class Session:
         return json.dumps(value, separators=(",", ":"))
 
     def text(self, context: Iterable[bytes]) -> bytes:
-        """Return the payload with the state as JSON; ``context`` gives the messages as texts."""
+        """Return the payload with the state, as JSON.
+
+        ``context`` are the messages of the context as JSON texts; ``self.context`` is ignored.
+        """
         mark = "[]"
         before, _, after = jsonio.dumps(self._state(mark)).rpartition(b'"[]"')
         inside = jsonio.dumps(self.payload).removesuffix(b"}")
@@ -174,14 +178,17 @@ class Session:
 
 
 class Unlogged:
-    """The messages of a context that are not in the log, with their positions in the memory.
+    """The messages of a session's context that its message log lacks, and their places.
 
-    In the memory, an unlogged message precedes the next logged message of the context.  If there
-    is no next logged message, the unlogged message is at the end.
+    In the memory, an unlogged message precedes the next logged message of the context.  Without
+    such a message, the unlogged message is at the end of the memory.
     """
 
     def __init__(self, context: Sequence[InContext], logged: Set[str]) -> None:
-        """Take the context, and the ids of the log (at least the ids that are in the context)."""
+        """Find the unlogged messages; ``logged`` are the ids that both context and log have.
+
+        Further ids of the log do no harm.
+        """
         self.messages: dict[str, bytes] = {}
         """The JSON of the messages by id; for a repeated id, the first message."""
         self._before: dict[str | None, list[str]] = {}
@@ -198,12 +205,15 @@ class Unlogged:
         self._before[None] = waiting
 
     def before(self, id: str | None) -> list[str]:
-        """Return the ids of unlogged messages before a message of the log; None means the end."""
+        """Return the ids of the unlogged messages directly before the logged message ``id``.
+
+        None gives the unlogged messages at the end of the memory.
+        """
         return self._before.get(id, [])
 
 
 class Comparison:
-    """A comparison of a context with the log; the messages of the log are added in order.
+    """A comparison of a session's context with its message log, whose messages are added in order.
 
     ::
 
@@ -212,7 +222,7 @@ class Comparison:
             comparison.add(id, text)
         extra = session.extra(comparison)
 
-    Messages that are not in the context may be left out.
+    Messages of the log that the context lacks need not be added.
     """
 
     def __init__(self, context: Sequence[InContext]) -> None:
@@ -227,16 +237,16 @@ class Comparison:
                 last = id
         self._entries: list[Entry] = list(context)
         self._passed: list[str] = []
-        """The added ids that are in the context."""
+        """The ids of added messages that are in the context."""
         self._variants: dict[str, InContext] = {}
         """The context's versions of messages that differ from the log."""
 
     def marks(self, id: str) -> tuple[str, ...]:
-        """Return the marks of a message of the log."""
+        """Return the marks of a logged message: ``compressed`` if the context lacks the message."""
         return () if id in self._places else (COMPRESSED,)
 
     def add(self, id: str, text: bytes) -> None:
-        """Add the next message of the log."""
+        """Compare the next message of the log; ``text`` is its JSON."""
         for place in self._places.get(id, ()):
             message = self._context[place]
             if is_same_text(message.text, text):
@@ -250,28 +260,28 @@ class Comparison:
 
     @cached_property
     def unlogged(self) -> Unlogged:
-        """The messages of the context that are not in the log."""
+        """The messages of the context that the log lacks."""
         return Unlogged(self._context, set(self._passed))
 
     def entries(self) -> list[Entry]:
-        """Return the entries of the context."""
+        """Return the context as ids of messages of the memory and, where these differ, messages."""
         for id in self.unlogged.messages:
             self._entries[self._places[id][0]] = id
         return self._entries
 
     def differing(self) -> list[Entry] | None:
-        """Return the entries of the context; None for exactly the unmarked messages in order."""
+        """Return ``entries()``; None if these are exactly the unmarked messages in order."""
         before, entries = self.unlogged.before, self.entries()
         order = [one for id in self._passed for one in (*before(id), id)]
         return None if entries == order + before(None) else entries
 
     def shape(self, id: str, logged_after: str | None = None, **more: Any) -> str:
-        """Return the shape of a message as JSON: the position and the value in the context.
+        """Return the shape of the message ``id``, a JSON object; ``more`` are further members.
 
-        ``after`` is the preceding message in the context.  ``context`` is the value in the
-        context, if the log has another value.  ``unlogged`` marks a message that is not in the
-        log.  If any message is not in the log, ``logged_after`` is the preceding message in the
-        log, because the preceding message in the memory may be unlogged.
+        ``after`` is the id of the preceding message in the context.  ``context`` is the message as
+        the context has it, if the log has another value.  ``unlogged`` is true if the log lacks the
+        message.  If the log lacks any message, ``logged_after`` is the id of the preceding message
+        in the log, because the preceding message in the memory may be unlogged.
         """
         if self.unlogged.messages and id not in self.unlogged.messages:
             more[LOGGED_AFTER] = logged_after
@@ -287,10 +297,11 @@ class Comparison:
 def messages_of(
     comparison: Comparison, log: Sequence[tuple[str, bytes]], about: Iterable[Object] = repeat({})
 ) -> list[StoredMessage]:
-    """Return the messages of a session: the log, with the messages of the context alone in it.
+    """Return the messages of a session: the log, and the unlogged messages of the context.
 
-    ``log`` has the id and the text of each message, ``about`` what else its shape is to have.  A
-    message has no shape if the marks say all of the context and ``about`` is empty.
+    ``log`` has the id and the JSON text of each logged message; this function adds the messages to
+    ``comparison``.  ``about`` has further members for the shape of each logged message.  A message
+    gets no shape if its marks describe the context fully and ``about`` has no members for it.
     """
     for id, text in log:
         comparison.add(id, text)
@@ -316,10 +327,10 @@ def messages_of(
 def context_texts(
     entries: Iterable[Entry], before: Sequence[StoredMessage], after: Sequence[StoredMessage]
 ) -> list[bytes]:
-    """Return the texts of a context with these entries after the messages of a session changed.
+    """Return the messages of a context, as JSON texts, after the messages of the session changed.
 
-    ``before`` and ``after`` are the messages.  The shapes of messages that are new or changed say
-    where they stand in the context, and with which text.
+    ``entries`` is the context before the change; ``before`` and ``after`` are all messages of the
+    memory.  The shape of a new or changed message gives its place and its text in the context.
     """
     there = {one.id: one for one in before}
     texts = {one.id: one.message for one in after}
@@ -336,7 +347,7 @@ def context_texts(
 
 
 def parse_shape(shape: str) -> Object:
-    """Return the contents of a shape; empty if another store made the shape."""
+    """Parse a shape of this module, a JSON object; return an empty object for any other text."""
     try:
         found = jsonio.loads(shape.encode("utf-8", "surrogatepass")) if shape else {}
     except ValueError:
@@ -345,24 +356,24 @@ def parse_shape(shape: str) -> Object:
 
 
 def is_unlogged(message: StoredMessage) -> bool:
-    """Return whether a message is only in the context, according to its shape."""
+    """Return whether a message is in the context and not in the log, according to its shape."""
     if message.marks or "unlogged" not in message.shape:
         return False
     return parse_shape(message.shape).get("unlogged") is True
 
 
 def in_log_order(changes: list[Change], ids: Sequence[str]) -> list[Change]:
-    """Return the changes of an edit, with inserted messages at their positions in the log.
+    """Correct the places where an edit inserts messages into the message log of a session.
 
-    ``ids`` are the ids of the memory.  The position of a message outside the log depends on the
-    messages around it.  If a neighbour was deleted, the message may now follow another message, so
-    ``Change.after`` may not give the position in the log.
+    ``ids`` are the ids of the memory before the edit.  ``Change.after`` may name an unlogged
+    message, and unlogged messages move if their neighbours are deleted.  Therefore an inserted
+    message gets the place that its shape records.  Returns the changes in the order of the memory.
     """
     if not any(change.old is None and LOGGED_AFTER in change.shape for change in changes):
         return changes
     at = {id: place for place, id in enumerate(ids)}
     anchors: dict[str, str | None] = {}
-    """The preceding messages of the messages inserted into the log."""
+    """The recorded preceding messages, by the ids of inserted messages."""
 
     def placed(change: Change) -> Change:
         if change.old is not None:
@@ -386,9 +397,11 @@ def in_log_order(changes: list[Change], ids: Sequence[str]) -> list[Change]:
 def rebuild(
     entries: Iterable[Entry], log: Iterable[tuple[str, bool]], shapes: Mapping[str, Object]
 ) -> list[Entry]:
-    """Return the entries of a context after an edit; see ``merge``.
+    """Return the entries of a context after an edit.
 
-    ``shapes`` has the shapes of restored messages by id, with their positions and values.
+    ``entries`` is the context before the edit.  ``log`` is the message log after the edit, as
+    ``merge`` takes it.  ``shapes`` are the parsed shapes of restored messages by id; a shape gives
+    the place of the message in the context, and its value there.
     """
     back: dict[str | None, list[Entry]] = {}
     entries = list(entries)
@@ -416,10 +429,9 @@ def rebuild(
 def merge(entries: Sequence[Entry], log: Iterable[tuple[str, bool]]) -> list[Entry]:
     """Return the entries of a context, adapted to the messages of the log.
 
-    ``entries`` are messages or ids.  ``log`` gives the messages of the log in order, each with
-    whether the message is to be in the context.  Other messages of the log are removed from the
-    entries.  A message that enters the context follows its predecessor in the log.  Entries that
-    are not in the log stay.
+    ``log`` has the id of each message in order, and whether the message belongs in the context.  If
+    not, its entries are removed.  A message that enters the context follows its predecessor in the
+    log.  Entries of messages that ``log`` does not name stay.
     """
     there = {_id(entry) for entry in entries} - {None}
     gone: set[str] = set()
@@ -443,10 +455,13 @@ def merge(entries: Sequence[Entry], log: Iterable[tuple[str, bool]]) -> list[Ent
 
 
 def parse_extra(extra: str) -> tuple[Session, list[Entry] | None]:
-    """Return the session of an extra without its context, and the entries of the context.
+    """Parse a ``Memory.extra``: return the session, and the entries of its context.
+
+    The context of the session itself is empty.  The entries are None if the extra names none: then
+    the context has exactly the unmarked messages.
 
     Raises:
-        NotASession: the text is not the extra of a session.
+        NotASession: the text is not the extra of an AgentScope 2.x session.
     """
     try:
         found = jsonio.loads(extra.encode("utf-8", "surrogatepass"))
@@ -473,9 +488,10 @@ def parse_extra(extra: str) -> tuple[Session, list[Entry] | None]:
 
 
 def new_session(name: str, agent: str, now: datetime) -> Session:
-    """Return a new session as AgentScope would create it; ``now`` has a time zone.
+    """Return a new session with the id ``name``, as AgentScope would create it.
 
-    The state has only the fields that AgentScope cannot complete when it loads the state.
+    ``now`` has a time zone.  The state has only the fields that AgentScope does not add when it
+    loads the state.
     """
     moment = now.astimezone(UTC).isoformat()
     record = dict.fromkeys(COLUMNS) | {
@@ -488,9 +504,9 @@ def new_session(name: str, agent: str, now: datetime) -> Session:
 
 
 def agent_record(user: str, agent: str, now: datetime) -> Object:
-    """Return the record of an agent as AgentScope would create it, with times in UTC.
+    """Return the record of the agent with the id ``agent``, as AgentScope would create it.
 
-    AgentScope completes the configuration when it loads the record.
+    Times are in UTC.  AgentScope adds the missing settings when it loads the record.
     """
     moment = now.astimezone(UTC).isoformat()
     return {
@@ -506,7 +522,10 @@ def agent_record(user: str, agent: str, now: datetime) -> Object:
 def context_findings(
     key: MemoryKey, context: Sequence[InContext], log: Set[str]
 ) -> Iterator[Finding]:
-    """Yield the findings of a session's context; ``log`` has the ids of the log."""
+    """Yield the findings in a session's context: unlogged messages, and results without a call.
+
+    ``log`` has the ids of the messages in the log.
+    """
     unlogged = [one.id for one in context if one.id not in log]
     if unlogged:
         names = tuple(id or "" for id in unlogged[:3])
@@ -526,9 +545,10 @@ def context_findings(
 
 
 def with_summary(session: Session, summary: str | None, before: str = "") -> None:
-    """Give a session the summary of its memory; keep a summary in blocks if its text is equal.
+    """Replace the summary of a session, unless ``summary`` is None or equals the summary's text.
 
-    ``before`` is ``Edit.before``, which may hold the blocks to restore.
+    ``before`` is ``Edit.before``, which may hold a former summary as a list of blocks.  If these
+    have the text ``summary``, the session gets the blocks.
     """
     if summary is not None and summary != session.summary_text:
         blocks = parse_shape(before).get("summary")
@@ -536,7 +556,10 @@ def with_summary(session: Session, summary: str | None, before: str = "") -> Non
 
 
 def lost_summary(session: Session, summary: str | None) -> Object:
-    """Return the summary in blocks that a session loses when its summary is replaced."""
+    """Return ``{"summary": blocks}`` if ``summary`` replaces a summary that is a list of blocks.
+
+    Otherwise nothing is lost, and the result is empty.
+    """
     if summary in (None, session.summary_text) or isinstance(session.summary, str):
         return {}
     return {"summary": session.summary}
@@ -556,7 +579,7 @@ def _id(entry: Entry) -> str | None:
 
 
 def with_context(before: bytes, context: Iterable[bytes], after: bytes) -> bytes:
-    """Return a JSON text: ``before``, the context as an array, and ``after``."""
+    """Join ``before``, the messages of a context as a JSON array, and ``after``."""
     texts = list(context) or [b""]
     texts[0] = before + b"[" + texts[0]
     texts[-1] += b"]" + after
@@ -564,9 +587,10 @@ def with_context(before: bytes, context: Iterable[bytes], after: bytes) -> bytes
 
 
 def without_context(text: bytes) -> tuple[Any, list[InContext]]:
-    """Return a payload with an empty list as its context, and the messages of the context.
+    """Parse the payload of a session without the context.
 
-    A context that is not a list of objects stays in the payload.
+    Returns the payload with an empty list as ``context``, and the messages of the context.  A
+    context that is not a list of objects stays in the payload.
 
     Raises:
         ValueError: the text is not JSON.
@@ -586,10 +610,10 @@ def without_context(text: bytes) -> tuple[Any, list[InContext]]:
 
 
 def _cut_out(text: bytes) -> list[bytes]:
-    """Return the text before the context of a payload, the messages, and the text after.
+    """Split a payload into the text before the context, each message, and the text after.
 
     Raises:
-        ValueError: the text is not that of a session, or repeats a key.
+        ValueError: the text is not the payload of a session, or repeats a key.
     """
     walk = Walk(text)
     parts: list[bytes] = []
