@@ -24,7 +24,7 @@ SUMMARY = "_compressed_summary"
 CONTENT = "content"
 
 _MARKER = re.compile(rb'"content"|"_compressed_summary"|\\u00')
-"""A text in every object with a memory. Keys may be written with escapes."""
+"""Matches in every object that contains a memory; keys may be written with escapes."""
 _IDENTIFYING = re.compile(rb'"role"|"name"|' + _MARKER.pattern)
 _IDENTIFYING_KEYS = AUTHOR | {CONTENT}
 """Of these keys, a memory without a summary has only ``content``; a message has all."""
@@ -32,10 +32,11 @@ _IDENTIFYING_KEYS = AUTHOR | {CONTENT}
 
 @dataclass(slots=True)
 class MemoryPart:
-    """A memory in a document.
+    """A memory in the JSON document of a session.
 
-    ``content`` and ``summary`` are the spans of the values, None if the key is missing.  ``text``
-    is the summary.
+    ``span`` has the bytes of the memory's object, ``content`` and ``summary`` the bytes of its list
+    of messages and its summary, None if the key is missing.  ``text`` is the summary; ``info`` has
+    the counts of the messages.
     """
 
     path: str
@@ -52,7 +53,10 @@ class MemoryPart:
 
     @property
     def summary_shape(self) -> str:
-        """Return the form of an empty summary: ``missing``, ``null``, or empty for a string."""
+        """How an empty summary is stored: ``missing``, ``null``, or an empty text for a string.
+
+        An empty text, too, if the summary is not empty.
+        """
         if self.summary is None:
             return "missing"
         return "null" if not self.text and self.summary.end - self.summary.start == 4 else ""
@@ -60,10 +64,11 @@ class MemoryPart:
 
 @dataclass(slots=True)
 class InsertionPoint:
-    """The innermost object that exists on the way to a path.
+    """Where to insert a memory: the innermost existing object on the way to a path.
 
-    ``empty`` is True if the object has no members.  ``blocked`` is True if the next name of the
-    path is a member that is not an object.
+    ``steps`` is the path of the object, ``span`` its bytes.  ``empty`` is True if it has no
+    members.  ``blocked`` is True if it has a member with the next name of the path, and this member
+    is not an object.
     """
 
     steps: Steps
@@ -76,8 +81,8 @@ class InsertionPoint:
 class DocumentIndex:
     """The memories of a document, by path.
 
-    ``place`` is the insertion point for the path that was wanted, None if the document is not an
-    object.
+    ``place`` says where to insert a memory at the path given to ``find``; None if the document is
+    not a JSON object.
     """
 
     parts: dict[str, MemoryPart]
@@ -85,12 +90,12 @@ class DocumentIndex:
 
 
 def find(document: Document, *, wanted: str = "") -> DocumentIndex:
-    """Return all memories of a document, and the place of the path ``wanted``.
+    """Find all memories in a document, and where to insert a memory at the path ``wanted``.
 
-    The document is checked from end to end.
+    Checks the whole document.
 
     Raises:
-        BadData: the document is not JSON, is cut off, or a memory in it is damaged.
+        BadData: the document is not JSON, is cut off, or contains a damaged memory.
     """
     finder = _MemoryFinder(document, wanted=split(wanted))
     finder.run()
@@ -98,10 +103,12 @@ def find(document: Document, *, wanted: str = "") -> DocumentIndex:
 
 
 def scan_damage(document: Document) -> dict[str, ItemScan]:
-    """Return the spans of damaged messages, by the path of their memory.
+    """Find the damaged messages in a document, by the path of their memory.
+
+    Memories without damaged messages are absent.
 
     Raises:
-        BadData: something else in the document is damaged.
+        BadData: the document is damaged outside of messages.
     """
     finder = _MemoryFinder(document, wanted=(), tolerant=True)
     finder.run()
@@ -109,7 +116,9 @@ def scan_damage(document: Document) -> dict[str, ItemScan]:
 
 
 def member_span(document: Document, steps: Steps) -> Span | None:
-    """Return the span of a member of an object, with one comma before or after the member.
+    """Return the bytes to cut out of a document to remove the member at the path ``steps``.
+
+    The span includes one comma before or after the member.  None if the member does not exist.
 
     Raises:
         BadData: the document is not JSON.
@@ -140,13 +149,13 @@ def _member_span(cursor: Cursor, steps: Steps) -> Span | None:
 
 @dataclass(slots=True)
 class _OpenObject:
-    """An object while the cursor passes over its members."""
+    """A JSON object whose members are being read."""
 
     steps: Steps
     start: int
     scan: MessageScan
     keys: set[str] = field(default_factory=set)
-    """The identifying keys of the object; "" stands for all other keys."""
+    """The keys in ``_IDENTIFYING_KEYS`` that the object has; "" stands for all other keys."""
     content: Span | None = None
     summary: Span | None = None
     text: str = ""
@@ -164,7 +173,10 @@ class _OpenObject:
 
 
 class _MemoryFinder:
-    """One pass over a document. If ``tolerant``, damaged messages do not end the pass."""
+    """One pass over a document that finds its memories; ``wanted`` is the path to insert at.
+
+    With ``tolerant``, the pass notes damaged messages and continues.
+    """
 
     def __init__(self, document: Document, *, wanted: Steps, tolerant: bool = False) -> None:
         self.index = DocumentIndex({}, None)
@@ -174,7 +186,7 @@ class _MemoryFinder:
         self._cursor = Cursor(document.data, document.name)
         self._wanted = wanted
         self._marker = -1
-        """The position of the next marker, if it is not before the cursor."""
+        """The position of the next match of ``_MARKER``, unless the cursor has passed it."""
         self._blocked: Steps | None = None
 
     def run(self) -> None:
@@ -245,7 +257,7 @@ class _MemoryFinder:
             self.index.place = InsertionPoint(here.steps, span, not here.keys, blocked)
 
     def _may_hold_memory(self, steps: Steps) -> bool:
-        """Return whether to look into the next object."""
+        """Return whether the object at the cursor, whose path is ``steps``, must be searched."""
         if not steps[-1] or len(steps) > DEPTH:
             return False  # a path has no empty name, and no application nests a memory so deep
         if steps == self._wanted[: len(steps)]:

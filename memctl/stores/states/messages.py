@@ -42,7 +42,7 @@ _PAIR_END = re.compile(
     % (_SPACE, _SPACE, _SPACE, _TEXT, _SPACE, _SPACE, _SPACE, _SPACE),
     re.DOTALL,
 )
-"""The last byte of a message, the rest of its pair, and the delimiter after the pair."""
+"""The last byte of a message, its marks and the end of the pair, and the delimiter after it."""
 _BATCH = 1000
 _KNOWN_TAILS = 1000
 
@@ -52,17 +52,17 @@ _Row = tuple[Any, Any, Any, tuple[str, ...], int]
 
 
 class _Tail(NamedTuple):
-    """The meaning of the bytes between a message and the end of its pair."""
+    """The marks and the shape of a message, parsed from the bytes that follow it in its pair."""
 
     marks: tuple[str, ...]
     shape: str = ""
 
 
 class Messages:
-    """The messages of one memory, in order.
+    """The messages of one memory in order, as positions in the bytes of the document.
 
-    The message ``i`` is ``text[starts[i]:ends[i]]``, where ``text`` is the document.  The item of
-    the array ends at ``item_ends[i]``: for a bare message at its end.
+    Message ``i`` is ``text[starts[i]:ends[i]]``, where ``text`` is the document.  Its item in the
+    array ``content``, a pair or a bare message, ends at ``item_ends[i]``.
     """
 
     def __init__(self, text: bytes) -> None:
@@ -78,6 +78,9 @@ class Messages:
     def add(self, start: int, end: int, item_end: int) -> tuple[str, ...]:
         """Add the next message, and return its marks.
 
+        ``start`` and ``end`` enclose the bytes of the message in the document; ``item_end`` is the
+        end of its pair, or of the bare message.
+
         Raises:
             ValueError: the marks are not a list of strings.
         """
@@ -89,7 +92,7 @@ class Messages:
         return tail.marks
 
     def pages(self) -> Iterator[range]:
-        """Yield the indexes of the messages of each page; one empty range without messages."""
+        """Yield the indexes of the messages of each page; a single empty range if none exists."""
         start, count = 0, len(self)
         while True:
             most = min(start + PAGE_ENTRIES, count)
@@ -103,7 +106,7 @@ class Messages:
             start = stop
 
     def entries(self, indexes: range) -> list[StoredMessage]:
-        """Return messages with their texts."""
+        """Return the messages with these indexes."""
         found = []
         for text, tail in zip(self._texts(indexes), self._tails_of(indexes), strict=True):
             id, is_utf8 = _id_of(text)
@@ -112,21 +115,24 @@ class Messages:
         return found
 
     def ids(self, indexes: range) -> list[str]:
-        """Return the ids of messages, empty for a message without an id."""
+        """Return the ids of the messages with these indexes, empty for a message without an id."""
         return [_id_of(text)[0] for text in self._texts(indexes)]
 
     def marks(self, indexes: range) -> list[tuple[str, ...]]:
-        """Return the marks of messages."""
+        """Return the marks of the messages with these indexes."""
         return [tail.marks for tail in self._tails_of(indexes)]
 
     def item_start(self, at: int) -> int:
-        """Return the start of the item with a message."""
+        """Return the position in the document where the item of the message ``at`` starts.
+
+        The item is the pair of the message and its marks, or the bare message.
+        """
         if self.ends[at] == self.item_ends[at]:
             return self.starts[at]
         return self._text.rindex(b"[", 0, self.starts[at])
 
     def marks_span(self, at: int) -> Span | None:
-        """Return the span of the list of marks; None for a bare message."""
+        """Return the bytes of the list of marks of the message ``at``; None for a bare message."""
         if self.ends[at] == self.item_ends[at]:
             return None
         start = match_end(SPACE, self._text, self.ends[at]) + len(b",")
@@ -134,7 +140,7 @@ class Messages:
         return Span(match_end(SPACE, self._text, start), self._text.rindex(b"]", start, end) + 1)
 
     def has_text(self, at: int, text: bytes) -> bool:
-        """Return whether a message has this text, or a text of the same value."""
+        """Return whether the message ``at`` is ``text``, or JSON of the same value."""
         start, end = self.starts[at], self.ends[at]
         if end - start == len(text) and self._text.startswith(text, start):
             return True
@@ -152,7 +158,7 @@ class Messages:
             yield self._tails.get(text) or self._parse_tail(text)
 
     def _parse_tail(self, text: bytes) -> _Tail:
-        """Parse the rest of a pair, and keep it: most pairs of a memory end alike."""
+        """Parse the bytes after a message in its pair, and cache the result for equal bytes."""
         value = jsonio.loads(text[:-1].strip(b" \t\n\r,"))
         marks = _marks(value)
         found = _Tail(marks, json.dumps(value) if len(marks) < len(value) else "")
@@ -162,14 +168,14 @@ class Messages:
 
 
 class MessageScan:
-    """A scan of an array ``content``.
+    """A scan of an array ``content``, the messages of a memory.
 
     ``messages`` and ``counts`` hold the messages found so far.  ``authored`` is True if every
-    message has the keys of ``AUTHOR``.
+    message has the keys in ``AUTHOR``.
     """
 
     def __init__(self, cursor: Cursor) -> None:
-        """``cursor`` stands before the array."""
+        """``cursor`` is at the start of the array."""
         self.messages = Messages(cursor.text)
         self.counts = MessageCounts()
         self.authored = True
@@ -181,9 +187,10 @@ class MessageScan:
         """The messages that ``counts`` lacks."""
 
     def run(self, *, is_memory: bool) -> None:
-        """Pass over the array, and check it.
+        """Read and check the array up to its end.
 
-        ``is_memory`` is False if the first message must show that the array is one of messages.
+        ``is_memory`` says that the array certainly holds messages.  If False, the first item must
+        have the keys in ``AUTHOR``.
 
         Raises:
             BadData: an item is not a message, or the document is damaged.
@@ -204,10 +211,10 @@ class MessageScan:
             self._count()
 
     def damage(self) -> ItemScan:
-        """Pass over the array, and return the spans of the items that are not messages.
+        """Read the array up to its end, and return the spans of the items that are not messages.
 
         Raises:
-            BadData: an item has no end.
+            BadData: the end of an item cannot be found.
         """
         cursor = self._cursor
         scan = ItemScan()
@@ -224,10 +231,11 @@ class MessageScan:
         return scan.finish()
 
     def _usual_items(self) -> None:
-        """Pass over pairs as AgentScope writes them, up to an item in another form.
+        """Read pairs in the form that AgentScope writes, up to the first item in another form.
 
-        The scan searches for the bytes between two messages, and parses the bytes before.  If these
-        are a JSON object, they are the whole message: no JSON object begins with another.
+        This is fast: the scan searches for the bytes between two messages, and parses the bytes
+        before.  If these are a JSON object, they are the whole message, because no JSON object
+        begins with another JSON object.
         """
         cursor = self._cursor
         text, at = cursor.text, cursor.at
@@ -248,7 +256,11 @@ class MessageScan:
             cursor.at = at = found.end()
 
     def _item(self) -> None:
-        """Pass over an item of any form and size."""
+        """Read and check an item of any form and size.
+
+        Raises:
+            BadData: the item is not a message, nor a pair of a message and its marks.
+        """
         cursor = self._cursor
         start = cursor.start()
         if cursor.begins(b"["):
@@ -276,16 +288,21 @@ class MessageScan:
             raise self._cursor.bad("a list of marks was expected", start) from error
 
     def _delimiter(self) -> None:
-        """Pass over the comma after an item, or the end of the array."""
+        """Read the comma after an item, or the end of the array.
+
+        Raises:
+            BadData: another character follows, or the array ends after a comma.
+        """
         cursor = self._cursor
         self._is_closed = cursor.next(b",]") == b"]"
         if not self._is_closed and cursor.begins(b"]"):
             raise cursor.fault("a message was expected")
 
     def _add(self, message: dict[str, Any], start: int, end: int, item_end: int) -> None:
-        """Add a message; the positions are those of ``Messages.add``.
+        """Add a message to ``messages``; the positions are as in ``Messages.add``.
 
         Raises:
+            BadData: the first item of a possible memory is not a message.
             ValueError: the marks are not a list of strings.
         """
         if ROLE not in message or NAME not in message:  # quicker than to compare with AUTHOR
@@ -304,7 +321,10 @@ class MessageScan:
 
 
 def _fields(cursor: Cursor) -> dict[str, Any]:
-    """Pass over a message, and check it. Return its members: of a large one only ``_FIELDS``."""
+    """Read and check the message at the cursor, and return its members.
+
+    A large message gives only the members in ``_FIELDS``.
+    """
     text = cursor.small()
     if text is not None:
         value: dict[str, Any] = cursor.parsed(text)
@@ -320,7 +340,10 @@ def _fields(cursor: Cursor) -> dict[str, Any]:
 
 
 def _id_of(text: bytes) -> tuple[str, bool]:
-    """Return the id of a message, and whether the text is known to be UTF-8."""
+    """Return the id of a message, empty without an id, and whether its text is valid UTF-8.
+
+    False means that this is unknown.
+    """
     if len(text) <= LARGE:
         try:
             return _text(orjson.loads(text).get(ID)), True
@@ -334,10 +357,10 @@ def _text(value: Any) -> str:
 
 
 def _marks(value: Any) -> tuple[str, ...]:
-    """Return the marks in their order, without repeats.
+    """Return a JSON list of marks in order, without repeats.
 
     Raises:
-        ValueError: the value is not a list of strings.
+        ValueError: ``value`` is not a list of strings.
     """
     if isinstance(value, list) and all(isinstance(mark, str) for mark in value):
         return tuple(dict.fromkeys(value))
@@ -345,7 +368,10 @@ def _marks(value: Any) -> tuple[str, ...]:
 
 
 def marks_of_shape(shape: str, marks: tuple[str, ...]) -> bytes | None:
-    """Return the list of marks that a shape keeps, with repeats; None if it keeps no such list."""
+    """Return the shape as a JSON list of marks, if it is such a list and equals ``marks``.
+
+    The list in the shape may have repeats, which ``marks`` lacks.  None in all other cases.
+    """
     try:
         found = jsonio.loads(shape.encode()) if shape.startswith("[") else None
         return shape.encode() if found is not None and _marks(found) == marks else None
@@ -354,7 +380,7 @@ def marks_of_shape(shape: str, marks: tuple[str, ...]) -> bytes | None:
 
 
 class MessageCounts:
-    """A counter of messages for the catalogue."""
+    """Counts the messages of a memory for ``MemoryInfo``."""
 
     def __init__(self) -> None:
         self._messages = 0
@@ -366,7 +392,7 @@ class MessageCounts:
         self._ids = array("q")
 
     def add(self, rows: list[_Row]) -> None:
-        """Count some messages."""
+        """Count further messages."""
         if not rows:
             return
         ids, roles, times, marks, sizes = zip(*rows, strict=True)
@@ -382,7 +408,7 @@ class MessageCounts:
             self._last = max(self._last or known[0], *known)
 
     def info(self) -> MemoryInfo:
-        """Return the counts. The caller sets the key, the summary and the expiry."""
+        """Return the counts; the caller must set the key, the summary and the TTL."""
         repeated = sum(one == other for one, other in pairwise(sorted(self._ids)))
         return MemoryInfo(
             MemoryKey("", ""),

@@ -1,4 +1,4 @@
-"""A new document, written from the bytes of the old one, splices and messages."""
+"""Writes a new document from the bytes of the old document, splices and messages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _BATCH = 1000
 
 
 class Draft(ABC):
-    """The new document while it is written."""
+    """A new document that is being written, and replaces the old document later."""
 
     @abstractmethod
     async def write(self, data: bytes | memoryview) -> None:
@@ -37,7 +37,11 @@ class Draft(ABC):
 
 
 class HeldDraft(Draft):
-    """A draft in memory. A subclass sets the largest size, and the text that names it."""
+    """A new document in memory.
+
+    A subclass sets ``largest``, the maximum size in bytes, and ``too_large``, the error text for a
+    larger document.
+    """
 
     largest: ClassVar[int]
     too_large: ClassVar[str]
@@ -61,15 +65,15 @@ class HeldDraft(Draft):
 
 
 class Rewrite:
-    """The writer of a draft with one changed memory.
+    """Writes a new document in which one memory is changed.
 
-    Call ``add`` with each page, then ``finish``: the draft is complete.
+    Call ``add`` with the new messages of each page, then ``finish``: the draft is then complete.
     """
 
     def __init__(
         self, memory: Memory, draft: Draft, old: Document | None, plan: RewritePlan
     ) -> None:
-        """``old`` is the document that the plan is for, None for a new document."""
+        """``plan`` has splices of the document ``old``, which is None for a new document."""
         self.memory = memory
         self.draft = draft
         self.written = 0
@@ -86,7 +90,10 @@ class Rewrite:
         self._fault: DocumentTooLarge | ForeignId | None = None
 
     async def add(self, entries: list[StoredMessage]) -> None:
-        """Write the messages of a page. The first page follows the bytes before the messages."""
+        """Append the messages of a page to the new document.
+
+        Before the first page, writes the bytes that precede the messages.
+        """
         if self._fault or not entries:
             return
         try:
@@ -117,10 +124,10 @@ class Rewrite:
         self.written += len(entries)
 
     async def finish(self) -> Failure | None:
-        """Write the rest of the document.
+        """Write the bytes after the messages, so that the new document is complete.
 
-        Return the failure ``refused`` if the store does not accept so large a document, or if a
-        message has another id in its text.
+        Returns the failure ``refused`` if the document is too large for the store, or if a message
+        has another id in its text; None if the document is complete.
         """
         try:
             if self._fault:
@@ -139,7 +146,7 @@ class Rewrite:
         await self._copy_to(len(self._old))
 
     async def _begin(self) -> None:
-        """Write the bytes before the messages."""
+        """Write the bytes of the document before the new messages."""
         self._tail = b""
         while self._splices:
             splice = self._splices[0]
@@ -149,7 +156,7 @@ class Rewrite:
                 return
 
     async def _apply(self) -> None:
-        """Copy the bytes before the next splice, and write its first bytes."""
+        """Copy the bytes of the old document before the next splice, and write ``Splice.text``."""
         splice = self._splices.pop(0)
         await self._copy_to(splice.start)
         await self.draft.write(splice.text)
@@ -162,16 +169,20 @@ class Rewrite:
 
 
 def _check_id(entry: StoredMessage) -> None:
-    """Raise ForeignId if the text of a message has another id."""
+    """Check that the id in the JSON of a message is ``StoredMessage.id``.
+
+    Raises:
+        ForeignId: the ids differ.
+    """
     own = jsonio.field(entry.message, "id") or ""
     if own != entry.id:
         raise ForeignId(f"the message {entry.id!r} has the id {own!r} in its text")
 
 
 class EditRewrite(Rewrite):
-    """The writer of a draft with the changes of an edit.
+    """Writes a new document in which one memory is changed by an edit.
 
-    The bytes of unchanged messages are copied.
+    Copies the bytes of unchanged messages.
     """
 
     def __init__(
@@ -183,7 +194,10 @@ class EditRewrite(Rewrite):
         plan: RewritePlan,
         part: MemoryPart | None,
     ) -> None:
-        """``part`` is the memory in the old document; ``pieces`` are changes after the edit's."""
+        """``part`` is the memory in ``old``, None for a new memory.
+
+        ``pieces`` yields the changes that follow ``edit.changes``, None if none follow.
+        """
         super().__init__(edit.memory, draft, old, plan)
         self._is_empty = edit.last and not edit.changes
         self._pieces = pieces
@@ -196,9 +210,10 @@ class EditRewrite(Rewrite):
         self._misfit: Failure | None = None
 
     async def finish(self) -> Failure | None:
-        """Write the document with the changes; see ``Rewrite.finish``.
+        """Write the memory with its changes, and the bytes after it.
 
-        Return the failure ``changed`` if the changes do not fit the memory.
+        Returns the failure ``changed`` if the edit does not fit the stored memory, or a failure of
+        ``Rewrite.finish``; None if the document is complete.
         """
         return await super().finish() or self._misfit
 
@@ -213,7 +228,7 @@ class EditRewrite(Rewrite):
             await super()._finish()
 
     async def _change(self) -> None:
-        """Write the messages with the changes."""
+        """Write all messages of the memory with the changes."""
         count = len(self._messages)
         for start in range(0, count, _BATCH):
             await self._change_some(range(start, min(start + _BATCH, count)))
@@ -223,7 +238,10 @@ class EditRewrite(Rewrite):
             self._copied = self._content.end - 1
 
     async def _change_some(self, indexes: range) -> None:
-        """Write some messages with the changes; an empty range is the end of the memory."""
+        """Write the messages with these indexes, with the changes.
+
+        An empty range stands for the end of the memory: new messages may follow there.
+        """
         changes = self._changes
         ids, marks = self._messages.ids(indexes), self._messages.marks(indexes)
         at = 0
@@ -244,7 +262,7 @@ class EditRewrite(Rewrite):
                 return
 
     async def _step(self, step: Step, base: int) -> None:
-        """Take a step; its indexes count from ``base``."""
+        """Keep, mark, insert or drop messages; the indexes in ``step`` count from ``base``."""
         messages = self._messages
         match step:
             case Keep(start, stop):
@@ -260,7 +278,10 @@ class EditRewrite(Rewrite):
                 self._untouched = False
 
     async def _go_to(self, start: int) -> None:
-        """Go to a message that stays, after the messages in the draft."""
+        """Prepare to copy the message that starts at ``start`` in the old document.
+
+        Writes the comma before it, unless the bytes to copy include the comma.
+        """
         if not self._untouched:
             if not self._first:
                 await self.draft.write(BETWEEN)
@@ -268,7 +289,7 @@ class EditRewrite(Rewrite):
         self._untouched, self._first = True, False
 
     async def _mark(self, at: int, marks: tuple[str, ...], shape: str) -> None:
-        """Copy a message with other marks."""
+        """Copy the message ``at`` with the marks ``marks``, stored as ``shape`` says."""
         messages = self._messages
         start, end = messages.item_start(at), messages.item_ends[at]
         span = messages.marks_span(at)

@@ -22,9 +22,9 @@ BETWEEN = b", "
 
 @dataclass(frozen=True, slots=True)
 class Splice:
-    """New bytes for a span of a document.
+    """Replaces the bytes of a document from ``start`` to ``end`` by ``text``.
 
-    If ``stream`` is True, the new bytes are ``text``, then messages, then ``tail``.
+    If ``stream`` is True, the new messages and ``tail`` follow ``text``.
     """
 
     start: int
@@ -36,9 +36,9 @@ class Splice:
 
 @dataclass(frozen=True, slots=True)
 class RewritePlan:
-    """The splices of a document.
+    """The splices that write one memory into a document.
 
-    ``first`` is True if the first new message becomes the first of its list.  ``deleted`` is the
+    ``first`` is True if no message precedes the new messages in their list.  ``deleted`` is the
     number of messages that the splices remove.  ``before`` is ``WriteResult.before``.
     """
 
@@ -57,9 +57,13 @@ def plan(
     *,
     messages: bool,
 ) -> RewritePlan | Failure:
-    """Return the splices that write a memory at a path; none if the memory is there already.
+    """Plan to write a memory at a path of a session's JSON document.
 
-    ``index`` is None if there is no document yet.  ``messages`` says whether messages will follow.
+    ``index`` has the memories in the document, None for a new document.  ``messages`` says whether
+    there are messages to write after the first ``offset`` messages.  The plan has no splices if the
+    document needs no change.  Returns a failure if the memory cannot be written at this path, or
+    does not have ``offset`` messages.
+
     A new memory in an existing document that has a summary and no messages gets no ``content``:
     with messages in SQL or Redis, the session state holds the summary alone.
     """
@@ -81,9 +85,10 @@ def plan(
 
 
 def revision(part: MemoryPart, memory: Memory, *, messages: bool) -> RewritePlan:
-    """Return the splices that edit an existing memory; none if nothing changes.
+    """Plan to edit an existing memory: the splices for its summary and its list of messages.
 
-    The edit itself copies or replaces the messages, from the first on.
+    ``messages`` says whether the edit changes messages.  The messages themselves are written by
+    ``EditRewrite``, from the first message on.  The plan has no splices if nothing changes.
     """
     before = _before(part, memory, messages=messages)
     if part.content is None or not messages:
@@ -98,7 +103,11 @@ def revision(part: MemoryPart, memory: Memory, *, messages: bool) -> RewritePlan
 
 
 def _before(part: MemoryPart, memory: Memory, *, messages: bool) -> str:
-    """Return what the reverse of a change of a memory would not restore."""
+    """Return ``WriteResult.before``: data that the reverse of a change would not restore.
+
+    The JSON text names a missing or null summary, and a missing list of messages; empty if there
+    is nothing to record.
+    """
     found = {}
     shape = part.summary_shape
     # The reverse may add a summary, so that what is left is still a memory.
@@ -110,7 +119,10 @@ def _before(part: MemoryPart, memory: Memory, *, messages: bool) -> str:
 
 
 def summary_splices(part: MemoryPart, memory: Memory) -> list[Splice]:
-    """Return the splices that give a memory its summary; none if the memory has it."""
+    """Return the splices that set the summary of a stored memory to ``memory.summary``.
+
+    Empty if the summary is the same, or None.
+    """
     if memory.summary is None or (part.summary and part.text == memory.summary):
         return []
     text = jsonio.dumps(memory.summary)
@@ -121,7 +133,10 @@ def summary_splices(part: MemoryPart, memory: Memory) -> list[Splice]:
 
 
 def _content(part: MemoryPart, mode: WriteMode, *, messages: bool) -> list[Splice]:
-    """Return the splices for new messages: at the end of the list, or in place of the list."""
+    """Return the splices for new messages: after the stored messages, or with REPLACE, in place.
+
+    Empty if there is nothing to add or replace.  ``messages`` says whether messages are new.
+    """
     if part.content is None:
         end = part.span.end - 1
         head = BETWEEN + _key(CONTENT) + b"["
@@ -135,7 +150,11 @@ def _content(part: MemoryPart, mode: WriteMode, *, messages: bool) -> list[Splic
 def _insertion(
     place: InsertionPoint | None, path: str, memory: Memory, *, content: bool
 ) -> RewritePlan | Failure:
-    """Return the splices for a memory that is new in an existing document."""
+    """Plan to insert a new memory into an existing document, in the object ``place``.
+
+    ``content`` says whether the memory gets a list of messages.  Returns a failure if the document
+    is not an object, or has another value on the path.
+    """
     if place is None:
         return Failure(
             "refused", "the existing document is not a session state: it is not a JSON object"
@@ -153,7 +172,11 @@ def _insertion(
 
 
 def _nested(steps: tuple[str, ...], memory: Memory, *, content: bool) -> tuple[bytes, bytes]:
-    """Return a new memory in nested objects: the bytes before its messages, and after."""
+    """Return a new memory as JSON, in nested objects with the names ``steps``.
+
+    Returns the bytes before its messages and the bytes after.  ``content`` says whether the memory
+    gets a list of messages.
+    """
     head = b"{" + b"".join(_key(step) + b"{" for step in steps)
     head += _key(SUMMARY) + jsonio.dumps(memory.summary or "")
     tail = b"}" * (len(steps) + 1)
