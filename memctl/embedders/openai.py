@@ -14,6 +14,9 @@ from memctl.inference.server import ModelServer
 from memctl.inference.settings import Settings, Usage
 from memctl.inference.text import encodable
 
+MAX_VECTOR_BYTES = 512 << 10
+"""The maximum bytes of a reply for each text of a batch: a vector of about 20,000 numbers."""
+
 
 class OpenAIEmbedder(Embedder):
     """An embedder that asks a model; failed requests are retried as in ``RequestRetries``."""
@@ -28,7 +31,7 @@ class OpenAIEmbedder(Embedder):
         self.batch = settings.integer("batch", Embedder.batch)
         self.concurrency = settings.integer("concurrency", Embedder.concurrency)
         self.prices = settings.prices()
-        self._server = ModelServer(settings, self.model, secret)
+        self._server = ModelServer(settings, self.model, secret, self.batch * MAX_VECTOR_BYTES)
         self._parameters = settings.table("parameters")
         if settings.value("dimensions") is not None:
             self._parameters |= {"dimensions": settings.integer("dimensions", 0)}

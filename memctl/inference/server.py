@@ -9,7 +9,9 @@ import asyncio
 import json
 import re
 import time
+import zlib
 from collections.abc import Callable, Mapping
+from contextlib import aclosing
 from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple, Self
 from urllib.parse import urlsplit
@@ -17,7 +19,14 @@ from urllib.parse import urlsplit
 import openai
 
 from memctl.errors import UsageError
-from memctl.inference.errors import ModelError, TooLong, Unauthorised, Unreachable, bad_reply
+from memctl.inference.errors import (
+    ModelError,
+    TooLong,
+    Unauthorised,
+    Unreachable,
+    bad_reply,
+    too_large,
+)
 from memctl.inference.settings import Settings
 from memctl.inference.text import one_line
 
@@ -44,13 +53,14 @@ class ModelServer:
     The retries of the SDK are off, because ``RequestRetries`` retries and counts.
     """
 
-    def __init__(self, settings: Settings, model: str, secret: str | None) -> None:
-        """``secret`` is the API key.
+    def __init__(self, settings: Settings, model: str, secret: str | None, max_reply: int) -> None:
+        """``secret`` is the API key, ``max_reply`` the maximum bytes of a reply, decompressed.
 
         Raises:
             UsageError: the address or the key is not valid.
         """
         self.model = model
+        self._max_reply = max_reply
         self.address = checked_url(settings)
         self._secret = checked_secret(settings, secret, self.address)
         self._timeout = settings.seconds("timeout", TIMEOUT)
@@ -69,6 +79,7 @@ class ModelServer:
             base_url=self.address,
             max_retries=0,
             timeout=openai.Timeout(None, connect=min(CONNECT_TIMEOUT, self._timeout)),
+            http_client=_BoundedClient(self._max_reply),
         )
         if self.address != OPENAI:
             # The SDK reads both from the environment; only OpenAI may see them.
@@ -115,6 +126,8 @@ class ModelServer:
 
     def _broken(self, error: openai.APIConnectionError) -> Exception:
         cause = error.__cause__ or error
+        if isinstance(cause, ModelError):  # older SDKs wrap what their HTTP client raises
+            return cause
         if _NEVER_CONNECTED & {kind.__name__ for kind in type(cause).__mro__}:
             return self._errors.unreachable(cause)
         words = self._errors.shown(str(cause) or type(cause).__name__)
@@ -138,6 +151,55 @@ class ModelServer:
             # LM Studio reports errors with status 200.
             raise self._errors.error(ErrorResponse(400, error_text(body["error"]), {}))
         return body
+
+
+class _BoundedClient(openai.DefaultAsyncHttpxClient):
+    """The HTTP client of the SDK, which reads no more than ``max_reply`` bytes of a reply.
+
+    It decompresses by itself, because HTTP libraries decompress a piece of any size at once.
+    """
+
+    def __init__(self, max_reply: int) -> None:
+        super().__init__()
+        self._max_reply = max_reply
+
+    async def send(self, request: Any, **options: Any) -> Any:
+        """Return a response that is read to its end.
+
+        Raises:
+            ModelError: the reply is too large, or has an encoding that was not asked for.
+        """
+        request.headers["Accept-Encoding"] = "gzip"
+        response = await super().send(request, **(options | {"stream": True}))
+        try:
+            content = await self._content(response)
+        finally:
+            await response.aclose()
+        headers = response.headers.copy()
+        headers.pop("Content-Encoding", None)
+        return type(response)(
+            response.status_code, headers=headers, content=content, request=request
+        )
+
+    async def _content(self, response: Any) -> bytes:
+        encoding = response.headers.get("Content-Encoding", "identity").strip().lower()
+        if encoding not in ("identity", "gzip"):
+            raise bad_reply("the server's reply has an encoding that memctl does not ask for")
+        unpacking = zlib.decompressobj(zlib.MAX_WBITS | 16) if encoding == "gzip" else None
+        content = bytearray()
+        received = 0
+        async with aclosing(response.aiter_raw()) as pieces:
+            async for piece in pieces:
+                received += len(piece)
+                if unpacking is not None:
+                    try:
+                        piece = unpacking.decompress(piece, self._max_reply + 1 - len(content))
+                    except zlib.error as error:
+                        raise bad_reply("the server's reply is not valid gzip") from error
+                content += piece
+                if max(received, len(content)) > self._max_reply:
+                    raise too_large("the server's reply has", self._max_reply)
+        return bytes(content)
 
 
 def checked_url(settings: Settings) -> str:

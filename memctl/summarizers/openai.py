@@ -20,6 +20,8 @@ from memctl.tokens import TokenCounter
 WINDOW = 32_000
 """The default context window in tokens: nearly every current model takes as many."""
 MAX_REPLY_TOKENS = 4096
+MAX_REPLY_BYTES = 4 << 20
+"""The maximum bytes of a reply: far more than the thoughts of a model and its summary."""
 MIN_ROOM = 1000
 """The minimum room for the conversation in a request, in tokens."""
 CHECK_REPLY_TOKENS = 512
@@ -39,7 +41,7 @@ class OpenAI(Summarizer):
     def __init__(self, settings: Settings, secret: str | None, prompt: str | None) -> None:
         self.name = settings.name
         model = settings.required("model", 'write model = "gpt-4.1-mini", or another')
-        self._server = ModelServer(settings, model, secret)
+        self._server = ModelServer(settings, model, secret, MAX_REPLY_BYTES)
         self._parameters = settings.table("parameters")
         self._instructions = prompt
         self._counter = TokenCounter(settings.path("tokenizer"))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 import time
+import zlib
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -220,6 +223,81 @@ def test_compress_memory_that_cannot_be_summarised(
     assert asked(server) == Counter({n: 1 + (n == 3) for n in range(8)})
     [_, row] = report(run("history", "--json"))["runs"]
     assert row["outcome"] == "partial"
+
+
+def _again(head: bytes, piece: bytes, pause: float = 0.0) -> Reply:
+    """A reply that goes on and on."""
+
+    def pieces() -> Iterator[bytes]:
+        yield head
+        while True:
+            time.sleep(pause)
+            yield piece
+
+    return Reply(raw=pieces)
+
+
+def _zeros() -> tuple[bytes, bytes]:
+    """Return the head of a gzip, and a piece that unpacks to 16 MiB whenever it is repeated."""
+    pack = zlib.compressobj(wbits=zlib.MAX_WBITS | 16)
+    head = pack.compress(b"0") + pack.flush(zlib.Z_FULL_FLUSH)
+    return head, pack.compress(bytes(1 << 24)) + pack.flush(zlib.Z_FULL_FLUSH)
+
+
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+GZIP, ZEROS = _zeros()
+PACKED = HEAD + b"Content-Encoding: gzip\r\n\r\n"
+TOO_LARGE = "the server's reply has more than 4194304 bytes"
+NO_END = {
+    "body": (_again(HEAD + b"\r\n", b" " * 65536), "bad-reply", TOO_LARGE),
+    "gzip": (_again(PACKED + GZIP, ZEROS), "bad-reply", TOO_LARGE),
+    "gzip-of-nothing": (_again(PACKED + GZIP, GZIP[-5:] * 9999), "bad-reply", TOO_LARGE),
+    "gzip-that-ends": (_again(PACKED + gzip.compress(b"{}"), ZEROS), "bad-reply", TOO_LARGE),
+    "brotli": (
+        Reply({}, headers={"content-encoding": "br"}),
+        "bad-reply",
+        "the server's reply has an encoding that memctl does not ask for",
+    ),
+    "error-page": (_again(b"HTTP/1.1 418 No\r\n\r\n", b" " * 65536), "bad-reply", TOO_LARGE),
+    "headers": (_again(HEAD, b"X-More: yes\r\n" * 999), "server-error", "connection was lost"),
+    "promises": (_again(b"", b"HTTP/1.1 100 Go\r\n\r\n" * 99), "timeout", "within 1 s"),
+    "trickle": (_again(HEAD + b"\r\n", b" ", 0.2), "timeout", "no reply within 1 s"),
+}
+
+
+@pytest.mark.parametrize("case", NO_END)
+def test_compress_reply_without_an_end(run: Run, sqlite: Place, by_model: Words, case: str) -> None:
+    """No more of a reply is read than a summary can have, and no longer than configured."""
+    before = memories(sqlite, 4)
+    bad, code, message = NO_END[case]
+
+    def answer(request: Request) -> Reply:
+        return bad if "MEMORY1 " in request.user else ANSWER(request)
+
+    with ModelServer(*[answer] * 8) as server:
+        begun = time.monotonic()
+        retries = 2 if message == TOO_LARGE else 0
+        done = run(*by_model(sqlite.text, server.url, timeout=1, max_retries=retries))
+        assert time.monotonic() - begun < 10
+    [failure] = report(done, 7)["failures"]
+    assert (failure["session"], failure["code"]) == ("s001", code)
+    assert message in failure["message"]
+    assert "\n" not in failure["message"]
+    assert compressed(sqlite, before) == {0, 2, 3}
+    assert len(server.requests) == 4, "a reply that is too large is not asked for again"
+
+
+def test_compress_reply_in_gzip_is_read(run: Run, sqlite: Place, by_model: Words) -> None:
+    before = memories(sqlite, 1)
+
+    def packed(request: Request) -> Reply:
+        body = gzip.compress(ANSWER(request).payload())
+        return Reply(body, headers={"content-encoding": "gzip"})
+
+    with ModelServer(packed) as server:
+        report(run(*by_model(sqlite.text, server.url)))
+    assert server.requests[0].headers["accept-encoding"] == "gzip"
+    assert compressed(sqlite, before) == {0}
 
 
 # What is shown of it

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from memctl.embedders.openai import MAX_VECTOR_BYTES
 from memctl.embedders.registry import make_embedder
 from memctl.errors import UsageError
 from memctl.inference.errors import ModelError, Unauthorised, Unreachable
@@ -35,6 +36,16 @@ async def test_vectors_come_in_the_order_of_the_texts() -> None:
     with ModelServer(backwards, key=KEY) as server:
         found = await embed(server, "one", "two", "three")
     assert found == [list(vector_of(text)) for text in ("one", "two", "three")]
+
+
+async def test_reply_is_read_up_to_a_size_that_follows_from_the_batch() -> None:
+    body = b" " * (2 * MAX_VECTOR_BYTES + 1)
+    with ModelServer(Reply(body), Reply(body)) as server:
+        with pytest.raises(ModelError, match=f"has more than {2 * MAX_VECTOR_BYTES} bytes"):
+            await embed(server, "one", batch=2, max_retries=2)
+        assert len(server.requests) == 1
+        with pytest.raises(ModelError, match="is not JSON"):
+            await embed(server, "one", batch=3)
 
 
 async def test_request_is_what_the_configuration_says() -> None:

@@ -12,7 +12,7 @@ import threading
 import time
 from array import array
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
@@ -71,6 +71,8 @@ class Reply:
     trickle: float = 0.0
     broken: bool = False
     """True if the connection ends in the middle."""
+    raw: Callable[[], Iterator[bytes]] | None = None
+    """The pieces to send instead of an HTTP response, as long as the client reads."""
     dies: bool = False
     """True if the server ends instead, with all its connections."""
 
@@ -162,6 +164,10 @@ class ModelServer:
         self._server = _Server(("127.0.0.1", 0), _handler(self))
 
     @property
+    def closing(self) -> bool:
+        return self._closing.is_set()
+
+    @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self._server.server_port}/v1"
 
@@ -242,6 +248,9 @@ def _handler(server: ModelServer) -> type[BaseHTTPRequestHandler]:
             if server.dead:
                 self.close_connection = True
                 return
+            if reply.raw is not None:
+                self._send(reply.raw())
+                return
             payload = reply.payload()
             self.send_response(reply.status)
             kind = {"content-type": "application/json", "content-length": str(len(payload))}
@@ -255,6 +264,14 @@ def _handler(server: ModelServer) -> type[BaseHTTPRequestHandler]:
                 self._trickle(payload, reply.trickle)
             else:
                 self.wfile.write(payload)
+
+        def _send(self, pieces: Iterator[bytes]) -> None:
+            self.close_connection = True
+            for piece in pieces:
+                if server.closing:
+                    return
+                self.wfile.write(piece)
+                self.wfile.flush()
 
         def _trickle(self, payload: bytes, pause: float) -> None:
             for byte in payload:
