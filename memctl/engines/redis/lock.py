@@ -21,24 +21,28 @@ LEASE_SECONDS = 30.0
 
 
 class LockedServer(Protocol):
-    """The part of a server that a lock uses."""
+    """The attributes and the method of a Redis server that the lock of a run uses."""
 
     label: str
     prefix: str
 
     def pipeline(self) -> AbstractAsyncContextManager[Pipeline]:
-        """Open a pipeline."""
+        """Provide a connection for one operation."""
 
 
 class RedisLock(ServerLock):
-    """The key ``{prefix}memctl:lock:{kind}``: a random word, a space, and the owner's text.
+    """The lock of a run: the key ``{prefix}memctl:lock:{kind}``, which the run extends.
 
-    The key's name matches no pattern of AgentScope or memctl.  The lock uses only commands that
-    writing uses too, so the lock needs no further ACL permissions.
+    The value of the key is a random word, a space, and the owner's text.  The key's name matches no
+    pattern of AgentScope or memctl.  The lock needs no ACL permissions beyond those for writing.
     """
 
     def __init__(self, server: LockedServer, kind: str, warnings: list[str]) -> None:
-        """Take a ``kind`` that differs between the kinds of stores that may share a prefix."""
+        """Create the lock, not yet acquired.
+
+        ``kind`` is the kind of the store in the key's name; stores of different kinds may share a
+        prefix.  Warnings are appended to ``warnings``.
+        """
         super().__init__(server.label, warnings)
         self.period = LEASE_SECONDS / 3
         self.hint = (
@@ -80,7 +84,7 @@ class RedisLock(ServerLock):
         return None if done is not None else ""
 
     def _if_ours(self, command: Command, pipeline: Pipeline) -> bool:
-        """Run the command if this run holds the lock; return whether the command ran."""
+        """Run a Redis command if this run still holds the lock; return whether it ran."""
         _, held = pipeline.execute([(b"WATCH", self._key), (b"GET", self._key)])
         if held != self._value:
             pipeline.execute([(b"UNWATCH",)])

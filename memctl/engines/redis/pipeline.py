@@ -29,7 +29,7 @@ T = TypeVar("T")
 Command = tuple[bytes, ...]
 
 AHEAD = 256
-"""The number of commands that may wait for replies, unless the caller sets another limit."""
+"""The maximum number of commands sent ahead of their replies, unless the caller sets another."""
 ABSENT = -2
 """The reply of PTTL for a key that does not exist."""
 WRONG_TYPE = "WRONGTYPE"
@@ -43,46 +43,46 @@ _MORE = object()
 
 
 class PackedCommands(NamedTuple):
-    """Commands encoded for the protocol, and the number of commands."""
+    """Commands encoded in the Redis protocol (``data``), and their number (``commands``)."""
 
     data: bytes
     commands: int
 
 
 class Connections(Protocol):
-    """A source of connections, such as ``RedisServer``."""
+    """A pool of connections to Redis, such as ``RedisServer``."""
 
     label: str
 
     def acquire(self) -> Any:
-        """Return a connection of redis-py."""
+        """Return a connection of redis-py from the pool."""
 
     def release(self, connection: Any) -> None:
-        """Return a connection to the source."""
+        """Give a connection back to the pool."""
 
     def translate(self, error: exceptions.RedisError) -> MemctlError:
-        """Return the memctl error for an error of redis-py, or for an error reply."""
+        """Return the memctl error for an error of redis-py or an error reply of the server."""
 
 
 class Pacer:
-    """The number of rows to request at once, so that a page stays near PAGE_BYTES.
+    """Chooses how many rows to request at once, so that a page has about PAGE_BYTES.
 
-    Rows are requested by number, because their sizes are unknown.  The size of the last rows
-    predicts how many of the next rows fit.
+    The sizes of requested rows are unknown.  ``rows`` is the number to request, estimated from the
+    size of the last rows.
     """
 
     def __init__(self) -> None:
         self.rows = 16
 
     def observe(self, rows: int, size: int) -> None:
-        """Note that ``rows`` rows had ``size`` bytes in total."""
+        """Adjust the number to request: the last ``rows`` rows had ``size`` bytes in total."""
         if rows:
             fit = PAGE_BYTES * rows // max(size, 1)
             self.rows = max(1, min(PAGE_ENTRIES, fit, self.rows * 4))
 
 
 class Pipeline:
-    """A connection with many commands in flight.
+    """A connection to Redis that sends commands before the replies to earlier commands arrive.
 
     All methods except ``abort`` may block: call them in a thread (see ``in_thread``).
     """
@@ -96,9 +96,9 @@ class Pipeline:
         self._handover = threading.Lock()
 
     def connect(self) -> None:
-        """Take a connection from the pool; the pool connects if no connection is idle.
+        """Take a connection from the pool, which opens a new one if none is idle.
 
-        If ``abort`` was called meanwhile, the connection is closed.
+        If ``abort`` is called before the connection is open, the connection is closed.
 
         Raises:
             MemctlError: see ``RedisServer.open``.
@@ -120,7 +120,7 @@ class Pipeline:
             self.release()
 
     def release(self) -> None:
-        """Return the connection to the pool, closed if it is broken or replies are pending."""
+        """Give the connection back to the pool; close it if it is broken or replies are pending."""
         with self._handover:
             connection, self._connection, self._socket = self._connection, None, None
         if connection is not None:
@@ -140,13 +140,17 @@ class Pipeline:
             self._socket.shut_down()
 
     def translate(self, reply: exceptions.ResponseError) -> MemctlError:
-        """Return the memctl error for an error reply."""
+        """Return the memctl error for an error reply of the server."""
         return self._server.translate(reply)
 
     def execute(
         self, commands: Iterable[Command | PackedCommands], *, tolerate: str = ""
     ) -> list[Any]:
-        """Return the replies to the commands; see ``stream``."""
+        """Run commands and return their replies, in order.
+
+        Error replies that begin with the word ``tolerate`` are returned as ``ResponseError``; other
+        error replies are raised as ``stream`` does.
+        """
         return list(self.stream(commands, tolerate=tolerate))
 
     def stream(
@@ -156,11 +160,12 @@ class Pipeline:
         tolerate: str = "",
         ahead: Callable[[], int] = lambda: AHEAD,
     ) -> Iterator[Any]:
-        """Yield the replies to the commands, in order.
+        """Run commands and yield their replies, in order.
 
         Commands are sent while replies arrive.  At most ``ahead()`` commands wait for replies, so
         that neither side buffers much.  Error replies that begin with the word ``tolerate`` are
-        yielded as ``ResponseError`` of redis-py.  Exhaust a stream before the next stream begins.
+        yielded as ``ResponseError`` of redis-py.  The caller must read all replies before the next
+        call.
 
         Raises:
             Lost: the connection broke.
@@ -176,9 +181,10 @@ class Pipeline:
                 yield from self._receive(tolerate)
 
     def atomic(self, commands: Iterable[Command], *, tolerate: str = "") -> Iterator[Any]:
-        """Yield the replies to commands in a transaction (MULTI and EXEC).
+        """Run commands in a transaction (MULTI and EXEC) and yield their replies, in order.
 
-        Replies arrive one by one; their total size is not limited.
+        The replies are not held together, so their total size is not limited.  Error replies that
+        begin with the word ``tolerate`` are yielded.
 
         Raises:
             Lost: the connection broke.
@@ -189,7 +195,9 @@ class Pipeline:
             yield from self._receive(tolerate)
 
     def commit(self, commands: Iterable[Command | PackedCommands]) -> bool:
-        """Run commands in one transaction; return False if a watched key changed and nothing ran.
+        """Run commands in one transaction; return whether the server ran the commands.
+
+        False means that a watched key had changed, so that the server ran no command.
 
         Raises:
             Lost: the connection broke.
@@ -201,7 +209,10 @@ class Pipeline:
         return done
 
     def _transact(self, commands: Iterable[Command | PackedCommands]) -> bool:
-        """Send a transaction; return whether the server ran it.  Replies remain to be read."""
+        """Send commands as a transaction; return whether the server ran the transaction.
+
+        The caller must then read the replies.
+        """
         deque(self.stream(chain([(b"MULTI",)], commands)), maxlen=0)
         resp = self._send([b"*1\r\n$4\r\nEXEC\r\n"], 1)
         try:
@@ -212,7 +223,7 @@ class Pipeline:
         return count >= 0
 
     def values(self, keys: Sequence[bytes], pacer: Pacer) -> Iterator[list[Any]]:
-        """Yield the values of the keys, in order, in lists of about a page.
+        """Yield the values of the keys, in order, in lists of about the size of a page.
 
         None stands for a missing key, and ``ResponseError`` for a key that is not a string.
         ``pacer`` sets the number of keys to request ahead, for about two pages.  (MGET is no
@@ -246,7 +257,7 @@ class Pipeline:
                 size = 0
 
     def _send_some(self, commands: Iterator[Command | PackedCommands], most: int) -> bool:
-        """Send the next commands up to a number and a size; return whether more may remain."""
+        """Send at most ``most`` commands, or 256 KiB; return whether more commands may follow."""
         pieces: list[bytes] = []
         size = count = 0
         more = False
@@ -285,7 +296,10 @@ class Pipeline:
             raise self._failed(error) from error
 
     def _receive(self, tolerate: str) -> Iterator[Any]:
-        """Yield the next replies, at least one."""
+        """Wait for replies and yield the next ones, at least one.
+
+        Error replies that begin with the word ``tolerate`` are yielded; others are raised.
+        """
         resp = self._send((), 0)
         while not (found := resp.replies(self._waiting)):
             self._read(resp)
@@ -296,7 +310,7 @@ class Pipeline:
             yield found.pop()  # keep no reference: the reply may be large
 
     def _check(self, replies: Iterable[Any], tolerate: str) -> None:
-        """Raise the first error reply that is not tolerated."""
+        """Raise the memctl error for the first error reply that has not the code ``tolerate``."""
         if exceptions.ResponseError not in set(map(type, replies)):
             return
         for reply in replies:
@@ -304,20 +318,26 @@ class Pipeline:
                 raise self._failed(reply)
 
     def _failed(self, error: exceptions.RedisError) -> MemctlError:
-        """Return the memctl error, and mark the connection as broken."""
+        """Mark the connection as broken, and return the memctl error for ``error``."""
         self._broken = True
         return self._server.translate(error)
 
 
 async def in_thread(pipeline: Pipeline, call: Callable[[], T]) -> T:
-    """Run a call that uses the pipeline in a thread; a cancellation breaks the connection."""
+    """Call a function that uses the pipeline, in a thread; return its result.
+
+    If the task is cancelled, the connection is broken, so that the thread ends.
+    """
     return await concurrency.in_thread(call, pipeline.abort)
 
 
 async def items_in_thread(
     pipeline: Pipeline, make: Callable[[], Iterator[Iterable[T]]]
 ) -> AsyncGenerator[T]:
-    """Yield the items of an iterator of lists; ``make`` and the iterator run in a thread."""
+    """Yield the items of the lists that ``make()`` yields.
+
+    ``make`` and its iterator use the pipeline, and run in a thread.
+    """
     lists = await in_thread(pipeline, make)
     while (items := await in_thread(pipeline, partial(next, lists, None))) is not None:
         for item in items:
@@ -325,7 +345,9 @@ async def items_in_thread(
 
 
 def scan(pipeline: Pipeline, pattern: bytes, kind: bytes = b"") -> Iterator[bytes]:
-    """Yield the keys that match a pattern, optionally of one type; a key may come twice.
+    """Yield the keys that match a glob pattern; a key may come more than once.
+
+    ``kind`` is a Redis type, such as ``b"list"``, to yield only keys of this type.
 
     Raises:
         Unavailable: see ``Pipeline.stream``.
@@ -347,7 +369,7 @@ class RespSocket:
     """
 
     def __init__(self, connection: Any) -> None:
-        """Take a connection of redis-py without pending replies."""
+        """Use a connection of redis-py, which must have no pending replies."""
         self._connection = connection
         self._buffer = bytearray(_READ_BYTES)
         self._reader: Any = Reader(
@@ -357,7 +379,7 @@ class RespSocket:
         )
 
     def send(self, pieces: Iterable[bytes]) -> None:
-        """Send bytes.
+        """Send encoded commands, given in pieces.
 
         Raises:
             RedisError: the connection broke.
@@ -366,11 +388,11 @@ class RespSocket:
         self._connection.send_packed_command(_join_small(pieces), check_health=False)
 
     def replies(self, most: int) -> list[Any]:
-        """Return the replies that have arrived, at most ``most``; the list may be empty."""
+        """Return at most ``most`` replies that have arrived; an empty list if none has."""
         return list(islice(iter(self._reader.gets, _MORE), most))
 
     def read(self) -> int:
-        """Wait for bytes from the server, and return their number.
+        """Wait for bytes from the server, keep them for ``replies``, and return their number.
 
         Raises:
             RedisError: the connection broke, or the time limit passed.
@@ -380,9 +402,9 @@ class RespSocket:
         return size
 
     def open_array(self) -> int:
-        """Wait for an array and return its length; its items are then read as replies.
+        """Wait for the head of an array reply; return the array's length, or -1 for a null array.
 
-        -1 stands for a null array.  No other reply may be pending.
+        ``replies`` then returns the items of the array.  No other reply may be pending.
 
         Raises:
             RedisError: as ``read``, or the reply is an error.
@@ -428,7 +450,10 @@ def driver_socket(connection: Any) -> socket.socket | None:
 
 
 def error_code(error: exceptions.RedisError) -> str:
-    """Return the first word of an error reply; redis-py strips the word from some replies."""
+    """Return the error code of a Redis error reply, its first word, such as ``OOM``.
+
+    redis-py removes the word from some replies; the class of the error then tells the code.
+    """
     match error:
         case exceptions.OutOfMemoryError():
             return "OOM"
@@ -451,7 +476,7 @@ def error_code(error: exceptions.RedisError) -> str:
 
 
 def _pack(command: Command) -> list[bytes]:
-    """Return the bytes of a command; large values are separate pieces, and are not copied."""
+    """Encode a command as pieces of bytes; a command with a large value is not copied."""
     if max(map(len, command)) <= _LARGE_BYTES:
         return [pack_command(cast(Any, command))]
     pieces = [b"*%d\r\n" % len(command)]
@@ -461,7 +486,7 @@ def _pack(command: Command) -> list[bytes]:
 
 
 def _join_small(pieces: Iterable[bytes]) -> list[bytes]:
-    """Return fewer pieces: small pieces between large pieces are joined."""
+    """Join adjacent small pieces; return the joined and the large pieces, in order."""
     joined: list[bytes] = []
     small: list[bytes] = []
     for piece in pieces:

@@ -28,13 +28,14 @@ _OLDEST = (6, 2)
 
 
 class RedisServer:
-    """The Redis database of a location.
+    """The Redis database of a location, with a pool of connections.
 
-    ``prefix`` and ``ttl`` are options of the location; ``ttl`` is in milliseconds.
+    ``prefix`` begins the names of all keys of a store.  ``ttl`` is the expiry of written keys in
+    milliseconds, or None.  Both are options of the location.
     """
 
     def __init__(self, location: Location, environ: Mapping[str, str] = os.environ) -> None:
-        """Read the location, without connecting.
+        """Check the location, and prepare a pool of connections; nothing is connected.
 
         Raises:
             UsageError: the URL or an option is not valid.
@@ -67,7 +68,11 @@ class RedisServer:
             raise Unavailable(f"{self.label} {what}", hint)
 
     async def lock(self, kind: str, owner: str, warnings: list[str]) -> None:
-        """Lock the stores of a kind until ``close``; see ``Store.lock``."""
+        """Keep other memctl runs from writing to stores of a kind until ``close``.
+
+        ``owner`` describes this run to the other runs.  Warnings of the lock are appended to
+        ``warnings``.
+        """
         self._lock = RedisLock(self, kind, warnings)
         await self._lock.take(owner)
 
@@ -81,11 +86,14 @@ class RedisServer:
 
     @property
     def db(self) -> int:
-        """The number of the database."""
+        """The number of the Redis database, 0 by default."""
         return int(self._pool.connection_kwargs.get("db") or 0)
 
     def ttl_of(self, seconds: float | None) -> int | None:
-        """Return the TTL to set in milliseconds; None to keep the expiry unchanged."""
+        """Return the TTL to set on a key, in milliseconds; None to leave the key's expiry as it is.
+
+        The location's option ``ttl`` takes precedence over ``seconds``.
+        """
         if self.ttl is not None or seconds is None:
             return self.ttl
         return max(1, round(seconds * 1000))
@@ -110,7 +118,7 @@ class RedisServer:
             pipeline.release()
 
     def acquire(self) -> Any:
-        """Return a connection of redis-py; give it back with ``release``."""
+        """Return a connection of redis-py from the pool; ``release`` gives the connection back."""
         connection: Any = self._pool.get_connection()
         link = driver_socket(connection)
         if link is None:
@@ -119,16 +127,19 @@ class RedisServer:
         return connection
 
     def release(self, connection: Any) -> None:
-        """Return a connection to the pool."""
+        """Give a connection back to the pool."""
         self._pool.release(connection)
 
     def translate(self, error: exceptions.RedisError) -> MemctlError:
-        """Return the memctl error for an error of redis-py, or for an error reply."""
+        """Return the memctl error for an error of redis-py or an error reply of the server."""
         return translate_error(error, self.label)
 
 
 def _info(pipeline: Pipeline) -> dict[str, str]:
-    """Return the fields of INFO; only mode and version if the ACL forbids INFO."""
+    """Return the fields of the Redis command INFO.
+
+    If the ACL forbids INFO, only ``redis_mode`` and ``redis_version`` are returned, or nothing.
+    """
     [reply] = pipeline.execute([(b"INFO", b"server")], tolerate="NOPERM")
     if isinstance(reply, exceptions.ResponseError):
         [hello] = pipeline.execute([(b"HELLO",)], tolerate="ERR")  # no ACL forbids it
@@ -189,12 +200,13 @@ OPTIONS = {"redis": _ANY | _TCP, "rediss": _ANY | _TCP | _TLS, "unix": _ANY}
 def make_pool(
     location: Location, password: str | None
 ) -> tuple[redis.ConnectionPool, float | None]:
-    """Return the connection pool of a location, and the time limit for replies in seconds.
+    """Return the connection pool of a location, and the time limit for a reply in seconds.
 
-    The connect limit of redis-py ends before the TLS handshake and the login, and its reply limit
-    would apply to both, while a large reply may take longer.  So new connections use the connect
-    limit for replies too, and ``RedisServer.acquire`` sets the reply limit.  ``password`` is used
-    if the URL has no password.
+    The time limit is None if the URL sets none.  ``password`` is used if the URL has no password.
+
+    redis-py applies its time limit for replies to the TLS handshake and the login.  Therefore new
+    connections use the limit for connecting, and ``RedisServer.acquire`` sets the limit for
+    replies.
 
     Raises:
         UsageError: the URL is not valid.
@@ -243,7 +255,7 @@ def make_pool(
 
 
 def _check_options(location: Location, scheme: str) -> None:
-    """Refuse options that a URL of this scheme cannot have.
+    """Check that the options in the location's URL are options of redis-py for the scheme.
 
     Raises:
         UsageError: an option is unknown, or needs another scheme.
@@ -261,7 +273,7 @@ def _check_options(location: Location, scheme: str) -> None:
 
 
 def parse_ttl(seconds: str | None) -> int | None:
-    """Return the option ``ttl`` of a location in milliseconds.
+    """Return the value of the option ``ttl``, given in seconds, in milliseconds; None for None.
 
     Raises:
         UsageError: the option is not a positive number of seconds.
@@ -281,9 +293,9 @@ def parse_ttl(seconds: str | None) -> int | None:
 
 
 def _log_in(connection: Any) -> None:
-    """Log in as redis-py does, then PING; used as ``redis_connect_func``.
+    """Log in on a new connection as redis-py does, and check the connection with PING.
 
-    The PING checks the connection: redis-py waits for a reply only if it sets an option.
+    Without PING, redis-py waits for a reply only if it sends a login or an option.
 
     Raises:
         RedisError: the server refuses the login, or does not answer in time.
@@ -295,10 +307,11 @@ def _log_in(connection: Any) -> None:
 
 
 async def _in_daemon_thread(call: Callable[[], T]) -> T:
-    """Run a call in a daemon thread and return its result; cancellation and exit do not wait.
+    """Call a function in a daemon thread, and return its result.
 
-    Used for uninterruptible steps: host lookup, connecting, TLS handshake.  A cancelled call runs
-    to its end, and must release its own resources.
+    Neither a cancelled task nor the end of the program waits for the call.  The call then runs to
+    its end, and must release its own resources.  This is for steps that nothing can interrupt: host
+    lookup, connecting, TLS handshake.
     """
     done: Future[T] = Future()
     done.set_running_or_notify_cancel()  # from now on the future cannot be cancelled
@@ -329,7 +342,7 @@ _FOR_NOW = {
     "BUSY": "wait until the running script has ended",
     "TRYAGAIN": "wait until the slots of the cluster have moved",
 }
-"""Error replies that may stop after a while or a failover, each with a hint."""
+"""The codes of error replies after which a retry may help, each with a hint."""
 _NO_DATABASE = ("DB index", "value is out of range, value must")
 """Parts of the error replies to a database number that is too large."""
 _CLUSTER = ("MOVED", "ASK", "CROSSSLOT", "CLUSTERDOWN")
@@ -350,7 +363,10 @@ _LOGIN_ERRORS = (exceptions.AuthenticationError, exceptions.AuthorizationError)
 
 
 def translate_error(error: exceptions.RedisError, label: str) -> MemctlError:
-    """Return the memctl error for an error of redis-py, or for an error reply."""
+    """Return the memctl error for an error of redis-py or an error reply of the server.
+
+    ``label`` names the server in the message.
+    """
     text = _first_line(error)
     word = error_code(error)
     if word in _REFUSED_WRITE:
@@ -392,7 +408,10 @@ def translate_error(error: exceptions.RedisError, label: str) -> MemctlError:
 
 
 def _is_lasting(error: exceptions.RedisError, text: str) -> bool:
-    """Return whether a retry would fail too: the host does not exist, or TLS fails."""
+    """Return whether a retry would fail too: the host is unknown, or TLS fails.
+
+    ``text`` is the message of the connection error.
+    """
     cause = error.__context__
     if isinstance(cause, socket.gaierror):
         return cause.errno != socket.EAI_AGAIN
@@ -400,7 +419,7 @@ def _is_lasting(error: exceptions.RedisError, text: str) -> bool:
 
 
 def _first_line(error: exceptions.RedisError) -> str:
-    """Return the first line of an error's text, without a final period."""
+    """Return the first line of an error's text, without a period at its end."""
     lines = str(error).strip().splitlines()
     return lines[0].rstrip(".") if lines else type(error).__name__
 

@@ -6,7 +6,7 @@ _SPECIAL = b"*?[]\\"
 
 
 def encode(text: str) -> bytes:
-    """Return the bytes of a name; the inverse of ``decode``.
+    """Return a name as the bytes that Redis stores; the inverse of ``decode``.
 
     Raises:
         UnicodeEncodeError: the name holds a surrogate that stands for no byte.
@@ -15,7 +15,7 @@ def encode(text: str) -> bytes:
 
 
 def encode_or_none(text: str) -> bytes | None:
-    """Return the bytes of a name; None if ``encode`` fails."""
+    """Return a name as the bytes that Redis stores; None if no bytes decode to the name."""
     try:
         return encode(text)
     except UnicodeEncodeError:
@@ -23,7 +23,7 @@ def encode_or_none(text: str) -> bytes | None:
 
 
 def decode(name: bytes) -> str:
-    """Return a name as text; bytes that are not UTF-8 become surrogates, without loss."""
+    """Return a name from Redis as text; bytes that are not UTF-8 become lone surrogates."""
     return name.decode("utf-8", "surrogateescape")
 
 

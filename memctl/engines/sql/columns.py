@@ -27,12 +27,16 @@ from sqlalchemy.types import TypeEngine
 
 _BYTES = "base64"
 _MILLISECONDS, _MICROSECONDS, _NANOSECONDS = 10**11, 10**14, 10**17
-"""The least numbers of a time in milli-, micro- and nanoseconds; all are after 1973."""
+"""A number of at least this size is a time in milli-, micro- or nanoseconds (after 1973)."""
 _NUMBER = re.compile(r"-?\d+(\.\d+)?", re.ASCII)
 
 
 def shown(value: Any) -> Any:
-    """Return the value of a column as JSON; ``Column.stored`` converts it back."""
+    """Return a column's value, as the driver returns it, as a JSON value.
+
+    Bytes become an object with base64, times ISO 8601 text, and other types text.
+    ``Column.stored`` is the inverse.
+    """
     match value:
         case None | bool() | int() | float() | str():
             return value
@@ -47,19 +51,19 @@ def shown(value: Any) -> Any:
 
 
 UNKNOWN_TIME = "1970-01-02T00:00:00.000000+00:00"
-"""The time for a message without a time, in a column that requires one.
+"""The time to store for a message without a time, in a column that does not allow NULL.
 
 1 January is too early: MySQL's TIMESTAMP begins then, in UTC, and the server's zone shifts times.
 """
 
 
 class Column(NamedTuple):
-    """A column of a mapped table."""
+    """A column of a table that the configuration maps to memories."""
 
     name: str
     type: TypeEngine[Any]
     typed: bool
-    """True if the driver takes only values of the column's type; SQLite takes any value."""
+    """True if the driver accepts only values of the column's type; False for SQLite."""
     nullable: bool = True
     default: bool = False
     """True if the database has a default value for the column."""
@@ -68,7 +72,7 @@ class Column(NamedTuple):
 
     @property
     def filled(self) -> bool:
-        """True if every row has a value: it is required, or the column has a default."""
+        """True if the column is not nullable or has a default, so that rows have a value."""
         return self.default or not self.nullable
 
     @property
@@ -81,7 +85,10 @@ class Column(NamedTuple):
         return isinstance(self.type, Numeric | Float)
 
     def refusal(self, name: str) -> str:
-        """Return why the column cannot hold the name of a session; empty if it can."""
+        """Return why the column cannot store the session name ``name``; empty if it can.
+
+        A column of UUIDs or integers stores only names in the usual notation of its type.
+        """
         if isinstance(self.type, Uuid):
             kind, example = "UUIDs", "a UUID in lower case, with hyphens"
         elif self.is_integer:
@@ -100,13 +107,13 @@ class Column(NamedTuple):
 
     @property
     def is_text(self) -> bool:
-        """True if the driver takes a text unchanged."""
+        """True if the column holds text, so that the driver accepts a string as is."""
         return isinstance(self.type, String) and not isinstance(self.type, LargeBinary)
 
     def moment(self, moment: datetime) -> Any:
-        """Return a time in UTC, given without a zone, for the driver.
+        """Return the value to pass to the driver for ``moment``, a time in UTC without a zone.
 
-        A column of numbers gets seconds since 1970, as programs with such columns expect.
+        For a column of fractional numbers, the value is the number of seconds since 1970.
         """
         if self.is_fraction:
             return self.stored(moment.replace(tzinfo=UTC).timestamp())
@@ -115,7 +122,7 @@ class Column(NamedTuple):
         return shown(moment)
 
     def stored(self, value: Any) -> Any:
-        """Return a value, in the form of ``shown``, for the driver.
+        """Return the value to pass to the driver for a JSON value, as the function ``shown`` made.
 
         Raises:
             ValueError: the column cannot hold the value.
@@ -148,7 +155,7 @@ class Column(NamedTuple):
 
 
 def after(moment: Any) -> Any:
-    """Return a time of a column plus a microsecond.
+    """Return a time plus a microsecond, in the same form: a datetime, seconds, or ISO text.
 
     Raises:
         ValueError, TypeError, OverflowError: the value is not a time, or the last possible time.
@@ -163,23 +170,28 @@ def after(moment: Any) -> Any:
 
 
 class TimeFormat(NamedTuple):
-    """The format of the times in a column, learned from one of its values."""
+    """The format of the times in a column, derived from its type and a sample value."""
 
     unit: int = 0
-    """The units of a number per second; 0 if times are not numbers."""
+    """For times as numbers: the units per second, such as 1000 for milliseconds; otherwise 0."""
     whole: bool = False
-    """True if the numbers are integers."""
+    """True if the times are integers."""
     zone: bool = False
-    """True if a text includes its zone."""
+    """True if a time includes its zone."""
     separator: str = " "
+    """The character between date and time of a text."""
     utc: bool = False
-    """True if a time without a zone is in UTC, not local."""
+    """True if a time without a zone is in UTC, False if it is in local time."""
     exact: bool = False
-    """True if the driver takes datetimes."""
+    """True if the driver accepts and returns ``datetime`` objects."""
 
     @classmethod
     def of(cls, column: Column, sample: Any, *, utc: bool) -> TimeFormat:
-        """Return the format of a column; ``sample`` is a value of the column, or None."""
+        """Return the format of a column's times.
+
+        ``sample`` is a value of the column, or None if it has none.  ``utc`` says that times
+        without a zone are in UTC; they are local otherwise.
+        """
         if column.typed and isinstance(column.type, DateTime):
             return cls(zone=column.type.timezone, utc=utc, exact=True)
         if isinstance(sample, str) and _NUMBER.fullmatch(sample):
@@ -196,11 +208,15 @@ class TimeFormat(NamedTuple):
 
     @property
     def is_fixed(self) -> bool:
-        """True if the format depends neither on a sample nor on the local zone."""
+        """True if the format depends neither on a sample value nor on the local time zone."""
         return self.exact and (self.zone or self.utc)
 
     def read(self, value: Any) -> str | None:
-        """Return a time in UTC; None for NULL; a text that is not a time unchanged."""
+        """Return a column's value as an ISO 8601 time in UTC.
+
+        None is returned for NULL and for ``UNKNOWN_TIME``.  A value that is not a time is returned
+        as unchanged text.
+        """
         if value is None:
             return None
         moment: datetime | None = None
@@ -234,7 +250,7 @@ class TimeFormat(NamedTuple):
         return _known(moment.astimezone(UTC))
 
     def write(self, text: str | None) -> Any:
-        """Return a time, in the form of ``read``, for the column.
+        """Return the column's value for a text that ``read`` returned; None for None.
 
         Raises:
             ValueError: the text is not a time, and the column holds only times.
@@ -265,7 +281,7 @@ class TimeFormat(NamedTuple):
 
 
 def _known(moment: datetime) -> str | None:
-    """Return a time in UTC as text; None for ``UNKNOWN_TIME``."""
+    """Return a time as ISO 8601 text; None for ``UNKNOWN_TIME``."""
     found = moment.isoformat(timespec="microseconds")
     return None if found == UNKNOWN_TIME else found
 

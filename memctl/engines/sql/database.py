@@ -45,20 +45,20 @@ T = TypeVar("T")
 
 CREATE_ATTEMPTS = 5
 CREATE_PAUSE = 0.2
-"""The seconds before another attempt, if two runs create tables at the same time."""
+"""The seconds between attempts to create tables, in case another run creates them too."""
 
 NAMED_TABLES = 10
-"""The maximum number of tables of other programs to name in an error."""
+"""The maximum number of table names in an error about tables of other programs."""
 
 GRANT = "grant the login SELECT to read the tables, and INSERT, UPDATE, DELETE to change them"
 FETCH_ROWS = 256
-"""The rows to fetch from a driver at once; their messages have at most 16 MiB together."""
+"""The number of rows to fetch from a driver at once: at most 16 MiB of small messages."""
 PAUSES = (0.01, 0.03, 0.1, *[0.5] * 100)
 """The seconds between attempts to change rows locked by others: about 50 in total, as in InnoDB."""
 
 
 class RejectedValue(BadData):
-    """The database refused a value of a valid statement."""
+    """The database refused a value of a statement, such as a text that is too long."""
 
     def __init__(self, message: str, failure_code: str) -> None:
         super().__init__(message)
@@ -66,7 +66,7 @@ class RejectedValue(BadData):
 
 
 class Contended(Lost):
-    """Other transactions hold the rows, or the database rolled this transaction back for them."""
+    """Other transactions lock the same rows, or caused the rollback of this transaction."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, "other writers changed the same rows")
@@ -74,7 +74,7 @@ class Contended(Lost):
 
 
 class Database(ABC):
-    """A database, independent of its tables."""
+    """The access to a SQL database, whatever its tables: connections, transactions, statements."""
 
     syntax_class: ClassVar[type[Syntax]]
     sees_part: bool = False
@@ -84,9 +84,9 @@ class Database(ABC):
     driver_errors: ClassVar[tuple[type[Exception], ...]] = ()
     """Exceptions of the driver that SQLAlchemy does not wrap."""
     lock_class: ClassVar[type[ConnectionLock]]
-    """The class of the server's lock for a run."""
+    """The class of the lock that a run takes on the database server."""
     batch_changes: ClassVar[int] = 10_000
-    """The maximum number of changes of small memories in one transaction."""
+    """The maximum number of changes in a transaction that changes several memories."""
 
     identity_sql: ClassVar[str]
     """A statement that returns the kind with a colon, and values to identify the database."""
@@ -98,7 +98,10 @@ class Database(ABC):
     _engine: AsyncEngine
 
     def __init__(self, location: Location, label: str) -> None:
-        """Keep the location, and the label for messages; connect to nothing yet."""
+        """Store the location, and the label that names the database in messages.
+
+        No connection is made.
+        """
         self.location = location
         self.label = label
         self.mode = OpenMode.READ
@@ -115,7 +118,7 @@ class Database(ABC):
 
     @abstractmethod
     def make_engine(self) -> AsyncEngine:
-        """Return an engine for the location, not yet connected.
+        """Return a SQLAlchemy engine for the location, not yet connected.
 
         Raises:
             NotFound, UsageError: as ``Store.__aenter__``.
@@ -130,11 +133,14 @@ class Database(ABC):
 
     @abstractmethod
     def translate(self, error: BaseException) -> MemctlError | None:
-        """Return an error of the driver as an error of memctl; None if a value was refused."""
+        """Return the memctl error for an error of the driver.
+
+        None means that the database refused a value of the statement.
+        """
 
     @abstractmethod
     def is_duplicate_key(self, error: BaseException) -> bool:
-        """Return whether a row was refused because its key exists."""
+        """Return whether an error of the driver says that a row with the same key exists."""
 
     async def begin(self, connection: AsyncConnection) -> None:
         """Begin a transaction that needs no consistent snapshot."""
@@ -146,7 +152,7 @@ class Database(ABC):
 
     @abstractmethod
     async def begin_write(self, connection: AsyncConnection) -> None:
-        """Begin a transaction."""
+        """Begin a transaction that writes."""
 
     @abstractmethod
     def rows(
@@ -156,18 +162,24 @@ class Database(ABC):
         values: Mapping[str, Any],
         size: int = FETCH_ROWS,
     ) -> AsyncGenerator[Sequence[Any]]:
-        """Yield the rows of a statement in lists of ``size``, directly from the driver."""
+        """Run a query and yield its rows as they arrive, in lists of at most ``size`` rows.
+
+        ``values`` are the parameters of the query.
+        """
 
     @abstractmethod
     async def insert(
         self, connection: AsyncConnection, table: str, columns: Sequence[str], rows: list[Any]
     ) -> None:
-        """Insert rows in bulk, with the message as UTF-8 bytes."""
+        """Insert rows of messages in bulk.
+
+        A value of the column ``msg`` or ``payload`` is the JSON of a message as UTF-8 bytes.
+        """
 
     async def insert_rows(
         self, connection: AsyncConnection, table: str, columns: Sequence[str], rows: list[Any]
     ) -> None:
-        """Insert rows into any table, in order."""
+        """Insert rows into a table in the given order; each row has the values of ``columns``."""
         syntax = self.syntax
         names = ", ".join(map(syntax.identifier, columns))
         places = ", ".join(map(syntax.place, range(1, len(columns) + 1)))
@@ -175,23 +187,31 @@ class Database(ABC):
         await connection.exec_driver_sql(sql, rows)
 
     async def execute_alone(self, connection: AsyncConnection, sql: str) -> None:
-        """Run a statement outside of transactions, on a connection of ``connect_autocommit``."""
+        """Run a statement outside of SQLAlchemy's transactions.
+
+        The connection is from ``connect_autocommit``.
+        """
         await connection.execute(text(sql))
 
     async def take_turn(  # noqa: B027 - SQLite has one writer at a time
         self, connection: AsyncConnection, table: str
     ) -> None:
-        """Wait until no other memctl run writes to a table, and keep the turn until ``close``."""
+        """Wait until no other memctl run writes to a table; then keep other runs waiting.
+
+        The other runs wait until ``connection`` is closed.
+        """
 
     async def advance_serial(  # noqa: B027 - most databases do this themselves
         self, connection: AsyncConnection, table: str, column: str
     ) -> None:
-        """Advance the sequence of a column beyond the inserted keys."""
+        """Advance the sequence that numbers a column beyond the column's largest value."""
 
     # Opening and closing
 
     async def start(self, mode: OpenMode, prepare: Callable[[], Awaitable[None]]) -> None:
-        """Connect, and prepare the tables; close everything if that fails.
+        """Make the engine and run ``prepare``, which checks or creates the tables.
+
+        After an error, all connections are closed.
 
         Raises:
             MemctlError: as ``Store.open``.
@@ -221,7 +241,7 @@ class Database(ABC):
         return found is not None
 
     async def run(self, work: Callable[[Connection], T]) -> T:
-        """Run ``work`` on a connection and return its result."""
+        """Call ``work`` with a connection, such as to inspect tables; return its result."""
         with self.errors():
             async with self._engine.connect() as connection:
                 await self.prepare_inspection(connection)
@@ -230,12 +250,13 @@ class Database(ABC):
     async def prepare_inspection(  # noqa: B027 - most databases need nothing
         self, connection: AsyncConnection
     ) -> None:
-        """Prepare a connection for SQLAlchemy's inspection of tables."""
+        """Set up a connection so that SQLAlchemy can inspect tables with it."""
 
     async def create(self, work: Callable[[Connection], None]) -> None:
-        """Create missing tables, although another run may create the same tables.
+        """Call ``work`` to create missing tables in a transaction.
 
-        The creation is atomic, except in MySQL, which commits after each table.
+        After an error, ``work`` is called again, because another run may create the same tables.
+        MySQL commits after each table; elsewhere, all tables are created or none.
         """
         for left in reversed(range(CREATE_ATTEMPTS)):
             try:
@@ -251,7 +272,7 @@ class Database(ABC):
             await asyncio.sleep(CREATE_PAUSE)
 
     async def close(self) -> None:
-        """Release the lock and all connections."""
+        """Release the lock of the run, and close all connections."""
         try:
             if self._lock is not None:
                 await self._lock.release()
@@ -259,19 +280,20 @@ class Database(ABC):
             await self._engine.dispose()
 
     async def lock(self, owner: str, warnings: list[str]) -> None:
-        """Keep other runs from writing until ``close``; see ``Store.lock``.
+        """Keep other memctl runs from writing to the database until ``close``.
 
-        The lock adds its warnings to ``warnings``, the list of the store.
+        ``owner`` describes this run to the other runs.  The lock appends its warnings to
+        ``warnings``.
         """
         self._lock = self.lock_class(self, warnings)
         await self._lock.take(owner)
 
     @contextmanager
     def errors(self) -> Iterator[None]:
-        """Turn exceptions of the driver into errors of memctl.
+        """Turn exceptions that the database driver raises in the body into errors of memctl.
 
         Raises:
-            RejectedValue: the database refused a value; other statements can go on.
+            RejectedValue: the database refused a value; later statements can succeed.
             Contended: other transactions hold the rows.
             MemctlError: the store failed.
             CancelledError: the task is being cancelled, and the driver raised an error instead.
@@ -292,7 +314,7 @@ class Database(ABC):
 
     @asynccontextmanager
     async def snapshot(self) -> AsyncGenerator[AsyncConnection]:
-        """Open a connection in a read-only transaction with a consistent snapshot."""
+        """Yield a new connection in a read-only transaction with a consistent snapshot."""
         with self.errors():
             async with self._engine.connect() as connection:
                 await self.begin_read(connection)
@@ -302,9 +324,10 @@ class Database(ABC):
                     await connection.rollback()
 
     async def find_other_values(self, table: str, known: Collection[str], where: Condition) -> str:
-        """Return an unknown column of a table that has a value, as text; empty if none has.
+        """Look for a column outside ``known`` with a value that is not NULL.
 
-        ``where`` is a condition on the rows of the table, as ``m``.
+        ``where`` selects the rows; it names the table ``m``.  The result is a text for messages,
+        such as ``the column 'tag' of the table 'messages'``, or empty if there is no such column.
         """
         columns = await self.run(partial(other_columns, table, known))
         if not columns:
@@ -350,12 +373,15 @@ class Database(ABC):
     async def second_connection(
         self, connection: AsyncConnection
     ) -> AsyncGenerator[AsyncConnection]:
-        """Yield a connection for statements while a result of ``connection`` is being read."""
+        """Yield a connection to run queries on while a result of ``connection`` is being read.
+
+        The default is ``connection`` itself.
+        """
         yield connection
 
     @asynccontextmanager
     async def connect(self) -> AsyncGenerator[AsyncConnection]:
-        """Open a connection for several transactions, because connecting takes time."""
+        """Yield a new connection, for several transactions."""
         with self.errors():
             connection = await self._engine.connect()
         try:
@@ -365,12 +391,12 @@ class Database(ABC):
                 await connection.close()
 
     async def connect_autocommit(self) -> AsyncConnection:
-        """Return a connection outside of transactions, to be closed by the caller."""
+        """Return a new connection in autocommit mode; the caller closes the connection."""
         return await self._engine.execution_options(isolation_level="AUTOCOMMIT").connect()
 
     @asynccontextmanager
     async def transaction(self, connection: AsyncConnection) -> AsyncGenerator[None]:
-        """Run a write transaction: committed at the end of the body, rolled back after an error."""
+        """Run the body in a write transaction, which an error in the body rolls back."""
         with self.errors():
             try:
                 await self.begin_write(connection)
@@ -385,11 +411,11 @@ class Database(ABC):
     async def insert_staged(  # noqa: B027 - most databases stage none
         self, connection: AsyncConnection
     ) -> None:
-        """Insert the large rows staged by ``insert``, at the end of a transaction."""
+        """Insert the large rows that ``insert`` kept for the end of the transaction."""
 
     @asynccontextmanager
     async def read_transaction(self, connection: AsyncConnection) -> AsyncGenerator[None]:
-        """Run statements in a transaction that needs no consistent snapshot."""
+        """Run the body, which only reads, in a transaction without a consistent snapshot."""
         with self.errors():
             await self.begin(connection)
             yield
@@ -398,16 +424,16 @@ class Database(ABC):
     async def prepare_erasing(  # noqa: B027 - most databases need nothing
         self, connection: AsyncConnection
     ) -> None:
-        """Have the database overwrite data deleted on the connection, if it can."""
+        """Have the database overwrite data that the connection deletes, if the engine can."""
 
     async def finish_erasing(  # noqa: B027 - most databases need nothing
         self, connection: AsyncConnection
     ) -> None:
-        """Remove deleted data from the logs of the database, if that needs no wait."""
+        """Remove deleted data from the database's logs, if no other program uses the logs."""
 
     @asynccontextmanager
     async def erasing(self, connection: AsyncConnection) -> AsyncGenerator[None]:
-        """Run a write transaction whose deleted data is to be overwritten."""
+        """Run the body in a write transaction; the database overwrites the deleted data."""
         await self.prepare_erasing(connection)
         async with self.transaction(connection):
             yield
@@ -419,13 +445,20 @@ class Database(ABC):
         read: Callable[[Selection], AsyncGenerator[Page]],
         read_copy: Callable[[Path, Selection], AsyncGenerator[Page]],  # noqa: ARG002 - for SQLite
     ) -> AsyncGenerator[Page]:
-        """Yield the pages of ``read``, or of ``read_copy`` if reading would block writers."""
+        """Yield the pages of the memories that ``where`` selects.
+
+        ``read`` reads the database, and ``read_copy`` reads a copy of the database at a path.  Only
+        SQLite makes a copy, if reading the database would block writers for too long.
+        """
         return read(where)
 
     # Statements
 
     def compile(self, sql: str, values: Mapping[str, Any]) -> tuple[str, Sequence[Any]]:
-        """Return a statement and its values for the driver."""
+        """Return a statement with the driver's placeholders, and the values in their order.
+
+        ``sql`` has named parameters such as ``:session``.
+        """
         statement, bound = self.syntax.bind(sql, values)
         compiled = statement.compile(dialect=self._engine.dialect)
         state = compiled.construct_expanded_state(bound)
@@ -434,7 +467,11 @@ class Database(ABC):
     async def execute_json(
         self, connection: AsyncConnection, sql: str, value: bytes, values: Mapping[str, Any]
     ) -> None:
-        """Run a statement with ``value`` at ``Syntax.json_place``."""
+        """Run a statement that stores a JSON text.
+
+        ``Syntax.json_place`` in ``sql`` stands for the text, and ``values`` are the other
+        parameters.
+        """
         stored = {**values, "json": self.syntax.stored_json(value)}
         await self.execute(connection, sql, stored)
 
@@ -445,7 +482,10 @@ class Database(ABC):
         texts: Sequence[bytes],
         values: Sequence[Mapping[str, Any]],
     ) -> None:
-        """Run a statement with each of these values, and with each text as ``execute_json``."""
+        """Run a statement for each JSON text, with the parameters at the same place of ``values``.
+
+        ``Syntax.json_place`` in ``sql`` stands for the text.
+        """
         compiled = text(sql).compile(dialect=self._engine.dialect)
         names = compiled.positiontup or []
         stored = [
@@ -458,22 +498,25 @@ class Database(ABC):
     async def execute(
         self, connection: AsyncConnection, sql: str, values: Mapping[str, Any]
     ) -> Sequence[Any]:
-        """Run a statement that may wait for other transactions; return its rows.
+        """Run a statement that may wait for row locks of other transactions; return its rows.
 
-        No result may be open on the connection.
+        No other result may be open on the connection.
         """
         return await self.fetch_all(connection, sql, values)
 
     async def fetch_all(
         self, connection: AsyncConnection, sql: str, values: Mapping[str, Any]
     ) -> Sequence[Any]:
-        """Return all rows of a statement, and close its result."""
+        """Run a query and return all of its rows."""
         async with aclosing(self.rows(connection, sql, values)) as partitions:
             return [row async for rows in partitions for row in rows]
 
 
 def make_database(location: Location, label: str) -> Database:
-    """Return the database at a location, not yet connected; the kind begins with the engine."""
+    """Return the database at a location, not yet connected.
+
+    ``label`` names the database in messages.
+    """
     engine = location.kind.partition("-")[0]
     module = import_module(f"memctl.engines.sql.{engine}")
     database: type[Database] = getattr(module, f"{engine.capitalize()}Database")
@@ -481,15 +524,15 @@ def make_database(location: Location, label: str) -> Database:
 
 
 async def driver_of(connection: AsyncConnection) -> Any:
-    """Return the connection of the driver, within the transaction of SQLAlchemy."""
+    """Return the driver's connection that a SQLAlchemy connection uses."""
     return (await connection.get_raw_connection()).driver_connection
 
 
 async def retry_while_locked(attempt: Callable[[], Awaitable[T]]) -> T:
-    """Repeat an attempt while other transactions hold the rows, with pauses in between.
+    """Call ``attempt`` until it succeeds, with pauses, while other transactions lock its rows.
 
     Raises:
-        Contended: the rows stay locked.
+        Contended: the rows were still locked at the last attempt, after about 50 seconds.
     """
     for pause in PAUSES:
         try:
@@ -502,9 +545,10 @@ async def retry_while_locked(attempt: Callable[[], Awaitable[T]]) -> T:
 async def prefetch(
     fetch: Callable[[], Coroutine[Any, Any, Sequence[Any]]],
 ) -> AsyncGenerator[Sequence[Any]]:
-    """Yield the results of ``fetch`` until one is empty, one call ahead of the consumer.
+    """Call ``fetch`` repeatedly and yield its lists of rows; an empty list ends the stream.
 
-    Closing the stream early cancels ``fetch``.
+    The next call starts before the consumer asks for its rows.  Closing the stream cancels the
+    call.
     """
     coming = asyncio.create_task(fetch())
     try:
@@ -523,22 +567,25 @@ async def prefetch(
 
 
 def damage(reason: str) -> Failure:
-    """Return the failure of a damaged memory."""
+    """Return the failure to report for a damaged memory."""
     return Failure("damaged", reason)
 
 
 def decoded(value: Any) -> str:
-    """Return the value of a column as a text, with lone surrogates for bytes that are not UTF-8."""
+    """Return a column's value as text; bytes that are not UTF-8 become lone surrogates."""
     return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else str(value)
 
 
 def shown_name(value: Any) -> str:
-    """Return a value of a column of names as text, for display; SQLite columns hold any value."""
+    """Return a name from the database for display; bytes that are not UTF-8 are escaped.
+
+    A column of names in SQLite may also hold numbers and bytes.
+    """
     return value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)
 
 
 def is_text(name: str) -> bool:
-    """Return whether a name is valid UTF-8 in the database."""
+    """Return whether a name read from the database is valid UTF-8, without lone surrogates."""
     if name.isascii():
         return True
     try:
@@ -549,5 +596,5 @@ def is_text(name: str) -> bool:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error's text, for messages of one line."""
+    """Return the first line of an error's text, or its class name if the text is empty."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]

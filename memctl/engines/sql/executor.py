@@ -19,28 +19,31 @@ from memctl.model import Memory, MemoryKey, Page, WriteResult
 from memctl.storekit.batching import BATCH_BYTES, Large, Small, gather
 
 BATCH_MESSAGES = 10_000
-"""The number of messages of small memories that share a transaction."""
+"""The maximum number of messages in a transaction that changes several memories."""
 
 
 class Task(Protocol):
-    """A memory to write, or an edit of a memory.
+    """A memory to write, or an edit of a memory to make.
 
-    See ``Small``, ``Large``, ``Edit`` and ``LargeEdit``.
+    The classes are ``Small``, ``Large``, ``Edit`` and ``LargeEdit``.
     """
 
     @property
     def memory(self) -> Memory:
-        """The memory, by its key."""
+        """The memory to write or edit; only its key is used here."""
 
 
 class LargeTask(Task, Protocol):
-    """A task that comes in pieces.  The executor must consume all pieces."""
+    """A write or edit of a large memory, whose messages come as a stream of pieces.
+
+    The executor must consume all pieces.
+    """
 
     async def whole(self) -> Any:
-        """Return the task as a small task, with all pieces."""
+        """Consume all pieces; return the same write or edit as a small task."""
 
     async def drain(self) -> None:
-        """Consume the pieces that are left."""
+        """Consume and drop the pieces that were not consumed yet."""
 
 
 SmallT = TypeVar("SmallT", bound=Task)
@@ -48,7 +51,10 @@ LargeT = TypeVar("LargeT", bound=LargeTask)
 
 
 class Refused(Exception):
-    """Memories that cannot be changed, with the reasons; other memories of the batch can be."""
+    """Raised for a batch of memories if some cannot be changed.
+
+    ``failures`` has the reason for each such memory.  The other memories can be changed.
+    """
 
     def __init__(self, failures: Mapping[MemoryKey, Failure]) -> None:
         super().__init__(f"{len(failures)} memories cannot be changed")
@@ -56,16 +62,17 @@ class Refused(Exception):
 
 
 class Executor(ABC, Generic[SmallT, LargeT]):
-    """One write or one edit of a store.
+    """One write or one edit of a store: commits memories to the database in batches.
 
-    A subclass defines ``commit``, and ``commit_large`` if it does not hold large memories whole.
+    A subclass defines ``commit``.  It also defines ``commit_large`` if it can change a large memory
+    without holding all of its messages.
     """
 
     memory_errors: ClassVar[tuple[type[RejectedValue] | type[Contended], ...]] = (
         RejectedValue,
         Contended,
     )
-    """The errors of a transaction that fail single memories.  All other errors end the run."""
+    """Errors of a transaction that are reported as failures of memories; others end the run."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -73,7 +80,10 @@ class Executor(ABC, Generic[SmallT, LargeT]):
     async def execute(
         self, batches: AsyncGenerator[list[SmallT] | LargeT]
     ) -> AsyncGenerator[WriteResult]:
-        """Commit the batches on one connection; yield a result for each memory."""
+        """Commit the batches in order, on one connection; yield a result for each memory.
+
+        A batch is a list of small tasks, or a single large task.
+        """
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(aclosing(batches))
             connection: AsyncConnection | None = None
@@ -94,23 +104,25 @@ class Executor(ABC, Generic[SmallT, LargeT]):
         """Prepare a new connection, before the first batch is committed."""
 
     def failure(self, task: SmallT | LargeT) -> Failure | None:  # noqa: ARG002
-        """Return the reason why a memory cannot be changed, if it is known beforehand."""
+        """Return why the task's memory cannot be changed; None to attempt the change."""
         return None
 
     @abstractmethod
     async def commit(self, connection: AsyncConnection, batch: list[SmallT]) -> list[WriteResult]:
-        """Change small memories in one transaction.
+        """Write or edit small memories in one transaction; return the result for each memory.
 
         Raises:
-            Refused: nothing was changed; the transaction can be repeated without these memories.
-            RejectedValue, Contended: nothing was changed, because of an unknown memory.
+            Refused: nothing was changed.  The error names memories; without these, the transaction
+                can be repeated.
+            RejectedValue, Contended: nothing was changed, because of a memory of the batch that
+                the database does not name.
             MemctlError: the store failed.
         """
 
     async def commit_alone(
         self, connection: AsyncConnection, batch: list[SmallT]
     ) -> list[WriteResult]:
-        """Commit a batch of a single memory; override to try again before the memory fails.
+        """Commit a batch of one memory.  A subclass may override this to try several times.
 
         Raises:
             Refused, MemctlError: as ``commit``.
@@ -118,7 +130,9 @@ class Executor(ABC, Generic[SmallT, LargeT]):
         return await self.commit(connection, batch)
 
     async def commit_large(self, connection: AsyncConnection, large: LargeT) -> WriteResult:
-        """Change a large memory in one transaction; the default holds it whole.
+        """Write or edit a large memory in one transaction; return its result.
+
+        The default holds all messages of the memory at once.
 
         Raises:
             Refused, MemctlError: as ``commit``.
@@ -178,17 +192,17 @@ class Executor(ABC, Generic[SmallT, LargeT]):
 
 
 class Writer(Executor[Small, Large]):
-    """One write of a store."""
+    """One write of memories to a store."""
 
     def write(self, pages: AsyncGenerator[Page]) -> AsyncGenerator[WriteResult]:
-        """Write memories; see ``Store.write``."""
+        """Write the memories of the pages; yield a result for each memory."""
         return self.execute(gather(pages, BATCH_BYTES, BATCH_MESSAGES))
 
 
 async def erase_memory(key: MemoryKey, attempt: Callable[[], Awaitable[int]]) -> WriteResult:
-    """Erase a memory, and retry while other programs lock its rows.
+    """Erase a memory, and retry while other programs lock its rows; return the result.
 
-    ``attempt`` erases the memory in one transaction, and returns the number of its messages.
+    ``attempt`` erases the memory in one transaction, and returns the number of deleted messages.
     """
     try:
         return WriteResult(key, deleted=await retry_while_locked(attempt))

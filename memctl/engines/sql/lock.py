@@ -17,19 +17,22 @@ ANSWER_SECONDS = 15
 
 
 class LockedDatabase(Protocol):
-    """The part of a database that a lock uses."""
+    """The methods of a database that the lock of a run calls."""
 
     label: str
 
     def errors(self) -> AbstractContextManager[None]:
-        """Turn exceptions of the driver into errors of memctl."""
+        """Turn exceptions that the database driver raises in the body into errors of memctl."""
 
     async def connect_autocommit(self) -> AsyncConnection:
-        """Return a connection outside of transactions, to be closed by the caller."""
+        """Return a new connection in autocommit mode; the caller closes the connection."""
 
 
 class ConnectionLock(ServerLock):
-    """A lock with its own connection; the lock ends with the connection."""
+    """The lock of a run on a database server.
+
+    The lock has a connection of its own, and the server frees the lock when the connection ends.
+    """
 
     def __init__(self, database: LockedDatabase, warnings: list[str]) -> None:
         super().__init__(database.label, warnings)
@@ -80,7 +83,10 @@ class ConnectionLock(ServerLock):
         return self._connection
 
     async def ask(self, sql: str, **values: Any) -> Any:
-        """Return the first row of a result on the lock's connection; None if there is none."""
+        """Run a query on the lock's connection; return its first row, or None without rows.
+
+        ``values`` are the parameters of the query.
+        """
         async with asyncio.timeout(self.period + ANSWER_SECONDS):
             return (await self._connected.execute(text(sql), values)).first()
 
@@ -92,15 +98,15 @@ class ConnectionLock(ServerLock):
 
     @abstractmethod
     async def acquire(self) -> bool:
-        """Try to acquire the lock; return whether it was acquired."""
+        """Try to acquire the lock without waiting; return whether it was acquired."""
 
     @abstractmethod
     async def find_owner(self) -> str:
-        """Return the owner text of the run that holds the lock; empty if no run does."""
+        """Return the owner text of the run that holds the lock; empty if the lock is free."""
 
     @abstractmethod
     async def wait(self) -> None:
-        """Wait for a period; raise the driver's error if the connection is lost."""
+        """Wait for ``period`` seconds; raise the driver's error if the connection is lost."""
 
     @abstractmethod
     async def free(self) -> None:

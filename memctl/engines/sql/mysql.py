@@ -31,7 +31,7 @@ from memctl.engines.sql.syntax import CHUNK_BYTES, Syntax
 from memctl.errors import BadData, Lost, MemctlError, NotFound, Unavailable, UsageError
 
 CONNECT_TIMEOUT = 15
-"""The seconds after which connecting fails."""
+"""The time limit for connecting, in seconds."""
 
 
 _SSL_MODES = ("disable", "prefer", "require", "verify-ca", "verify-full")
@@ -53,7 +53,7 @@ _BUSY = {
 }
 _CONTENDED = frozenset({1205, 1213, 3572})
 _TRANSIENT = (aiomysql.OperationalError, aiomysql.InterfaceError, OSError, RuntimeError)
-"""Errors without a code above after which a retry may help: no connection, a shutdown."""
+"""Errors after which a retry may help, such as a shutdown, unless a code above says otherwise."""
 
 
 _WAIT_SECONDS = 60
@@ -63,16 +63,16 @@ _HOLDER = re.compile(r"/\* memctl: (.*?) \*/")
 
 
 class MysqlLock(ConnectionLock):
-    """A named lock for the database.
+    """The lock of a run: a named lock of MySQL, one for each database.
 
-    A login can read only the current statement of its other connections.  The connection that
-    holds the lock therefore sleeps on the server, in statements with a comment that names the
-    owner.  Other logins see the number of the connection, and so do runs that look while the owner
-    is stopped.  ``wait_timeout`` closes the connection of a lost machine.
+    The connection that holds the lock runs ``SELECT SLEEP`` statements with a comment that names
+    the owner.  Other connections of the same login can read the comment.  Other logins see only the
+    number of the connection, and so do runs that look while the owner runs no statement.
+    ``wait_timeout`` closes the connection if the machine of the run is lost.
     """
 
     period = 2.0
-    """The length of a sleep, and the longest time until the server notices the end of the run."""
+    """The seconds of a ``SLEEP``, and at most until the server notices that the run has ended."""
     _number: int | None = None
 
     async def acquire(self) -> bool:
@@ -107,7 +107,7 @@ class MysqlLock(ConnectionLock):
         await self._run(f"SELECT SLEEP({self.period}) /* memctl: {self.owner} */")
 
     async def free(self) -> None:
-        """End the connection, even while it sleeps, and wait until the lock is free."""
+        """End the lock's connection, even during a ``SLEEP``, and wait until the lock is free."""
         number, self._number = self._number, None
         await self._drop()
         self._connection = await self._database.connect_autocommit()
@@ -124,7 +124,7 @@ class MysqlLock(ConnectionLock):
             await self._connection.exec_driver_sql(sql)
 
     async def _lock_name(self) -> str:
-        """Return a name of at most 64 characters; MySQL ignores its case."""
+        """Return the lock's name, with a hash of the database name: MySQL limits its length."""
         [database] = await self.ask("SELECT DATABASE()")
         return f"memctl {sha256(str(database).encode()).hexdigest()[:32]}"
 
@@ -317,7 +317,7 @@ class MysqlDatabase(Database):
             await self.execute_json(connection, sql, json, one)
 
     async def _piece_limit(self, connection: AsyncConnection) -> int:
-        """Return the bytes of text that fit into a statement; escapes may double its length."""
+        """Return the size in bytes of a text that fits into a statement, even if all is escaped."""
         if not self._packet:
             result = await connection.exec_driver_sql("SELECT @@max_allowed_packet")
             self._packet = int(result.scalar_one())
@@ -325,7 +325,11 @@ class MysqlDatabase(Database):
 
     @asynccontextmanager
     async def _put_together(self, connection: AsyncConnection, text: bytes) -> AsyncGenerator[str]:
-        """Assemble a text on the server, and yield its variable: a statement holds only a part."""
+        """Send a text in pieces to a variable of the server session; yield the variable's name.
+
+        Raises:
+            RejectedValue: the text exceeds the server's ``max_allowed_packet``.
+        """
         if len(text) > self._packet:
             raise RejectedValue(
                 f"{self.label}: a text of {len(text)} bytes exceeds the server's "
@@ -344,10 +348,10 @@ class MysqlDatabase(Database):
 
 
 def connect_settings(url: str) -> dict[str, Any]:
-    """Return the settings of aiomysql for a URL with libpq's conventions.
+    """Return the arguments of ``aiomysql.connect`` for a URL in the form of libpq.
 
-    ``?host=/path`` is a Unix socket, ``?sslmode=`` has the meaning of libpq, and the password may
-    come from ``MYSQL_PWD``.
+    ``?host=/path`` names a Unix socket, ``?sslmode=`` has the meaning of libpq.  If the URL has no
+    password, the environment variable ``MYSQL_PWD`` is used.
 
     Raises:
         UsageError: the URL names no database, or has an unknown option.

@@ -18,7 +18,7 @@ _BEHIND = "check that PostgreSQL runs where PgBouncer expects it, and the log of
 
 
 class PooledConnection(asyncpg.Connection):  # type: ignore[misc]
-    """A connection that keeps no state in the server's session between transactions.
+    """A connection to PostgreSQL that leaves no state in the server session after a transaction.
 
     The driver sends a statement in two steps: it prepares the statement and then runs it.  Both
     steps share a transaction, and the statement has no name.
@@ -36,17 +36,17 @@ class PooledConnection(asyncpg.Connection):  # type: ignore[misc]
 
 
 async def is_pooled(connection: PooledConnection) -> bool:
-    """Return whether a pooler answers: its process ids differ from the server's.
+    """Return whether the connection leads to a pooler, which reports another process id.
 
     Raises:
-        asyncpg.PostgresError: the server refuses.
+        asyncpg.PostgresError: the server refuses the query.
     """
     number = await connection.fetchval("SELECT pg_backend_pid()")
     return bool(number != connection.get_server_pid())
 
 
 def pooler_error(message: str) -> MemctlError | None:
-    """Return the error for a message of PgBouncer; None for any other message."""
+    """Return the error, with a hint, for an error message of PgBouncer; None for other messages."""
     words = message.lower()
     if "unsupported startup parameter" in words:
         return UsageError(

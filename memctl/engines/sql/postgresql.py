@@ -32,10 +32,10 @@ from memctl.errors import BadData, Lost, MemctlError, NotFound, Unavailable, Usa
 from memctl.location import Location
 
 CONNECT_TIMEOUT = 15
-"""The seconds after which connecting fails."""
+"""The time limit for connecting, in seconds."""
 
 WORK_KILOBYTES = 32 * 1024
-"""The memory of the server, in kB, for sorts and joins of a read."""
+"""The least memory, in kB, that the server may use for a sort or join while memctl reads."""
 
 UNIQUE_VIOLATION = "23505"
 UNKNOWN_SETTING = "42704"
@@ -55,7 +55,7 @@ _TRANSIENT = {
 """Prefixes of the SQL states after which a retry may help, each with a hint."""
 
 _BROKEN = ("connection is closed", "cannot switch to state")
-"""The driver's messages about a broken connection, which have no SQL state."""
+"""Parts of the driver's messages about a broken connection; such errors have no SQL state."""
 
 
 _SETTINGS = {"jit": "off"}
@@ -76,10 +76,10 @@ _NAME_BYTES = 63
 
 
 class PostgresqlLock(ConnectionLock):
-    """An advisory lock of the session or, through a pooler, of an open transaction.
+    """The lock of a run: a PostgreSQL advisory lock on the schema of the tables.
 
-    The lock is for the schema of the tables.  The owner text is the ``application_name`` of the
-    connection, which every login can see.
+    A session holds the lock or, through a pooler, an open transaction.  The owner text is the
+    ``application_name`` of the connection, which every login can see.
     """
 
     _database: PostgresqlDatabase
@@ -125,7 +125,7 @@ class PostgresqlLock(ConnectionLock):
 
     @property
     def _is_local(self) -> bool:
-        """True through a pooler: the lock then belongs to a transaction that stays open."""
+        """True through a pooler: settings and lock then belong to a transaction, kept open."""
         return self._database.is_pooled
 
     @property
@@ -181,7 +181,11 @@ class PostgresqlSyntax(Syntax):
 
 
 class PostgresqlDatabase(Database):
-    """A PostgreSQL database, addressed as in libpq (with service, passfile and environment)."""
+    """A PostgreSQL database.
+
+    The URL has the form of libpq.  libpq's services, password file and environment variables are
+    used too.
+    """
 
     syntax_class = PostgresqlSyntax
     lock_class = PostgresqlLock
@@ -217,16 +221,16 @@ class PostgresqlDatabase(Database):
     def __init__(self, location: Location, label: str) -> None:
         super().__init__(location, label)
         self._turn = asyncio.Lock()
-        """Serializes calls of the driver, which allows one at a time: rows are prefetched."""
+        """Held during each call of the driver: a prefetch must not overlap with another call."""
         self._pooled: bool | None = None
         """True if a pooler answers; None before the first connection."""
         self.sees_part = self.check_option(_ROW_SECURITY, "on")
         self._turns: dict[AsyncConnection, AsyncConnection] = {}
-        """The connection that holds the turn of each writing connection; see ``take_turn``."""
+        """By writing connection: the second connection that holds its turn; see ``take_turn``."""
 
     @property
     def is_pooled(self) -> bool:
-        """True if a pooler answers; known after the first connection."""
+        """True if a pooler answers; False also before the first connection."""
         return bool(self._pooled)
 
     def make_engine(self) -> AsyncEngine:
@@ -454,7 +458,7 @@ async def _connected(dsn: str, settings: Mapping[str, str] | None) -> asyncpg.Co
 
 
 def _pass_json_through(connection: Any, _record: Any) -> None:
-    """Configure the driver to pass JSON as UTF-8 bytes, neither parsed nor decoded."""
+    """Configure a new connection to take and return JSON values as unparsed UTF-8 bytes."""
 
     async def set_codec(driver: Any) -> None:
         await driver.set_type_codec(

@@ -8,13 +8,16 @@ from sqlalchemy import Connection, MetaData, inspect
 
 
 def create_missing(connection: Connection, metadata: MetaData) -> None:
-    """Create the missing tables, with one query for existing tables; ``create_all`` makes many."""
+    """Create the tables of ``metadata`` that the database lacks.
+
+    One query finds the existing tables; SQLAlchemy's ``create_all`` alone makes a query per table.
+    """
     there = set(inspect(connection).get_table_names())
     missing = [table for name, table in metadata.tables.items() if name not in there]
     metadata.create_all(connection, tables=missing, checkfirst=False)
 
 
 def other_columns(table: str, known: Collection[str], connection: Connection) -> list[str]:
-    """Return the columns of a table that are neither known nor computed."""
+    """Return the names of a table's columns, without ``known`` names and computed columns."""
     columns = inspect(connection).get_columns(table)
     return [one["name"] for one in columns if one["name"] not in known and not one.get("computed")]

@@ -16,10 +16,10 @@ from memctl.storekit.simple import Rejected, SimpleStore, VersionChanged
 
 
 class SqlSimpleStore(SimpleStore):
-    """A ``SimpleStore`` in a SQL database.
+    """A store in a SQL database that reads and saves each memory as a whole.
 
-    A subclass defines ``prepare``, ``keys``, ``load`` and ``save``.  ``load`` uses ``reading``,
-    ``save`` and ``remove`` use ``changing``.
+    A subclass defines ``prepare``, ``keys``, ``load`` and ``save``.  ``load`` gets its connection
+    from ``reading``, ``save`` and ``remove`` get theirs from ``changing``.
     """
 
     def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
@@ -30,11 +30,11 @@ class SqlSimpleStore(SimpleStore):
         self._idle: list[AsyncConnection] = []
         """The open connections that are not in use."""
         self._opened = AsyncExitStack()
-        """The exits of all open connections."""
+        """Closes all open connections."""
 
     @abstractmethod
     async def prepare(self) -> None:
-        """Check the tables; create missing tables if the mode says so.
+        """Check the tables of the store; create missing tables if the open mode is to create.
 
         Raises:
             MemctlError: as ``Store.open``.
@@ -54,15 +54,15 @@ class SqlSimpleStore(SimpleStore):
 
     @asynccontextmanager
     async def reading(self) -> AsyncGenerator[AsyncConnection]:
-        """Give a connection in a transaction that reads."""
+        """Yield a connection in a transaction for reading."""
         async with self._connection() as connection, self.database.read_transaction(connection):
             yield connection
 
     @asynccontextmanager
     async def changing(self, *, erases: bool = False) -> AsyncGenerator[AsyncConnection]:
-        """Give a connection in a transaction that writes.
+        """Yield a connection in a transaction for writing, committed if the body succeeds.
 
-        ``erases`` has the database overwrite the deleted data.
+        With ``erases``, the database overwrites the data that the transaction deletes.
 
         Raises:
             Rejected: the database refused a value, or other programs hold the rows.
@@ -76,7 +76,7 @@ class SqlSimpleStore(SimpleStore):
 
     @asynccontextmanager
     async def _connection(self) -> AsyncGenerator[AsyncConnection]:
-        """Give an idle connection, or a new connection if none is idle: connecting takes time."""
+        """Yield an idle connection, or a new one if none is idle; keep it for later calls."""
         if self._idle:
             connection = self._idle.pop()
         else:

@@ -47,7 +47,7 @@ _CANNOT_OPEN = "check who owns the file and its folder, and the limit of open fi
 _DELETE_EVENT = re.compile(r"\bDELETE\s+ON\b", re.IGNORECASE)
 """The event of a trigger that runs at deletions, in the statement that made the trigger."""
 HAS_OCTETS = sqlite3.sqlite_version_info >= (3, 43)
-"""True if SQLite can tell the size of a text without loading it."""
+"""True if this SQLite has ``octet_length``, the size of a text without loading the text."""
 _DUPLICATE_KEY = (sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY, sqlite3.SQLITE_CONSTRAINT_UNIQUE)
 
 
@@ -92,9 +92,9 @@ class SqliteDatabase(Database):
         self._snapshot_copy = SnapshotCopy()
         self._private_copy = PrivateCopy(location.path, label)
         self._opening = threading.Lock()
-        """Serializes the opening of connections, which happens in several threads."""
+        """Held while a connection is opened: each connection is opened in its own thread."""
         self._connections: list[Connection] = []
-        """The opened connections; may include ended connections."""
+        """The connections to end in ``close``; some may have ended already."""
         self._file_lock = FileLock(location.path, label)
         self._decodes_all = False
 
@@ -132,15 +132,16 @@ class SqliteDatabase(Database):
         )
 
     def add_functions(self, driver: sqlite3.Connection) -> None:
-        """Add the functions that a layout's statements use to a new connection."""
+        """Register SQL functions on a new connection; a layout overrides this method."""
 
     def _open_driver(self, path: Path, mode: str, call: Call) -> Driver:
-        """Open a connection to the file, or to a private copy.
+        """Open a connection to the file, or to a private copy of the file.
 
-        The copy is for a file that SQLite cannot read in place.
+        A copy is made if SQLite cannot read the file without writing.  ``mode`` is SQLite's ``ro``,
+        ``rw`` or ``rwc``, and ``call`` the first call of the connection.
 
         Raises:
-            sqlite3.Error: as ``open_driver``.
+            sqlite3.Error: SQLite cannot open the file.
             MemctlError: as ``PrivateCopy.make``.
         """
         with self._opening:
@@ -325,12 +326,13 @@ class SqliteDatabase(Database):
     async def _decode_all(
         self, connection: AsyncConnection, error: sqlite3.OperationalError
     ) -> None:
-        """Decode invalid UTF-8 to lone surrogates from now on: names with surrogates are damaged.
+        """From now on, return texts that are not UTF-8 with lone surrogates, which mark damage.
 
-        Decoding in Python is slow, so it is enabled only after the first invalid text.
+        ``error`` is SQLite's error for the first such text.  This is not the default, because
+        decoding in Python is slow.
 
         Raises:
-            sqlite3.OperationalError: the error has a different cause.
+            sqlite3.OperationalError: ``error``, if it has another cause.
         """
         if self._decodes_all or "decode to UTF-8" not in str(error):
             raise error
@@ -368,7 +370,10 @@ class SqliteDatabase(Database):
             self._snapshot_copy.remove()
 
     async def _copy_first(self, where: Selection) -> Path | None:
-        """Copy a large file that is to be read whole; return None to read the file itself."""
+        """Copy a large file if the selection names no users, sessions or keys; return the copy.
+
+        None means that the file itself is to be read.
+        """
         part = where.users or where.sessions or where.keys is not None
         if part or self.mode.creates or self.location.path.stat().st_size < LARGE_BYTES:
             return None
@@ -389,7 +394,7 @@ decode_name = partial(str, encoding="utf-8", errors="surrogateescape")
 
 
 async def driver_of(connection: AsyncConnection) -> Connection:
-    """Return aiosqlite's connection, within SQLAlchemy's transaction."""
+    """Return the aiosqlite connection that a SQLAlchemy connection uses."""
     driver = (await connection.get_raw_connection()).driver_connection
     assert isinstance(driver, Connection)
     return driver

@@ -15,20 +15,20 @@ import aiosqlite
 T = TypeVar("T")
 
 LOCK_TIMEOUT = 30
-"""The seconds to wait for another process that writes to the file."""
+"""The maximum number of seconds to wait while another process locks the file."""
 _SLICE = 0.25
-"""The seconds of a wait inside SQLite; nothing can interrupt the wait."""
+"""The seconds of a single wait inside SQLite, which a cancellation cannot interrupt."""
 _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_BUSY_RECOVERY)
 
 
 class Call:
-    """A call in the thread of a connection, which its task may cancel."""
+    """A call that runs in a connection's thread; ``cancelled`` is set if its task is cancelled."""
 
     cancelled = False
 
 
 class Driver(sqlite3.Connection):
-    """A connection of the driver, opened with ``open_driver``."""
+    """A connection of Python's ``sqlite3`` whose waits for locks end after a cancellation."""
 
     call: Call
     """The current call."""
@@ -39,7 +39,7 @@ class Driver(sqlite3.Connection):
         self._cursors: WeakSet[sqlite3.Cursor] = WeakSet()
 
     def cursor(self, factory: Any = None) -> Any:
-        """Return a cursor whose ``execute`` waits as ``wait`` does."""
+        """Return a cursor whose ``execute`` waits while other processes lock the file."""
         cursor: sqlite3.Cursor = super().cursor(factory or _Cursor)
         self._cursors.add(cursor)
         return cursor
@@ -52,22 +52,23 @@ class Driver(sqlite3.Connection):
         self.closed = True
 
     def execute(self, *statement: Any) -> Any:
-        """Execute as ``_Cursor`` does."""
+        """Execute a statement; wait while other processes lock the file."""
         return self.cursor().execute(*statement)
 
     def executemany(self, *statement: Any) -> Any:
-        """Execute as ``_Cursor`` does."""
+        """Execute a statement for each row of parameters, in a new cursor."""
         return self.cursor().executemany(*statement)
 
     def commit(self) -> None:
-        """Commit; wait for readers that lock the file."""
+        """Commit the transaction; wait for readers that lock the file."""
         self.wait(super().commit)
 
     def wait(self, work: Callable[..., T], *args: Any) -> T:
-        """Repeat a call while other processes lock the file, as SQLite's own timeout would.
+        """Call ``work``, again and again while other processes lock the file; return its result.
 
         Raises:
-            sqlite3.Error: as the driver, after ``LOCK_TIMEOUT`` or a cancellation.
+            sqlite3.Error: ``work`` failed, or the file stayed locked until ``LOCK_TIMEOUT`` passed
+                or the current call was cancelled.
         """
         end = 0.0
         while True:
@@ -91,7 +92,7 @@ class _Cursor(sqlite3.Cursor):
 
 
 def open_driver(uri: str, call: Call) -> Driver:
-    """Open a connection; ``call`` is its first call.
+    """Open a connection to a SQLite file; ``call`` becomes its current call.
 
     Raises:
         sqlite3.Error: as ``sqlite3.connect``.
@@ -110,10 +111,13 @@ def open_driver(uri: str, call: Call) -> Driver:
 
 
 class Connection(aiosqlite.Connection):
-    """A connection of aiosqlite whose cancelled calls also end in the thread."""
+    """A connection of aiosqlite.  When a task is cancelled, its call in the thread ends too."""
 
     def __init__(self, connector: Callable[[Call], Driver], chunk_size: int) -> None:
-        """``connector`` is called in the thread."""
+        """Create a closed connection; ``connector`` will open the driver's in the thread.
+
+        ``chunk_size`` is the number of rows that an iteration fetches at a time.
+        """
         self.opening = Call()
         self._driver: Driver | None = None
 
@@ -125,12 +129,12 @@ class Connection(aiosqlite.Connection):
 
     @property
     def has_ended(self) -> bool:
-        """Return whether the connection is closed and its thread has ended."""
+        """True if the connection is closed and its thread has ended."""
         closed = self._driver is None or self._driver.closed
         return closed and not self._thread.is_alive()
 
     async def end(self) -> None:
-        """Close the connection, and wait for its thread.
+        """Close the connection, and wait until its thread has ended.
 
         After a cancelled task, SQLAlchemy may leave a connection open, and aiosqlite may end the
         thread without closing the connection.
@@ -158,7 +162,7 @@ class Connection(aiosqlite.Connection):
             raise
 
     async def fetch_all(self, sql: str, parameters: Any = ()) -> list[Any]:
-        """Return all rows of a statement in one step, so that no lock is held between steps."""
+        """Run a query and return all of its rows, in one call: no lock on the file remains."""
 
         def fetch() -> list[Any]:
             with closing(self._conn.execute(sql, parameters)) as cursor:  # even after an error
@@ -167,7 +171,9 @@ class Connection(aiosqlite.Connection):
         return await self._execute(fetch)  # type: ignore[no-any-return]
 
     def check(self, *_: int) -> None:
-        """End the current call if it was cancelled: a backup has no other way to be interrupted.
+        """Raise an error if the current call was cancelled.
+
+        ``sqlite3`` calls this as the progress callback of a backup, to end the backup.
 
         Raises:
             sqlite3.OperationalError: the call was cancelled.
@@ -177,10 +183,12 @@ class Connection(aiosqlite.Connection):
 
 
 async def connect(connection: Connection) -> Connection:
-    """Open a connection in its thread; after a cancellation, wait and close the connection.
+    """Open a connection in its thread and return it.
+
+    If the task is cancelled, the connection is closed as soon as it is open.
 
     Raises:
-        sqlite3.Error: as the connector.
+        sqlite3.Error: SQLite cannot open the file.
     """
     opening = asyncio.ensure_future(_opened(connection))
     try:

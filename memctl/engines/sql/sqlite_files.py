@@ -15,29 +15,29 @@ from memctl.location import same_file
 from memctl.storekit.files import temporary_folder
 
 MAX_WAIT = 4.0
-"""The maximum number of seconds that writers may have to wait, including the copying."""
+"""The seconds that a read may block writers of the file, including the time to copy the file."""
 LARGE_BYTES = 500_000_000
 """The size above which a file is copied before it is read whole: sorting its rows takes long."""
 COPIED_PER_SECOND = 500_000_000
-"""The assumed speed of copying, in bytes."""
+"""The assumed speed of copying a file, in bytes per second."""
 
 _BACKUP_PAGES = 10_000
-"""The pages to copy at a time."""
+"""The number of database pages to copy at a time."""
 _COPIED_BYTES = 4 * 1024 * 1024
 _COPY_ATTEMPTS = 3
 _ENDS = "", "-wal", "-journal"
-"""The suffixes of a database and its log or journal."""
+"""The suffixes of the database file, its write-ahead log and its rollback journal."""
 _HEADER_BYTES, _WRITE_VERSION, _WAL = 20, 18, b"\2\2"
-"""The part of the header with the versions for writing and reading, and their values in WAL mode.
+"""A file's header: its size, the place of the format versions, and their value in WAL mode.
 
 Source: https://sqlite.org/fileformat2.html
 """
 _NEEDS_WRITING = "SQLITE_CANTOPEN", "SQLITE_READONLY"
-"""The errors of SQLite if it would have to write before it can read."""
+"""Prefixes of SQLite's error names if it must write to the file or folder before it can read."""
 
 
 class SnapshotCopy:
-    """A copy of a file that is being read, made if reading takes too long.
+    """A copy of a SQLite file, made while the file is read if the reading takes too long.
 
     Outside of WAL mode, a reader blocks writers.  AgentScope's writes fail after five seconds, the
     default timeout of Python's ``sqlite3``.  The copy is made within the reading transaction and
@@ -50,9 +50,9 @@ class SnapshotCopy:
         self._due = 0.0
 
     async def watch(self, driver: Connection, size: int) -> None:
-        """Watch a transaction that begins now, on a file of ``size`` bytes.
+        """Start the time limit of a reading transaction on a file of ``size`` bytes.
 
-        A transaction in WAL mode blocks no writer and is not watched.
+        In WAL mode there is no limit: the transaction blocks no writer.
         """
         self._driver = None
         async with driver.execute("PRAGMA journal_mode") as cursor:
@@ -63,16 +63,19 @@ class SnapshotCopy:
 
     @property
     def is_watching(self) -> bool:
-        """True while the transaction may block writers."""
+        """True while a reading transaction has a time limit, because it may block writers."""
         return self._driver is not None
 
     @property
     def is_due(self) -> bool:
-        """True if the transaction has lasted too long."""
+        """True if the reading transaction has exceeded its time limit."""
         return self._driver is not None and time.monotonic() > self._due
 
     async def make(self) -> Path | None:
-        """Copy the file, closed to other users; return None if the disk has no room."""
+        """Copy the watched file to a private temporary folder; return the path of the copy.
+
+        None means that the copy failed, for example because the disk is full.
+        """
         driver, self._driver = self._driver, None
         assert driver is not None
         with suppress(sqlite3.OperationalError, OSError):
@@ -95,10 +98,10 @@ class SnapshotCopy:
 
 
 class PrivateCopy:
-    """A copy of a database that SQLite cannot read in place, because it would have to write.
+    """A temporary copy of a SQLite file that SQLite could read only after writing to its folder.
 
-    In WAL mode SQLite creates files next to the database.  An interrupted transaction must be
-    rolled back first.
+    In WAL mode, SQLite creates files next to the database.  After a crash, it rolls back the
+    interrupted transaction.
     """
 
     def __init__(self, path: Path, label: str) -> None:
@@ -106,10 +109,10 @@ class PrivateCopy:
         self._label = label
         self._folder = ExitStack()
         self.path: Path | None = None
-        """The path of the copy; None before ``make``."""
+        """The path of the copy; None if there is no copy."""
 
     def is_needed(self, error: sqlite3.Error) -> bool:
-        """Return whether reading a copy avoids this error."""
+        """Return whether an error of reading the file would not occur with a copy."""
         if not error.sqlite_errorname.startswith(_NEEDS_WRITING):
             return False
         try:
@@ -120,11 +123,13 @@ class PrivateCopy:
         return in_wal_mode or _journal(self._source).exists()
 
     def make(self, call: Call) -> Path:
-        """Copy the file and its log or journal, closed to other users.
+        """Copy the file, with its log or journal, to a private folder; return the copy's path.
+
+        ``call`` is the current call of the connection, which may be cancelled.
 
         Raises:
             Lost: another program keeps writing to the file.
-            Unavailable: the system refuses.
+            Unavailable: the operating system refuses to read the file or to write the copy.
             sqlite3.OperationalError: the call was cancelled.
         """
         try:
@@ -152,7 +157,7 @@ class PrivateCopy:
         )
 
     def _stamps(self) -> dict[str, tuple[int, int]]:
-        """Return the sizes and times of the existing files, by suffix."""
+        """Return the size and time of the database, its log and its journal, by file suffix."""
         found = {}
         for end in _ENDS:
             with suppress(FileNotFoundError):
@@ -167,10 +172,10 @@ class PrivateCopy:
 
 
 def _copy_file(source: Path, target: Path, call: Call) -> None:
-    """Copy a file; stop if the call is cancelled.
+    """Copy a file, unless the current call of the connection is cancelled.
 
     Raises:
-        OSError: the system refuses.
+        OSError: the operating system refuses to read or write a file.
         sqlite3.OperationalError: the call was cancelled.
     """
     with open(source, "rb") as file, open(target, "wb") as copy:
@@ -184,9 +189,10 @@ HINT = "a program was killed while it wrote to it: make the file and its folder 
 
 
 def recover(path: Path, call: Call) -> None:
-    """Roll back an interrupted transaction, as the next start of AgentScope would.
+    """Roll back the transaction of a killed program in a SQLite file, if there is one.
 
-    Until then SQLite refuses read-only connections: SQLITE_READONLY_ROLLBACK.
+    Until then SQLite refuses read-only connections (SQLITE_READONLY_ROLLBACK).  The next start of
+    AgentScope would roll back too.
 
     Raises:
         sqlite3.Error: the file is not a database, or this user may not write to it.
@@ -199,10 +205,10 @@ def recover(path: Path, call: Call) -> None:
 
 
 def remove_journal(driver: sqlite3.Connection, path: Path) -> None:
-    """Have SQLite remove the journal of a run that was killed after its last transaction.
+    """Have SQLite remove the rollback journal that a killed memctl run left next to ``path``.
 
-    The next transaction of any program would remove the harmless journal, but a run without changes
-    makes no transaction.  A journal in use is kept.
+    ``driver`` is a connection to the file.  A journal that another program uses is kept.  The next
+    transaction of any program would also remove the journal, but this run may make none.
 
     Raises:
         sqlite3.Error: the file is not a database.

@@ -14,35 +14,35 @@ from memctl.selection import Selection
 T = TypeVar("T")
 
 MAX_PUSHED_VALUES = 1000
-"""The longest list of names in a statement: databases limit the number of parameters.
+"""The maximum length of a list of names in a query: databases limit the number of parameters.
 
-memctl itself compares longer lists.
+With a longer list, the query reads all names, and memctl selects.
 """
 
 PIECE_VALUES = 500
-"""The number of values in a statement that is repeated for further values."""
+"""The maximum number of values in a statement; more values take several statements."""
 
 SMALL_BYTES = 64 * 1024
-"""The size above which messages are fetched singly: drivers fetch rows by number, not by size."""
+"""Messages above this size are fetched one by one: drivers limit rows by number, not by size."""
 
 HUGE_BYTES = 8 * 1024 * 1024
-"""The size above which messages are huge."""
+"""Messages above this size are called huge, and are read or written in pieces if necessary."""
 
 CHUNK_BYTES = 4 * 1024 * 1024
-"""The size of the pieces of a huge message, if the driver would copy it whole."""
+"""The size of the pieces in which a huge message is read or written."""
 
 
 ALWAYS, NEVER = "1 = 1", "1 = 0"
 
 
 def pieces(values: Sequence[T]) -> Iterator[list[T]]:
-    """Yield the values in lists for the statements that take them."""
+    """Yield the values in lists of at most ``PIECE_VALUES``, one list for each statement."""
     for start in range(0, len(values), PIECE_VALUES):
         yield list(values[start : start + PIECE_VALUES])
 
 
 class Condition(NamedTuple):
-    """A condition in SQL, and its values."""
+    """A condition in SQL, and the values of its parameters."""
 
     sql: str
     values: dict[str, list[str]]
@@ -53,7 +53,12 @@ EVERY = Condition(ALWAYS, {})
 
 
 def pushed_down(conditions: Mapping[tuple[str, str], Collection[str]]) -> Condition:
-    """Return the conditions with at least one value and not too many, joined by AND."""
+    """Return the conditions that a query can contain, joined by AND.
+
+    Each key is a parameter's name and a condition in SQL with that parameter; its value is the list
+    for the parameter.  A condition is left out if the list is empty or longer than
+    ``MAX_PUSHED_VALUES``.  If none remains, the condition is always true.
+    """
     used = {
         key: values for key, values in conditions.items() if 0 < len(values) <= MAX_PUSHED_VALUES
     }
@@ -70,7 +75,7 @@ def session_condition(where: Selection, column: str = "session_id") -> Condition
 
 
 class Syntax(ABC):
-    """The syntax of one database: quotes, casts, JSON, times, locks and hints."""
+    """The SQL of one engine where engines differ: quotes, casts, JSON, times, locks, hints."""
 
     quote: ClassVar[str] = '"'
     row_lock: ClassVar[str] = ""
@@ -78,9 +83,9 @@ class Syntax(ABC):
     no_wait: ClassVar[str] = ""
     """The addition to ``row_lock`` that raises an error for locked rows instead of waiting."""
     locks_scanned_rows: ClassVar[bool] = False
-    """True if a search also locks, or waits for, rows that are read but not selected."""
+    """True if a locking SELECT also locks, or waits for, rows that its WHERE excludes."""
     temporary_end: ClassVar[str] = ""
-    """The end of a CREATE TABLE that drops a temporary table with the transaction, if possible."""
+    """The end of a CREATE TABLE for a temporary table that the end of the transaction drops."""
     subquery_barrier: ClassVar[str] = ""
     """The end of an inner SELECT that prevents its merge with the outer SELECT."""
     materialize_hint: ClassVar[str] = ""
@@ -92,7 +97,7 @@ class Syntax(ABC):
     text_type: ClassVar[str] = "TEXT"
     """The type of a text in a CAST."""
     json_place: ClassVar[str] = ":json"
-    """SQL for the value ``json`` of a statement, to be stored in a JSON column."""
+    """SQL for the parameter ``json`` of a statement, whose value goes to a JSON column."""
     time_step: ClassVar[timedelta] = timedelta(microseconds=1)
     """The least difference between two times of a column."""
     reads_briefly: ClassVar[bool] = False
@@ -101,27 +106,30 @@ class Syntax(ABC):
     """True if ORDER BY puts NULL before all values."""
 
     def place(self, number: int) -> str:  # noqa: ARG002 - most do not number placeholders
-        """Return the placeholder of a value, numbered from 1, in a statement for the driver."""
+        """Return the driver's placeholder for the value with this number, counted from 1."""
         return "?"
 
     def identifier(self, name: str) -> str:
-        """Return a name in quotes, for statements that the driver takes."""
+        """Return a quoted table or column name for a statement passed directly to the driver."""
         return self.quote + name.replace(self.quote, self.quote * 2) + self.quote
 
     def quoted(self, name: str) -> str:
-        """Return a name in quotes, for statements that ``sqlalchemy.text`` takes."""
+        """Return a quoted table or column name for a statement passed to ``sqlalchemy.text``."""
         return self.identifier(name).replace(":", "\\:")
 
     def exact(self, text: str) -> str:
-        """Return SQL for a text that is compared exactly, whatever the collation."""
+        """Return SQL for the SQL expression ``text``, compared exactly whatever its collation."""
         return text
 
     def sortable(self, text: str) -> str:
-        """Return SQL for a text that sorts by its bytes, as a column of an inner SELECT."""
+        """Return SQL for the SQL expression ``text``, sorted by its bytes.
+
+        The result is used as a column of an inner SELECT.
+        """
         return text
 
     def json_text(self, column: str) -> str:
-        """Return SQL for a JSON column as text or bytes."""
+        """Return SQL that reads a JSON column as text or bytes, unparsed."""
         return column
 
     @abstractmethod
@@ -129,23 +137,26 @@ class Syntax(ABC):
         """Return SQL for the size of a JSON column in bytes."""
 
     def stored_json(self, value: bytes) -> Any:
-        """Return JSON for the driver, at ``json_place``."""
+        """Return a JSON text in the type that the driver expects for ``json_place``."""
         return value
 
     def stored_time(self, time: datetime) -> Any:
-        """Return a time without a zone for the driver, for a column of times."""
+        """Return a time without a zone in the type that the driver expects for a time column."""
         return time
 
     def earlier(self, column: str, seconds: int) -> str:
-        """Return SQL for a time some seconds before the time of a column."""
+        """Return SQL for the time in a column minus a number of seconds."""
         return f"{column} - INTERVAL '{seconds}' SECOND"
 
     def insert_free(self, insert: str, column: str) -> str:  # noqa: ARG002 - for MySQL
-        """Return an INSERT that skips rows whose key exists."""
+        """Return an INSERT statement, changed to skip rows whose key exists.
+
+        ``column`` is any column of the table.
+        """
         return f"{insert} ON CONFLICT DO NOTHING"
 
     def temporary(self, table: str) -> str:
-        """Return an unambiguous name for a temporary table."""
+        """Return a temporary table's name, qualified so that no other table is meant."""
         return table
 
     def drop_temporary(self, table: str) -> str:
@@ -153,7 +164,10 @@ class Syntax(ABC):
         return f"DROP TABLE IF EXISTS {self.temporary(table)}"
 
     def bind(self, sql: str, values: Mapping[str, Any]) -> tuple[TextClause, dict[str, Any]]:
-        """Return a statement with its values bound; lists become the values of an IN."""
+        """Return a statement for SQLAlchemy, and its parameters.
+
+        A parameter that is a list becomes the values of an IN.
+        """
         lists = (name for name, value in values.items() if isinstance(value, list))
         statement = text(sql).bindparams(*(bindparam(name, expanding=True) for name in lists))
         return statement, dict(values)
