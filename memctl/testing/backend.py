@@ -21,7 +21,7 @@ from memctl.wrappers.converted import shown_as
 
 @dataclass(frozen=True)
 class Backend:
-    """The description of a store under test, beyond its features.
+    """Describes a store to the conformance suite: how to make one, and what ``features`` omits.
 
     A store in files needs two fields::
 
@@ -34,11 +34,11 @@ class Backend:
 
     name: str
     make: Callable[[Path], str]
-    """Returns a new, empty place, spelled as on the command line of memctl."""
+    """Makes an empty store for a new folder; returns its location, as for the command line."""
     alias: Callable[[str], str] | None = None
-    """Returns a different spelling of a place; the default uses a symbolic link."""
+    """Returns a different spelling of a location; the default uses a symbolic link."""
     dump: Callable[[str], Any] | None = None
-    """Returns the contents of a place, read without memctl; the default reads all files."""
+    """Returns the contents of a location, read without memctl; the default reads all files."""
     refuses: frozenset[str] = frozenset()
     """The names in ``samples.MESSAGES`` of messages that the store refuses."""
     alters: frozenset[str] = frozenset()
@@ -47,15 +47,15 @@ class Backend:
     JSONB, for example, turns some floats into integers.
     """
     refuses_names: bool = False
-    """The store refuses some names of memories."""
+    """True if the store refuses some names of users or sessions."""
     users: bool = True
-    """Memories belong to users."""
+    """True if memories belong to users."""
     only: MemoryKey | None = None
     """The key of the only memory, if the store holds one memory; None for many memories."""
     keys: Callable[[int], MemoryKey] = samples.key
-    """Returns the key of the memory with a number."""
+    """Returns the key of the memory with a number, counted from 0."""
     exists: bool = False
-    """An empty place is already a store without memories: nothing has to be created."""
+    """True if an empty location already is a store without memories, which needs no creation."""
     many: int = 300
     """The number of memories in the test of many writes; use more if writes share transactions."""
     large: int = 1500
@@ -67,37 +67,41 @@ class Backend:
     lease: float = 0.0
     """The seconds until a lock ends if its owner does not renew the lock; 0 if locks do not end."""
     make_searchable: Callable[[str], None] | None = None
-    """Makes the texts of a filled place searchable, if this is the job of the application."""
+    """Prepares written messages for the search service, if the application must do this."""
     shown_as: str = ""
     """The dialect for the tests, if the store derives ids from the texts of messages."""
     lock_holder: str = "memctl.testing.lock_holder"
-    """The module to run in a second process, to hold a lock there."""
+    """The module to run as a second process that holds the lock of the store."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """A place of a store, for one test."""
+    """The location of a store, for one test."""
 
     backend: Backend
     text: str
-    """The place, spelled as on the command line."""
+    """The location, spelled as on the command line."""
     folder: Path
-    """The folder that only this place uses."""
+    """A folder that no other location uses."""
 
     @cached_property
     def location(self) -> Location:
-        """The parsed text."""
+        """The location, parsed from ``text``."""
         return parse(self.text)
 
     def store(self, *, create: bool = True, change: bool = False) -> Store:
-        """Return an unopened store of the place; with ``create=False``, a store to read."""
+        """Return an unopened store at this location.
+
+        By default, the store is opened to write, and created if missing.  ``change=True`` opens an
+        existing store to change it, and ``create=False`` opens a store to read.
+        """
         mode = OpenMode.CHANGE if change else OpenMode.CREATE if create else OpenMode.READ
         store = make_store(self.location, mode)
         dialect = self.backend.shown_as
         return shown_as(store, DIALECTS[dialect]) if dialect else store
 
     def alias(self) -> Location:
-        """Return the place in a different spelling."""
+        """Return the same location in a different spelling."""
         if self.backend.alias is not None:
             return parse(self.backend.alias(self.text))
         link = self.folder.with_name(f"{self.folder.name}-link")
@@ -105,7 +109,7 @@ class Place:
         return parse(self.text.replace(str(self.folder), str(link), 1))
 
     def dump(self) -> Any:
-        """Return the contents of the place, read without memctl, for comparisons."""
+        """Return the contents of the store, read without memctl, to compare before and after."""
         return self.backend.dump(self.text) if self.backend.dump is not None else self._files()
 
     def _files(self) -> dict[str, Any]:
@@ -116,13 +120,13 @@ class Place:
         }
 
     def keys(self, count: int) -> list[MemoryKey]:
-        """Return ``count`` keys of memories, or a single key if the place holds one memory."""
+        """Return ``count`` different memory keys, or a single key if the store holds one memory."""
         only = self.backend.only
         return [only] if only else list(map(self.backend.keys, range(count)))
 
 
 def new_place(backend: Backend, folder: Path) -> Place:
-    """Return a new, empty place of a store, in a new subfolder of ``folder``."""
+    """Return the location of a new, empty store, with a new subfolder of ``folder``."""
     own = folder / str(len(os.listdir(folder)))
     own.mkdir()
     return Place(backend, backend.make(own), own)

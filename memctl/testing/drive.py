@@ -36,7 +36,10 @@ ALL = Selection()
 async def pages(
     memories: Iterable[Sample], *, offset: int = 0, size: int = 700
 ) -> AsyncGenerator[Page]:
-    """Yield the memories in pages of at most ``size`` messages, from ``offset`` on."""
+    """Yield memories in pages of at most ``size`` messages.
+
+    ``offset`` is the number of messages that each memory already has in the store.
+    """
     for one in memories:
         starts = range(0, len(one.entries), size) or [0]
         for start in starts:
@@ -52,7 +55,11 @@ async def write(
     offset: int = 0,
     size: int = 700,
 ) -> dict[MemoryKey, WriteResult]:
-    """Write the memories; assert that each has exactly one WriteResult."""
+    """Write memories, assert that each has exactly one WriteResult, and return the results.
+
+    ``offset`` is the number of messages that each memory already has in the store, and ``size`` the
+    number of messages in a page.
+    """
     memories = list(memories)
     results: dict[MemoryKey, WriteResult] = {}
     source = pages(memories, offset=offset, size=size)
@@ -65,7 +72,7 @@ async def write(
 
 
 async def write_all(store: Store, memories: Iterable[Sample]) -> None:
-    """Write the memories; assert that all succeed."""
+    """Write memories; assert that all messages of each are written."""
     memories = list(memories)
     results = await write(store, memories)
     for one in memories:
@@ -75,7 +82,7 @@ async def write_all(store: Store, memories: Iterable[Sample]) -> None:
 
 
 async def read(store: Store, where: Selection = ALL) -> dict[MemoryKey, Sample]:
-    """Return the selected memories; assert that their pages come in order."""
+    """Read and return the selected memories; assert that their pages come in order."""
     found: dict[MemoryKey, Sample] = {}
     open_key: MemoryKey | None = None
     for page in [page async for page in store.read(where)]:
@@ -96,7 +103,10 @@ async def read(store: Store, where: Selection = ALL) -> dict[MemoryKey, Sample]:
 
 
 async def picked(everything: Iterable[Sample], where: Selection) -> dict[MemoryKey, Sample]:
-    """Return the memories and messages that ``Selection.apply`` picks from ``everything``."""
+    """Return the memories that ``where`` selects from ``everything``, with the selected messages.
+
+    memctl selects, with ``Selection.apply``, and no store.
+    """
     found: dict[MemoryKey, Sample] = {}
     some = pages(one for one in everything if where.has_key(one.key))
     async for page in where.apply(some, DIALECTS[samples.style().dialect]):
@@ -105,7 +115,7 @@ async def picked(everything: Iterable[Sample], where: Selection) -> dict[MemoryK
 
 
 async def infos(store: Store, where: Selection = ALL) -> dict[MemoryKey, MemoryInfo]:
-    """Return the catalog; assert that each memory is listed once."""
+    """Return the catalog of the selected memories; assert that each is listed once."""
     found: dict[MemoryKey, MemoryInfo] = {}
     for info in [info async for info in store.list_memories(where)]:
         assert info.key not in found, f"{info.key} is listed twice"
@@ -114,7 +124,10 @@ async def infos(store: Store, where: Selection = ALL) -> dict[MemoryKey, MemoryI
 
 
 def plain(entry: StoredMessage, store: Store) -> tuple[str, str, tuple[str, ...]]:
-    """Return id, value and marks of a message in a comparable form."""
+    """Return a message's id, JSON text and marks, for comparison.
+
+    The order of fields or marks is normalized if the store does not keep the order.
+    """
     in_order = store.features.mark_order
     marks = entry.marks if in_order else tuple(sorted(entry.marks))
     small = len(entry.message) < 1000
@@ -131,7 +144,7 @@ _cached_value = lru_cache(20_000)(_value)
 
 
 def assert_same(store: Store, found: Sample | None, expected: Sample) -> None:
-    """Assert that both memories have equal messages in equal order."""
+    """Assert that a read memory has the expected messages in the expected order."""
     assert found is not None, f"{expected.key} is missing"
     assert [entry.id for entry in found.entries] == [entry.id for entry in expected.entries]
     for one, other in zip(found.entries, expected.entries, strict=True):
@@ -164,14 +177,17 @@ def with_marks(entry: StoredMessage, *marks: str) -> StoredMessage:
 
 
 def changing(place: Place, keys: Iterable[MemoryKey] = ()) -> Store:
-    """Return an unopened store of the place, to change memories."""
+    """Return an unopened store that changes existing memories.
+
+    ``keys`` are memories whose names the store may need to know beforehand.
+    """
     store = place.store(change=True)
     store.resolve_names(keys)
     return store
 
 
 def edits(memory: Memory | MemoryKey, changes: list[Change], size: int = 1000) -> list[Edit]:
-    """Return the changes of one memory as Edits of at most ``size`` changes."""
+    """Return the changes of one memory as ``Edit`` objects of at most ``size`` changes each."""
     about = Memory(memory) if isinstance(memory, MemoryKey) else memory
     starts = range(0, len(changes), size) or [0]
     return [
@@ -186,7 +202,7 @@ async def stream(found: Iterable[Edit]) -> AsyncGenerator[Edit]:
 
 
 async def edit(store: Store, found: Iterable[Edit]) -> dict[MemoryKey, WriteResult]:
-    """Edit the memories; assert that each has exactly one WriteResult."""
+    """Apply edits, assert that each memory has exactly one WriteResult, and return the results."""
     found = list(found)
     results: dict[MemoryKey, WriteResult] = {}
     for result in [result async for result in store.edit(stream(found))]:
@@ -198,7 +214,10 @@ async def edit(store: Store, found: Iterable[Edit]) -> dict[MemoryKey, WriteResu
 
 
 async def edit_all(store: Store, key: MemoryKey, changes: list[Change], size: int = 1000) -> None:
-    """Edit a memory; assert that the edit succeeds."""
+    """Apply changes to a memory; assert that all are made.
+
+    ``size`` is the maximum number of changes in an ``Edit``.
+    """
     results = await edit(store, edits(key, changes, size))
     deleted = sum(change.new is None for change in changes)
     assert results == {key: WriteResult(key, len(changes) - deleted, deleted)}
@@ -211,7 +230,7 @@ def assert_changed(result: WriteResult) -> None:
 
 
 async def assert_holds(place: Place, expected: Iterable[Sample]) -> None:
-    """Assert that a new connection reads exactly the expected memories."""
+    """Assert that the store holds exactly the expected memories, read with a new connection."""
     expected = list(expected)
     async with place.store(create=False) as store:
         store.resolve_names([one.key for one in expected])
@@ -223,7 +242,10 @@ async def assert_holds(place: Place, expected: Iterable[Sample]) -> None:
 
 
 async def filled(place: Place, *counts: int) -> list[Sample]:
-    """Write a memory of each message count; a place for a single memory gets the first."""
+    """Write one memory for each count, with this number of messages; return the memories.
+
+    A store for a single memory gets only the first.
+    """
     keys = place.keys(len(counts))
     found = [sample(key, samples.entries(count)) for key, count in zip(keys, counts, strict=False)]
     async with place.store() as store:
@@ -234,7 +256,11 @@ async def filled(place: Place, *counts: int) -> list[Sample]:
 def mixture(
     entries: list[StoredMessage], new: list[StoredMessage]
 ) -> tuple[list[Change], list[StoredMessage]]:
-    """Return deletions, insertions and changes of marks, and the messages after the changes."""
+    """Return changes of many kinds to a memory, and the messages that it has after the changes.
+
+    The memory has the messages ``entries``.  The changes delete messages, set marks, and insert
+    messages of ``new``.
+    """
     changes: list[Change] = []
     after: list[StoredMessage] = []
     fresh = iter(new)
@@ -264,7 +290,10 @@ Outline = list[tuple[MemoryKey, str | None, list[tuple[str, tuple[str, ...], int
 
 
 async def outline(store: Store, where: Selection, *, read: bool) -> Outline:
-    """Return the outline of the memories in the order of the store; check the page order."""
+    """Return the outline of the selected memories; assert that their pages come in order.
+
+    With ``read``, the outline is made from ``Store.read``, otherwise from ``Store.outline``.
+    """
     found: Outline = []
     pages = store.read(where) if read else store.outline(where)
     last = True

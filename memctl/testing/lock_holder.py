@@ -19,7 +19,9 @@ from memctl.store import OpenMode
 def lock_elsewhere(
     store: str, owner: str, module: str = "memctl.testing.lock_holder"
 ) -> Iterator[subprocess.Popen[str]]:
-    """Hold the lock of a store in a second process during the body, then await the process."""
+    """Hold the lock of a store in a second process during the body.
+
+    Then the process ends, and this function waits for its end."""
     process = subprocess.Popen(
         [sys.executable, "-m", module, store, owner],
         stdin=subprocess.PIPE,

@@ -54,7 +54,7 @@ NAMES = [
     "\u202egnp",
     "x" * 200,
 ]
-"""Hard names for users, sessions, messages and marks."""
+"""Names for users, sessions, messages and marks that are hard to store."""
 
 
 def _deep(levels: int) -> Any:
@@ -103,7 +103,7 @@ MESSAGES: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Style:
-    """The messages that a store takes: the dialect, ``Features.marks``, and more."""
+    """The kind of messages that a store can hold: the dialect, the possible marks, and more."""
 
     dialect: str = "agentscope1"
     marks: frozenset[str] | None = None
@@ -112,24 +112,27 @@ class Style:
     dimensions: int = 0
     """The size of the vectors of facts; 0 without vectors."""
     name: Callable[[str], str] = str
-    """Turns a text into an id that the store takes; different texts give different ids."""
+    """Turns a text into an id that the store accepts; different texts get different ids."""
 
 
 _STYLES = [Style()]
 
 
 def use(style: Style) -> None:
-    """Make all further messages in a style."""
+    """Set the style of all sample messages that are made from now on."""
     _STYLES[0] = style
 
 
 def style() -> Style:
-    """Return the style set by ``use``."""
+    """Return the current style of sample messages, set by ``use``."""
     return _STYLES[0]
 
 
 def possible(marks: Iterable[str]) -> tuple[str, ...]:
-    """Return the marks; replace marks that the style does not allow by an allowed mark."""
+    """Return marks that the current style allows, without repetition.
+
+    A mark that the style does not allow is replaced by an allowed mark, if there is one.
+    """
     allowed = style().marks
     if allowed is None:
         return tuple(marks)
@@ -140,7 +143,11 @@ def possible(marks: Iterable[str]) -> tuple[str, ...]:
 
 
 def message(id: str, number: int = 0, **fields: Any) -> bytes:
-    """Return a message in the current dialect; ``fields`` replace fields of AgentScope 1.x."""
+    """Return a sample message as JSON, in the dialect of the current style.
+
+    ``number`` varies the contents.  ``fields`` replace fields of the message in AgentScope 1.x,
+    from which the dialect's form is made.
+    """
     role = ("user", "assistant", "system")[number % 3]
     value = {
         "id": id,
@@ -188,7 +195,7 @@ def _as_fact(value: dict[str, Any]) -> dict[str, Any]:
 
 
 def vector(id: str, size: int) -> str:
-    """Return a unit vector of ``size`` dimensions; different ids give different vectors."""
+    """Return an encoded unit vector of ``size`` dimensions, which depends only on the id."""
     numbers = Random(id)
     values = [numbers.gauss(0, 1) for _ in range(size)]
     length = math.sqrt(sum(value * value for value in values))
@@ -274,7 +281,7 @@ TIME_FIELDS = {
 
 
 def marks_of(number: int) -> tuple[str, ...]:
-    """Return no mark, one mark or several marks, depending on the number of the message."""
+    """Return the marks of the sample message with a number: none, one or several."""
     found = [
         name for name, every in (("hint", 3), ("compressed", 4), ("a", 6)) if number % every == 1
     ]
@@ -282,12 +289,15 @@ def marks_of(number: int) -> tuple[str, ...]:
 
 
 def entry(id: str, number: int = 0, marks: tuple[str, ...] = (), **fields: Any) -> StoredMessage:
-    """Return a stored message."""
+    """Return a sample message with its id and marks, as a store holds it.
+
+    See ``message`` for ``number`` and ``fields``.
+    """
     return StoredMessage(id, message(id, number, **fields), possible(marks))
 
 
 def entries(count: int, start: int = 0) -> list[StoredMessage]:
-    """Return ``count`` small messages with the marks of ``marks_of``."""
+    """Return ``count`` small sample messages, numbered from ``start``, some with marks."""
     return [_numbered(n, style()) for n in range(start, start + count)]
 
 
@@ -297,13 +307,13 @@ def _numbered(number: int, _: Style) -> StoredMessage:
 
 
 def key(number: int) -> MemoryKey:
-    """Return the key of a memory by number; each user has three sessions."""
+    """Return the memory key with a number; three successive keys have the same user."""
     return MemoryKey(f"user{number // 3}", f"session{number}")
 
 
 @dataclass
 class Sample:
-    """A memory with its messages, small enough to hold."""
+    """A memory and all of its messages, for tests."""
 
     memory: Memory
     entries: list[StoredMessage] = field(default_factory=list)
@@ -314,17 +324,23 @@ class Sample:
 
 
 def sample(key: MemoryKey, found: Iterable[StoredMessage] = (), **about: Any) -> Sample:
-    """Return a memory to write; ``about`` may hold ``summary`` and ``ttl``."""
+    """Return a memory with messages; ``about`` has more fields of ``Memory``, such as ``ttl``."""
     return Sample(Memory(key, **about), list(found))
 
 
 def several(keys: Iterable[MemoryKey], count: int, start: int = 0) -> list[Sample]:
-    """Return a memory of ``count`` messages for each key; all ids differ."""
+    """Return a memory of ``count`` messages for each key.
+
+    ``start`` is the number of the first message; no two messages have the same id.
+    """
     return [sample(key, entries(count, start + number * count)) for number, key in enumerate(keys)]
 
 
 def nasty_entries(skip: Iterable[str] = ()) -> Iterator[StoredMessage]:
-    """Yield a message for each of MESSAGES, except for the names in ``skip``."""
+    """Yield a message for each item of ``MESSAGES`` whose name is not in ``skip``.
+
+    The values of these messages are hard to store.
+    """
     left_out = set(skip)
     for number, (name, fields) in enumerate(MESSAGES.items()):
         if name not in left_out:

@@ -40,12 +40,12 @@ SELECT {columns} FROM found WHERE user = ? AND session = ? AND part = ? ORDER BY
 
 
 class IndexedRow(NamedTuple):
-    """A row with a message.
+    """A table row with a message of a memory.
 
-    ``place`` is the column that orders the messages of a memory.  ``name`` is the part of the
+    ``place`` is the value that orders the messages of a memory.  ``name`` is the part of the
     primary key that orders messages of the same place.  ``raw`` is the stored text of the marks,
-    or "".  ``stamp`` changes when the row is written.  ``damage`` describes damage; a damaged row
-    has no message.
+    or "".  ``stamp`` changes when the row is written.  ``damage`` describes damage, or is empty; a
+    damaged row has no message.
     """
 
     key: MemoryKey
@@ -60,12 +60,12 @@ class IndexedRow(NamedTuple):
     message: bytes = b""
 
     def stored(self) -> StoredMessage:
-        """Return the message of the row."""
+        """Return the row's message, with its id and marks."""
         return StoredMessage(self.id, self.message, self.marks, None, self.shape)
 
 
 class RowIndex:
-    """An index of rows in the order of their memories, in an unnamed temporary file."""
+    """Orders the rows of a table by memory and message, in an unnamed temporary file."""
 
     def __init__(self) -> None:
         self._database = sqlite3.connect("", isolation_level=None)
@@ -80,7 +80,7 @@ class RowIndex:
         self._database.close()
 
     def add(self, row: IndexedRow) -> None:
-        """Add a row."""
+        """Add a row, in any order."""
         marks = orjson.dumps(row.marks) if row.marks else b""
         texts = (*row.key, row.place, row.name, row.id)
         others = (row.raw, row.stamp, row.damage, row.shape)
@@ -99,7 +99,7 @@ class RowIndex:
             self._ordered = True
 
     def memories(self) -> list[MemoryKey]:
-        """Return the keys of the memories, in order."""
+        """Return the keys of all memories with rows, in the order of user, session and part."""
         self._order()
         rows = self._database.execute(
             "SELECT DISTINCT user, session, part FROM found ORDER BY 1, 2, 3"
@@ -107,7 +107,7 @@ class RowIndex:
         return [MemoryKey(*map(_decoded, row)) for row in rows]
 
     def rows(self, key: MemoryKey) -> Iterator[IndexedRow]:
-        """Yield the rows of a memory in order; the index must not change during the iteration."""
+        """Yield the rows of a memory in message order; add no rows during the iteration."""
         self._order()
         select = _SELECT.format(
             columns="place, name, id, marks, raw, stamp, damage, shape, message"
@@ -119,7 +119,7 @@ class RowIndex:
             yield IndexedRow(key, place, name, id, marks, raw, stamp, damage, shape, row[8])
 
     def damage(self, key: MemoryKey) -> list[tuple[str, str]]:
-        """Return the name of each damaged row of a memory, and the description of the damage."""
+        """Return the name of each damaged row of a memory, and a text about the row's damage."""
         self._order()
         select = (
             "SELECT name, damage FROM found WHERE user = ? AND session = ? AND part = ? "
@@ -131,7 +131,7 @@ class RowIndex:
         ]
 
     def version(self, key: MemoryKey) -> str:
-        """Return a text that changes with the rows of a memory."""
+        """Return a hash of a memory's rows, which differs after any change of the memory."""
         self._order()
         digest = blake2b(digest_size=16)
         select = _SELECT.format(columns="place, name, raw, stamp")
@@ -151,13 +151,13 @@ def _decoded(text: bytes) -> str:
 
 @dataclass(slots=True)
 class MemoryChange:
-    """The row changes of one memory, and the reverse of each change."""
+    """The row changes of one memory; ``reverses`` has the change that undoes each, in order."""
 
     changes: list[RowChange] = field(default_factory=list)
     reverses: list[RowChange] = field(default_factory=list)
 
     def add(self, change: RowChange, reverse: RowChange) -> None:
-        """Add a change and its reverse."""
+        """Add a row change, and the row change that undoes it."""
         self.changes.append(change)
         self.reverses.append(reverse)
 
@@ -165,11 +165,11 @@ class MemoryChange:
 async def change_memories(
     instance: TablestoreInstance, table: str, key: Sequence[str], memories: Sequence[MemoryChange]
 ) -> list[Failure | None]:
-    """Change the rows of memories together; return a failure or None per memory, in order.
+    """Change the rows of several memories; return None or the failure for each memory, in order.
 
-    The service has no transactions over rows.  If a row of a memory cannot be changed, the
-    memory's changed rows are restored, unless the program is killed in between.  A cancellation
-    waits for the restoration.
+    ``key`` names the columns of the table's primary key.  Tablestore has no transactions over
+    several rows.  Therefore, if a row of a memory cannot be changed, the memory's changed rows are
+    restored, unless the program is killed before.  A cancelled task waits for the restoration.
 
     Raises:
         NotFound, Unavailable: as ``TablestoreInstance.change``.  Changed rows are restored if the

@@ -53,7 +53,7 @@ _VARIABLES = (
         "ALIBABA_CLOUD_SECURITY_TOKEN",
     ),
 )
-"""The variables in the documentation of the SDK: key, secret, and the token for both."""
+"""The SDK's environment variables: key id, secret, and the session token for both."""
 _BUSY = frozenset(
     {
         "OTSServerBusy",
@@ -68,14 +68,14 @@ _BUSY = frozenset(
         "OTSQuotaExhausted",
     }
 )
-"""Codes of errors that a retry may avoid."""
+"""Error codes of the service after which a retry may help."""
 CONDITION_FAILED = "OTSConditionCheckFail"
 
 
 class Row(NamedTuple):
     """A row as read: primary key, columns, and the write time of each column.
 
-    Times are in milliseconds, as the service reports them.
+    Times are in milliseconds since 1970, as the service reports them.
     """
 
     key: Key
@@ -84,7 +84,7 @@ class Row(NamedTuple):
 
 
 class SearchIndex(NamedTuple):
-    """A search index: its name, the column with searchable words, and its keyword columns."""
+    """A search index: its name, the column whose words it finds, and the columns it can filter."""
 
     name: str
     column: str
@@ -93,7 +93,7 @@ class SearchIndex(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """A row to write whole; with ``new``, the row must not exist."""
+    """A row to write with all of its columns; with ``new``, no row with the key may exist."""
 
     key: Key
     columns: Columns
@@ -102,7 +102,7 @@ class Put:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """Columns to write to an existing row, whose columns must match ``where``."""
+    """Columns to write to an existing row; the write fails unless its columns match ``where``."""
 
     key: Key
     columns: Columns
@@ -111,7 +111,7 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """A row to remove; with ``where``, the row must exist and have these columns."""
+    """A row to delete; with ``where``, the row must exist and have these column values."""
 
     key: Key
     where: Columns | None = None
@@ -121,7 +121,7 @@ RowChange = Put | Update | Delete
 
 
 class RowFailure(NamedTuple):
-    """The reason why a row was not changed: the code and the text of the service."""
+    """The service's reason for not changing a row: an error code and a text."""
 
     code: str
     message: str
@@ -129,9 +129,10 @@ class RowFailure(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TableSchema:
-    """A table to create: its primary key and an optional local secondary index.
+    """A table to create: its name, primary key, further columns, and local secondary index.
 
-    Types are type names of the SDK, such as ``STRING``.
+    ``key`` and ``columns`` have the name and type of each column.  Types are type names of the SDK,
+    such as ``STRING``.  ``index`` has the name and the columns of the index, or is None.
     """
 
     name: str
@@ -141,7 +142,7 @@ class TableSchema:
 
 
 class _Patience(tablestore.DefaultRetryPolicy):  # type: ignore[misc]
-    """The retries of the SDK, for about 15 seconds. memctl retries after that."""
+    """Has the SDK retry requests for about 15 seconds; memctl itself retries after that."""
 
     max_retry_times = 8
 
@@ -150,7 +151,7 @@ class TablestoreInstance:
     """The Tablestore instance of a location."""
 
     def __init__(self, location: Location, environ: Mapping[str, str] = os.environ) -> None:
-        """Read the location, without connecting.
+        """Check the location and credentials; nothing is connected.
 
         Raises:
             UsageError: the URL is not valid.
@@ -206,7 +207,7 @@ class TablestoreInstance:
     # Tables
 
     async def tables(self) -> frozenset[str]:
-        """Return the names of the tables.
+        """Return the names of all tables of the instance.
 
         Raises:
             Unavailable: the instance cannot be reached, does not exist, or refuses the login.
@@ -292,7 +293,7 @@ class TablestoreInstance:
                 return
 
     async def text_index(self, table: str, column: str) -> SearchIndex | None:
-        """Return the search index of a table for the words of a column; None without an index.
+        """Return a search index that finds words of a table's column; None if there is none.
 
         Raises:
             NotFound, Unavailable: see ``scan``.
@@ -310,10 +311,10 @@ class TablestoreInstance:
     async def search(
         self, table: str, index: SearchIndex, text: str, where: Mapping[str, Collection[str]]
     ) -> AsyncGenerator[list[tuple[Row, float]]]:
-        """Yield the rows with any word of a text and their scores, best first, in lists.
+        """Yield rows that have any word of ``text`` in the index's column, with their scores.
 
-        ``where`` gives columns and their accepted values.  The service filters by the columns that
-        are keywords of the index.
+        The rows come in lists, best score first.  ``where`` has the accepted values of columns.
+        Only the keyword columns of the index are filtered; other columns are ignored.
 
         Raises:
             NotFound, Unavailable: see ``scan``.
@@ -344,7 +345,9 @@ class TablestoreInstance:
                 return
 
     async def get(self, table: str, keys: Sequence[Sequence[tuple[str, Any]]]) -> list[Row | None]:
-        """Return rows by their primary keys; None for each missing row.
+        """Return the rows with these primary keys, in order; None stands for a missing row.
+
+        Each key has the name and value of its columns.
 
         Raises:
             NotFound, Unavailable: see ``scan``.
@@ -368,11 +371,11 @@ class TablestoreInstance:
         changes: Sequence[RowChange],
         outcomes: list[RowFailure | None],
     ) -> None:
-        """Change rows in batches as large as the service accepts; append a result per change.
+        """Change rows in batches as large as the service accepts.
 
-        ``outcomes`` gets the results in the order of the changes: None, or the failure.  The
-        service has no transactions over rows, so each row succeeds or fails alone.  A change is
-        retried if the service was busy.
+        ``key`` names the columns of the primary key.  For each change, in order, None or the
+        failure is appended to ``outcomes``.  The service has no transactions over rows: each change
+        succeeds or fails alone.  A change is retried if the service was busy.
 
         Raises:
             NotFound, Unavailable: see ``scan``.  Some rows may have been changed.
@@ -481,7 +484,9 @@ _FAILURES = (OTSServiceError, OTSClientError, aiohttp.ClientError, TimeoutError,
 def _credentials(
     parts: SplitResult, environ: Mapping[str, str], label: str
 ) -> tuple[str, str, str | None]:
-    """Return the id of the key, its secret, and the token of both.
+    """Return the id of the access key, its secret, and the session token or None.
+
+    They come from the URL or from environment variables.
 
     Raises:
         Unavailable: the key or its secret is missing.
@@ -507,7 +512,10 @@ def _credentials(
 
 
 def _any_of(where: Sequence[tuple[str, str]]) -> Any:
-    """Return a condition that matches a row with at least one of the values; None without any."""
+    """Return the SDK's condition that a row has at least one of the column values.
+
+    ``where`` has names and values of columns; for an empty ``where``, None is returned.
+    """
     equal = tablestore.ComparatorType.EQUAL
     singles = [
         tablestore.SingleColumnCondition(name, value, equal, pass_if_missing=False)
@@ -536,7 +544,7 @@ def _condition(existence: str, where: Columns) -> Any:
 
 
 def _item(key: Sequence[str], change: RowChange) -> Any:
-    """Return a change in the form of the SDK."""
+    """Return a row change as an item for the SDK's batch request."""
     expect = tablestore.RowExistenceExpectation
     name = list(zip(key, change.key, strict=True))
     match change:
@@ -552,7 +560,7 @@ def _item(key: Sequence[str], change: RowChange) -> Any:
 
 
 def _size(change: RowChange) -> int:
-    """Return about how many bytes a change takes in a request."""
+    """Return the approximate size in bytes of a row change in a request."""
     columns = {} if isinstance(change, Delete) else change.columns
     return _ROW_BYTES + sum(
         len(value.encode()) if isinstance(value, str) else 64 for value in columns.values()

@@ -24,7 +24,9 @@ from memctl.testing.suite.write import WriteTests
 
 
 class Suite:
-    """The fixtures of a suite; the test module adds a fixture ``backend``: a ``Backend``."""
+    """The fixtures of a conformance suite.
+
+    The test module adds a fixture ``backend``, which returns a ``Backend``."""
 
     @pytest.fixture(autouse=True)
     def _style(self, backend: Backend) -> Iterator[None]:
@@ -34,17 +36,17 @@ class Suite:
 
     @pytest.fixture
     def make_place(self, backend: Backend, tmp_path: Path) -> Callable[[], Place]:
-        """A function that makes new, empty places of the store."""
+        """A function that makes a new, empty store location (``Place``) at each call."""
         return lambda: new_place(backend, tmp_path)
 
     @pytest.fixture
     def place(self, make_place: Callable[[], Place]) -> Place:
-        """A new, empty place of the store."""
+        """A new, empty store location."""
         return make_place()
 
     @pytest.fixture
     def many_place(self, place: Place) -> Place:
-        """A new, empty place; skips the test if the store holds only one memory."""
+        """A new, empty store location; skips the test if a location holds only one memory."""
         if place.backend.only:
             pytest.skip("holds one memory")
         return place

@@ -60,7 +60,11 @@ PLACES: dict[str, list[int | None]] = {
 def inserted(
     entries: list[StoredMessage], new: list[StoredMessage], places: list[int | None]
 ) -> list[StoredMessage]:
-    """Return the messages with each new message inserted after the index in ``places``."""
+    """Return ``entries`` with the new messages inserted.
+
+    ``places`` has, for each new message, the index of the message to insert it after; None inserts
+    it first.
+    """
     found = list(entries)
     for entry, behind in reversed(list(zip(new, places, strict=True))):
         found.insert(0 if behind is None else behind + 1, entry)
@@ -68,7 +72,7 @@ def inserted(
 
 
 def faults(entries: list[StoredMessage]) -> dict[str, Change]:
-    """Return changes, by name, that do not fit a memory with these messages."""
+    """Return changes that a memory with these messages must refuse, by a name for the fault."""
     plain = next(entry for entry in entries if not entry.marks)
     one = next((entry for entry in entries if len(entry.marks) == 1), plain)
     new = samples.entry("new", 7)
@@ -94,7 +98,10 @@ def faults(entries: list[StoredMessage]) -> dict[str, Change]:
 
 
 def named(place: Place) -> list[Sample]:
-    """Return memories with hard names, users of one session, and names that look alike."""
+    """Return memories to write, with names that are hard to store or look alike.
+
+    Several users have a session of the same name.  A store for a single memory gets only one.
+    """
     [key] = place.keys(1)
     messages = [
         samples.entry(name, marks=(name, "hint") if n % 2 else (name,))
@@ -116,7 +123,7 @@ def named(place: Place) -> list[Sample]:
 
 
 def twins() -> list[StoredMessage]:
-    """Return messages with repeated ids, with equal and with different marks."""
+    """Return messages of which some have the same id, with equal or different marks."""
     return [
         samples.entry("a", 0),
         samples.entry("twin", 1, ("hint",)),
@@ -147,9 +154,10 @@ class Broken(Exception):
 async def assert_whole(
     place: Place, results: dict[MemoryKey, WriteResult], done: Sample, untouched: list[Sample]
 ) -> None:
-    """Assert that ``done`` is changed completely or not at all, and that the rest is unchanged.
+    """Assert the effect of an interrupted edit that deletes the first five messages of ``done``.
 
-    With a result, ``done`` must be changed.
+    All five must be deleted, or none; with a result in ``results``, they must be deleted.  The
+    memories ``untouched`` must be unchanged, and no other memories may exist.
     """
     assert set(results) <= {done.key}
     async with place.store(create=False) as store:
@@ -162,7 +170,7 @@ async def assert_whole(
 
 
 def strays(place: Place) -> list[str]:
-    """Return the temporary files that an edit left."""
+    """Return the paths of temporary files in the store's folder; an edit must leave none."""
     return [str(path) for path in place.folder.rglob("*") if ".tmp" in path.name]
 
 
@@ -179,7 +187,7 @@ class EditTests:
         await assert_holds(place, [sample(one.key, left), *others])
 
     async def test_edit_leaves_room_for_appends(self, place: Place) -> None:
-        """A message written after an edit comes last."""
+        """A message that is appended after an edit becomes the last message."""
         [one] = await filled(place, 6)
         async with changing(place) as store:
             await edit_all(store, one.key, [gone(one.entries[0]), gone(one.entries[5])])
@@ -220,7 +228,7 @@ class EditTests:
         await assert_holds(place, [one])
 
     async def test_edit_with_marks_that_stay_the_same(self, place: Place) -> None:
-        """The edit checks the marks and changes nothing."""
+        """An edit from marks to the same marks succeeds, and changes nothing."""
         [one] = await filled(place, 8)
         async with changing(place) as store:
             await edit_all(store, one.key, [marked(entry, *entry.marks) for entry in one.entries])
@@ -326,7 +334,7 @@ class EditTests:
     async def test_edit_with_a_mixture_of_changes(
         self, place: Place, count: int, size: int
     ) -> None:
-        """The changes of a large memory come in many edits."""
+        """The changes of a memory may come in several ``Edit`` objects."""
         one, *others = await filled(place, count, 5, 5)
         changes, after = mixture(one.entries, samples.entries(count // 5, start=10_000))
         assert len(changes) >= count // 5 * 3 - 3
@@ -335,7 +343,7 @@ class EditTests:
         await assert_holds(place, [sample(one.key, after), *others])
 
     async def test_edit_of_many_memories(self, many_place: Place) -> None:
-        """Failing edits of small and large memories leave the other edits unharmed."""
+        """If edits of some small and large memories fail, all other edits succeed."""
         before = await filled(many_place, *([7] * 40), 2500, *([7] * 40))
         wanted: list[Edit] = []
         expected: list[Sample] = []
@@ -372,7 +380,7 @@ class EditTests:
     async def test_edit_refused_changes_nothing_of_a_large_memory(
         self, place: Place, first: bool
     ) -> None:
-        """The fault is in the first or in the last of many edits."""
+        """The change that does not fit is the first or the last of many."""
         one, *others = await filled(place, 5000, 5)
         found = faults(one.entries)
         fine, _ = mixture(one.entries[12:-12], samples.entries(1000, start=10_000))
@@ -406,7 +414,7 @@ class EditTests:
         await assert_holds(place, [sample(one.key, after)])
 
     async def test_edit_keeps_what_others_added(self, place: Place) -> None:
-        """An agent has added messages since the edit was planned."""
+        """An edit keeps messages that an agent added after the changes were chosen."""
         [one] = await filled(place, 12)
         changes, after = mixture(one.entries, samples.entries(9, start=100))
         more = samples.entries(1200, start=2000)
@@ -432,7 +440,7 @@ class EditTests:
         await assert_holds(place, [sample(one.key, one.entries[1::2])])
 
     async def test_edit_goes_by_exact_names(self, place: Place) -> None:
-        """Edit every second memory; the memories between, with similar names, stay unchanged."""
+        """An edit of every second memory leaves memories with similar names unchanged."""
         memories = named(place)
         async with place.store() as store:
             results = await write(store, memories)
@@ -608,7 +616,7 @@ class EditTests:
 
     @pytest.mark.parametrize("name", TWINS)
     async def test_edit_of_repeated_ids(self, place: Place, name: str) -> None:
-        """A change applies to the next matching message in message order."""
+        """A change of a repeated id applies to the next message with this id and these marks."""
         [key] = place.keys(1)
         before = twins()
         if not before[1].marks:
@@ -635,7 +643,10 @@ class EditTests:
         await assert_holds(place, [one])
 
     async def test_edit_from_a_source_that_breaks(self, many_place: Place) -> None:
-        """The unfinished memory is unchanged; a memory with a WriteResult is changed."""
+        """After an error of the source, the unfinished memory is unchanged.
+
+        A memory with a WriteResult is changed.
+        """
         done, broken, untouched = await filled(many_place, 10, 4000, 10)
 
         async def breaking() -> AsyncGenerator[Edit]:
@@ -660,7 +671,7 @@ class EditTests:
         assert strays(many_place) == []
 
     async def test_edit_cancelled(self, many_place: Place) -> None:
-        """A cancelled edit (Ctrl-C) ends as cancelled and leaves the memory unchanged."""
+        """A cancelled edit (Ctrl-C) ends as a cancelled task, its unfinished memory unchanged."""
         done, broken, untouched = await filled(many_place, 10, 4000, 10)
         stuck = asyncio.Event()
 

@@ -27,17 +27,17 @@ ERASED = [
     "😀quokka",
     "Quokka",
 ]
-"""The names of users to erase, one user in each test."""
+"""The names of users to erase, with one test for each."""
 SECRET = "a word that nobody else writes"
 
 
 def of_user(*users: str) -> Selection:
-    """Return the selection of all memories of the users."""
+    """Return a ``Selection`` of all memories of the users."""
     return Selection(users=frozenset(users))
 
 
 async def erase(store: Store, where: Selection) -> list[WriteResult]:
-    """Erase memories; assert that all succeed."""
+    """Erase the selected memories, assert that no erasure fails, and return the results."""
     results = [result async for result in store.erase(where)]
     assert not [result for result in results if result.failure], results
     return results
@@ -49,7 +49,7 @@ async def names(store: Store, where: Selection) -> set[MemoryKey]:
 
 
 def texts(value: Any) -> str:
-    """Return the contents of a dump as one text; compressed bytes are decompressed."""
+    """Return all values in the dump of a store as one text; compressed bytes are decompressed."""
     if isinstance(value, bytes):
         if value.startswith(b"\x1f\x8b"):
             value = gzip.decompress(value)
@@ -64,7 +64,10 @@ def texts(value: Any) -> str:
 
 
 def written(user: str) -> tuple[list[Sample], list[Sample]]:
-    """Return memories of a user, with a secret in each message, and memories of other users."""
+    """Return two lists of memories to write: some of ``user``, and some of other users.
+
+    Each message of ``user`` has a secret.
+    """
     mine = [MemoryKey(user, "first trip"), MemoryKey(user, "second trip")]
     others = [samples.key(0), samples.key(1), MemoryKey("someone", "else's trip")]
     some = samples.entries(12)

@@ -32,7 +32,7 @@ Values = dict[MemoryKey, dict[str, object]]
 
 
 def values(found: dict[MemoryKey, Sample]) -> Values:
-    """Return the facts by scope and id, as values."""
+    """Return the facts of read scopes, by scope and fact id, as parsed JSON."""
     return {
         key: {one.id: FACT.parse(one.message).value for one in memory.entries}
         for key, memory in found.items()
@@ -40,18 +40,18 @@ def values(found: dict[MemoryKey, Sample]) -> Values:
 
 
 def expected(memories: list[Sample]) -> Values:
-    """Return the facts that a read must give after the memories were written."""
+    """Return the facts, by scope and fact id, that a read must return after these were written."""
     return values({one.key: one for one in memories if one.entries})
 
 
 async def held(place: Place, where: Selection = ALL) -> Values:
-    """Return the facts of the place, read by a new connection."""
+    """Read the selected facts of a store with a new connection; return them by scope and id."""
     async with place.store(create=False) as store:
         return values(await read(store, where))
 
 
 async def filled(place: Place, *counts: int) -> list[Sample]:
-    """Write a scope of each fact count; return the scopes."""
+    """Write one scope for each count, with this number of facts; return the scopes."""
     found = []
     start = 0
     for key, count in zip(place.keys(len(counts)), counts, strict=True):
@@ -63,17 +63,17 @@ async def filled(place: Place, *counts: int) -> list[Sample]:
 
 
 def changed(fact: StoredMessage, text: str = "something else") -> StoredMessage:
-    """Return the fact with a new text."""
+    """Return a copy of the fact with another text."""
     return fact._replace(message=build(FACT.parse(fact.message).value | {"text": text}))
 
 
 async def edited(store: Store, key: MemoryKey, changes: list[Change]) -> WriteResult:
-    """Edit one scope; return the result."""
+    """Apply changes to the facts of one scope; return the result."""
     return (await edit(store, edits(key, changes)))[key]
 
 
 HARD = ("null character", "beyond the basic plane", "quotes", "like another", "unknown keys")
-"""The names in ``samples.MESSAGES`` of texts that are hard for facts."""
+"""The names in ``samples.MESSAGES`` of texts that a store of facts must hold too."""
 
 
 class FactTests:

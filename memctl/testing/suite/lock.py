@@ -28,7 +28,7 @@ THIRD = "pid 4244 since 2026-11-21T02:19:00Z on web-3"
 
 
 async def is_busy(place: Place) -> str:
-    """Assert that a further run finds the place locked; return the error message."""
+    """Assert that another memctl run cannot lock the store; return the error message."""
     async with place.store() as store:
         with pytest.raises(Busy) as caught:
             await store.lock(THIRD)
@@ -38,7 +38,10 @@ async def is_busy(place: Place) -> str:
 
 
 async def free_soon(place: Place) -> None:
-    """Assert that the lock is free within 15 seconds: a server needs time to miss a client."""
+    """Assert that another run can lock the store within 15 seconds.
+
+    A server needs time to notice that the client with the lock has ended.
+    """
     deadline = time.monotonic() + 15
     async with place.store() as store:
         while True:

@@ -1,4 +1,4 @@
-"""Tests that outlines have the same memories, ids, order and marks as reads."""
+"""Tests that an outline and a read return the same memories, ids, order and marks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from memctl.testing.samples import Sample, sample
 
 
 def memories(place: Place) -> list[Sample]:
-    """Return a memory of several pages, memories with hard names, and users of one session."""
+    """Return memories to write: one of several pages, some with names that are hard to store.
+
+    Several users have a session of the same name.  A store for a single memory gets only one.
+    """
     keys = place.keys(3)
     found = [sample(keys[0], samples.entries(2345))]
     found += [sample(key, samples.entries(3, start=n)) for n, key in enumerate(keys[1:])]
@@ -33,7 +36,7 @@ def memories(place: Place) -> list[Sample]:
 
 
 class OutlineTests:
-    """Tests that outlines have the same memories, ids, order and marks as reads."""
+    """Tests that an outline and a read return the same memories, ids, order and marks."""
 
     async def test_outline_agrees_with_reading(self, make_place: Callable[[], Place]) -> None:
         place = make_place()

@@ -18,7 +18,7 @@ from memctl.testing.drive import infos, read, write_all
 from memctl.testing.samples import Sample, Style, sample
 
 CANCELLED = 20
-"""The number of moments at which a read is cancelled."""
+"""The number of reads to cancel, each at a different moment."""
 
 
 class PlaceTests:
@@ -69,7 +69,7 @@ class PlaceTests:
         assert place.dump() == before
 
     async def test_read_may_stop_early(self, place: Place) -> None:
-        """An abandoned read does not disturb the next read."""
+        """A read that is closed after its first page does not disturb the next read."""
         keys = place.keys(3)
         async with place.store() as store:
             await write_all(store, samples.several(keys, place.backend.large))
@@ -80,7 +80,7 @@ class PlaceTests:
             assert set(await read(store)) == set(keys)
 
     async def test_read_cancelled(self, place: Place) -> None:
-        """A cancelled read (Ctrl-C) ends as cancelled at any moment."""
+        """A read that is cancelled (Ctrl-C), at any moment, ends as a cancelled task."""
         [key] = place.keys(1)
         async with place.store() as store:
             await write_all(store, [sample(key, samples.entries(300))])
@@ -102,7 +102,7 @@ class PlaceTests:
             assert task.cancelled() or task.result() == whole
 
     async def test_read_twice_at_once(self, place: Place) -> None:
-        """Two reads may run at once, as in ``verify`` of a store with itself."""
+        """Two reads of one open store may run at once, as ``verify`` of a store with itself."""
         keys = place.keys(2)
         async with place.store() as store:
             await write_all(store, samples.several(keys, place.backend.large))

@@ -13,7 +13,10 @@ from memctl.testing.samples import NAMES, Sample, sample
 
 
 async def _hold_or_refuse(place: Place, written: list[Sample], *, picky: bool = False) -> None:
-    """Assert that each memory is stored under its exact name, or refused because of a name."""
+    """Write memories; assert that each is stored under its exact name, or refused for its name.
+
+    ``picky`` allows refusals even if the backend refuses no names.
+    """
     async with place.store() as store:
         results = await write(store, written)
         failures = [result.failure for result in results.values() if result.failure]

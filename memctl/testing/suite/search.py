@@ -27,7 +27,7 @@ from memctl.testing.samples import Sample, sample
 async def find(
     place: Place, query: str, where: Selection | None = None, **options: Any
 ) -> list[Hit]:
-    """Search a place with ``memctl.ops.search``."""
+    """Search the messages of a store with ``memctl.ops.search``."""
     target = Target(place.location, partial(place.store, create=False))
     return (await search([target], query, where or Selection(), SearchOptions(**options))).hits
 
@@ -64,7 +64,7 @@ class SearchTests:
 
 
 WORD = "zeppelin"
-"""The word to search for."""
+"""The word that every second message has, and for which the tests search."""
 _EACH = 12
 """The number of messages in a memory; messages with an even number have the word."""
 
@@ -82,7 +82,7 @@ def at(minutes: float) -> datetime:
 
 
 def selections(keys: list[MemoryKey]) -> dict[str, Selection]:
-    """Return selections to search in, by name."""
+    """Return selections of memories with these keys, by a name that describes the selection."""
     first, last = keys[0], keys[-1]
     return {
         "everything": Selection(),
@@ -141,18 +141,22 @@ QUERIES = (
     '"' * 10_000,
     " ".join(f"word{number}" for number in range(1000)),
 )
-"""Queries with syntax, or of a size, that may break a service."""
+"""Queries whose syntax or size may make a search service fail."""
 
 
 @dataclass(frozen=True)
 class Known:
-    """A place with searchable messages, and its memories."""
+    """A store location with searchable messages, and the memories written there."""
 
     place: Place
     memories: dict[MemoryKey, Sample]
 
     async def find(self, query: str, where: Selection, top: int = 100) -> list[ServiceHit]:
-        """Search by the service; assert that the hits are selected, distinct and in order."""
+        """Search by the store's service, and return the hits.
+
+        Asserts that the hits are selected messages, distinct, in order of scores, and at most
+        ``top``.
+        """
         async with self.place.store(create=False) as store:
             hits = await store.search(query, where, top)
             for hit in hits:
@@ -169,7 +173,7 @@ class Known:
         return hits
 
     def expected(self, where: Selection) -> set[tuple[MemoryKey, str]]:
-        """Return the key and id of each selected message with the word."""
+        """Return the memory key and message id of each selected message with the word ``WORD``."""
         return {
             (key, entry.id)
             for key, one in self.memories.items()
@@ -189,11 +193,11 @@ def ids_of(hits: list[ServiceHit]) -> set[tuple[MemoryKey, str]]:
 
 
 class ServiceSearchTests:
-    """Tests that the service of a store with ``Features.search`` finds messages."""
+    """Tests that the search service of a store (see ``Features.search``) finds messages."""
 
     @pytest.fixture
     async def known(self, place: Place) -> Known:
-        """Memories with the word in every second message."""
+        """Four written memories, with the word ``WORD`` in every second message."""
         async with place.store() as store:
             if not store.features.search:
                 pytest.skip("its service does not search texts")

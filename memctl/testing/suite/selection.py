@@ -99,7 +99,7 @@ def odd() -> list[StoredMessage]:
 
 
 def memories(place: Place) -> list[Sample]:
-    """Return a large memory with odd messages at the end, and small memories."""
+    """Return a large memory that ends with the messages of ``odd``, and small memories."""
     keys = place.keys(6)
     found = [sample(keys[0], [*samples.entries(2345), *odd()])]
     found += [sample(key, samples.entries(5, start=n)) for n, key in enumerate(keys[1:])]
@@ -108,7 +108,7 @@ def memories(place: Place) -> list[Sample]:
 
 @dataclass(frozen=True)
 class Filled:
-    """A place with memories, and the result of reading all of them."""
+    """A store location with memories, and all of these memories as read."""
 
     place: Place
     everything: list[Sample]
@@ -118,7 +118,10 @@ FILLED = pytest.StashKey[dict[str, Filled]]()
 
 
 async def fill(place: Place) -> list[Sample]:
-    """Write the memories, and an empty memory if possible; return the memories as read."""
+    """Write the memories of ``memories`` to a store, and return all of its memories as read.
+
+    An empty memory is added if the store can hold empty memories.
+    """
     async with place.store() as store:
         await write_all(store, memories(place))
         if store.features.empty and not place.backend.only:
@@ -130,7 +133,7 @@ INSIDE = {name: where for name, where in SELECTIONS.items() if not where.whole}
 
 
 def needles(texts: Sequence[bytes]) -> list[int]:
-    """Return the indexes of the texts with the word ``needle``."""
+    """Return the indexes of the texts that contain ``needle``."""
     return [place for place, text in enumerate(texts) if b"needle" in text]
 
 
@@ -144,7 +147,7 @@ class SelectionTests:
         request: pytest.FixtureRequest,
         tmp_path_factory: pytest.TempPathFactory,
     ) -> Filled:
-        """A place with the memories, filled once for all tests: the tests change nothing."""
+        """A store location with memories, shared by all tests, which change nothing there."""
         kept = request.config.stash.setdefault(FILLED, {})
         if backend.name not in kept:
             place = new_place(backend, tmp_path_factory.mktemp("filled"))
@@ -164,7 +167,7 @@ class SelectionTests:
 
     @pytest.mark.parametrize("where", INSIDE.values(), ids=INSIDE)
     async def test_selection_has_anchors(self, filled: Filled, where: Selection) -> None:
-        """The anchor of a message is the last unselected message before it."""
+        """The anchor of a selected message is the last message before it that is not selected."""
         before: dict[MemoryKey, dict[str, str | None]] = {}
         expected = await picked(filled.everything, where)
         for one in filled.everything:

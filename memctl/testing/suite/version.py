@@ -27,7 +27,7 @@ from memctl.testing.samples import Sample, sample
 
 
 async def memory_of(place: Place, key: MemoryKey) -> Memory:
-    """Return the memory with its version; skip the test if the store sets no versions."""
+    """Read and return the memory of a key; skip the test if the memory has no version."""
     async with place.store(create=False) as store:
         memory = (await read(store))[key].memory
     if memory.version is None:
@@ -88,7 +88,7 @@ class VersionTests:
     async def test_version_lets_an_edit_keep_what_comes_meanwhile(
         self, place: Place, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """An agent adds a message between the read and the write of the default ``edit``."""
+        """A message that an agent adds while the default ``edit`` runs is kept."""
         [one] = await filled(place, 6)
         await memory_of(place, one.key)
         more = samples.entries(1, start=50)

@@ -16,7 +16,7 @@ from memctl.testing.samples import sample
 
 
 class Broken(Exception):
-    """An error that the source of a write raises in these tests."""
+    """An error that the pages to write raise in these tests."""
 
 
 async def _write_until(
@@ -49,7 +49,7 @@ async def _assert_left_alone(
 
 
 def _strays(place: Place) -> list[str]:
-    """Return the temporary files that a write left."""
+    """Return the paths of temporary files in the store's folder; a write must leave none."""
     return [str(path) for path in place.folder.rglob("*") if ".tmp" in path.name]
 
 
@@ -157,7 +157,7 @@ class WriteTests:
     async def test_write_failures_harm_no_other_memory(
         self, many_place: Place, mode: WriteMode
     ) -> None:
-        """Refused memories, small and large, stand at the beginning and in the middle."""
+        """Memories that the store refuses, small and large, come first and in the middle."""
         keys = many_place.keys(9)
         part = MemoryKey("user", "session", "agent.memory")
         good = [sample(key, samples.entries(1500 if n == 3 else 3)) for n, key in enumerate(keys)]
@@ -252,7 +252,10 @@ class WriteTests:
     async def test_write_from_a_source_that_breaks(
         self, many_place: Place, mode: WriteMode
     ) -> None:
-        """The unfinished memory is unchanged; a memory with a WriteResult is stored."""
+        """After an error of the source, the unfinished memory is unchanged.
+
+        A memory with a WriteResult is stored.
+        """
         done, broken, untouched = many_place.keys(3)
         before = samples.entries(4)
         async with many_place.store() as store:
@@ -273,7 +276,7 @@ class WriteTests:
             await _assert_left_alone(store, results, done, {broken: before, untouched: before})
 
     async def test_write_cancelled(self, many_place: Place) -> None:
-        """A cancelled write (Ctrl-C) ends as cancelled and leaves the memory unchanged."""
+        """A cancelled write (Ctrl-C) ends as a cancelled task, its unfinished memory unchanged."""
         done, broken, untouched = many_place.keys(3)
         before = samples.entries(4)
         async with many_place.store() as store:
