@@ -29,10 +29,10 @@ _ENTRY: Callable[[tuple[Any, ...]], StoredMessage] = partial(tuple.__new__, Stor
 
 
 def are_objects(texts: Sequence[Any]) -> bool:
-    """Return whether each text is a JSON object in UTF-8.
+    """Return whether every text is a JSON object in UTF-8.
 
-    A fast test in C.  It returns False for some texts that ``jsonio`` accepts, and for texts of
-    1 MiB and more, which take much RAM to parse.  The caller then checks each text alone.
+    This is a fast test in C.  It returns False for some objects that ``jsonio`` accepts, and if a
+    text has 1 MiB or more: parsing it takes much RAM.  The caller then checks each text alone.
     """
     try:
         if max(map(len, texts), default=0) >= _LARGE:
@@ -45,12 +45,18 @@ def are_objects(texts: Sequence[Any]) -> bool:
 def messages_from_columns(
     ids: Iterable[str], messages: Iterable[bytes], marks: Iterable[Any], indexes: Iterable[Any]
 ) -> list[StoredMessage]:
-    """Build messages from columns without a Python loop; stop after the shortest column."""
+    """Build one message from each row of the four columns, up to the end of the shortest column.
+
+    The function uses no Python loop.
+    """
     return list(map(_ENTRY, zip(ids, messages, marks, indexes, repeat(""), strict=False)))
 
 
 def paginate(memory: Memory, entries: Iterable[StoredMessage], *, empty: bool) -> Iterator[Page]:
-    """Yield the pages of a memory; ``empty`` yields one page for a memory without messages."""
+    """Yield the messages ``entries`` of a memory as pages.
+
+    If there are no messages, yield one empty page if ``empty`` is true, and nothing otherwise.
+    """
     page: list[StoredMessage] = []
     offset = size = 0
     for entry in entries:
@@ -65,7 +71,11 @@ def paginate(memory: Memory, entries: Iterable[StoredMessage], *, empty: bool) -
 
 
 class PageBuilder:
-    """Collect the messages of a memory into pages; ``offset`` counts messages on earlier pages."""
+    """Collect the messages of one memory into pages.
+
+    ``entries`` holds the messages of the current page.  ``offset`` is the number of messages on
+    earlier pages.
+    """
 
     def __init__(self, memory: Memory) -> None:
         self.entries: list[StoredMessage] = []
@@ -74,7 +84,10 @@ class PageBuilder:
         self._size = 0
 
     def take(self, entries: list[StoredMessage]) -> Iterator[Page]:
-        """Move messages from the list into the page, and yield each full page."""
+        """Move all messages from the list into pages; yield the full pages.
+
+        The last page stays, even if it is full.
+        """
         while entries:
             yield from self.full()
             room = PAGE_ENTRIES - len(self.entries)
@@ -83,12 +96,15 @@ class PageBuilder:
             del entries[:room]
 
     def full(self) -> Iterator[Page]:
-        """Yield the page if it is full."""
+        """Yield the current page if it is full, and begin the next page."""
         if self._size >= PAGE_BYTES or len(self.entries) >= PAGE_ENTRIES:
             yield self.page(last=False)
 
     def page(self, *, last: bool) -> Page:
-        """Return the collected messages as a page, and begin the next page."""
+        """Return the collected messages as a page, and begin the next page.
+
+        ``last`` says whether this is the last page of the memory.
+        """
         page = Page(self._memory, self.entries, self.offset, last)
         self.offset += len(self.entries)
         self.entries, self._size = [], 0
@@ -96,10 +112,10 @@ class PageBuilder:
 
 
 class Group(Generic[T]):
-    """Items collected for one step.
+    """Items collected for one bulk write.
 
-    A group is full if it reaches its limit of bytes, of messages or of items, or if its first
-    item has waited for ``PATIENCE``.
+    A group is full if it reaches its limit of bytes (``size``), of messages (``count``) or of items
+    (``most``), or if its first item has waited for ``PATIENCE``.
     """
 
     def __init__(
@@ -112,7 +128,10 @@ class Group(Generic[T]):
         self._begun = 0.0
 
     def add(self, item: T, size: int, count: int) -> bool:
-        """Add an item with its bytes and its messages; return whether the group is full."""
+        """Add an item; return whether the group is full.
+
+        ``size`` is the number of bytes of the item, ``count`` its number of messages.
+        """
         if not self.items:
             self._begun = time.monotonic()
         self.items.append(item)
@@ -123,7 +142,7 @@ class Group(Generic[T]):
         return enough or time.monotonic() - self._begun > PATIENCE
 
     def take(self) -> list[T]:
-        """Return the items, and begin the next group."""
+        """Return the collected items, and begin the next group."""
         items = self.items
         self.items, self.size, self.count = [], 0, 0
         return items
@@ -132,7 +151,10 @@ class Group(Generic[T]):
 def grouped(
     items: Iterable[T], measure: Callable[[T], tuple[int, int]], size: int = PAGE_BYTES
 ) -> Iterator[list[T]]:
-    """Yield lists of items of about ``size`` bytes; ``measure`` returns bytes and messages."""
+    """Yield the items in lists of about ``size`` bytes.
+
+    ``measure`` returns the number of bytes and the number of messages of an item.
+    """
     group: Group[T] = Group(size)
     for item in items:
         enough = group.add(item, *measure(item))
@@ -158,18 +180,18 @@ async def grouped_async(
 
 
 def page_size(page: Page) -> tuple[int, int]:
-    """Return the bytes and the number of messages of a page."""
+    """Return the total bytes and the number of the messages of a page."""
     return sum([len(message.message) for message in page.messages]), len(page.messages)
 
 
 def edit_size(edit: Edit) -> tuple[int, int]:
-    """Return the bytes of the messages of an edit, and the number of changes plus one."""
+    """Return the total bytes of the messages of an edit, and the number of its changes plus one."""
     return sum([len(change.message) for change in edit.changes]), len(edit.changes) + 1
 
 
 @dataclass(frozen=True, slots=True)
 class Small:
-    """A whole memory, or the rest of a memory, that came in few pages."""
+    """The messages of a small memory, starting at the message with index ``offset``."""
 
     memory: Memory
     entries: list[StoredMessage]
@@ -178,14 +200,17 @@ class Small:
 
 @dataclass(slots=True)
 class Large:
-    """A memory that comes in many pages; the caller must consume ``pages`` to the end."""
+    """A large memory, delivered page by page; the caller must consume ``pages`` to the end.
+
+    ``offset`` is the index of the first message.
+    """
 
     memory: Memory
     offset: int
     pages: AsyncGenerator[Page]
 
     async def whole(self) -> Small:
-        """Return the memory with all of its messages."""
+        """Read the remaining pages; return their messages as one ``Small``."""
         messages = [message async for page in self.pages for message in page.messages]
         return Small(self.memory, messages, self.offset)
 
@@ -198,11 +223,11 @@ class Large:
 async def gather(
     pages: AsyncGenerator[Page], size: int = PAGE_BYTES, messages: int = PAGE_ENTRIES
 ) -> AsyncGenerator[list[Small] | Large]:
-    """Yield lists of small memories up to the limits, and one ``Large`` for each large memory.
+    """Yield lists of small memories for one write each, and one ``Large`` for each large memory.
 
-    A memory is large if it reaches ``size`` bytes or ``messages`` messages before its last page, or
-    exceeds ``LARGE_BYTES``.  The generator keeps no reference to a yielded page: one message may
-    take most of the RAM in use.
+    A list ends when it reaches ``size`` bytes or ``messages`` messages.  A memory is large if it
+    reaches one of these limits before its last page, or has more than ``LARGE_BYTES``.  The
+    generator keeps no reference to a yielded page: one message may take most of the RAM in use.
     """
     batch: Group[Small] = Group(size, messages)
     held: list[Page] = []
@@ -229,7 +254,7 @@ async def gather(
 
 
 def _small(pages: list[Page]) -> Small:
-    """Join the pages of a memory, and empty the list to release them."""
+    """Join the pages of a memory, and empty the list ``pages`` to release them."""
     first = pages[0]
     messages = first.messages
     if len(pages) > 1:

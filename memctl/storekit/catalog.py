@@ -18,7 +18,10 @@ _PARTS = 256
 async def catalog(
     pages: AsyncGenerator[Page], dialect: Dialect = AGENTSCOPE1
 ) -> AsyncGenerator[MemoryInfo]:
-    """Yield a ``MemoryInfo`` for each memory of the pages; ``repeated`` stays unknown."""
+    """Yield a ``MemoryInfo`` for each memory of the pages; ``MemoryInfo.repeated`` stays None.
+
+    ``dialect`` is the dialect of the messages.
+    """
     info: MemoryInfo | None = None
     async with aclosing(pages):
         async for page in pages:
@@ -35,7 +38,7 @@ async def catalog(
 def count(
     info: MemoryInfo, messages: Iterable[StoredMessage], dialect: Dialect = AGENTSCOPE1
 ) -> None:
-    """Add messages to the counts of a memory."""
+    """Add the messages to the counts, the size, and the first and last times in ``info``."""
     marks, roles, role_and_time = info.marks, info.roles, dialect.role_and_time
     first, last = info.first, info.last
     number = size = 0
@@ -71,7 +74,7 @@ class IdSet:
         self._sorted = False
 
     def add(self, ids: Iterable[str | bytes]) -> None:
-        """Add ids; a repeated id counts as a duplicate."""
+        """Add ids; ``duplicates`` counts each repeated id."""
         if self._exact is None:
             self._added += self._add_digests(ids)
             return

@@ -43,13 +43,13 @@ class Keep(NamedTuple):
 
 
 class Drop(NamedTuple):
-    """A deleted message."""
+    """A deleted message: the message at index ``at``."""
 
     at: int
 
 
 class Mark(NamedTuple):
-    """A message with new marks."""
+    """A message with new marks: the message at index ``at``."""
 
     at: int
     marks: Marks
@@ -69,8 +69,9 @@ class ChangeMatcher:
     """Match the changes of an edit with the messages of a memory, in one pass over both.
 
     A deletion or a change of marks matches a message with the same id and the same old marks, in
-    any order of the marks.  A deletion with a text also compares the text, to protect a changed
-    message.  An insertion follows the message with the id ``after``.
+    any order of the marks.  A deletion with a text also compares the text, to protect a message
+    that has changed since the edit was planned.  An insertion follows the message with the id
+    ``after``.
 
     Ids may repeat.  A change with an index (``at`` or ``to``) takes the match nearest to this
     index.  A change without an index takes the first match after the previous change.
@@ -82,7 +83,10 @@ class ChangeMatcher:
     """
 
     def __init__(self, shared_ids: Set[str] = frozenset()) -> None:
-        """Create a matcher; existing messages may share ``shared_ids`` with inserted messages."""
+        """Create a matcher for the edit of one memory.
+
+        An inserted message must have a new id, unless the id is in ``shared_ids``.
+        """
         self.written = 0
         self.deleted = 0
         self._allowed = shared_ids
@@ -100,11 +104,11 @@ class ChangeMatcher:
 
     @property
     def needs_changes(self) -> bool:
-        """Return whether the matcher holds no change and expects further changes."""
+        """Return whether all given changes are used up, and ``give`` must be called again."""
         return not (self._waiting or self._complete)
 
     def give(self, changes: Iterable[Change], *, last: bool) -> None:
-        """Take the next changes of the memory; ``last`` is True for the final call."""
+        """Add the next changes to match; ``last`` is True in the final call."""
         self._waiting.extend(changes)
         self._complete = last
 
@@ -116,10 +120,12 @@ class ChangeMatcher:
         *,
         has_text: TextTest = lambda at, text: True,  # noqa: ARG005
     ) -> tuple[list[Step], int]:
-        """Return the steps for the messages from ``start`` on, and the index of the next message.
+        """Return the steps for the messages from index ``start`` on, and the next index to process.
 
-        The index is ``len(ids)`` unless ``needs_changes`` is true.  Empty ``ids`` mean the end of
-        the memory.  ``has_text`` compares texts, as ``is_same_text`` does.
+        A step keeps, deletes, marks or inserts messages.  ``ids`` and ``marks`` belong to the
+        messages, in order.  Empty ``ids`` mean the end of the memory.  ``has_text(index, text)``
+        returns whether the message at the index has this text.  The returned index is ``len(ids)``
+        unless ``needs_changes`` is true.
         """
         steps: list[Step] = []
         at = start
@@ -143,7 +149,7 @@ class ChangeMatcher:
         return steps, at
 
     def failure(self) -> Failure | None:
-        """Return why the changes do not fit, or None; call after the last message."""
+        """Return why the changes do not fit, or None if they fit; call after the last message."""
         if self._waiting:
             return Failure("changed", _misfit(self._waiting[0]))
         if len(self._dropped) > _SOME and self._shared():
@@ -154,13 +160,13 @@ class ChangeMatcher:
         return None
 
     def gone(self) -> Callable[[str], bool]:
-        """Return a function that tells whether all messages with an id were deleted."""
+        """Return a function that tells whether the edit deletes all messages with a given id."""
         dropped = set(self._dropped)
         stay = dropped.intersection(self._kept) if dropped else dropped
         return lambda id: hash(id) in dropped and hash(id) not in stay
 
     def shared_ids(self) -> dict[str, int]:
-        """Map the ids of deleted messages to the number of remaining messages with the id."""
+        """Return how many messages remain with the id of a deleted message, for each such id."""
         shared = Counter(self._shared())
         return {id: shared[hash(id)] for id in self._names if hash(id) in shared}
 
@@ -180,7 +186,7 @@ class ChangeMatcher:
         start: int,
         has_text: TextTest,
     ) -> int | None:
-        """Return the index to change or to insert at, or None if no message matches yet."""
+        """Return the index in ``ids`` to change or to insert at, or None if it is still to come."""
         expected = self._expected(change, start)
         puts = change.old is None
         if expected is not None and ids and expected >= len(ids) + puts:
@@ -203,7 +209,7 @@ class ChangeMatcher:
         return nearest
 
     def _expected(self, change: Change, start: int) -> int | None:
-        """Return the index that the change names, relative to ``ids`` of ``apply``."""
+        """Return the index in ``ids`` that the change names, or None if it names no index."""
         if change.to is not None:
             return start + change.to - self._left
         return None if change.at is None else start + change.at - self._passed
@@ -254,7 +260,7 @@ def _fits(change: Change, marks: Marks, has_text: Callable[[bytes], bool]) -> bo
 
 
 def is_same_text(text: bytes, other: bytes) -> bool:
-    """Return whether two messages have equal bytes or equal JSON values."""
+    """Return whether two messages, as JSON texts, have equal bytes or equal JSON values."""
     if text == other:
         return True
     try:
@@ -268,7 +274,10 @@ def _same(marks: Marks, others: Marks) -> bool:
 
 
 def _in_order(marks: Marks, change: Change) -> Marks:
-    """Return the new marks; remaining marks keep an order that has changed meanwhile."""
+    """Return the new marks of a message with the present ``marks``.
+
+    If the present marks are in another order than the change expects, they keep this order.
+    """
     new = tuple(dict.fromkeys(change.new or ()))
     if marks == change.old:
         return new
@@ -286,7 +295,7 @@ def _misfit(change: Change) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A memory held whole: its properties, and its messages in order.
+    """A memory with all of its messages in RAM: its properties, and its messages in order.
 
     ::
 
@@ -306,7 +315,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class LargeEdit:
-    """The edit of a memory with many changes: the edit without changes, and the changes.
+    """The edit of a memory with many changes: ``edit`` has none, ``pieces`` yields all of them.
 
     The caller must consume ``pieces`` to the end.
     """
@@ -320,7 +329,7 @@ class LargeEdit:
         return self.edit.memory
 
     async def whole(self) -> Edit:
-        """Return the edit with all changes."""
+        """Read the remaining changes; return the edit with these changes."""
         changes = [change async for some in self.pieces for change in some]
         return replace(self.edit, changes=changes, last=True)
 
@@ -337,12 +346,12 @@ async def batch_edits(
     most_changes: int = PAGE_ENTRIES,
     most: int = PAGE_ENTRIES,
 ) -> AsyncGenerator[list[Edit] | LargeEdit]:
-    """Yield lists of whole edits of small memories, and one ``LargeEdit`` for each large memory.
+    """Yield lists of small edits, and one ``LargeEdit`` for each large edit.
 
-    A memory is large if it has more than ``large`` changes or more than ``BATCH_BYTES`` of
-    messages.  A list holds about ``most_changes`` changes, ``BATCH_BYTES`` of messages, or ``most``
-    memories at most.  The generator keeps no reference to a yielded edit: one message may take
-    most of the RAM in use.
+    The edits of one memory are joined first.  An edit is large if it has more than ``large``
+    changes or more than ``BATCH_BYTES`` of messages.  A list holds at most ``most`` edits, and
+    about ``most_changes`` changes or ``BATCH_BYTES`` of messages.  The generator keeps no reference
+    to a yielded edit: one message may take most of the RAM in use.
     """
     batch: Group[Edit] = Group(BATCH_BYTES, most_changes, most)
     pending = _PendingEdits(large)
@@ -366,7 +375,7 @@ async def batch_edits(
 async def _pieces(
     pending: _PendingEdits, rest: AsyncGenerator[Edit]
 ) -> AsyncGenerator[list[Change]]:
-    """Yield the changes of a large memory, in lists of about a batch."""
+    """Yield the changes of a large memory in lists that fit one batch each."""
     while True:
         last = pending.last
         yield pending.take()
@@ -392,24 +401,24 @@ class _PendingEdits:
         self._changes += edit.changes
 
     async def fill(self, edits: AsyncGenerator[Edit]) -> None:
-        """Take further edits until the memory ends or ``full`` is true."""
+        """Add further edits from ``edits``, until the memory ends or ``full`` is true."""
         while not (self.last or self.full):
             self.add(await anext(edits))
 
     @property
     def full(self) -> bool:
-        """Return whether the changes are enough for a batch."""
+        """Return whether the changes exceed the limits of a small edit."""
         return self.size > BATCH_BYTES or self.count > self._large
 
     def take(self) -> list[Change]:
-        """Return the changes and release them."""
+        """Return the collected changes and release them."""
         changes = self._changes
         self._changes, self.size, self.count = [], 0, 0
         return changes
 
 
 async def whole_edits(edits: AsyncGenerator[Edit]) -> AsyncGenerator[Edit]:
-    """Join the consecutive edits of each memory into one edit."""
+    """Join the consecutive edits of each memory into one edit for each memory."""
     parts: list[Edit] = []
     async for edit in edits:
         parts.append(edit)
@@ -420,16 +429,18 @@ async def whole_edits(edits: AsyncGenerator[Edit]) -> AsyncGenerator[Edit]:
 
 
 def without_summary(edit: Edit) -> Edit:
-    """Return the edit for a store that holds no summaries: it changes and expects none."""
+    """Return the edit without new and expected summary, for a store without summaries."""
     return replace(edit, memory=replace(edit.memory, summary=None), summary=None)
 
 
 def apply_edit(
     edit: Edit, there: Snapshot, dialect: Dialect = AGENTSCOPE1
 ) -> tuple[Snapshot | None, WriteResult]:
-    """Return the memory after the edit, and the result; None if the edit does not fit.
+    """Return the memory after the edit, and the result of the edit.
 
-    ``dialect`` is the dialect of the messages.  The new snapshot keeps the version of ``there``.
+    If the edit does not fit, the memory is None and the result has the reason.  ``there`` is the
+    present memory, ``dialect`` the dialect of its messages.  The returned memory keeps the version
+    of ``there``.
     """
     key = edit.memory.key
     summary = there.memory.summary

@@ -41,7 +41,7 @@ SOME = 500
 
 
 class FactEntry(NamedTuple):
-    """The scope and the id of a fact, and the time by which reports order facts."""
+    """The scope ``key`` and the id of a fact, and the time that orders the facts of a scope."""
 
     key: MemoryKey
     id: str
@@ -49,7 +49,7 @@ class FactEntry(NamedTuple):
 
 
 class LoadedFact(NamedTuple):
-    """A fact of a store, and its scope.
+    """A fact as stored, and its scope ``key``.
 
     ``damage`` describes the damage of the fact, or is empty.  Only the id of a damaged fact is
     valid.
@@ -96,20 +96,20 @@ class FactStore(Store):
 
     @abstractmethod
     async def connect(self, mode: OpenMode) -> None:
-        """Connect, and set ``embedding`` if the store has vectors; see ``Store.open``."""
+        """Connect, and set ``embedding`` if the facts have vectors; see ``Store.open``."""
 
     @abstractmethod
     async def disconnect(self) -> None:
-        """Release the resources of ``connect``, also after an error."""
+        """Release the resources of ``connect``, also after an error in ``connect``."""
 
     @abstractmethod
     def entries(self, where: Selection) -> AsyncGenerator[FactEntry]:
-        """Yield an entry for every fact of the selected scopes, in any order.
+        """Yield an entry (scope, id and time) for every fact of the selected scopes, in any order.
 
         Entries of other scopes are allowed: the caller filters with ``Selection.has_key``.
 
         Raises:
-            Unavailable: the store went away.
+            Unavailable: the store cannot be reached any more.
         """
 
     @abstractmethod
@@ -120,28 +120,28 @@ class FactStore(Store):
         in the whole store, return facts of other scopes too, with their own scope.
 
         Raises:
-            Unavailable: the store went away.
+            Unavailable: the store cannot be reached any more.
         """
 
     @abstractmethod
     async def put(self, key: MemoryKey, facts: Sequence[StoredMessage]) -> None:
-        """Store facts of one scope, at most a page, and replace facts with the same ids.
+        """Store facts of the scope ``key``; replace facts with the same ids.
 
-        The facts are durable on return.
+        The caller passes at most as many facts as fit a page.  The facts are durable on return.
 
         Raises:
             Rejected: the store does not accept the scope or a value; nothing was stored.
-            Unavailable: the store went away; some facts may have been stored.
+            Unavailable: the store cannot be reached any more; some facts may have been stored.
         """
 
     @abstractmethod
     async def remove(self, key: MemoryKey, ids: Sequence[str]) -> None:
-        """Remove facts of one scope; ignore missing facts.
+        """Remove the facts with these ids from the scope ``key``; ignore ids without a fact.
 
         The removal is durable on return.
 
         Raises:
-            Unavailable: the store went away; some facts may have been removed.
+            Unavailable: the store cannot be reached any more; some facts may have been removed.
         """
 
     # The interface of ``Store``
@@ -176,12 +176,12 @@ class FactStore(Store):
                         yield builder.page(last=True)
 
     async def _load(self, key: MemoryKey, ids: list[str], *, begun: bool) -> list[StoredMessage]:
-        """Return the undamaged facts in the order of ``ids``; record damaged facts.
+        """Return the undamaged facts of a scope in the order of ``ids``; record the damaged facts.
 
-        Unless the store skips damage, a damaged fact excludes the whole scope.
+        If a fact is damaged and the store does not skip damage, return no facts of the scope.
 
         Raises:
-            DamagedMemory: a damaged fact follows facts that were already yielded (``begun``).
+            DamagedMemory: a fact is damaged, and other facts were already yielded (``begun``).
         """
         found = {one.fact.id: one for one in await self.load(key, ids) if one.key == key}
         facts = []
@@ -236,8 +236,8 @@ class FactStore(Store):
     ) -> AsyncGenerator[WriteResult]:
         """Write facts into scopes; facts have no order, so ``Page.offset`` is ignored.
 
-        ADD fails with ``changed`` if the store has a different fact with the same id.  REPLACE
-        stores the facts and then removes all other facts of the scope.
+        ADD fails with the code ``changed`` if the store has a different fact with the same id.
+        REPLACE stores the facts and then removes all other facts of the scope.
         """
         written: set[str] = set()
         result: WriteResult | None = None
@@ -282,7 +282,10 @@ class FactStore(Store):
         there: Mapping[str, LoadedFact],
         mode: WriteMode,
     ) -> Failure | None:
-        """Return why the facts cannot be written in addition to the facts ``there``, or None."""
+        """Return why the facts cannot be written to the scope ``key``, or None if they can.
+
+        ``there`` maps ids to the stored facts that have the id of one of the facts.
+        """
         for fact in facts:
             one = there.get(fact.id)
             if one is None:
@@ -363,7 +366,7 @@ class FactStore(Store):
         return WriteResult(key, written, deleted)
 
     async def _misfit(self, key: MemoryKey, edit: Edit) -> Failure | None:
-        """Return why an edit does not fit the stored facts, or None."""
+        """Return why an edit does not fit the stored facts of a scope, or None if it fits."""
         if edit.memory.summary or edit.summary:
             return Failure("refused", "facts have no summary")
         there = await self._there(key, [change.id for change in edit.changes])
@@ -390,7 +393,7 @@ class FactStore(Store):
 
 
 def _same(one: StoredMessage, text: bytes) -> bool:
-    """Return whether two facts are equal, apart from their vectors."""
+    """Return whether the fact ``one`` has the given text, apart from vectors."""
     if one.message == text:
         return True
     return is_same_text(without_vector(one.message), without_vector(text))
@@ -403,7 +406,7 @@ def _some(ids: Sequence[str]) -> Iterator[list[str]]:
 
 
 class FactIndex:
-    """Entries of facts, sorted by scope, time and id, in an unnamed temporary file."""
+    """The scopes and ids of facts, sorted by scope, time and id, in an unnamed temporary file."""
 
     def __init__(self) -> None:
         self._database = sqlite3.connect("", isolation_level=None)
@@ -421,7 +424,7 @@ class FactIndex:
         self._database.close()
 
     def add(self, entry: FactEntry) -> None:
-        """Add an entry."""
+        """Add the scope, the id and the time of a fact."""
         texts = (*entry.key, entry.time, entry.id)
         self._rows.append(tuple(map(encoded, texts)))
         if len(self._rows) >= _ROWS:
@@ -441,7 +444,7 @@ class FactIndex:
             yield MemoryKey(*map(decoded, row))
 
     def ids(self, key: MemoryKey) -> Iterator[list[str]]:
-        """Yield lists of the ids of a scope, ordered by time and id, at most ``SOME`` each."""
+        """Yield lists of at most ``SOME`` ids of the facts of a scope, ordered by time and id."""
         self._flush()
         names = tuple(map(encoded, key))
         rows = self._database.execute(_IDS, names)
@@ -459,7 +462,7 @@ _IDS = "SELECT id FROM fact WHERE user = ? AND session = ? AND part = ? ORDER BY
 
 
 def encoded(text: str) -> bytes:
-    """Encode a text as bytes: SQLite does not accept text with lone surrogates."""
+    """Encode a text as bytes for SQLite, whose text type excludes lone surrogates."""
     return text.encode("utf-8", "surrogatepass")
 
 

@@ -66,12 +66,15 @@ class AtomicFile:
 
     Raises:
         NotFound: the folder of the target does not exist.
-        Unavailable: the system refuses (space, permissions, a read-only place), or the target is
-            not a regular file.
+        Unavailable: the operating system refuses the file (space, permissions, a read-only file
+            system), or the target is not a regular file.
     """
 
     def __init__(self, path: Path, mode: int | None = None) -> None:
-        """``mode`` overrides the mode of the new file and of the replaced file."""
+        """Create the temporary file for the target ``path``.
+
+        ``mode`` is the mode of the file, also if it replaces a file with another mode.
+        """
         self.path = path
         self._target = os.path.realpath(path)
         with system_errors(path, "write"):
@@ -95,7 +98,7 @@ class AtomicFile:
         self.discard()
 
     def write(self, data: bytes | memoryview) -> int:
-        """Append data, possibly to the buffer only."""
+        """Append data to the temporary file, possibly to its buffer only."""
         with system_errors(self.path, "write"):
             return self._file.write(data)
 
@@ -111,7 +114,10 @@ class AtomicFile:
             os.fsync(self._file.fileno())
 
     def replace(self) -> None:
-        """Replace the target; durable if ``sync`` runs before and ``sync_folder`` after."""
+        """Replace the target by the temporary file.
+
+        The replacement is durable if ``sync`` runs before and ``sync_folder`` after it.
+        """
         with system_errors(self.path, "write"):
             self._file.flush()
             if not system.POSIX:
@@ -138,10 +144,12 @@ class AtomicFile:
 
 
 def put_in_place(file: Path, path: Path) -> None:
-    """Move a file within its file system to ``path``, as ``AtomicFile`` replaces its target.
+    """Move a file to ``path`` in the same file system, and replace an existing file.
+
+    The moved file gets the owner and the mode of the replaced file.
 
     Raises:
-        Unavailable: the system refuses, or ``path`` exists and is not a regular file.
+        Unavailable: the operating system refuses, or ``path`` exists and is not a regular file.
     """
     with system_errors(path, "write"):
         present = _replaceable(path)
@@ -155,7 +163,7 @@ def put_in_place(file: Path, path: Path) -> None:
 
 
 def _replaceable(path: Path) -> os.stat_result | None:
-    """Return the status of a file to replace, or None if it does not exist.
+    """Return the status of a file that will be replaced, or None if the file does not exist.
 
     Raises:
         OSError: the user may not write the file.
@@ -176,10 +184,12 @@ def _replaceable(path: Path) -> os.stat_result | None:
 
 
 def _take_after(handle: int, present: os.stat_result, path: Path) -> None:
-    """Give an open file the owner and the mode of the file that it will replace.
+    """Give an open file the owner and the mode in ``present``, the status of the file to replace.
+
+    ``path`` is the path to name in the error.
 
     Raises:
-        Unavailable: the system refuses.
+        Unavailable: the operating system refuses to change the owner or the mode.
     """
     try:
         system.take_after(handle, present)
@@ -241,7 +251,7 @@ def temporary_folder(parent: Path | None = None) -> Iterator[Path]:
     A locked folder is in use.  Unlocked folders of killed runs are removed first.
 
     Raises:
-        OSError: the system refuses.
+        OSError: the operating system refuses to create the folder.
     """
     parent = parent or Path(tempfile.gettempdir())
     _sweep_folders(parent)
@@ -268,7 +278,7 @@ def _lock_folder(folder: str) -> int | None:
 
     Raises:
         FileNotFoundError: another run has removed the folder, or is about to.
-        OSError: the system refuses.
+        OSError: the operating system refuses to open the folder.
     """
     if not system.POSIX:
         return None
@@ -285,7 +295,7 @@ def _lock_folder(folder: str) -> int | None:
 
 
 def _sweep_folders(parent: Path) -> None:
-    """Remove the temporary folders of killed runs, as far as the system permits."""
+    """Remove the temporary folders of killed runs from ``parent``, as far as the system permits."""
     if not system.POSIX:
         return
     left: list[os.DirEntry[str]] = []
@@ -309,10 +319,10 @@ def _sweep_folders(parent: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Wait until the directory entries of a folder are on disk.
+    """Wait until the names of the files in a folder are durable.
 
     Raises:
-        Unavailable: the system refuses.
+        Unavailable: the operating system refuses.
     """
     with system_errors(folder, "write"):
         system.sync_folder(folder)
@@ -320,13 +330,13 @@ def sync_folder(folder: Path) -> None:
 
 @contextmanager
 def system_errors(path: Path, verb: str) -> Iterator[None]:
-    """Translate an ``OSError`` of the body into an error of memctl.
+    """Translate an ``OSError`` of the body of the ``with`` statement into an error of memctl.
 
     ``path`` is the file to name in the error.  ``verb`` is ``read`` or ``write``.
 
     Raises:
         NotFound: the file or its folder does not exist.
-        Unavailable: the system refuses the access, or has no space left.
+        Unavailable: the operating system refuses the access, or has no space left.
     """
     try:
         yield
@@ -337,7 +347,7 @@ def system_errors(path: Path, verb: str) -> Iterator[None]:
 def missing(path: Path, label: str = "", *, folder: bool = False) -> NotFound:
     """Return the error for a missing file, or for its missing folder if ``folder`` is true.
 
-    ``label`` is the URL of the file, or empty.
+    ``path`` is the path of the file.  ``label`` is the URL of the file, or empty.
     """
     name = visible(str(path))
     what = f"the folder of {name} does not exist" if folder else f"{name} does not exist"
@@ -355,7 +365,7 @@ def missing(path: Path, label: str = "", *, folder: bool = False) -> NotFound:
 
 
 def translated(error: OSError, path: Path, verb: str) -> MemctlError:
-    """Translate an ``OSError`` into an error of memctl; see ``system_errors``."""
+    """Return the error of memctl for an ``OSError``; see ``system_errors``."""
     name = visible(str(path))
     match error.errno:
         case errno.ENOENT | errno.ENOTDIR:

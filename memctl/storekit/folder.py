@@ -35,7 +35,7 @@ class FoundFile:
 
 
 class Folder:
-    """A folder of files to read, replace whole and remove."""
+    """A folder whose files are read, replaced whole, and removed."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -45,8 +45,8 @@ class Folder:
         """Check that the folder exists; create a missing folder if ``create`` is true.
 
         Raises:
-            NotFound: the folder does not exist.
-            Unavailable: the system refuses.
+            NotFound: the folder does not exist, and ``create`` is false.
+            Unavailable: the operating system refuses access.
         """
         with system_errors(self.path, "read"):
             if self.path.is_dir():
@@ -65,7 +65,7 @@ class Folder:
         ``leave_out`` names subfolders at the top level to skip.
 
         Raises:
-            Unavailable: the system refuses.
+            Unavailable: the operating system refuses access.
         """
         waiting = [str(self.path)]
         while waiting:
@@ -82,19 +82,21 @@ class Folder:
                         yield entry
 
     def name_of(self, entry: os.DirEntry[str]) -> str:
-        """Return the name of a file from ``files``."""
+        """Return the name of a file from ``files``: its path relative to the folder."""
         return os.path.relpath(entry.path, self.path).replace(os.sep, "/")
 
     def takes(self, name: str) -> bool:
-        """Return whether a name is valid for a file in the folder."""
+        """Return whether a name is valid for a file in the folder; the file need not exist."""
         return not any(map(_fault, name.split("/")))
 
     def path_of(self, name: str, *, folder: bool = False) -> Path:
         """Return the path for the name of a file, or of a subfolder if ``folder`` is true.
 
+        The file or subfolder need not exist.
+
         Raises:
-            Rejected: the name is not valid, or names something of another type.
-            Unavailable: the system refuses.
+            Rejected: the name is not valid, or something of another type has this name.
+            Unavailable: the operating system refuses access.
         """
         parts = name.split("/")
         fault = next(filter(None, map(_fault, parts)), "")
@@ -119,10 +121,10 @@ class Folder:
         return False
 
     def read(self, name: str) -> FoundFile | None:
-        """Return a file, or None if it does not exist.
+        """Return a file, or None if it does not exist or its name is not valid.
 
         Raises:
-            Unavailable: the system refuses.
+            Unavailable: the operating system refuses access.
         """
         try:
             path = self.path_of(name)
@@ -140,14 +142,16 @@ class Folder:
     def write(
         self, name: str, data: bytes, *, mode: int | None = None, changed: int | None = None
     ) -> None:
-        """Write a file whole, or replace an existing file.
+        """Write a file whole; replace an existing file.
 
-        ``mode`` holds the permissions of a new file; the default follows the parent folder.
-        ``changed`` is the modification time in nanoseconds.  The file is durable after ``sync``.
+        ``mode`` holds the permissions of a new file, by default as far as its folder has them.  An
+        existing file keeps its permissions.  ``changed`` is the modification time in nanoseconds.
+        The file is durable after ``sync``.
 
         Raises:
-            Rejected: see ``path_of``; or an existing file has a name that differs only in case.
-            Unavailable: the system refuses.
+            Rejected: the name is not valid (see ``path_of``), or an existing file has a name that
+                differs only in case.
+            Unavailable: the operating system refuses the write.
         """
         path = self.path_of(name)
         with system_errors(path, "write"):
@@ -170,12 +174,12 @@ class Folder:
         self._unsynced.add(path.parent)
 
     def remove(self, name: str) -> None:
-        """Remove a file if it exists, and then its empty parent folders below the top level.
+        """Remove a file if it exists, and then its parent folders that are empty.
 
-        The removal is durable after ``sync``.
+        The folder itself and its direct subfolders stay.  The removal is durable after ``sync``.
 
         Raises:
-            Unavailable: the system refuses.
+            Unavailable: the operating system refuses the removal.
         """
         try:
             path = self.path_of(name)
@@ -196,7 +200,7 @@ class Folder:
         """Make all writes and removals durable.
 
         Raises:
-            Unavailable: the system refuses.
+            Unavailable: the operating system refuses.
         """
         folders, self._unsynced = self._unsynced, set()
         for folder in folders:
@@ -205,7 +209,7 @@ class Folder:
 
 
 def _fault(part: str) -> str:
-    """Return why a part of a name is not valid, or an empty text."""
+    """Return why a part of a name is not valid, or an empty text if it is valid."""
     if not part:
         return "a part of it is empty"
     if part.startswith("."):
@@ -220,7 +224,7 @@ def _fault(part: str) -> str:
 
 
 def _expect(path: Path, kind: Callable[[int], bool], fault: str) -> None:
-    """Reject the path if it exists and has another type than ``kind`` accepts."""
+    """Reject the path if it exists and ``kind`` does not accept its mode; ``fault`` says why."""
     with system_errors(path, "read"):
         try:
             found = os.lstat(path)

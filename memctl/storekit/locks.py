@@ -42,14 +42,17 @@ _UNFIT = re.compile(r"[^A-Za-z0-9 .,:;@()+_-]")
 
 
 def busy(label: str, owner: str, hint: str = _ENDS) -> Busy:
-    """Return the error for the second run; ``owner`` names the first run, or is empty."""
+    """Return the error if another run holds the lock of the store or file ``label``.
+
+    ``owner`` is the owner text of the other run, or empty.
+    """
     name = f"another memctl run, {visible(owner)}," if owner else "another memctl run"
     return Busy(f"{name} is writing to {label}", hint)
 
 
 @cache
 def lock_owner() -> str:
-    """Return the owner text for ``Store.lock``.
+    """Return a text that names this run, for ``Store.lock``.
 
     An example is ``pid 4242 since 2026-11-21T02:17:53Z on web-1 (ada)``.  The text is constant
     during a run, so a run recognises its own lost lock.  The least important part is last, because
@@ -60,7 +63,10 @@ def lock_owner() -> str:
 
 
 def stand_in(identity: str) -> Path:
-    """Return the path for a ``FileLock`` that protects a store without a path on this machine."""
+    """Return the path for the ``FileLock`` of a store that has no path on this machine.
+
+    ``identity`` is the identity of the store; equal identities have equal paths.
+    """
     digest = sha256(identity.encode("utf-8", "surrogatepass")).hexdigest()[:32]
     return Path(tempfile.gettempdir()) / f"memctl-{digest}"
 
@@ -69,22 +75,27 @@ class FileLock:
     """A lock file with a kernel lock, next to the protected file or in the protected folder.
 
     The kernel releases the lock when the process ends, so the file of a killed run is not locked.
-    The file contains the owner text.  The holder of the lock removes the file.
+    The file names the run that holds the lock.  This run removes the file at the end.
     """
 
     def __init__(self, path: Path, label: str) -> None:
-        """``path`` is the file or folder to protect; symbolic links are followed."""
+        """``path`` is the file or folder to protect; symbolic links are followed.
+
+        ``label`` names the file or folder in errors and warnings.
+        """
         self._path = path
         self._label = label
         self._file = path
         self._handle: int | None = None
 
     def take(self, owner: str) -> list[str]:
-        """Take the lock; return a warning if the file system has no locks.
+        """Take the lock for the run named by ``owner``.
+
+        Return a warning if the file system has no locks, and an empty list otherwise.
 
         Raises:
             Busy: another run holds the lock.
-            NotFound, Unavailable: the system refuses the lock file.
+            NotFound, Unavailable: the operating system refuses the lock file.
         """
         self._file = _lock_file(self._path)
         other = ""
@@ -127,14 +138,17 @@ class FileLock:
 
     @contextmanager
     def held(self, owner: str) -> Iterator[list[str]]:
-        """Hold the lock during the body; see ``take``."""
+        """Hold the lock during the body of the ``with`` statement; see ``take``."""
         try:
             yield self.take(owner)
         finally:
             self.release()
 
     def _create(self, owner: str) -> bool:
-        """Create, lock and sign the lock file; return whether this succeeded."""
+        """Create and lock the lock file, and write ``owner`` to it.
+
+        Return False if the file exists, or if another run locked the new file first.
+        """
         flags = system.WRITE_FLAGS | os.O_CREAT | os.O_EXCL
         try:
             handle = os.open(self._file, flags, _MODE)
@@ -157,10 +171,11 @@ class FileLock:
         return True
 
     def _clear(self) -> str | None:
-        """Remove an unlocked lock file; return the owner text if another run holds the lock.
+        """Remove a lock file that no run has locked.
 
-        In a folder with the sticky bit, such as /tmp, the file of another user cannot be removed.
-        The lock of this file is then taken, and the file keeps its old text.
+        Return the content of the file if another run has locked it, and None otherwise.  In a
+        folder with the sticky bit, such as /tmp, the file of another user cannot be removed.  This
+        file is then locked, and keeps its old content.
         """
         handle = _opened(self._file)
         if handle is None:
@@ -191,10 +206,10 @@ def _lock_file(path: Path) -> Path:
 
 
 def _remove(handle: int, file: Path) -> int:
-    """Remove and close an open file; return ``_CLOSED``.
+    """Remove the file and close its handle; return ``_CLOSED``.
 
     Raises:
-        OSError: the system refuses; the file stays open.
+        OSError: the operating system refuses to remove the file; the handle stays open.
     """
     if system.POSIX:
         os.unlink(file)
@@ -221,7 +236,7 @@ def _opened(file: Path) -> int | None:
 
 
 def _is_at(handle: int, file: Path) -> bool:
-    """Return whether the path still leads to the open file."""
+    """Return whether the path ``file`` still leads to the open file ``handle``."""
     try:
         there = os.stat(file, follow_symlinks=False)
     except FileNotFoundError:
@@ -230,7 +245,7 @@ def _is_at(handle: int, file: Path) -> bool:
 
 
 class ServerLock(ABC):
-    """A lock on a server, kept by a task until ``release``.
+    """A lock on a server; a task keeps it from ``take`` until ``release``.
 
     The task detects a lost lock (after a restart, a failover, or a pause of this process) and takes
     the lock again.  If another run holds the lock by then, the task adds a warning: writes remain
@@ -242,7 +257,7 @@ class ServerLock(ABC):
     hint = _ENDS
 
     def __init__(self, label: str, warnings: list[str]) -> None:
-        """``warnings`` is the list of warnings of the store."""
+        """``label`` names the store in errors; new warnings are added to ``warnings``."""
         self.label = label
         self.owner = ""
         self._warnings = warnings
@@ -250,7 +265,7 @@ class ServerLock(ABC):
         self._task: asyncio.Task[None] | None = None
 
     async def take(self, owner: str) -> None:
-        """Take the lock and keep it until ``release``.
+        """Take the lock for the run named by ``owner``, and keep it until ``release``.
 
         Raises:
             Busy: another run holds the lock.
@@ -280,7 +295,10 @@ class ServerLock(ABC):
             task.result()
 
     async def _obtain(self) -> str | None:
-        """Call ``attempt``; retry while the holder is unknown, until the pauses are used up."""
+        """Call ``attempt`` until it returns None or names the holder; give up after the last pause.
+
+        Return the last result of ``attempt``.
+        """
         for pause in _PAUSES:
             other = await self.attempt()
             if other != "":
@@ -308,17 +326,17 @@ class ServerLock(ABC):
 
     @abstractmethod
     async def attempt(self) -> str | None:
-        """Take the lock; return None on success, or the owner text of the holder.
+        """Try once to take the lock.
 
-        The text is empty if the holder is unknown.  Leave nothing open if another run holds the
-        lock.  Replace a lock with the owner text of this run: the run lost the lock with its
-        connection.
+        Return None on success.  If another run holds the lock, return the owner text of that run,
+        or an empty text if it is unknown; close everything that was opened.  Replace a lock with
+        the owner text of this run: this run lost it with its connection.
         """
 
     @abstractmethod
     async def stay(self) -> bool:
-        """Wait for a period and extend the lock; return whether this run still holds the lock."""
+        """Wait for ``period`` and extend the lock; return whether this run still holds it."""
 
     @abstractmethod
     async def let_go(self) -> None:
-        """Release the lock, if held; must work without a reachable server."""
+        """Release the lock if this run holds it; raise nothing if the server cannot be reached."""

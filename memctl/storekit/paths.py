@@ -6,12 +6,15 @@ Steps = tuple[str, ...]
 
 
 def join(steps: Steps) -> str:
-    """Join names into a path such as ``agent.memory``; dots in a name are escaped."""
+    """Join the names of nested members into a path such as ``agent.memory``.
+
+    Dots in a name are escaped.
+    """
     return ".".join(step.replace("\\", "\\\\").replace(".", "\\.") for step in steps)
 
 
 def split(path: str) -> Steps:
-    """Split a path into names; the path of the whole document is empty."""
+    """Split a path of ``join`` into the names of nested members; an empty path has none."""
     if not path:
         return ()
     steps = [""]

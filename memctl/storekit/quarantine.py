@@ -19,9 +19,10 @@ _EXAMPLES = 3
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Consecutive damaged items, from ``start`` to ``end``.
+    """Consecutive damaged items of an array, from ``start`` up to but not including ``end``.
 
-    In a JSON text, the range includes a comma if the array has other items.
+    ``start`` and ``end`` are offsets in the JSON text, or indexes in the list.  In a JSON text, the
+    range includes a comma if the array has other items.
     """
 
     sound: int
@@ -35,7 +36,7 @@ class Cut:
 
 @dataclass(slots=True)
 class ItemScan:
-    """Collect the damaged items of an array, by offset in a text or by index in a list."""
+    """Collect the damaged items of an array, by offset in a JSON text or by index in a list."""
 
     sound: int = 0
     cuts: list[Cut] = field(default_factory=list)
@@ -46,7 +47,7 @@ class ItemScan:
     _items: int = 0
 
     def take(self, start: int, end: int, *, is_sound: bool) -> None:
-        """Add the next item."""
+        """Add the next item of the array, from ``start`` to ``end``."""
         if is_sound:
             self._close(self._last if self.sound else start)
             self.sound += 1
@@ -58,7 +59,7 @@ class ItemScan:
         self._last = end
 
     def finish(self) -> ItemScan:
-        """Close the last cut at the end of the array."""
+        """Mark the end of the array; return this scan."""
         self._close(self._last)
         return self
 
@@ -75,7 +76,7 @@ class ItemScan:
 
 
 def to_text(value: bytes) -> str:
-    """Decode bytes for a record; bytes that are not UTF-8 become surrogates."""
+    """Decode bytes for a quarantine record; bytes that are not UTF-8 become surrogates."""
     return value.decode("utf-8", "surrogateescape")
 
 
@@ -88,7 +89,9 @@ def is_object(text: bytes) -> bool:
 
 
 def scan_text(text: bytes, path: tuple[str, ...]) -> ItemScan | None:
-    """Scan an array of objects in a JSON text; return None if ``path`` has no array.
+    """Scan the array at a path of a JSON text for items that are not JSON objects.
+
+    Return None if there is no array at the path.
 
     Raises:
         ValueError: the text is not valid JSON.
@@ -122,10 +125,13 @@ def _scan(walk: Walk, path: tuple[str, ...]) -> ItemScan | None:
 
 
 def finding(key: MemoryKey, items: int, places: Iterable[str], detail: str) -> Finding:
-    """Return the finding for damaged items; ``places`` locates the items."""
+    """Return the finding that ``items`` messages of a memory are damaged.
+
+    ``places`` says where; the finding names the first few of them.
+    """
     return Finding(CODE, key, items, tuple(places)[:_EXAMPLES], detail)
 
 
 def record_of(key: MemoryKey, code: str = CODE, **more: Any) -> Record:
-    """Return a record for the quarantined data of a memory."""
+    """Return a quarantine record about a memory; ``more`` adds members to the record."""
     return {"code": code, "user": key.user, "session": key.session, **more}

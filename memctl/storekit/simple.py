@@ -37,7 +37,7 @@ class VersionChanged(Exception):
 
 
 class Rejected(Exception):
-    """The store does not accept a key (code ``bad-name``) or a value (code ``refused``)."""
+    """The store does not accept a key (code ``bad-name``) or a value (such as code ``refused``)."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -45,7 +45,7 @@ class Rejected(Exception):
 
 
 def not_owned(what: str, owner: str, user: str) -> str:
-    """Return why a store without users cannot hold a memory of a user.
+    """Return why a store whose memories name no user cannot hold a memory of ``user``.
 
     ``what`` names the memories of the store.  ``owner`` is the user of all of them, from
     ``?owner=`` of the URL, or empty.
@@ -91,14 +91,14 @@ class SimpleStore(Store):
 
     @abstractmethod
     async def disconnect(self) -> None:
-        """Release the resources of ``connect``, also after an error."""
+        """Release the resources of ``connect``, also after an error in ``connect``."""
 
     @abstractmethod
     def keys(self) -> AsyncGenerator[MemoryKey]:
         """Yield the keys of the stored memories, in a stable order.
 
         Raises:
-            Unavailable: the store went away.
+            Unavailable: the store cannot be reached any more.
         """
 
     @abstractmethod
@@ -106,7 +106,7 @@ class SimpleStore(Store):
         """Return a memory with its ``Memory.version``, or None if the store does not contain it.
 
         Raises:
-            Unavailable: the store went away.
+            Unavailable: the store cannot be reached any more.
             BadData: the memory is damaged.
         """
 
@@ -119,7 +119,7 @@ class SimpleStore(Store):
         Raises:
             VersionChanged: another version is stored.
             Rejected: the store does not accept the key or a value.
-            Unavailable: the store went away; the memory is unchanged.
+            Unavailable: the store cannot be reached any more; the memory is unchanged.
         """
 
     async def remove(self, key: MemoryKey, expect: str | None) -> None:
@@ -133,16 +133,16 @@ class SimpleStore(Store):
         await self.save(key, Snapshot(Memory(key, summary=""), []), expect)
 
     def drop_extras(self, there: Snapshot, left: Snapshot) -> tuple[Snapshot, str]:  # noqa: ARG002
-        """Remove data of deleted messages that a memory stores in addition to the messages.
+        """Remove data about deleted messages that the memory keeps outside of its messages.
 
         ``there`` is the memory before the deletion, ``left`` the memory after the deletion.  Return
-        the memory to save, and the removed data for ``WriteResult.before`` and
-        ``restore_extras``.  The default removes nothing.
+        the memory to save, and the removed data as a text for ``restore_extras``.  The default
+        removes nothing and returns an empty text.
         """
         return left, ""
 
     def restore_extras(self, left: Snapshot, before: str) -> Snapshot:  # noqa: ARG002
-        """Return a memory with the data that ``drop_extras`` removed; ``before`` holds it."""
+        """Return the memory ``left`` with the data ``before`` that ``drop_extras`` removed."""
         return left
 
     async def open(self, mode: OpenMode) -> None:
@@ -274,12 +274,13 @@ def written(
 ) -> Snapshot:
     """Return a memory as it is after messages were written to it.
 
-    ``there`` is the memory as it is stored, ``first`` the first page that is written.  ``repeats``
-    is true if the store takes an id twice.
+    ``there`` is the memory as stored.  ``first`` is the first page to write, ``messages`` are the
+    messages of all pages.  ``repeats`` is true if the store accepts several messages with one id.
 
     Raises:
-        VersionChanged: REPLACE is for another version.
-        Rejected: ADD is for another number of messages, or an id occurs twice.
+        VersionChanged: the mode is REPLACE, and ``first`` expects another version.
+        Rejected: the mode is ADD, and ``first`` expects another number of messages; or an id occurs
+            twice.
     """
     wanted, version, adds = first.memory, there.memory.version, mode is WriteMode.ADD
     if adds and len(there.messages) != first.offset:
