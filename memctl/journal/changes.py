@@ -55,11 +55,14 @@ class ChangesWriter:
     Used as a context manager, which removes an unfinished file on exit, unless ``sync`` was called.
 
     Raises:
-        Unavailable: the system refuses, for instance because the disk is full.
+        Unavailable: the operating system refuses the write, for instance because the disk is full.
     """
 
     def __init__(self, path: Path, *, growing: bool = False) -> None:
-        """``growing`` says that changes are carried out before the file is complete."""
+        """Create the file under its temporary name; ``path`` is the final name.
+
+        ``growing`` says that changes are carried out before the file is complete.
+        """
         self.memories = 0
         self.changes = 0
         self._path = path
@@ -72,7 +75,7 @@ class ChangesWriter:
             self._write([jsonio.dumps(header | ({"growing": True} if growing else {}))])
 
     def add(self, edit: Edit) -> None:
-        """Append an edit."""
+        """Append the changes of an edit."""
         lines: list[bytes] = []
         if edit.offset == 0:
             lines.append(jsonio.dumps({"memory": _memory_record(edit)}))
@@ -91,7 +94,10 @@ class ChangesWriter:
             self._write(lines)
 
     def flush(self) -> None:
-        """Pass all appended edits to the system, so that they survive a kill of the process."""
+        """Pass all appended edits to the operating system.
+
+        They then survive a kill of the process.
+        """
         with refusals(self._part):
             self._file.write(self._frame.flush(zstd.ZstdCompressor.FLUSH_BLOCK))
             self._file.flush()
@@ -104,7 +110,7 @@ class ChangesWriter:
         self._synced = True
 
     def finish(self) -> None:
-        """Complete the file, make the file durable, and give the final name."""
+        """Complete the file, make it durable, and rename it to its final name."""
         end = {"memories": self.memories, "changes": self.changes}
         with refusals(self._part):
             self._write([jsonio.dumps({"end": end})])
@@ -143,14 +149,14 @@ class ChangesWriter:
 
 
 def read_changes(path: Path, *, messages: bool = True, leaving: bool = True) -> Iterator[Edit]:
-    """Yield the recorded edits, in pages; without ``messages`` the messages are empty.
+    """Yield the edits recorded in a file of changes, each at most a page.
 
-    Without ``leaving`` the removed messages are empty, and their anchors are left out: a store with
-    unique ids does not need them.
+    Without ``messages`` all messages are empty.  Without ``leaving`` deletions have neither the
+    message nor the anchor ``after``: a store with unique ids needs neither.
 
     Raises:
         BadData: the file is incomplete, or not a file of changes.
-        Unavailable: the system refuses.
+        Unavailable: the operating system refuses to read the file.
     """
     unfinished = path.name.endswith(UNFINISHED)
     with refusals(path), path.open("rb") as file:
@@ -165,7 +171,7 @@ def read_changes(path: Path, *, messages: bool = True, leaving: bool = True) -> 
 
 
 def check_whole(path: Path) -> None:
-    """Read a file of changes to its end.
+    """Read a file of changes to its end, to find damage.
 
     Raises:
         BadData, Unavailable: as ``read_changes``.
@@ -175,12 +181,12 @@ def check_whole(path: Path) -> None:
 
 
 def is_growing(path: Path) -> bool:
-    """Return whether the changes of a file were carried out while it was written.
+    """Return whether the changes in a file were carried out while the file was written.
 
-    Such a file may end anywhere.
+    Such a file may end anywhere.  For a file without a readable first line, return False.
 
     Raises:
-        Unavailable: the system refuses.
+        Unavailable: the operating system refuses to read the file.
     """
     with refusals(path), path.open("rb") as file:
         try:
@@ -230,7 +236,7 @@ def _edits(lines: Iterator[bytes], make: _Make, *, unfinished: bool) -> Iterator
 
 
 class _Page:
-    """Changes of a memory, collected for an ``Edit``."""
+    """Changes of one memory, collected for an ``Edit``; ``record`` describes the memory."""
 
     def __init__(self, record: dict[str, Any]) -> None:
         key = MemoryKey(record["user"], record["session"], record.get("part", ""))
@@ -256,7 +262,10 @@ class _Page:
         self._size += len(change.message)
 
     def take(self, *, last: bool) -> Edit:
-        """Return the collected changes as an edit, and start the next page."""
+        """Return the collected changes as an edit, and start the next page.
+
+        ``last`` says whether this is the last edit of the memory.
+        """
         edit = Edit(
             *(self._memory, self._changes, self._offset, last, self._summary),
             *(self._before, self._shared_ids),
@@ -334,7 +343,7 @@ def _marks(marks: list[str] | None) -> tuple[str, ...] | None:
 
 
 def _lines(file: IO[bytes], *, unfinished: bool) -> Iterator[bytes]:
-    """Yield the lines, without an incomplete line at the end."""
+    """Yield the complete lines of a compressed file; drop an incomplete last line."""
     rest: list[bytes] = []
     size = 0
     for block in _blocks(file, unfinished=unfinished):
@@ -351,10 +360,10 @@ def _lines(file: IO[bytes], *, unfinished: bool) -> Iterator[bytes]:
 
 
 def _blocks(file: IO[bytes], *, unfinished: bool) -> Iterator[bytes]:
-    """Yield the decompressed content; of an unfinished file, up to the end of the data.
+    """Yield the decompressed content of a file; if ``unfinished``, stop where the data ends.
 
     Raises:
-        EOFError: a finished file is cut off.
+        EOFError: the file is cut off, and ``unfinished`` is false.
     """
     with zstd.ZstdFile(file) as stream:
         while True:

@@ -39,7 +39,10 @@ _PARTS = 40
 
 @dataclass(slots=True)
 class ErasedRuns:
-    """The ids of removed, rewritten and failed runs, and the number of erased memories."""
+    """What became of the runs: the ids of removed, rewritten and failed runs.
+
+    ``memories`` is the number of erased memories.  ``failures`` maps the id of a run to the reason.
+    """
 
     removed: list[str] = field(default_factory=list)
     rewritten: list[str] = field(default_factory=list)
@@ -53,7 +56,10 @@ class ErasedRuns:
 
 
 class RunEraser:
-    """Removes memories from runs, or counts the runs with these memories."""
+    """Removes memories from the runs that are kept for undo.
+
+    ``concerns`` returns whether a memory is to be erased.
+    """
 
     def __init__(self, runs: Runs, concerns: Concerns) -> None:
         self._runs = runs
@@ -62,9 +68,10 @@ class RunEraser:
         """The memories to erase that were found in files of runs."""
 
     async def erase(self, some: list[Run], *, dry_run: bool = False) -> ErasedRuns:
-        """Remove the memories from these runs; ``dry_run`` only finds the runs with such memories.
+        """Remove the memories from these runs; with ``dry_run``, only report what would be removed.
 
-        A run that cannot be read is recorded as a failure, and the remaining runs are processed.
+        A run that cannot be read becomes a failure, and so does a run that is still going on and
+        has such memories.
         """
         found = ErasedRuns()
         for run in some:
@@ -105,7 +112,7 @@ class RunEraser:
         found.rewritten.append(run.id)
 
     async def _look(self, folder: Path) -> tuple[int, int]:
-        """Return the number of memories of a run to erase, and the number of memories to keep."""
+        """Return how many memories and repairs of a run to erase, and how many to keep."""
         keys = await in_thread(partial(_keys, folder))
         archive = folder / REPLACED
         if archive.exists():
@@ -151,12 +158,15 @@ class RunEraser:
     # Repairs of the store: a record of Redis names a memory, a record of SQL has rows
 
     def _is_in(self, record: dict[str, Any]) -> tuple[int, int]:
-        """Return two numbers, each 1 or 0: a record holds memories to erase; other data remain."""
+        """Return whether the record of a repair has memories to erase, and whether any data remain.
+
+        Each is 1 for yes or 0 for no.
+        """
         without = self._without(record)
         return int(without != record), int(without is not None)
 
     def _without(self, record: dict[str, Any]) -> dict[str, Any] | None:
-        """Return a record without the memories to erase; None if nothing of the record remains."""
+        """Return a record of a repair without the memories to erase, or None if nothing remains."""
         if "user" in record and "session" in record:
             concerned = self._concerns(MemoryKey(record["user"], record["session"]))
             return None if concerned else record
@@ -167,26 +177,26 @@ class RunEraser:
         return record if kept == rows else {**record, "rows": kept} if kept else None
 
     def _has_row(self, row: list[Any]) -> bool:
-        """Return whether a row belongs to an erased memory, by the names and ids in its cells."""
+        """Return whether the names and ids in the cells of a row name a memory to erase."""
         texts = [text for text in map(_text, row) if text is not None]
         named = any(self._concerns(key) for text in texts for key in _readings(text))
         return named or any(key.session in texts for key in self._held)
 
     def _sweep(self) -> None:
-        """Remove the remains of runs whose removal was interrupted."""
+        """Remove the folders of runs whose removal was interrupted."""
         if self._runs.folder.is_dir():
             for folder in self._runs.folder.glob(".[0-9]*"):
                 shutil.rmtree(folder, ignore_errors=True)
 
 
 def _changes(folder: Path) -> list[Path]:
-    """Return the files of changes of a run, finished or not."""
+    """Return the paths of the files of changes of a run, finished or not."""
     with refusals(folder):
         return sorted(folder.glob("changes-*.ndjson.zst*"))
 
 
 def _keys(folder: Path) -> set[MemoryKey]:
-    """Return the memories named in the files of a run."""
+    """Return the keys of the memories in the changes and the notes of a run."""
     keys = {key for key, _ in _notes(folder)}
     for path in _changes(folder):
         try:
@@ -198,7 +208,7 @@ def _keys(folder: Path) -> set[MemoryKey]:
 
 
 def _is_given_up(path: Path) -> bool:
-    """Return whether a file is unfinished and none of its changes were carried out."""
+    """Return whether a file of changes is unfinished and none of its changes were carried out."""
     return path.name.endswith(UNFINISHED) and not is_growing(path)
 
 
@@ -212,7 +222,10 @@ def _readings(text: str) -> Iterator[MemoryKey]:
 
 
 def _notes(folder: Path) -> Iterator[tuple[MemoryKey, bytes]]:
-    """Yield the lines of the store's notes, with their memories, except an incomplete last line."""
+    """Yield the memory and the line of each note of the store in a run.
+
+    An incomplete last line is skipped.
+    """
     path = folder / BEFORE
     with refusals(path):
         if not path.exists():
@@ -240,7 +253,10 @@ def _unlink(*paths: Path) -> None:
 
 
 def _remove(folder: Path) -> None:
-    """Remove a run, and its record last: until then a later erase finds the remaining files."""
+    """Remove the folder of a run, and in it ``run.json`` last.
+
+    If the removal is interrupted, a later erase still finds the run.
+    """
     with refusals(folder):
         names = sorted(folder.iterdir(), key=lambda path: path.name == "run.json")
     _unlink(*names)
@@ -253,7 +269,10 @@ def _archive(path: Path) -> Location:
 
 
 def _text(cell: Any) -> str | None:
-    """Return the text of a cell: a text, or a pair of kind and value, with blobs in hexadecimal."""
+    """Return the text in a cell of a recorded row, or None if the cell has no text.
+
+    A cell is a text, or a pair of kind and value.  The value of a blob is hexadecimal.
+    """
     match cell:
         case str(text) | ["text", str(text)]:
             return text

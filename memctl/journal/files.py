@@ -1,4 +1,4 @@
-"""Private files of the user, and errors of the system as errors of memctl."""
+"""Private files of the user.  Errors of the operating system become errors of memctl."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ATTEMPTS, _PAUSE = 500, 0.01
 
 @contextmanager
 def refusals(path: Path) -> Iterator[None]:
-    """Raise ``Unavailable`` if the system refuses to read or write ``path``."""
+    """Raise ``Unavailable`` if the operating system refuses to read or write ``path``."""
     try:
         yield
     except OSError as error:
@@ -35,7 +35,7 @@ def refusals(path: Path) -> Iterator[None]:
 
 
 def new_folder(path: Path) -> None:
-    """Create a folder and its parents, closed to other users."""
+    """Create a folder and its missing parents, closed to other users."""
     if path.is_dir():
         return
     new_folder(path.parent)
@@ -77,7 +77,7 @@ def is_locked(path: Path) -> bool:
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Write a small file atomically and durably."""
+    """Write a small file atomically and durably; replace an existing file."""
     part = path.with_name(path.name + ".part")
     part.unlink(missing_ok=True)
     try:
@@ -93,13 +93,13 @@ def replace_file(path: Path, content: bytes) -> None:
 
 
 def count_up(path: Path, count: Callable[[], int]) -> int:
-    """Return the next number of a counter, which no other process gets.  The first number is 1.
+    """Return the next number of the counter in a file, which no other process gets.
 
-    ``count`` returns the last number if the file is missing or damaged.  On a file system without
-    locks, two processes may get the same number.
+    The first number is 1.  ``count`` returns the last number if the file is missing or damaged.  On
+    a file system without locks, two processes may get the same number.
 
     Raises:
-        OSError: the system refuses.
+        OSError: the operating system refuses access to the file.
     """
     handle = os.open(path, system.WRITE_FLAGS | os.O_CREAT, _FILE_MODE)
     try:
@@ -131,5 +131,5 @@ def _lock(handle: int) -> None:
 
 
 def sync_folder(path: Path) -> None:
-    """Make the names in a folder durable."""
+    """Make the names of the files in a folder durable."""
     system.sync_folder(path)

@@ -13,13 +13,13 @@ _AROUND = len(_MIDDLE) + 2 * _DIGEST_BYTES + len(_TAIL)
 
 
 def sealed(record: Any) -> bytes:
-    """Return the line of a record, with a digest and a line feed."""
+    """Return a record as a line of NDJSON with a digest and a line feed."""
     text = jsonio.dumps(record)
     return b"".join([_HEAD, text, _MIDDLE, _digest(text), _TAIL, b"\n"])
 
 
 def unsealed(line: bytes) -> Any:
-    """Return the record of a line.
+    """Return the record in a line of ``sealed``.
 
     Raises:
         ValueError: the line is not JSON, or the digest does not match.

@@ -28,17 +28,21 @@ Record = dict[str, Any]
 
 
 class RecordWriter:
-    """A writer of one file, created with the first record.  Used as a context manager."""
+    """A writer of a file of repairs, used as a context manager.
+
+    The first record creates the file.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._file: BinaryIO | None = None
 
     def add(self, record: Record) -> None:
-        """Append a record and make it durable.
+        """Append a record of a repair and make it durable.
 
         Raises:
-            Unavailable: the system refuses, for instance because the disk is full.
+            Unavailable: the operating system refuses the write, for instance because the disk
+                is full.
         """
         with refusals(self._path):
             if self._file is None:
@@ -57,17 +61,22 @@ class RecordWriter:
 
 
 def quarantine_of(folder: Path) -> Path | None:
-    """Return the quarantine file of a run; None if the run moved no damaged data."""
+    """Return the path of the quarantine file in the folder of a run.
+
+    Return None if the run moved no damaged data out of the store.
+    """
     path = folder / QUARANTINE
     return path if path.exists() else None
 
 
 def read_records(path: Path) -> Iterator[Record]:
-    """Yield the records of a file, last record first; no records if the file does not exist.
+    """Yield the records of a file of repairs, the last record first.
+
+    If the file does not exist, yield nothing.
 
     Raises:
         BadData: the file is damaged.
-        Unavailable: the system refuses.
+        Unavailable: the operating system refuses to read the file.
     """
     with refusals(path):
         if not path.exists():

@@ -78,7 +78,9 @@ class Run:
 
     ``store`` is the name for people, without a password.  ``argument`` and ``options`` find the
     store again.  ``ended`` and ``outcome`` are empty while the run goes on, and stay empty if it is
-    killed.  ``counts`` are numbers of messages, by what was done to them.
+    killed.  ``counts`` maps each kind of change to a number of messages.  ``undoes`` is the id of
+    the run that this run undid, ``undone_by`` the id of the run that undid this run; each may be
+    empty.
     """
 
     id: str
@@ -108,7 +110,10 @@ class Run:
 
 
 def short_ids(runs: Iterable[Run]) -> dict[str, str]:
-    """Return a short end of each id for people; the whole id if runs share the end."""
+    """Map the id of each run to a short form for people.
+
+    The short form is the end of the id.  If several runs share this end, it is the whole id.
+    """
     ids = [run.id for run in runs]
     often = Counter(id[-_SHORT:] for id in ids)
     return {id: id[-_SHORT:] if often[id[-_SHORT:]] == 1 else id for id in ids}
@@ -116,7 +121,7 @@ def short_ids(runs: Iterable[Run]) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """The limits of the kept runs: the age in days, and the total size in bytes."""
+    """The limits for kept runs: the age in days, and the total size of all runs in bytes."""
 
     days: int = 30
     bytes: int = 1_000_000_000
@@ -130,7 +135,7 @@ def state_folder() -> Path:
 
 
 class Journal:
-    """A run that is being recorded."""
+    """The recording of one run: its record ``run`` and its folder."""
 
     def __init__(self, folder: Path, run: Run) -> None:
         self.run = run
@@ -141,10 +146,10 @@ class Journal:
         self._unchanged: set[MemoryKey] = set()
 
     def hold(self) -> None:
-        """Mark the run as going on, until it or this process ends.
+        """Mark the run as going on, until ``end``, ``discard``, or the end of this process.
 
         Raises:
-            Unavailable: the system refuses.
+            Unavailable: the operating system refuses to create the file ``running``.
         """
         path = self.folder / RUNNING
         with refusals(path):
@@ -154,7 +159,7 @@ class Journal:
         """Make the record of the run durable.
 
         Raises:
-            Unavailable: the system refuses.
+            Unavailable: the operating system refuses the write.
         """
         path = self.folder / _RECORD
         with refusals(path):
@@ -163,23 +168,25 @@ class Journal:
             replace_file(path, json.dumps(record, indent=1).encode() + b"\n")
 
     def carry_out(self) -> None:
-        """Record that the run now begins to change the store, and give it the next number.
+        """Record that the run now begins to change the store, and give the run the next number.
 
         The caller holds the lock of the store, so that the runs on a store are ordered by their
         changes, not by their start.
 
         Raises:
-            Unavailable: the system refuses.
+            Unavailable: the operating system refuses the write.
         """
         self.run.number = _next_number(self.folder.parent)
         self.run.planned = False
         self.save()
 
     def writer(self, *, growing: bool = False) -> ChangesWriter:
-        """Return a writer of the next file of changes; ``growing`` is for ``ChangesWriter``.
+        """Return a writer of the next file of changes.
+
+        ``growing`` says that changes are carried out before the file is complete.
 
         Raises:
-            Unavailable: the system refuses.
+            Unavailable: the operating system refuses to create the file.
         """
         last = _part(self.folder, self._parts)
         if not self._parts or last.exists() or last.with_name(last.name + UNFINISHED).exists():
@@ -187,14 +194,16 @@ class Journal:
         return ChangesWriter(_part(self.folder, self._parts), growing=growing)
 
     def edits(self, *, leaving: bool) -> Iterator[Edit]:
-        """Yield the edits of the last finished file of changes; see ``read_changes``."""
+        """Yield the edits of the file of changes that was finished last; see ``read_changes``."""
         return read_changes(_part(self.folder, self._parts), leaving=leaving)
 
     def note(self, result: WriteResult) -> None:
-        """Record the note of the store on a memory, or that the store refused its change.
+        """Record the note of the store on a memory, or that the store refused to change the memory.
+
+        Nothing is recorded if ``result`` has no failure and no note.
 
         Raises:
-            Unavailable: the system refuses.
+            Unavailable: the operating system refuses the write.
         """
         line: list[Any] = [*result.key, result.before, result.shared_ids]
         if result.failure is not None:
@@ -211,10 +220,10 @@ class Journal:
             self._before.flush()
 
     def end(self, outcome: str) -> None:
-        """Record the outcome of the run.
+        """Record the outcome of the run, and that the run no longer goes on.
 
         Raises:
-            Unavailable: the system refuses.
+            Unavailable: the operating system refuses the write.
         """
         self.run.ended = _now()
         self.run.outcome = outcome
@@ -245,7 +254,7 @@ class Journal:
 
 
 class Note(NamedTuple):
-    """The note of a store on a memory; see ``WriteResult``."""
+    """The note of a store on one changed memory; see ``WriteResult``."""
 
     before: str = ""
     shared_ids: Mapping[str, int] = {}
@@ -254,10 +263,15 @@ class Note(NamedTuple):
 
 
 class Notes:
-    """The notes of a store on the memories that a run changed, read on demand."""
+    """The notes of a store on the memories that a run changed, read from the file on demand."""
 
     def __init__(self, path: Path) -> None:
-        """Raise ``Unavailable`` if the system refuses, and ``BadData`` if the file is damaged."""
+        """Find the notes in the file; a missing file has none.
+
+        Raises:
+            Unavailable: the operating system refuses to read the file.
+            BadData: the file is damaged.
+        """
         self._path = path
         self._places: dict[MemoryKey, int] = {}
         self._unchanged: set[MemoryKey] = set()
@@ -276,10 +290,13 @@ class Notes:
             (self._unchanged.add if note.unchanged else self._unchanged.discard)(key)
 
     def of(self, key: MemoryKey) -> Note:
-        """Return the note of the store from the first change of a memory.
+        """Return the note on the first change of a memory that the store did not refuse.
+
+        If the store refused all changes, return the last note.  If there is no note, return an
+        empty one.
 
         Raises:
-            Unavailable: the system refuses.
+            Unavailable: the operating system refuses to read the file.
         """
         place = self._places.get(key)
         if place is None:
@@ -299,16 +316,18 @@ class Notes:
 
 
 class Runs:
-    """All kept runs."""
+    """All kept runs, each in its subfolder of ``folder``."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = folder or state_folder()
 
     def begin(self, run: Run) -> Journal:
-        """Create the folder of a new run; set the id, start and number of ``run``.
+        """Create the folder of a new run; set the id, the start and the number of ``run``.
+
+        Return the journal that records the run.
 
         Raises:
-            Unavailable: the system refuses.
+            Unavailable: the operating system refuses to create the folder or its files.
         """
         run.started = _now()
         folder = self._new_folder()
@@ -324,7 +343,7 @@ class Runs:
         return journal
 
     def _new_folder(self) -> Path:
-        """Create the folder of a run; its name, from the time, is unique."""
+        """Create the folder of a run, with a unique name made from the current time."""
         with refusals(self.folder):
             new_folder(self.folder)
             while True:
@@ -336,19 +355,22 @@ class Runs:
                     return folder
 
     def all(self) -> list[Run]:
-        """Return the runs, newest first, without folders that are not runs."""
+        """Return the readable records of all runs, newest run first."""
         return sorted(_runs_in(self.folder), key=lambda run: run.number, reverse=True)
 
     def damaged(self) -> list[str]:
-        """Return the ids of the runs without a readable record."""
+        """Return the ids of the runs whose record is missing or damaged, in order."""
         names = [name for name in _names_in(self.folder) if _ID.match(name)]
         return sorted(name for name in names if _is_damaged(self.folder / name))
 
     def last(self, wanted: Callable[[Run], bool] = lambda _: True) -> Run | None:
-        """Return the newest wanted run that changed its store and is neither undone nor an undo.
+        """Return the newest run that can be undone and for which ``wanted`` returns True.
+
+        Such a run changed its store, is not undone, and is not itself an undo.  Return None if no
+        run fits.
 
         Raises:
-            BadData: a run cannot be read, and may be the newest.
+            BadData: the record of a run is damaged, and this run may be the newest.
         """
         if damaged := self.damaged():
             raise BadData(
@@ -362,10 +384,10 @@ class Runs:
         return None
 
     def find(self, name: str) -> Run:
-        """Return the run with an id, given whole, or by a unique beginning or end.
+        """Return the run whose id is ``name``, or has ``name`` as its unique beginning or end.
 
         Raises:
-            NotFound: no run has the id, or several runs have the beginning or end.
+            NotFound: no run has such an id, or several runs have.
             BadData: the record of the run is damaged.
         """
         names = _names_in(self.folder) if name else []
@@ -380,7 +402,7 @@ class Runs:
         return run
 
     def origin(self, run: Run) -> Run:
-        """Return the original run of an undo, or of an undo of an undo.
+        """Return the original run of an undo, or of an undo of an undo; return another run itself.
 
         If the original run is no longer kept, return the oldest kept run of the chain.
         """
@@ -391,22 +413,29 @@ class Runs:
         return run
 
     def goes_on(self, run: Run) -> bool:
-        """Return whether a run is still going on: not ended, and not killed."""
+        """Return whether a run is still going on: neither ended nor killed.
+
+        If the file system has no locks, return False.
+        """
         path = self.folder / run.id / RUNNING
         with refusals(path):
             return not run.ended and is_locked(path)
 
     def outcome(self, run: Run) -> str:
-        """Return the outcome of a run; ``running`` or ``cut-short`` if none is recorded."""
+        """Return the recorded outcome of a run.
+
+        If none is recorded, return ``running`` for a run that goes on, and ``cut-short`` for a
+        killed run.
+        """
         return run.outcome or (RUNNING if self.goes_on(run) else CUT_SHORT)
 
     def parts(self, run: Run) -> list[Path]:
-        """Return the files of changes of a run, in order, after a check of each.
+        """Return the paths of the files of changes of a run, in order, after a check of each file.
 
         The last file of a killed run may be unfinished.
 
         Raises:
-            BadData: a file is damaged or incomplete, or nothing is recorded.
+            BadData: a file is damaged or incomplete, or the run has no file of changes or repairs.
         """
         folder = self.folder / run.id
         parts: list[Path] = []
@@ -434,27 +463,31 @@ class Runs:
         return Notes(self.folder / run.id / BEFORE)
 
     def replaced(self, run: Run) -> Path | None:
-        """Return the archive of the memories that a run replaced; None if the run replaced none."""
+        """Return the path of the archive of the memories that a run replaced.
+
+        Return None if the run replaced no memories.
+        """
         path = self.folder / run.id / REPLACED
         return path if path.exists() else None
 
     def size(self, run: Run) -> int:
-        """Return the size of a run's folder in bytes."""
+        """Return the size of the folder of a run in bytes."""
         folder = self.folder / run.id
         with refusals(folder):
             return _about(folder)[0]
 
     def update(self, run: Run) -> None:
-        """Make the record of an older run durable."""
+        """Write the changed record of an ended run durably."""
         Journal(self.folder / run.id, run).save()
 
     def prune(self, keep: Retention, needed: str = "") -> list[str]:
-        """Remove runs that exceed the limits, and return their ids.
+        """Remove the oldest runs that exceed the limits ``keep``; return their ids.
 
-        The newest run, the run ``needed``, and runs that may still be going on are kept.
+        The newest run, the run with the id ``needed``, and runs that may still be going on are
+        kept.
 
         Raises:
-            Unavailable: the system refuses.
+            Unavailable: the operating system refuses to read the folder of a run.
         """
         removed = []
         total = 0
@@ -473,17 +506,17 @@ class Runs:
         return removed
 
     def _may_go_on(self, name: str, changed: float, now: float) -> bool:
-        """Return whether a run may still be going on.
+        """Return whether a run may still be going on; times are in seconds since 1970.
 
-        A run without an end counts for a day after its last change, because a file system may have
-        no locks.
+        A run without a recorded end counts for a day after its last change, because a file system
+        may have no locks.
         """
         run = _read(self.folder / name)
         return run is not None and not run.ended and (changed > now - _DAY or self.goes_on(run))
 
 
 def _names_in(folder: Path) -> list[str]:
-    """Return the names of the folders of runs, unordered."""
+    """Return the names of the subfolders of ``folder``, unordered."""
     with refusals(folder):
         if not folder.is_dir():
             return []
@@ -491,20 +524,26 @@ def _names_in(folder: Path) -> list[str]:
 
 
 def _runs_in(folder: Path) -> list[Run]:
-    """Return the runs, unordered, without folders that are not runs."""
+    """Return the readable records of the runs in a folder, unordered."""
     found = [_read(folder / name) for name in _names_in(folder)]
     return [run for run in found if run is not None]
 
 
 def _remove(folder: Path) -> None:
-    """Remove a run as far as the system allows; the renamed folder does not count as a run."""
+    """Remove the folder of a run, as far as the operating system permits.
+
+    The folder is renamed first.  If parts of it remain, they do not count as a run.
+    """
     with suppress(OSError):
         folder = folder.rename(folder.with_name(f".{folder.name}"))
     shutil.rmtree(folder, ignore_errors=True)
 
 
 def _is_damaged(folder: Path) -> bool:
-    """Return whether the record of a run cannot be read, unless the run has just begun."""
+    """Return whether the folder of a run has no readable record.
+
+    A run that has just begun is not damaged.
+    """
     if _read(folder) is not None:
         return False
     with refusals(folder), suppress(FileNotFoundError):  # another process may remove the folder
@@ -529,12 +568,12 @@ def _read(folder: Path) -> Run | None:
 
 
 def record_digest(record: dict[str, Any]) -> str:
-    """Return the digest of the values of a record."""
+    """Return the digest of all values of a record."""
     return blake2b(json.dumps(record).encode(), digest_size=8).hexdigest()
 
 
 def _is_sound(run: Run) -> bool:
-    """Return whether every value has the type of its default."""
+    """Return whether every value of a record has the type of its default value."""
     plain = Run("", "", "", "")
     return (
         all(type(getattr(run, one.name)) is type(getattr(plain, one.name)) for one in fields(Run))
@@ -544,10 +583,10 @@ def _is_sound(run: Run) -> bool:
 
 
 def _next_number(folder: Path) -> int:
-    """Return a number higher than the numbers of all earlier runs.
+    """Return a number higher than the numbers of all earlier runs in a folder.
 
     Raises:
-        Unavailable: the system refuses.
+        Unavailable: the operating system refuses access to the counter.
     """
     path = folder / _COUNTER
     with refusals(path):
@@ -560,7 +599,7 @@ def _part(folder: Path, number: int) -> Path:
 
 
 def _about(folder: Path) -> tuple[int, float]:
-    """Return the size of a folder in bytes, and the time of its last change."""
+    """Return the size of the files in a folder in bytes, and the time of its last change."""
     size, changed = 0, 0.0
     with suppress(FileNotFoundError):
         changed = folder.stat().st_mtime
@@ -576,9 +615,9 @@ def _now() -> str:
 def describe_run(
     command: str, argument: str, location: Location, aliases: Container[str] = ()
 ) -> Run:
-    """Return the record of a new run.
+    """Return the record of a new run of ``command`` on the store at ``location``.
 
-    ``argument`` is the name of the store as the user gave it.
+    ``argument`` is the name of the store as the user gave it: a path, a URL, or one of ``aliases``.
     """
     address = argument if argument in aliases else _address(argument, location)
     label = location.label if location.path == Path() else address
@@ -588,7 +627,7 @@ def describe_run(
 
 
 def record_found(run: Run, location: Location) -> None:
-    """Record the detected layout and application of a store.
+    """Add to the record the layout and the application that memctl detected in a store.
 
     The run may remove all memories, and an undo could then not detect them.  ``location`` comes
     from the open store.
@@ -603,7 +642,7 @@ _FOUND = ("layout", "app")
 
 
 def _address(argument: str, location: Location) -> str:
-    """Return an argument that finds the store from any folder, without the password."""
+    """Return an argument that finds the store from any working directory, without the password."""
     if location.path != Path():
         path = os.path.abspath(location.path)
         if location.prefix:
@@ -625,7 +664,10 @@ def _address(argument: str, location: Location) -> str:
 
 
 def _kept(pair: str) -> str:
-    """Return an option of a URL for the record; a folder of states becomes an absolute path."""
+    """Return a pair ``name=value`` of a URL for the record of a run.
+
+    A folder of states gets an absolute path; a URL of states loses its password.
+    """
     name, _, value = pair.partition("=")
     if name != "state":
         return pair
@@ -634,7 +676,7 @@ def _kept(pair: str) -> str:
 
 
 def _absolute(options: dict[str, str]) -> dict[str, str]:
-    """Return memctl's options with an absolute path for a folder of states."""
+    """Return the options of a URL with an absolute path for a folder of states, and no password."""
     state = options.get("state")
     if state is None or state == "redis":
         return options
