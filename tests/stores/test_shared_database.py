@@ -213,3 +213,38 @@ def test_shared_sessions_with_a_title_stay_after_the_undo_of_their_import(
     held = contents(shared.url)
     assert held.keys() == {KYOTO, OSAKA, titled}
     assert not held[titled]
+
+
+LEAVES_OUT = {
+    "postgresql": [
+        "CREATE FUNCTION leave_out() RETURNS trigger LANGUAGE plpgsql AS "
+        "'BEGIN IF new.id LIKE ''%m0000003'' THEN RETURN NULL; END IF; RETURN new; END'",
+        "CREATE TRIGGER quota BEFORE INSERT ON message FOR EACH ROW EXECUTE FUNCTION leave_out()",
+    ],
+    "sqlite": [
+        "CREATE TRIGGER quota BEFORE INSERT ON message WHEN new.id LIKE '%m0000003' "
+        "BEGIN SELECT RAISE(IGNORE); END"
+    ],
+}
+
+
+@pytest.mark.parametrize("shared", LEAVES_OUT, indirect=True)
+def test_shared_triggers_that_leave_rows_out(
+    run: Run, shared: Shared, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    ids = ("--id", "m0000003", "--id", "m0000004", "--session", "kyoto")
+    deleted = report(run("delete", shared.url, *ids, "--yes", "--json"))
+    assert deleted["messages"]["deleted"] == 2
+    for sql in LEAVES_OUT[request.node.callspec.params["shared"]]:
+        shared.execute(sql)
+    before = contents(shared.url)
+    text = "a trigger of 'message' left out 1 of 2 rows"
+    fails(run("undo", "--store", shared.url, "--yes"), 7, text)
+    assert contents(shared.url) == before
+    source = f"sqlite:///{tmp_path}/source.db"
+    asyncio.run(fill(source, {KYOTO: samples.entries(20), OSAKA: samples.entries(21)}))
+    done = run("migrate", source, shared.url, "--on-conflict", "append")
+    assert done.exit_code == 7, done.stderr
+    held = contents(shared.url)
+    assert held[KYOTO] == before[KYOTO]
+    assert len(held[OSAKA]) == 21

@@ -184,7 +184,18 @@ class Database(ABC):
         names = ", ".join(map(syntax.identifier, columns))
         places = ", ".join(map(syntax.place, range(1, len(columns) + 1)))
         sql = f"INSERT INTO {syntax.identifier(table)} ({names}) VALUES ({places})"
-        await connection.exec_driver_sql(sql, rows)
+        result = await connection.exec_driver_sql(sql, rows)
+        self.check_inserted(table, len(rows), result.rowcount)
+
+    def check_inserted(self, table: str, rows: int, inserted: int) -> None:
+        """Check that the database inserted each row: a trigger may leave rows out.
+
+        Raises:
+            RejectedValue: the database inserted fewer rows.
+        """
+        if inserted < rows:
+            text = f"a trigger of {visible(table)!r} left out {rows - inserted:,} of {rows:,} rows"
+            raise RejectedValue(f"{self.label}: {text}", "refused")
 
     async def execute_alone(self, connection: AsyncConnection, sql: str) -> None:
         """Run a statement outside of SQLAlchemy's transactions.

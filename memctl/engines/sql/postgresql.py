@@ -410,14 +410,14 @@ class PostgresqlDatabase(Database):
         self, connection: AsyncConnection, table: str, columns: Sequence[str], rows: list[Any]
     ) -> None:
         driver = await driver_of(connection)
-        await driver.copy_records_to_table(table, columns=columns, records=rows)
+        status = await driver.copy_records_to_table(table, columns=columns, records=rows)
+        self.check_inserted(table, len(rows), int(status.rpartition(" ")[2]))
 
     async def insert_rows(
         self, connection: AsyncConnection, table: str, columns: Sequence[str], rows: list[Any]
     ) -> None:
-        driver = await driver_of(connection)
         try:
-            await driver.copy_records_to_table(table, columns=columns, records=rows)
+            await PostgresqlDatabase.insert(self, connection, table, columns, rows)
         except (TypeError, ValueError) as error:  # a value does not have the type of its column
             text = f"{self.label}: a value does not fit its column: {first_line(error)}"
             raise RejectedValue(text, "refused") from error

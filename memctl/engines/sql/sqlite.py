@@ -387,7 +387,8 @@ class SqliteDatabase(Database):
         self, connection: AsyncConnection, table: str, columns: Sequence[str], rows: list[Any]
     ) -> None:
         driver = await driver_of(connection)
-        await driver.executemany(insert_statement(table, columns), rows)
+        cursor = await driver.executemany(insert_statement(table, columns), rows)
+        self.check_inserted(table, len(rows), cursor.rowcount)
 
 
 decode_name = partial(str, encoding="utf-8", errors="surrogateescape")
