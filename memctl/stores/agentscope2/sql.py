@@ -100,7 +100,7 @@ ATTEMPTS = 3
 
 
 class Listed(NamedTuple):
-    """The names of a session, and its size: the bytes of the payload, the messages of the log."""
+    """A session in a listing, with the bytes of its payload and the number of logged messages."""
 
     session: str
     user: str
@@ -109,17 +109,17 @@ class Listed(NamedTuple):
 
     @property
     def key(self) -> MemoryKey:
-        """Return the key of the session; names that are not text are made text."""
+        """The name of the session as a memory; names that are not text are converted to text."""
         return MemoryKey(shown_name(self.user), shown_name(self.session))
 
     @property
     def is_named(self) -> bool:
-        """Return whether both names are text."""
+        """True if the names of the session and the user are valid text."""
         return _is_name(self.user) and _is_name(self.session)
 
 
 class LogRow(NamedTuple):
-    """A row of the log."""
+    """A row of ``messages``, the message log of a session."""
 
     id: str
     time: Any
@@ -128,7 +128,7 @@ class LogRow(NamedTuple):
 
 
 class Agentscope2Database:
-    """The statements on sessions and logs, for each kind of database."""
+    """The SQL statements on AgentScope's sessions and message logs, for each kind of database."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
@@ -137,14 +137,17 @@ class Agentscope2Database:
         """The existing tables, besides ``agents``, with records of users that an erase deletes."""
 
     async def fetch(self, connection: AsyncConnection, sql: str, **values: Any) -> Sequence[Any]:
-        """Return all rows of a statement."""
+        """Run a statement with ``values`` as parameters, and return all rows."""
         return await self.database.execute(connection, sql, values)
 
     def _text(self, column: str) -> str:
         return self.syntax.json_text(column)
 
     async def listed(self, connection: AsyncConnection, where: Selection) -> AsyncGenerator[Listed]:
-        """Yield the sessions that a selection may contain, in the order of their ids."""
+        """Yield the sessions that ``where`` selects, in the order of their ids.
+
+        Other sessions may be yielded, too.
+        """
         conditions, values = ["1 = 1"], dict[str, Any]()
         sessions = where.sessions
         if not sessions and where.keys is not None:
@@ -172,7 +175,10 @@ class Agentscope2Database:
     async def sessions(
         self, connection: AsyncConnection, names: Iterable[str], lock: str = ""
     ) -> dict[str, StoredSession]:
-        """Return the existing sessions of these names, locked by the SQL of ``lock``."""
+        """Return the existing sessions with the ids in ``names``, by id.
+
+        ``lock`` is the SQL clause that locks the rows; empty reads without a lock.
+        """
         columns = ", ".join(f"s.{name}" for name in SESSION_COLUMNS[:-1])
         found: dict[str, StoredSession] = {}
         for some in pieces(sorted(names)):
@@ -189,7 +195,10 @@ class Agentscope2Database:
     async def counts(
         self, connection: AsyncConnection, names: Iterable[str]
     ) -> dict[str, tuple[int, Any]]:
-        """Return the number of messages in each log, and the time of the last message."""
+        """Return the number of messages and the latest time in the logs of sessions, by session.
+
+        Sessions without messages are absent.
+        """
         sql = (
             "SELECT session_id, COUNT(*), MAX(created_at) FROM messages WHERE session_id IN :names "
             "GROUP BY session_id"
@@ -206,7 +215,7 @@ class Agentscope2Database:
         return [shown_name(user) for (user,) in await self.fetch(connection, sql)]
 
     async def logs_alone(self, connection: AsyncConnection) -> list[str]:
-        """Return the names of the logs without a session."""
+        """Return the session ids in ``messages`` that have no row in ``sessions``."""
         sql = (
             "SELECT DISTINCT m.session_id FROM messages m WHERE NOT EXISTS "
             "(SELECT 1 FROM sessions s WHERE s.id = m.session_id) ORDER BY m.session_id"
@@ -216,9 +225,10 @@ class Agentscope2Database:
     async def logs(
         self, connection: AsyncConnection, sessions: Mapping[str, Session]
     ) -> dict[str, list[LogRow]]:
-        """Return the rows of each log, in order.
+        """Return the rows of the message log of each session, in order; empty logs are absent.
 
-        A text that a context holds, too, is the same object in both.
+        If the context of a session holds the same text, the row shares the text with the context,
+        to save memory.  Large messages have no text; see ``complete``.
         """
         contexts = [session.context for session in sessions.values()]
         known = {one.text: one.text for context in contexts for one in context}
@@ -238,7 +248,7 @@ class Agentscope2Database:
         return found
 
     async def complete(self, connection: AsyncConnection, session: str, log: list[LogRow]) -> None:
-        """Fetch the large messages of a log."""
+        """Fetch the texts of the large messages of a session into the rows of ``log``."""
         for at, row in enumerate(log):
             if row.text is None:
                 log[at] = row._replace(text=await self.text(connection, session, row.id))
@@ -246,7 +256,10 @@ class Agentscope2Database:
     async def ids(
         self, connection: AsyncConnection, names: Iterable[str], lock: str = ""
     ) -> dict[str, set[str]]:
-        """Return the ids in each log; ``lock`` is the SQL that locks the rows."""
+        """Return the message ids in the logs of sessions, by session; empty logs are absent.
+
+        ``lock`` is the SQL clause that locks the rows; empty reads without a lock.
+        """
         sql = f"SELECT session_id, msg_id FROM messages WHERE session_id IN :names {lock}"
         found: dict[str, set[str]] = {}
         for some in pieces(sorted(names)):
@@ -255,7 +268,7 @@ class Agentscope2Database:
         return found
 
     async def text(self, connection: AsyncConnection, session: str, id: str) -> bytes:
-        """Return the text of one message."""
+        """Return the JSON text of a logged message; empty if the message does not exist."""
         sql = (
             f"SELECT {self._text('m.payload')} FROM messages m "
             "WHERE m.session_id = :session AND m.msg_id = :id"
@@ -264,10 +277,10 @@ class Agentscope2Database:
         return _bytes(rows[0][0]) if rows else b""
 
     async def taken_apart(self, connection: AsyncConnection, stored: StoredSession) -> Session:
-        """Parse a row of ``sessions``.
+        """Parse a row of ``sessions``, and fetch the payload if it is large.
 
         Raises:
-            NotASession: the payload is not the payload of a session.
+            NotASession: a column is not a text, or the payload is not the payload of a session.
         """
         for name, value in stored.record.items():
             if isinstance(value, bytes):
@@ -287,7 +300,7 @@ class Agentscope2Database:
         return Session.of(stored.record, payload, context)
 
     def _small(self, column: str) -> str:
-        """Return SQL for the text of a column, NULL for a large text."""
+        """Return a SQL expression for a JSON column as text, NULL if the text is large."""
         size = self.syntax.json_size(column)
         return f"CASE WHEN {size} <= {SMALL_BYTES} THEN {self._text(column)} END"
 
@@ -296,7 +309,10 @@ class Agentscope2Database:
     async def delete_messages(
         self, connection: AsyncConnection, session: str, ids: Iterable[str] | None = None
     ) -> int:
-        """Delete messages of a log, all by default; return the number of deleted rows."""
+        """Delete the messages with ``ids`` from the log of a session, or all messages if None.
+
+        Returns the number of deleted rows.
+        """
         sql = "DELETE FROM messages WHERE session_id = :session"
         if ids is None:
             statement = self.syntax.bind(sql, {"session": session})
@@ -311,9 +327,10 @@ class Agentscope2Database:
     async def ensure_agents(
         self, connection: AsyncConnection, wanted: Iterable[tuple[str, str]], now: datetime
     ) -> tuple[dict[str, str], set[str]]:
-        """Insert the missing agents of these pairs of user and id.
+        """Insert the agents in ``wanted``, pairs of user and agent id, whose ids do not exist.
 
-        Return the owner of each id, and the set of inserted ids.
+        Returns the user who owns each wanted agent, by agent id, and the ids of the inserted
+        agents.
         """
         pairs = sorted(set(wanted), key=lambda pair: (pair[1], pair[0]))
         owners: dict[str, str] = {}
@@ -348,7 +365,7 @@ class Agentscope2Database:
     async def update_sessions(
         self, connection: AsyncConnection, rows: Iterable[tuple[Any, ...]]
     ) -> None:
-        """Update sessions to these rows, in the order of ``SESSION_COLUMNS``."""
+        """Update the stored sessions; ``rows`` have the values of ``SESSION_COLUMNS``."""
         sets = ", ".join(f"{name} = :{name}" for name in COLUMNS)
         sql = f"UPDATE sessions SET {sets}, payload = {self.syntax.json_place} WHERE id = :id"
         values = [dict(zip(SESSION_COLUMNS, row, strict=True)) for row in rows]
@@ -367,19 +384,26 @@ class Agentscope2Database:
     async def move_message(
         self, connection: AsyncConnection, session: str, id: str, time: datetime
     ) -> None:
-        """Set the time of a row of a log."""
+        """Set the time of a message in the log of a session."""
         sql = "UPDATE messages SET created_at = :time WHERE session_id = :session AND msg_id = :id"
         moment = self.syntax.stored_time(time)
         await self.fetch(connection, sql, time=moment, session=session, id=id)
 
     async def shift_log(self, connection: AsyncConnection, session: str, by: timedelta) -> None:
-        """Make all times of a log earlier by ``by``, rounded up to whole seconds."""
+        """Make the times of all messages in the log of a session earlier by ``by``.
+
+        ``by`` is rounded up to whole seconds.
+        """
         shifted = self.syntax.earlier("created_at", int(by.total_seconds()) + 1)
         sql = f"UPDATE messages SET created_at = {shifted} WHERE session_id = :session"
         await self.fetch(connection, sql, session=session)
 
     async def delete_empty(self, connection: AsyncConnection, key: MemoryKey, agent: Any) -> None:
-        """Delete a session if its log is empty, and its agent if the agent has no other session."""
+        """Delete a session whose log is empty, and its agent if that has no other session.
+
+        ``agent`` is the id of an agent that memctl made, or None.  Does nothing if the log has
+        messages.  An agent that was changed stays.
+        """
         if await self.counts(connection, [key.session]):
             return
         await self.fetch(connection, "DELETE FROM sessions WHERE id = :id", id=key.session)
@@ -391,7 +415,7 @@ class Agentscope2Database:
             await self.fetch(connection, sql, id=agent, user=key.user, agent=agent)
 
     async def erase_session(self, connection: AsyncConnection, key: MemoryKey) -> int:
-        """Delete a session, its log and its teams; return the number of deleted messages."""
+        """Delete a session, its messages and its teams; return the number of deleted messages."""
         values = {"session": key.session, "user": key.user}
         same = self.syntax.exact
         of_session = f"{same('session_id')} = {same(':session')}"
@@ -405,7 +429,7 @@ class Agentscope2Database:
         return await self._run(connection, f"DELETE FROM messages WHERE {of_session}", values)
 
     async def erase_user(self, connection: AsyncConnection, user: str) -> None:
-        """Delete the agents and teams of a user without sessions."""
+        """Delete the agents and teams of a user, unless the user still has a session."""
         same = self.syntax.exact
         of_user = f"{same('user_id')} = {same(':user')}"
         other = f"NOT EXISTS (SELECT 1 FROM sessions s WHERE {same('s.user_id')} = {same(':user')})"
@@ -418,10 +442,10 @@ class Agentscope2Database:
         return (await connection.execute(*self.syntax.bind(sql, values))).rowcount
 
     def session_row(self, key: MemoryKey, session: Session, payload: bytes) -> tuple[Any, ...]:
-        """Return the row of a session, in the order of ``SESSION_COLUMNS``.
+        """Return the values of ``SESSION_COLUMNS`` for a session with the given payload.
 
         Raises:
-            RejectedValue: a column cannot hold its value in the record.
+            RejectedValue: a value in ``session.record`` is not a string.
         """
         record = {"agent_id": DEFAULT_AGENT, "source": "user"} | {
             name: value for name, value in session.record.items() if value is not None
@@ -448,7 +472,7 @@ class StoredSession(NamedTuple):
 
 
 def messages_in(session: Session, log: list[LogRow]) -> tuple[list[StoredMessage], Comparison]:
-    """Return the messages of a session, and the comparison of its context with its log."""
+    """Return the messages of a session, and the comparison of its context with its message log."""
     comparison = Comparison(session.context)
     times = (_moment_text(row.time) for row in log)
     about = ({"at": time} if isinstance(time, str) else {} for time in times)
@@ -459,7 +483,7 @@ def messages_in(session: Session, log: list[LogRow]) -> tuple[list[StoredMessage
 
 
 class Agentscope2Reader:
-    """One pass over the sessions of a database.  Each session is held whole."""
+    """A pass over the selected sessions of a database.  Loads each session whole."""
 
     def __init__(
         self,
@@ -468,9 +492,10 @@ class Agentscope2Reader:
         failures: dict[MemoryKey, Failure],
         damage: list[Finding] | None,
     ) -> None:
-        """Note damaged sessions in ``failures``.
+        """Read the sessions that ``where`` selects.
 
-        If ``damage`` is a list, note the damage there instead, and read the rest of the session.
+        If ``damage`` is None, damaged sessions are left out and noted in ``failures``.  Otherwise
+        only damaged messages are left out, and the damage is appended to ``damage``.
         """
         self._tables = tables
         self._where = where
@@ -478,7 +503,7 @@ class Agentscope2Reader:
         self._damage = damage
 
     async def pages(self) -> AsyncGenerator[Page]:
-        """Yield the pages of the sessions, with all messages of each session."""
+        """Yield the pages of the sessions with all messages, whatever messages are selected."""
         database = self._tables.database
         async with (
             database.snapshot() as connection,
@@ -494,7 +519,7 @@ class Agentscope2Reader:
                     await database.begin_read(connection)
 
     async def _chunks(self, connection: AsyncConnection) -> AsyncGenerator[list[Listed]]:
-        """Yield lists of small sessions, and large sessions alone."""
+        """Yield the selected sessions in lists to read at once; a large session is alone."""
         chunk: list[Listed] = []
         messages = size = 0
         async with aclosing(self._tables.listed(connection, self._where)) as listed:
@@ -554,7 +579,7 @@ class Agentscope2Reader:
         yield from paginate(memory, (messages.pop() for _ in range(len(messages))), empty=True)
 
     def _leave_out(self, key: MemoryKey, why: str) -> None:
-        """Note that a session or a message of the session is damaged."""
+        """Note damage of the session ``key`` with the reason ``why``."""
         if self._damage is None:
             self._failures[key] = damage(why)
         else:
@@ -562,7 +587,7 @@ class Agentscope2Reader:
 
 
 def _without_place(row: LogRow) -> str:
-    """Return the reason why a row cannot be placed in a log; empty if the row is valid."""
+    """Return the reason why a logged message has no place in the order; empty if it has a place."""
     if _is_name(row.id) and _utc(row.time) is not None:
         return ""
     return f"the message {shown_name(row.id)!r} is not one with an id and a time"
@@ -584,7 +609,11 @@ def _not_an_object(message: StoredMessage) -> str:
 
 
 class Clock:
-    """Ascending times for the rows of a log, so that the order by time keeps the order of rows."""
+    """Gives ascending times to messages, because a log orders messages by time.
+
+    ``step`` is the smallest difference of stored times.  ``last`` is the time of the last message
+    that the log has, or None.
+    """
 
     def __init__(self, step: timedelta, last: datetime | None = None) -> None:
         self._step = step
@@ -593,10 +622,10 @@ class Clock:
         self._last_id = ""
 
     def time(self, entry: StoredMessage) -> datetime:
-        """Return the time of the next row.
+        """Return a time for the next message of the log.
 
-        The time in the shape of the entry comes first, then the time of the message; the result is
-        later if the order of the rows demands it.
+        The time comes from the shape of the message, else from the message, else from the clock.
+        The result is later if the message would not sort last.
         """
         kept = _time_of(entry.shape)
         if kept is None:
@@ -605,7 +634,7 @@ class Clock:
         return self.next(entry.id, kept)
 
     def next(self, id: str, time: datetime) -> datetime:
-        """Return ``time``, or the time after the last row if this row would not sort last."""
+        """Return ``time`` if the message ``id`` then sorts last in the log, else a later time."""
         if self.last is not None and not (
             time > self.last or (time == self.last and comes_after(id, self._last_id))
         ):
@@ -614,21 +643,25 @@ class Clock:
         return time
 
     def set(self, id: str, time: datetime) -> None:
-        """Continue after an existing row."""
+        """Continue after a message that the log has."""
         self.last, self._last_id = time, id
 
     def before(self, limit: datetime) -> datetime:
-        """Return a time for a row that must sort before a row at ``limit``."""
+        """Return a time for a new message that must precede a message with the time ``limit``.
+
+        Returns the time of the last message, or a time well before ``limit`` without such a
+        message.
+        """
         return limit - 1000 * self._step if self.last is None else self.last
 
     @property
     def ahead(self) -> timedelta:
-        """The time from now to the last row; negative if the last row is in the past."""
+        """How far the last message is in the future; negative if it is in the past."""
         return (self.last or self._now) - self._now
 
 
 def comes_after(id: str, last: str) -> bool:
-    """Return whether ``id`` sorts after ``last`` in every database and collation."""
+    """Return whether ``id`` certainly sorts after ``last``, in every database and collation."""
     return id > last and bool(_PLAIN.fullmatch(id) and _PLAIN.fullmatch(last))
 
 
@@ -642,7 +675,7 @@ class MemoryRefused(Exception):
 
 @dataclass(slots=True)
 class Draft:
-    """A memory to write, with the session and the texts of the context."""
+    """A memory to write as a session; ``context`` has the messages of the context as JSON texts."""
 
     small: Small
     session: Session
@@ -651,7 +684,7 @@ class Draft:
     is_new: bool
     """True if the session has no row yet."""
     held: int
-    """The number of messages in the log."""
+    """The number of messages in the stored log."""
     lost: dict[str, Any]
     """The parts of the session that undo would not restore."""
 
@@ -661,20 +694,20 @@ class Draft:
         return self.small.memory.key
 
     def rows(self) -> Iterator[tuple[str, str, datetime, bytes]]:
-        """Yield the new rows of the log."""
+        """Yield rows of ``MESSAGE_COLUMNS`` to insert, for messages that belong in the log."""
         for entry in self.small.entries:
             if entry.marks or entry.id not in self.session.unlogged:
                 yield self.key.session, entry.id, self.clock.time(entry), entry.message
 
     def payload(self) -> bytes:
-        """Return the payload of the session, and release the texts of the context."""
+        """Return the payload of the session, and forget the texts of the context to save memory."""
         context, self.context = self.context, []
         self.session.context.clear()
         return self.session.text(context)
 
 
 class Agentscope2Writer(Writer):
-    """One write of a store.  The writer holds each memory whole."""
+    """Writes memories as sessions.  Loads each memory whole."""
 
     def __init__(self, tables: Agentscope2Database, mode: WriteMode, agent: str) -> None:
         super().__init__(tables.database)
@@ -737,7 +770,10 @@ class Agentscope2Writer(Writer):
     async def _drafts(
         self, connection: AsyncConnection, batch: Sequence[Small]
     ) -> tuple[list[Draft], list[WriteResult]]:
-        """Return the drafts of memories, and the results of memories that cannot be written."""
+        """Return drafts of the memories in ``batch``, and results of memories that are refused.
+
+        Locks the sessions.
+        """
         tables = self._tables
         names = {one.memory.key.session for one in batch}
         there = await tables.sessions(connection, names, tables.syntax.row_lock)
@@ -779,10 +815,11 @@ class Agentscope2Writer(Writer):
     ) -> Draft:
         """Return the draft of a memory.
 
-        The log has ``held`` messages; ``last`` is the time of the last message.
+        ``stored`` is the row of the session, None for a new session.  The stored log has ``held``
+        messages; ``last`` is the time of the last message.
 
         Raises:
-            NotASession: ``Memory.extra``, or the stored row, is not a session.
+            NotASession: ``Memory.extra`` or the stored row does not describe a session.
         """
         tables, memory, adds = self._tables, small.memory, self._mode is WriteMode.ADD
         step = tables.syntax.time_step
@@ -810,8 +847,8 @@ class Agentscope2Writer(Writer):
     async def _agents(self, connection: AsyncConnection, drafts: list[Draft]) -> set[str]:
         """Insert the missing agents of new sessions; return the ids of the inserted agents.
 
-        An agent belongs to one user.  If the default agent belongs to another user, the session
-        gets an agent with the name of the user appended.
+        An agent belongs to one user.  If the default agent belongs to another user, the draft gets
+        an agent of its own, named by the default agent and the user.
         """
         now = datetime.now(UTC)
         tables = self._tables
@@ -837,10 +874,13 @@ class Agentscope2Writer(Writer):
 
 
 def _refuse_misfit(draft: Draft, logged: set[str]) -> None:
-    """Refuse to append to a session that differs from what the caller expects.
+    """Refuse to append messages to a session that does not fit.
+
+    ``logged`` are the ids in the stored message log.
 
     Raises:
-        MemoryRefused: the number of messages differs, or the session holds an id of a new message.
+        MemoryRefused: the session does not hold as many messages as the caller expects, or its
+            context holds the id of a new message.
     """
     alone = draft.session.ids() - logged
     count = draft.held + len(alone)
@@ -855,7 +895,7 @@ def _refuse_misfit(draft: Draft, logged: set[str]) -> None:
 
 
 class Agentscope2Editor(Executor[Edit, LargeEdit]):
-    """One edit of a store.  The editor holds one session at a time, whole."""
+    """Carries out edits of sessions."""
 
     def __init__(self, tables: Agentscope2Database, agent: str) -> None:
         super().__init__(tables.database)
@@ -863,7 +903,7 @@ class Agentscope2Editor(Executor[Edit, LargeEdit]):
         self._agent = agent
 
     def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
-        """Change sessions; see ``Store.edit``."""
+        """Carry out the edits, as ``Store.edit``."""
         return self.execute(batch_edits(edits))
 
     async def commit(self, connection: AsyncConnection, batch: list[Edit]) -> list[WriteResult]:
@@ -873,7 +913,7 @@ class Agentscope2Editor(Executor[Edit, LargeEdit]):
     async def _edit_locked(
         self, connection: AsyncConnection, edits: list[Edit]
     ) -> list[WriteResult]:
-        """Lock and change sessions; read small sessions in groups."""
+        """Lock the sessions of the edits, and carry out the edits; return their results."""
         tables, lock = self._tables, self._tables.syntax.row_lock
         there = await tables.sessions(connection, {_name(edit) for edit in edits}, lock)
         counts = await tables.counts(connection, there)
@@ -910,7 +950,10 @@ class Agentscope2Editor(Executor[Edit, LargeEdit]):
         return results
 
     async def _make(self, connection: AsyncConnection, edit: Edit) -> WriteResult:
-        """Create a session from the messages that an edit inserts."""
+        """Create a session with the messages that an edit inserts.
+
+        Creates nothing if the edit fails, for example because it changes existing messages.
+        """
         changed, result = apply_edit(edit, Snapshot(Memory(edit.memory.key), exists=False))
         if changed is None:
             return result
@@ -927,18 +970,18 @@ def _name(edit: Edit) -> str:
 
 
 def _not_owned(edit: Edit, stored: StoredSession) -> Failure:
-    """Return the failure of an edit of a session that belongs to another user."""
+    """Return the failure of an edit whose session belongs to another user, named by ``stored``."""
     text = f"the session {stored.name!r} belongs to the user {stored.user!r}"
     changes = any(change.old is not None for change in edit.changes)
     return Failure("changed" if changes else "bad-name", text)
 
 
 PlacedRow = tuple[str, Any, StoredMessage | None]
-"""The id and time of a row that stays (without a message), or a message to insert."""
+"""A place in the new log: id, time and None for a row that stays; id, time and a new message."""
 
 
 def _limits(placed: list[PlacedRow]) -> list[datetime | None]:
-    """Return, for each row, the time of the next row that stays, or None."""
+    """Return for each row the time of the next row that stays in the log; None if none follows."""
     found: list[datetime | None] = []
     limit: datetime | None = None
     for _, time, entry in reversed(placed):
@@ -949,7 +992,7 @@ def _limits(placed: list[PlacedRow]) -> list[datetime | None]:
 
 
 class SessionEdit:
-    """The edit of one session, with a locked row."""
+    """The edit of a session whose row is locked."""
 
     def __init__(
         self, tables: Agentscope2Database, connection: AsyncConnection, edit: Edit
@@ -963,9 +1006,10 @@ class SessionEdit:
         """The parts of the session that the reverse edit would not restore."""
 
     async def apply(self, session: Session, log: list[LogRow]) -> WriteResult:
-        """Change a session and its log; change nothing if the session differs from the edit.
+        """Carry out the edit on the stored session and its log, and return the result.
 
-        The caller must not use the session and the log afterwards.
+        Changes nothing if the session is not as the edit expects; the result then has a failure.
+        The caller must not use ``session`` and ``log`` afterwards.
         """
         tables, edit, key = self._tables, self._edit, self._edit.memory.key
         await tables.complete(self._connection, key.session, log)
@@ -988,7 +1032,10 @@ class SessionEdit:
         return replace(result, before=json.dumps(self._lost) if self._lost else "")
 
     async def _change_log(self, log: list[LogRow], messages: list[StoredMessage]) -> None:
-        """Replace the messages of a log; rows of unchanged messages in unchanged order stay."""
+        """Change the stored log of the session from ``log`` to ``messages``.
+
+        Rows of messages that keep their text and order stay; other rows are deleted and inserted.
+        """
         places = {row.id: place for place, row in enumerate(log)}
         placed: list[PlacedRow] = []
         stay: set[str] = set()
@@ -1006,7 +1053,10 @@ class SessionEdit:
         await self._insert(await self._moved_back(placed))
 
     async def _moved_back(self, placed: list[PlacedRow]) -> list[PlacedRow]:
-        """Restore the times that the undone edit changed, if the rows stay in order."""
+        """Restore the times that the undone edit changed, unless that breaks the order of rows.
+
+        Returns ``placed`` with the restored times.
+        """
         times = self._before.get("times")
         if not isinstance(times, dict):
             return placed
@@ -1024,7 +1074,10 @@ class SessionEdit:
         return found
 
     async def _insert(self, placed: list[PlacedRow]) -> None:
-        """Insert rows at their places; if needed, make the times of the following rows later."""
+        """Insert the new messages of ``placed`` into the stored log.
+
+        If needed, makes the times of the following messages later, to keep the order.
+        """
         if not any(entry for _, _, entry in placed):
             return
         tables = self._tables
@@ -1054,7 +1107,11 @@ class SessionEdit:
 
     @staticmethod
     def _time(clock: Clock, entry: StoredMessage, limit: datetime | None) -> datetime:
-        """Return the time of an inserted row: the time in its shape, if that keeps the order."""
+        """Return a time for a message to insert, between the last message and ``limit``.
+
+        ``limit`` is the time of the next message that stays, or None.  The time in the shape of the
+        message is kept if possible.
+        """
         kept = _time_of(entry.shape)
         if kept is not None and (limit is None or kept <= limit):
             return clock.next(entry.id, kept)
@@ -1065,7 +1122,11 @@ class SessionEdit:
     def _payload(
         self, session: Session, before: list[StoredMessage], after: list[StoredMessage]
     ) -> bytes | None:
-        """Return the payload with the new context and summary; None if both are unchanged."""
+        """Return the payload of the session with the context and summary after the edit.
+
+        ``before`` and ``after`` are the messages of the memory before and after the edit.  None if
+        context and summary are unchanged.
+        """
         texts = {one.id: one.message for one in before}
         again = {one.id for one in after if texts.get(one.id) != one.message}
         # A message that replaces a message with the same id replaces it in the context, too.
@@ -1085,7 +1146,7 @@ class SessionEdit:
 
 
 class Agentscope2Maintenance(Maintenance):
-    """Findings in contexts, and logs without a session."""
+    """The checks of sessions: contexts, logs without a session, and sessions of several users."""
 
     store: SqlAgentscope2Store
 
@@ -1120,7 +1181,7 @@ class Agentscope2Maintenance(Maintenance):
 
 
 class SqlAgentscope2Store(Store):
-    """The sessions in the tables of AgentScope 2.x."""
+    """The sessions in the SQL tables of AgentScope 2.x."""
 
     features = Features(parallel=True, marks=MARKS, summaries=True, empty=True, session_owners=True)
     dialect = AGENTSCOPE2
@@ -1208,9 +1269,10 @@ class SqlAgentscope2Store(Store):
                 yield key
 
     async def erase(self, where: Selection) -> AsyncGenerator[WriteResult]:
-        """Erase sessions, their logs and teams, and the agents of users without a session.
+        """Erase sessions with their messages and teams; yield a result for each session.
 
-        Other records of a user, such as credentials and schedules, are not memory, and stay.
+        If a user has no session afterwards, also erases the agents and teams of the user.  Other
+        records of a user, such as credentials and schedules, are not memory, and stay.
         """
         keys = [key async for key in self.names(where)]
         if not keys:
@@ -1236,7 +1298,10 @@ class SqlAgentscope2Store(Store):
 
 
 def failure_of(memory: Memory, messages: list[StoredMessage]) -> Failure | None:
-    """Return the failure of a memory with an invalid name or mark, or with a repeated id."""
+    """Return why the tables cannot hold a memory with these messages; None if they can.
+
+    Possible reasons are an invalid name, an unknown mark, and a repeated message id.
+    """
     if failure := name_failure(memory.key):
         return failure
     if failure := _mark_failure(messages):
@@ -1256,7 +1321,11 @@ def _mark_failure(messages: Iterable[StoredMessage]) -> Failure | None:
 
 
 def made_of(draft: Draft, agents: set[str]) -> str:
-    """Return ``WriteResult.before``: the inserted rows, or the parts that undo cannot restore."""
+    """Return ``WriteResult.before`` for a written draft, as JSON text; empty without such data.
+
+    The text names a new session and its new agent, if in ``agents``, for an undo to delete.  For an
+    existing session the text holds the replaced summary, if that was a list of blocks.
+    """
     if not draft.is_new:
         return json.dumps(draft.lost) if draft.lost else ""
     agent = draft.session.record.get("agent_id")
@@ -1268,7 +1337,10 @@ def _time_of(shape: str) -> datetime | None:
 
 
 def _own_time(message: bytes) -> datetime | None:
-    """Return the time of a message, in UTC without a zone; a time without a zone is local."""
+    """Return the time in a message's JSON, in UTC without a zone; None without a valid time.
+
+    A time without a zone counts as local time.
+    """
     try:
         time = jsonio.field(message, CREATED)
         found = datetime.fromisoformat(time or "")
@@ -1278,7 +1350,7 @@ def _own_time(message: bytes) -> datetime | None:
 
 
 def _utc(time: Any) -> datetime | None:
-    """Return a time of a row or of ``Memory.extra``, in UTC without a zone."""
+    """Return a stored time, as a datetime or ISO text, in UTC without a zone; None if invalid."""
     if isinstance(time, str):
         try:
             time = datetime.fromisoformat(time)
@@ -1290,13 +1362,13 @@ def _utc(time: Any) -> datetime | None:
 
 
 def _moment_text(time: Any) -> Any:
-    """Return a time as ISO text in UTC; return a value that is not a time unchanged."""
+    """Return a stored time as ISO text in UTC; any other value is returned unchanged."""
     found = _utc(time)
     return time if found is None else found.replace(tzinfo=UTC).isoformat()
 
 
 def _is_name(value: Any) -> bool:
-    """Return whether a value is a name; SQLite accepts any value in a column of names."""
+    """Return whether a value is valid text; a text column of SQLite can hold any value."""
     return isinstance(value, str) and is_text(value)
 
 

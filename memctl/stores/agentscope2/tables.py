@@ -46,7 +46,11 @@ def _record(
     unique: dict[str, tuple[str, ...]] | None = None,
     time: DateTime | None = None,
 ) -> None:
-    """Declare a table of records: some columns, and the rest of each record as JSON."""
+    """Declare a table of AgentScope's records.
+
+    Fields in ``more`` have a column; the column ``payload`` holds the other fields of a record as
+    JSON.
+    """
     Table(
         name,
         METADATA,
@@ -135,10 +139,10 @@ _VERSION = Table(
 
 
 def missing_tables(connection: Connection) -> list[str]:
-    """Return the names of the missing tables among the tables that memctl uses.
+    """Return the tables in ``USED`` that the database lacks.
 
     Raises:
-        BadData: a table with such a name belongs to another application.
+        BadData: a table of this name lacks columns, so it belongs to another application.
     """
     inspector = inspect(connection)
     there = set(inspector.get_table_names())
@@ -158,15 +162,19 @@ def missing_tables(connection: Connection) -> list[str]:
 
 
 def existing_teams(connection: Connection) -> tuple[str, ...]:
-    """Return ``("teams",)`` if the table exists; older versions of AgentScope do not have it."""
+    """Return ``("teams",)`` if the table ``teams`` exists, else an empty tuple.
+
+    Older versions of AgentScope have no such table.
+    """
     return ("teams",) if inspect(connection).has_table("teams") else ()
 
 
 def create_tables(connection: Connection) -> None:
-    """Create the missing tables, and stamp an empty database for AgentScope's migrations.
+    """Create AgentScope's missing tables, and stamp an empty database for AgentScope's migrations.
 
-    The table of the stamp is created first, and the stamp is inserted last.  If a run ends in
-    between, the next run sees a table without a stamp, and knows that the database was empty.
+    The stamp is a row of ``alembic_version`` with the revision of the tables.  This table is
+    created first, and the row is inserted last.  If memctl is interrupted in between, the next call
+    finds the table without a row, and inserts the row.
     """
     there = set(inspect(connection).get_table_names())
     if there.isdisjoint(METADATA.tables) and _VERSION.name not in there:
