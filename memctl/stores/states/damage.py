@@ -14,19 +14,24 @@ from memctl.stores.states.memories import CONTENT, scan_damage
 
 
 def damaged_contents(document: Document, chosen: str | None) -> dict[str, ItemScan]:
-    """Return the result of ``scan_damage``, limited to the ``chosen`` path if there is one.
+    """Find the damaged messages in a document, by the path of their memory.
 
-    A document that is itself a memory belongs to every path.
+    ``chosen`` limits the result to the memory at this path; None finds the damaged messages of all
+    memories.  If the whole document is a memory, its damaged messages are always included.
 
     Raises:
-        BadData: something else in the document is damaged.
+        BadData: the document is damaged outside of messages.
     """
     found = scan_damage(document)
     return {path: scan for path, scan in found.items() if chosen is None or path in (chosen, "")}
 
 
 def tail_of(document: Document, chosen: str | None) -> int | None:
-    """Return the start of the bytes after a whole document; None if none may be cut off."""
+    """Return where the complete JSON ends, if further bytes follow that may be cut off.
+
+    None if no bytes follow, if they may not be cut off, or if the JSON itself is damaged.
+    ``chosen`` is as in ``may_be_cut``.
+    """
     try:
         scan_damage(document)
     except TrailingData as tail:
@@ -37,10 +42,10 @@ def tail_of(document: Document, chosen: str | None) -> int | None:
 
 
 def may_be_cut(document: Document, tail: TrailingData, chosen: str | None) -> bool:
-    """Return whether the bytes after a whole document may be cut off.
+    """Return whether the bytes ``tail`` after the complete JSON of a document may be cut off.
 
-    The document must hold a memory, at the ``chosen`` path if there is one.  If the bytes are a
-    document, too, nobody can tell which of the two is right.
+    The JSON must contain a memory; if ``chosen`` is given, at this path.  The bytes must not be
+    JSON, too: then nobody could tell which of the two is right.
     """
     held = tail.paths if chosen is None else tail.paths & {chosen, ""}
     if not held or len(document.data) - tail.end > LARGE:
@@ -55,9 +60,10 @@ def may_be_cut(document: Document, tail: TrailingData, chosen: str | None) -> bo
 def finding_of(
     owner: tuple[str, str], document: Document, error: BadData, chosen: str | None
 ) -> Finding:
-    """Return the finding for a document that is damaged; ``error`` is what reading it raised.
+    """Return the finding for a damaged document; reading the document raised ``error``.
 
-    If only messages are damaged, the finding names them; see ``damaged_contents``.
+    If only messages are damaged, the finding names their places.  ``owner`` is the user and
+    session; ``chosen`` is the path of the only memory to examine, or None.
     """
     key = MemoryKey(*owner)
     try:

@@ -8,26 +8,26 @@ from memctl.errors import BadData, Unavailable
 
 
 class Document:
-    """The JSON of a session.
+    """The JSON document with the state of a session, as bytes.
 
-    ``exists`` is False for the place of a document that is not written yet.  ``ttl`` is the time to
-    live in seconds, None for a document that does not expire.
+    ``exists`` is False if the document is not stored yet.  ``ttl`` is the time to expiry in
+    seconds, None for a document that does not expire.
     """
 
     def __init__(self, name: str, data: bytes | None, ttl: float | None = None) -> None:
-        """``name`` is used in messages; ``data`` is None if the document does not exist."""
+        """``name`` appears in errors and warnings; ``data`` is None if no document is stored."""
         self.name = name
         self.data = data or b""
         self.exists = data is not None
         self.ttl = ttl
 
     async def close(self) -> None:
-        """Release the bytes and the connection or file of the document."""
+        """Free the bytes of the document; subclasses also close its file or connection."""
         self.data = b""
 
 
 class Span(NamedTuple):
-    """The bytes of a document from ``start``, before ``end``."""
+    """The bytes of a document from the position ``start`` up to, not including, ``end``."""
 
     start: int
     end: int
@@ -38,7 +38,10 @@ class DocumentTooLarge(BadData):
 
 
 class ForeignId(BadData):
-    """The id of a message in its store differs from the id in its text, which a document keeps."""
+    """A message has another id in its JSON than ``StoredMessage.id``.
+
+    A document stores only the JSON.
+    """
 
 
 class DocumentChanged(Unavailable):

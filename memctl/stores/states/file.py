@@ -28,15 +28,16 @@ from memctl.stores.states.rewrite import Draft
 class StateFileStore(StateFiles):
     """A file with one session: a bare memory, or a state with memories inside.
 
-    The file does not name its session.  The first known of these is the session:
+    The file does not name its session.  The first rule that gives a name decides:
 
-    1. the session that this store wrote to the file, or expects;
-    2. the session of the keys of a selection, if only one agrees with the options of the location;
-    3. the options ``user`` and ``session``, completed by the name of the file, as JSONSession reads
-       it (``session/_json_session.py``): ``alice_s1.json`` is session ``s1`` of ``alice``.
+    1. the session that this store has written to the file, or is about to write;
+    2. the session in the keys of a selection, if only one agrees with the options of the location;
+    3. the options ``?user=`` and ``?session=``.  The name of the file replaces a missing option, as
+       JSONSession reads it (``session/_json_session.py``): ``alice_s1.json`` is the session ``s1``
+       of ``alice``.
 
-    A new file is a bare state_dict, unless the option ``path`` or the part of the key is the path
-    of the memory.
+    A new file is a bare memory, unless the option ``?path=`` or the part of the key is the path of
+    the memory.
     """
 
     kind = "state"
@@ -75,7 +76,7 @@ class StateFileStore(StateFiles):
             self._owner = owners.pop()
 
     def _may_belong_to(self, key: MemoryKey) -> bool:
-        """Return whether the options of the location allow this user and session."""
+        """Return whether ``?user=`` and ``?session=`` of the location allow this key."""
         options = self.location.options
         return (
             options.get("user", key.user) == key.user
@@ -125,7 +126,12 @@ class StateFileStore(StateFiles):
             raise found.refusal(document.name)
 
     def check(self, document: Document, index: DocumentIndex) -> None:
-        """Raise an error if a file to read holds no memory, or none at the path of the location."""
+        """Refuse a file without the memory to read; accept any file if the store may create it.
+
+        Raises:
+            BadData: the file holds no memory.
+            NotFound: the file holds no memory at the path that ``?path=`` names.
+        """
         if self.mode.creates:
             return
         if not index.parts:

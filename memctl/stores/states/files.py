@@ -1,4 +1,4 @@
-"""JSON documents that are files."""
+"""Session documents that are JSON files."""
 
 from __future__ import annotations
 
@@ -34,15 +34,18 @@ Signature = tuple[int, int, int, int]
 
 
 class FileDocument(Document):
-    """A file, read whole. The file stays open, to show changes under any name."""
+    """A session document that is a file.
+
+    The file stays open, so that memctl notices writes to it even if it was renamed.
+    """
 
     def __init__(self, path: Path, name: str | None = None) -> None:
-        """Open and read the file; ``name`` is used in messages.
+        """Open and read the file; ``name`` names the file in errors, and defaults to the path.
 
         Raises:
             NotFound: the file does not exist.
-            Unavailable: the file cannot be read.
-            BadData: it is not a regular file.
+            Unavailable: the operating system refuses to read the file.
+            BadData: the path is not a regular file.
             DocumentChanged: another program wrote to the file while memctl read it.
         """
         name = name or visible(str(path))
@@ -63,12 +66,12 @@ class FileDocument(Document):
                 raise
 
     def is_touched(self) -> bool:
-        """Return whether a program has written to the file since memctl opened it."""
+        """Return whether a program has written to the opened file since memctl read it."""
         with system_errors(self._path, "read"):
             return _signature(os.fstat(self._handle)) != self.signature
 
     def is_current(self) -> bool:
-        """Return whether the name still stands for this file, and no program wrote to it."""
+        """Return whether the path still names the opened file, and no program has written to it."""
         try:
             return _signature(os.stat(self._path)) == self.signature
         except OSError:
@@ -82,7 +85,10 @@ class FileDocument(Document):
 
 
 class FileDraft(Draft):
-    """A new file, to replace ``old`` or to be the first of its name."""
+    """A new file at ``path``, which replaces the file ``old`` when it is published.
+
+    ``old`` is None if no file exists.
+    """
 
     def __init__(self, path: Path, old: Document | None) -> None:
         self.path = path
@@ -96,10 +102,13 @@ class FileDraft(Draft):
         self.file.discard()
 
     def take_place(self) -> Failure | None:
-        """Take the name of the file, unless another program has written to it meanwhile.
+        """Replace the old file by the new file, unless another program has changed the old file.
 
-        JSONSession opens the existing file and empties it.  If an agent does so at this moment, the
-        old file has changed by now: then the old file gets its name back.
+        Returns None, or a failure if the old file has changed; then the old file stays.
+
+        JSONSession opens the existing file and empties it.  An agent may do so while memctl
+        replaces the file.  Therefore memctl checks the old file afterwards, too, and puts it back
+        if it has changed.
         """
         try:
             present = _signature(os.stat(self.path))
@@ -121,10 +130,10 @@ class FileDraft(Draft):
 
 
 class StateFiles(StateStore):
-    """A store whose documents are files."""
+    """A store whose session documents are files."""
 
     async def close(self) -> None:
-        """Release the lock; nothing else stays open between calls."""
+        """Release the run lock; the store keeps no file open."""
         self.unlock()
 
     async def publish(
@@ -133,13 +142,16 @@ class StateFiles(StateStore):
         *,
         keep: bool = False,  # noqa: ARG002 - files do not expire
     ) -> list[Failure | None]:
-        """Give each new file its name, when all are on the disk."""
+        """Sync all new files to the disk, then replace the old files.
+
+        Returns None for each replaced file, or a failure if another program has changed it.
+        """
         files = [draft for draft, _ in drafts if isinstance(draft, FileDraft)]
         return await in_thread(partial(_publish, files))
 
 
 def remove_file(path: Path, document: Document) -> None:
-    """Remove a file, unless another program has changed it since memctl opened it."""
+    """Remove a file; do nothing if another program has changed it since ``document`` was read."""
     assert isinstance(document, FileDocument)
     with system_errors(path, "write"):
         if _signature(os.stat(path)) == document.signature:
@@ -159,7 +171,10 @@ def _publish(drafts: list[FileDraft]) -> list[Failure | None]:
 
 @contextmanager
 def _second_name(path: Path) -> Iterator[str | None]:
-    """Provide a second name of a file, removed on exit; None if the file system refuses links."""
+    """Provide a hard link to a file, and remove the link on exit.
+
+    Provides None if the file system has no links.
+    """
     target = os.path.realpath(path)
     unique = f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}{TEMPORARY_SUFFIX}"
     name = os.path.join(os.path.dirname(target), unique)

@@ -41,7 +41,7 @@ _NAMED = 5
 
 
 class _Name(NamedTuple):
-    """The name of a session file, and its user and session."""
+    """The name of a session file without ``.json``, and its user and session."""
 
     stem: str
     user: str
@@ -49,10 +49,10 @@ class _Name(NamedTuple):
 
 
 class SessionFolderStore(StateFiles):
-    """One file for each session. Files without a memory are passed over.
+    """A folder with a file for each session.  Files without a memory are left out.
 
-    The name of a file gives the user and session (``split_stem``), unless this store wrote or
-    expects the file for another user and session.
+    The name of a file gives the user and session (``split_stem``).  If a name can be read in
+    several ways, the user and session for whom this store wrote the file, or is about to, count.
     """
 
     kind = "sessions"
@@ -139,7 +139,10 @@ class SessionFolderStore(StateFiles):
             self.warnings.append(text)
 
     def _elsewhere(self) -> dict[str, ForeignFormat | None]:
-        """Return the files of the folder that may hold messages, with their formats."""
+        """Return files in the folder that hold messages in other formats, by name.
+
+        A value is the format of the file, None if unknown.
+        """
         found: dict[str, ForeignFormat | None] = {}
         with system_errors(self._folder, "read"):
             for path in sorted(islice(self._folder.rglob("*"), _LOOKED_AT)):
@@ -155,7 +158,10 @@ class SessionFolderStore(StateFiles):
         return found
 
     def _names(self, where: Selection) -> Iterator[_Name]:
-        """Yield the files that may be selected, with their users and sessions."""
+        """Yield the files of the sessions that ``where`` selects, perhaps with others.
+
+        A selection with exact names also gives files that do not exist.
+        """
         if where.keys is not None:
             asked = {key[:2] for key in where.keys}
         elif where.users and where.sessions:

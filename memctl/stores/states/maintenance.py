@@ -25,14 +25,17 @@ damaged ones, and their text."""
 
 
 class _Place(NamedTuple):
-    """The owner of a document, and the key from which its store makes the name."""
+    """A document to repair: its user and session, and the key for ``DocumentPlace.name_of``."""
 
     owner: MemoryKey
     key: MemoryKey
 
 
 class _Plan(NamedTuple):
-    """The splices of a document, their record, and the number of damaged messages."""
+    """A planned repair of a document.
+
+    ``record`` is for the quarantine, ``messages`` the number of damaged messages.
+    """
 
     splices: list[Splice]
     record: Record
@@ -40,11 +43,10 @@ class _Plan(NamedTuple):
 
 
 class StateMaintenance(Maintenance):
-    """The repair of documents.
+    """The repair of session documents.
 
-    A repair cuts out damaged messages with their marks, and cuts off bytes after a whole document.
-    Other damage stays: the end of a message is unknown then, and an agent that finds no document
-    begins a new one.
+    A repair cuts out damaged messages with their marks, and cuts off bytes after the complete JSON.
+    Other damage stays, because the end of a message is unknown then.
     """
 
     store: DocumentPlace
@@ -61,11 +63,13 @@ class StateMaintenance(Maintenance):
         return sum([await self._change(place, code, note) for place in found])
 
     async def _change(self, place: _Place, code: str, note: Note) -> int:
-        """Cut the damage out of a document, and return the number of damaged messages.
+        """Repair a document, and return the number of repaired messages.
+
+        ``code`` is the code of the finding to repair.  Cut bytes are noted by ``note`` first.
 
         Raises:
-            Lost: another program writes to the document all the time.
-            BadData: the store does not accept the document.
+            Lost: another program changed the document during each attempt.
+            BadData: the store does not accept the repaired document.
         """
         name = self.store.name_of(place.key)
         if isinstance(name, Failure):
@@ -95,7 +99,7 @@ class StateMaintenance(Maintenance):
         )
 
     def _plan(self, document: Document, code: str) -> _Plan | None:
-        """Return the plan for a document; None if nothing can be cut out."""
+        """Plan the repair of a finding with this code; return None if there is nothing to cut."""
         if not document.exists:
             return None
         if code == TAIL:
@@ -107,7 +111,10 @@ class StateMaintenance(Maintenance):
 
 
 def _trimming(document: Document, chosen: str | None) -> _Plan | None:
-    """Return the plan that cuts off the bytes after a document."""
+    """Plan to cut off the bytes after the complete JSON; None if there are none to cut.
+
+    ``chosen`` is the path at which the JSON must have a memory, or None.
+    """
     end = tail_of(document, chosen)
     if end is None:
         return None
@@ -116,7 +123,13 @@ def _trimming(document: Document, chosen: str | None) -> _Plan | None:
 
 
 def _taking(document: Document, chosen: str | None) -> _Plan | None:
-    """Return the plan that cuts out the damaged messages of a document; ``chosen`` is a path."""
+    """Plan to cut out the damaged messages of a document; None if no message is damaged.
+
+    ``chosen`` is the path of the only memory to repair, or None.
+
+    Raises:
+        BadData: the document is damaged outside of messages.
+    """
     splices = []
     cuts: list[_Noted] = []
     for path, scan in damaged_contents(document, chosen).items():

@@ -23,9 +23,10 @@ DEFAULT_PATH = "memory"
 
 @dataclass(frozen=True, slots=True)
 class OwnedDocument:
-    """A document, and the user and session of the document.
+    """A session's document, with its user and session as ``owner``.
 
-    ``bare`` is the user and session if the document is itself a memory.
+    ``bare`` are the user and session that count if the whole document is a memory.  If ``bare`` is
+    None, ``owner`` counts then, too.
     """
 
     document: Document
@@ -34,10 +35,10 @@ class OwnedDocument:
 
 
 class DocumentPlace(Store):
-    """The documents of a store, for ``StateWriter`` and ``StateMaintenance``."""
+    """The part of a store that finds, reads, replaces and removes session documents."""
 
     default_path = DEFAULT_PATH
-    """The path of the memory in a new document."""
+    """The path of the memory in a new document; empty if the document itself is the memory."""
     keys_tell: ClassVar[bool] = False
     """True if the name of a document is enough to show that the document is a session."""
     batch_documents = 64
@@ -51,7 +52,7 @@ class DocumentPlace(Store):
         """True for a place of summaries (``?state=``): a document may hold no memory."""
 
     def warn_of_default_path(self) -> None:
-        """Warn, once, that new sessions have their memory at ``DEFAULT_PATH``."""
+        """Warn that new sessions get their memory at ``DEFAULT_PATH``; further calls do nothing."""
         if not self._warned_of_path:
             self._warned_of_path = True
             self.warnings.append(
@@ -64,20 +65,24 @@ class DocumentPlace(Store):
 
     @abstractmethod
     def documents(self, where: Selection) -> AsyncGenerator[OwnedDocument, None]:
-        """Yield the documents of the sessions that may be selected.
+        """Yield the documents of all sessions that ``where`` selects, perhaps with others.
 
         Each document is closed before the next is opened.
         """
 
     @abstractmethod
     def name_of(self, key: MemoryKey) -> str | Failure:
-        """Return the name of the document for a memory, or why the memory cannot have one."""
+        """Return the name of the document for a memory, whether or not the document exists.
+
+        The name is a text for ``document`` and ``draft``.  Returns a failure if the store cannot
+        hold a memory with this key.
+        """
 
     @abstractmethod
     async def document(self, name: str) -> Document | None:
-        """Open the document of a name.
+        """Open the document that ``name_of`` named.
 
-        If the document does not exist, return None, or a document to draft it from.
+        If no document is stored, returns None, or a document with ``exists`` False.
 
         Raises:
             DocumentChanged: another program wrote to the document while memctl read it.
@@ -85,25 +90,31 @@ class DocumentPlace(Store):
 
     @abstractmethod
     async def draft(self, name: str, old: Document | None) -> Draft:
-        """Begin a new document, to replace ``old``."""
+        """Begin a new document that ``publish`` gives the name ``name``.
+
+        ``old`` is the result of ``document``, which the new document replaces.
+        """
 
     @abstractmethod
     async def remove(self, name: str, document: Document) -> None:
-        """Remove a document, unless another program has changed it since memctl opened it."""
+        """Remove a document; do nothing if another program has changed it since it was opened."""
 
     @abstractmethod
     async def publish(
         self, drafts: list[tuple[Draft, float | None]], *, keep: bool = False
     ) -> list[Failure | None]:
-        """Replace the old documents with drafts, and make the new documents durable.
+        """Replace the old documents by complete drafts, and make the new documents durable.
 
         Each draft comes with a TTL in seconds; None keeps the old TTL.  With ``keep``, existing
-        documents keep their TTLs.  A draft gets a failure if another program has changed the old
-        document since memctl opened it.
+        documents keep their TTLs.  Returns None for each replaced document, or a failure if another
+        program has changed the old document since it was opened.
         """
 
     async def splice(self, name: str, document: Document, splices: list[Splice]) -> Failure | None:
-        """Replace spans of a document, and make the new document durable."""
+        """Replace spans of a document's bytes, and make the new document durable.
+
+        Returns None, or a failure if another program has changed the document meanwhile.
+        """
         draft = await self.draft(name, document)
         try:
             memory = Memory(MemoryKey("", ""))
@@ -115,5 +126,5 @@ class DocumentPlace(Store):
             await draft.discard()
 
     def key_of(self, owned: OwnedDocument) -> MemoryKey:
-        """Return the key from which ``name_of`` makes the name of the document."""
+        """Return a memory key for which ``name_of`` returns the name of this document."""
         return MemoryKey(*owned.owner)

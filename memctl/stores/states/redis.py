@@ -39,7 +39,7 @@ _TOGETHER = 128
 
 
 class WatchedKey(WatchedDocument):
-    """The value of a key that a draft may replace."""
+    """A session document that is the value of a Redis key.  WATCH shows changes of the key."""
 
     def __init__(self, server: RedisServer, key: bytes) -> None:
         super().__init__(server, key, key_name(key))
@@ -51,7 +51,10 @@ class WatchedKey(WatchedDocument):
 
 
 class KeyDraft(WatchedDraft):
-    """A new value. A large value is appended to a temporary key, the staged value."""
+    """A new value of a Redis key.
+
+    A large value is written to a temporary key in pieces; this key is renamed in the end.
+    """
 
     def __init__(self, server: RedisServer, watched: WatchedKey) -> None:
         super().__init__(watched)
@@ -67,7 +70,7 @@ class KeyDraft(WatchedDraft):
             await self.watched.execute(self._appending())
 
     def _appending(self) -> Iterator[Command]:
-        """Yield the commands that append the bytes in memory to the staged value."""
+        """Yield the commands that append the bytes in memory to the temporary key."""
         pieces, self.pieces, self._held = self.pieces, [], 0
         for piece in _cut(pieces):
             if self._is_staged:
@@ -98,12 +101,15 @@ class KeyDraft(WatchedDraft):
 
 
 def _expire(key: bytes, ttl: int) -> Command:
-    """Return the command that sets a TTL, given as PTTL replies."""
+    """Return the command that sets the expiry of a key.
+
+    ``ttl`` is in milliseconds, as a reply of PTTL; a negative value removes the expiry.
+    """
     return (b"PEXPIRE", key, b"%d" % max(ttl, 1)) if ttl >= 0 else (b"PERSIST", key)
 
 
 def _value(pipeline: Pipeline, key: bytes, size: int) -> bytes:
-    """Read a value of a watched key in windows. ``BytesIO`` hands out its bytes without a copy."""
+    """Read the value of a key in several requests; ``size`` is its length in bytes."""
     found = BytesIO()
     commands = (
         (b"GETRANGE", key, b"%d" % at, b"%d" % (min(at + _WINDOW, size) - 1))
@@ -115,7 +121,10 @@ def _value(pipeline: Pipeline, key: bytes, size: int) -> bytes:
 
 
 def _cut(pieces: list[bytes | memoryview]) -> Iterator[bytes]:
-    """Yield the same bytes in pieces of at most a window; small pieces are joined."""
+    """Yield the bytes of ``pieces`` in pieces for one command each.
+
+    Splits large pieces, and joins adjacent small pieces.
+    """
     small: list[bytes | memoryview] = []
     for piece in pieces:
         if len(piece) < _WINDOW:
@@ -131,21 +140,21 @@ def _cut(pieces: list[bytes | memoryview]) -> Iterator[bytes]:
 
 
 class _StateKey(NamedTuple):
-    """The key of a state, and its owner."""
+    """The Redis key of a session state, and its user and session."""
 
     key: bytes
     owner: MemoryKey
 
 
 class RedisSessionStore(RedisStates):
-    """One string for each session, ``{prefix}user_id:{user}:session:{session}:state``.
+    """The sessions of RedisSession, strings ``{prefix}user_id:{user}:session:{session}:state``.
 
-    If a name contains ``:session:``, the key has several readings.  The user ends at the first
-    ``:session:``, unless the selection names a user, session or key of another reading, or this
-    store wrote or expects the state under another name.
+    If a name contains ``:session:``, the key can be read in several ways.  The user ends at the
+    first ``:session:``, unless the selection names another user and session, or this store has
+    written the key for another user and session, or is about to.
 
-    The TTL of a written state is the ``ttl`` of the location in seconds, else ``Memory.ttl``; with
-    neither, an existing state keeps its TTL.  Reading changes no TTL.
+    A written state expires after the seconds of ``?ttl=``, else after ``Memory.ttl``; without both,
+    an existing state keeps its TTL.  Reading changes no TTL.
     """
 
     kind = "redis-session"
@@ -155,10 +164,10 @@ class RedisSessionStore(RedisStates):
         super().__init__(location, mode)
         self._keys = Keys(self.server.prefix)
         self._written: dict[bytes, MemoryKey] = {}
-        """The written or expected names of keys that have several readings."""
+        """The user and session of keys that can be read in several ways, if known."""
 
     def resolve_names(self, keys: Iterable[MemoryKey]) -> None:
-        """Read keys of Redis that have several readings as these names."""
+        """Take a Redis key that can be read in several ways as the key of one of ``keys``."""
         for key in keys:
             owner = key._replace(part="")
             base = self._keys.base_or_none(owner)
@@ -225,7 +234,7 @@ class RedisSessionStore(RedisStates):
 def _states(
     pipeline: Pipeline, names: list[_StateKey]
 ) -> Iterator[list[tuple[_StateKey, Document]]]:
-    """Yield the states that exist: small ones together, each large one alone."""
+    """Yield lists of the session states that exist: small states together, a large state alone."""
     looks = ((command, name.key) for name in names for command in (b"STRLEN", b"PTTL"))
     replies = iter(pipeline.execute(looks, tolerate=WRONG_TYPE))
     some: list[tuple[_StateKey, int]] = []

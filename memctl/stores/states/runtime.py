@@ -47,11 +47,11 @@ _FIRST = "1"
 LATEST = "latest"
 """The path of the round with the highest number."""
 _UNCHOSEN = "\0"
-"""Stands for the round if a session has several and the key names none."""
+"""Stands for the round of a memory if the session has several rounds and the key names none."""
 
 
 class WatchedField(WatchedDocument):
-    """A field of a hash that a draft may replace."""
+    """A session document that is a field of a Redis hash.  WATCH shows changes of the hash."""
 
     def __init__(self, server: RedisServer, key: bytes, field: bytes) -> None:
         super().__init__(server, key, _field_name(key, field))
@@ -68,7 +68,10 @@ class WatchedField(WatchedDocument):
 
 
 class FieldDraft(WatchedDraft):
-    """The new value of a field. A new hash gets the TTL; the TTL of an existing hash stays."""
+    """A new value of a field of a Redis hash.
+
+    A new hash gets the TTL; an existing hash keeps its TTL.
+    """
 
     def __init__(self, watched: WatchedField) -> None:
         super().__init__(watched)
@@ -84,7 +87,10 @@ class FieldDraft(WatchedDraft):
 
 @dataclass(frozen=True, slots=True)
 class Round(OwnedDocument):
-    """A round of a session. ``several`` is True if the session has other rounds."""
+    """A round of a session: a document with a number.
+
+    ``name`` is the number; ``several`` is True if the session has other rounds.
+    """
 
     name: str = _FIRST
     several: bool = False
@@ -93,11 +99,11 @@ class Round(OwnedDocument):
 class RuntimeStateStore(RedisStates):
     """The states of agentscope-runtime: a hash for each session, with a field for each round.
 
-    The hash is ``user_state:{user}:{session}``.  A round is a memory.  If a session has several
-    rounds, the part of the key begins with the round, such as ``2`` or ``2:agent.memory``.  The
-    option ``path`` chooses a round by the part of the key, or the ``latest``.  The user ends at the
-    first ``:`` of a key, unless the selection names another user.  All rounds of a session expire
-    together.  Reading changes no TTL.
+    The hash is ``user_state:{user}:{session}``.  A round is a session state with memories.  If a
+    session has several rounds, the part of a memory key begins with the number of the round, such
+    as ``2`` or ``2:agent.memory``.  The option ``?path=`` chooses a round in the same form, or the
+    round ``latest``.  The user ends at the first ``:`` after ``user_state:``, unless the selection
+    names another user.  All rounds of a session expire together.  Reading changes no TTL.
     """
 
     kind = "redis-runtime-state"
@@ -112,7 +118,7 @@ class RuntimeStateStore(RedisStates):
         if self._chosen is not None:
             self.path = path or None
         self._claimed: dict[bytes, MemoryKey] = {}
-        """The written or expected names of keys that have several readings."""
+        """The user and session of keys that can be read in several ways, if known."""
 
     # Names
 
@@ -121,7 +127,7 @@ class RuntimeStateStore(RedisStates):
         return None if one is None or other is None else self._start + one + b":" + other
 
     def _owners(self, key: bytes) -> Iterator[MemoryKey]:
-        """Yield the sessions that a key may name, the one with the shortest user first."""
+        """Yield each user and session that a Redis key may name, the shortest user first."""
         name = decode(key.removeprefix(self._start))
         at = name.find(":")
         while at >= 0:
@@ -129,7 +135,7 @@ class RuntimeStateStore(RedisStates):
             at = name.find(":", at + 1)
 
     def resolve_names(self, keys: Iterable[MemoryKey]) -> None:
-        """Read keys of Redis that have several readings as these names."""
+        """Take a Redis key that can be read in several ways as the key of one of ``keys``."""
         for key in keys:
             place = self._key(key.user, key.session)
             if place is not None and place.count(b":") - self._start.count(b":") > 1:
@@ -152,7 +158,7 @@ class RuntimeStateStore(RedisStates):
                     await document.close()
 
     def _selected(self, rounds: list[str]) -> list[str]:
-        """Return the rounds that ``?path=`` names; all rounds if it names none."""
+        """Return the rounds, out of ``rounds``, that ``?path=`` chooses; all if it chooses none."""
         if self._chosen == LATEST:
             return rounds[-1:]
         return rounds if self._chosen is None else [one for one in rounds if one == self._chosen]
@@ -212,7 +218,10 @@ class RuntimeStateStore(RedisStates):
     async def _inner(
         self, memory: Memory, offset: int, names: dict[MemoryKey, MemoryKey]
     ) -> Memory:
-        """Return the memory with the key of its document; ``names`` gets the outer key."""
+        """Return the memory with its key in the form that ``name_of`` takes, with the round.
+
+        Adds the original key to ``names``, by the new key.  ``offset`` 0 starts a new memory.
+        """
         key = memory.key
         known = next((inner for inner, outer in names.items() if outer == key), None)
         if known is None or offset == 0:
@@ -222,7 +231,10 @@ class RuntimeStateStore(RedisStates):
         return replace(memory, key=known)
 
     async def _round(self, key: MemoryKey) -> tuple[str, str]:
-        """Return the round of a memory, and the path of the memory in the round."""
+        """Return the round in which a memory is, or is to be written, and its path in the round.
+
+        The round is ``_UNCHOSEN`` if the session has several rounds and the key names none.
+        """
         rounds: list[str] = []
         place = self._key(key.user, key.session)
         if place is not None:
@@ -279,7 +291,7 @@ class RuntimeStateStore(RedisStates):
 
 
 def _rounds(pipeline: Pipeline, key: bytes) -> list[str]:
-    """Return the rounds of a session, in order."""
+    """Return the rounds in the Redis hash of a session, in order; empty if it is not a hash."""
     [fields] = pipeline.execute([(b"HKEYS", key)], tolerate=WRONG_TYPE)
     if isinstance(fields, ResponseError):
         return []
@@ -296,7 +308,7 @@ def _field_name(key: bytes, field: bytes) -> str:
 
 
 class _StateMaintenance(StateMaintenance):
-    """Findings in the hashes of the service."""
+    """The checks and repairs of the states, and a check of their expiry."""
 
     async def check(self, where: Selection) -> AsyncGenerator[Finding]:
         async for finding in super().check(where):

@@ -26,13 +26,13 @@ _SMALLEST = len("{ }")
 
 @dataclass(frozen=True, slots=True)
 class FoundMemory:
-    """A selected memory of a document."""
+    """A selected memory that was found in a document."""
 
     memory: Memory
     part: MemoryPart
 
     def pages(self) -> Iterator[Page]:
-        """Yield the messages in pages."""
+        """Yield all messages of the memory in pages."""
         messages = self.part.messages
         for indexes in messages.pages():
             last = indexes.stop == len(messages)
@@ -42,8 +42,9 @@ class FoundMemory:
 class StateStore(DocumentPlace):
     """A store of sessions as JSON documents, each with one memory or more.
 
-    The option ``path`` names the memory in every document.  Without the option, the only memory of
-    a document has no part in its key; several memories have their paths.
+    The option ``?path=`` names the path of the memory in every document.  Without the option, a
+    document may have several memories: then the part of each key is the path.  The only memory of a
+    document has no part.
     """
 
     features = Features(
@@ -92,10 +93,13 @@ class StateStore(DocumentPlace):
                     yield page
 
     async def _found(self, where: Selection) -> AsyncGenerator[FoundMemory, None]:
-        """Yield the selected memories.
+        """Yield the selected memories, document by document.
 
-        A document is checked to its end before its first memory.  A damaged document is left out
-        if the store may hold others.
+        Each document is checked as a whole before its memories are yielded.  Damaged documents are
+        noted and left out.
+
+        Raises:
+            BadData: the store has a single document, and it is damaged.
         """
         any_found = False
         async with aclosing(self.documents(where)) as documents:
@@ -131,22 +135,22 @@ class StateStore(DocumentPlace):
         self.end_of(where, found=any_found)
 
     def index(self, document: Document) -> DocumentIndex:
-        """Return the memories of a document; see ``find``."""
+        """Find the memories in a document, as the function ``find``."""
         return find(document)
 
     def check(self, document: Document, index: DocumentIndex) -> None:
-        """Raise an error if the document should hold something else."""
+        """Check the memories found in a document; a subclass may raise an error."""
 
     def pass_over(self, document: Document, found: ForeignFormat | None) -> None:
-        """Note a document without a memory; ``found`` is its format, if recognized."""
+        """Called for a document without a memory; ``found`` is its format, None if unknown."""
 
     def end_of(self, where: Selection, *, found: bool) -> None:
-        """Note the end of the documents; ``found`` says whether a document held a memory."""
+        """Called after the last document; ``found`` says whether any document held a memory."""
 
     def _named(
         self, owned: OwnedDocument, index: DocumentIndex, where: Selection
     ) -> list[tuple[MemoryKey, MemoryPart]]:
-        """Return the selected memories of a document, with their keys."""
+        """Return the selected memories of a document, each with its key."""
         # A document that is itself a memory belongs to every path.
         parts = [part for part in index.parts.values() if self._is_chosen(part.path, where)] or [
             part for part in index.parts.values() if part.path == ""
@@ -180,7 +184,7 @@ class StateStore(DocumentPlace):
         return StateMaintenance(self)
 
     async def erase(self, where: Selection) -> AsyncGenerator[WriteResult]:
-        """Remove the documents of the sessions, with everything else in them."""
+        """Remove the whole documents of the selected sessions, with all other data in them."""
         async with aclosing(self.documents(where)) as documents:
             found = [
                 self.key_of(owned)

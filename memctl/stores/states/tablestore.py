@@ -45,7 +45,7 @@ _BETWEEN = "\0"
 
 
 class RowDocument(Document):
-    """The state in a row, or the place of a row that does not exist."""
+    """A session document that is the state in a row; ``row`` is None if the row does not exist."""
 
     def __init__(self, key: Key, row: Row | None) -> None:
         self.key = key
@@ -59,14 +59,14 @@ class RowDocument(Document):
 
     @property
     def where(self) -> Columns:
-        """Return the columns that show whether another program wrote to the row."""
+        """The stored columns that would differ if another program wrote to the row."""
         columns = self.columns or {}
         name = _TIME if _TIME in columns else _STATE
         return {name: columns[name]} if name in columns else {}
 
 
 class RowDraft(HeldDraft):
-    """The new state of a row."""
+    """A new state for a row."""
 
     largest = LARGEST_COLUMN
     too_large = "Tablestore holds no state of more than 2 MB"
@@ -76,7 +76,7 @@ class RowDraft(HeldDraft):
         self.old = old
 
     def change(self) -> RowChange:
-        """Return the change of the row, on condition that no other program has written to it."""
+        """Return the change that writes the state, if no other program has written to the row."""
         before = (self.old.columns or {}).get(_TIME)
         now = time.time_ns() // 1000
         columns = {
@@ -89,10 +89,11 @@ class RowDraft(HeldDraft):
 
 
 class TablestoreSessionStore(StateStore):
-    """One row for each session in the table ``agentscope_session``, with the column ``__state__``.
+    """The sessions of TablestoreSession, rows of the table ``agentscope_session``.
 
-    TablestoreSession keeps a session without a user under ``default``; this store refuses such a
-    session.  The column ``update_time`` shows that another program has written to a row.
+    The column ``__state__`` is the document.  The column ``update_time`` shows whether another
+    program has written to a row.  TablestoreSession keeps a session without a user under
+    ``default``; this store refuses to write such a session.
     """
 
     kind = "tablestore-session"
@@ -198,7 +199,7 @@ def _failure(name: str, outcome: RowFailure) -> Failure:
 
 
 def _unfit(key: MemoryKey) -> str | None:
-    """Return why a session cannot have this name, or None."""
+    """Return why the table cannot have a session of this name; None if it can."""
     if not key.user:
         return f"TablestoreSession keeps no session without a user: {key} would be of 'default'"
     try:

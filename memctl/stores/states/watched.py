@@ -21,7 +21,10 @@ from memctl.stores.states.store import StateStore
 
 
 class WatchedDocument(Document, ABC):
-    """A document that a draft may replace. A connection of its own watches the key."""
+    """A session document in Redis that a draft may replace.
+
+    The document has a connection of its own, which watches the key for changes.
+    """
 
     def __init__(self, server: RedisServer, key: bytes, name: str) -> None:
         super().__init__(name, None)
@@ -31,10 +34,10 @@ class WatchedDocument(Document, ABC):
         self._is_watching = True
 
     async def open(self) -> Self:
-        """Watch the key from now on, and read the document.
+        """Watch the key from now on, and read the document; return ``self``.
 
         Raises:
-            Unavailable: see ``Pipeline.stream``.
+            Unavailable: as ``Pipeline.stream``.
         """
         self._pipeline = await self._context.__aenter__()
         try:
@@ -47,18 +50,20 @@ class WatchedDocument(Document, ABC):
 
     @abstractmethod
     def load(self, pipeline: Pipeline) -> bytes | None:
-        """Watch the key, and return the bytes of the document; None if it does not exist."""
+        """WATCH the key, and return the bytes of the document; None if it does not exist."""
 
     async def execute(self, commands: Iterable[Command]) -> list[Any]:
-        """Return the replies to the commands; see ``Pipeline.execute``."""
+        """Send the commands on the watching connection, and return the replies."""
         assert self._pipeline is not None
         return await in_thread(self._pipeline, partial(self._pipeline.execute, commands))
 
     async def replace(self, commands: Sequence[Command]) -> bool:
-        """Run commands, unless another program has touched the key; return whether they ran.
+        """Run the commands in a transaction, unless another program has changed the key.
+
+        Returns True if the commands ran.
 
         Raises:
-            Unavailable: see ``Pipeline.commit``.
+            Unavailable: as ``Pipeline.commit``.
         """
         assert self._pipeline is not None
         done = await in_thread(self._pipeline, partial(self._pipeline.commit, commands))
@@ -76,7 +81,7 @@ class WatchedDocument(Document, ABC):
 
 
 class WatchedDraft(HeldDraft):
-    """The new bytes of a watched document."""
+    """A new document that replaces a ``WatchedDocument``."""
 
     largest = LARGEST_MESSAGE
     too_large = "Redis holds no value of more than 512 MiB"
@@ -86,10 +91,13 @@ class WatchedDraft(HeldDraft):
         self.watched = watched
 
     async def publish(self, ttl: int | None) -> Failure | None:
-        """Replace the document. ``ttl`` is in milliseconds, None for the TTL as it is.
+        """Replace the stored document by this draft.
+
+        ``ttl`` is in milliseconds; None keeps the TTL.  Returns None, or a failure if another
+        program has changed the document.
 
         Raises:
-            Unavailable: see ``Pipeline.stream``.
+            Unavailable: as ``Pipeline.stream``.
         """
         if await self.replace(ttl):
             return None
@@ -97,11 +105,14 @@ class WatchedDraft(HeldDraft):
 
     @abstractmethod
     async def replace(self, ttl: int | None) -> bool:
-        """Replace the document, and return True; False if another program has changed it."""
+        """Replace the stored document by this draft; ``ttl`` is as in ``publish``.
+
+        Returns False if another program has changed the document; then it stays.
+        """
 
 
 class RedisStates(RedisStore, StateStore):
-    """A store whose documents are in Redis."""
+    """A store whose session documents are in Redis."""
 
     features = replace(StateStore.features, ttl=True)
     keys_tell = True
@@ -119,10 +130,10 @@ class RedisStates(RedisStore, StateStore):
 
 
 def key_name(key: bytes) -> str:
-    """Return the name of a key for messages."""
+    """Return the name of a Redis key for errors and warnings."""
     return f"the key {visible(decode(key))}"
 
 
 def seconds(ttl: int) -> float | None:
-    """Return the seconds of a reply of PTTL; None if the key does not expire."""
+    """Convert a reply of PTTL to seconds; return None if the key does not expire."""
     return ttl / 1000 if ttl >= 0 else None

@@ -1,4 +1,4 @@
-"""Memories written into the documents of a store, each completely or not at all."""
+"""Writes memories into the session documents of a store, each completely or not at all."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ T = TypeVar("T", Small, Edit)
 Begin = Callable[[Draft], Rewrite]
 
 _EMPTY_BYTES = 64 * 1024
-"""A document with nothing but an empty memory is not larger."""
+"""The maximum size of a document that contains only an empty memory."""
 
 
 class StateWriter:
-    """A writer of the states of a store.
+    """Writes and edits the memories in the session documents of a store.
 
-    The writer makes a new document from the old one.  It publishes the new document only if no
-    other program has changed the old one: what an agent writes meanwhile is never lost.
+    The writer makes a new document from the old document.  It publishes the new document only if no
+    other program has changed the old document: data that an agent writes meanwhile is never lost.
     """
 
     def __init__(self, store: DocumentPlace) -> None:
@@ -49,7 +49,7 @@ class StateWriter:
     async def write(
         self, pages: AsyncGenerator[Page], mode: WriteMode
     ) -> AsyncGenerator[WriteResult]:
-        """See ``Store.write``."""
+        """Write memories, as ``Store.write``."""
         async for batch in gather(pages):
             if isinstance(batch, Large):
                 yield await self._write_large(batch, mode)
@@ -81,7 +81,7 @@ class StateWriter:
             return await self._publish(rewrites)
 
     async def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
-        """See ``Store.edit``."""
+        """Carry out edits, as ``Store.edit``."""
         async for batch in batch_edits(edits, most=self._store.batch_documents):
             if isinstance(batch, LargeEdit):
                 for result in await self._edit([batch.edit], batch.pieces):
@@ -97,7 +97,10 @@ class StateWriter:
     async def _edit(
         self, edits: list[Edit], pieces: AsyncGenerator[list[Change]] | None = None
     ) -> list[WriteResult]:
-        """Edit memories of different documents, and make all durable together."""
+        """Carry out edits of memories in different documents, and make all durable together.
+
+        ``pieces`` yields the further changes of a large edit, which is then the only edit.
+        """
         async with AsyncExitStack() as stack:
             rewrites = [
                 await stack.enter_async_context(
@@ -118,10 +121,11 @@ class StateWriter:
         return results
 
     async def _tidy(self, memory: Memory, before: str) -> bool:
-        """Remove empty members that the undone changes created.
+        """Remove empty members or documents that the undone change had created.
 
-        Do nothing if another program writes to the document meanwhile.  Return whether an empty
-        summary was removed: an undo of this undo adds the summary again.
+        ``before`` is ``Edit.before``.  Does nothing if another program writes to the document
+        meanwhile.  Returns True if an empty summary was removed: an undo of this undo must add the
+        summary again.
         """
         name = self._store.name_of(memory.key)
         if isinstance(name, Failure):
@@ -179,9 +183,11 @@ class StateWriter:
         memory: Memory,
         prepare: Callable[[Document | None], Begin | Failure | None],
     ) -> AsyncGenerator[Rewrite | WriteResult]:
-        """Provide the rewrite of the document for a memory, or the result without a rewrite.
+        """Open the document of a memory, and provide a ``Rewrite`` that changes it.
 
-        ``prepare`` gets the document, or None without a document.  On exit, a draft that was not
+        Provides the result instead, if the memory needs no change or cannot be written.
+        ``prepare`` gets the document, or None if no document is stored.  It returns a function
+        that begins the rewrite, a failure, or None for no change.  On exit, a draft that was not
         published is removed.
         """
         name = self._store.name_of(memory.key)
@@ -249,7 +255,11 @@ class StateWriter:
     def _locate(
         self, document: Document | None, memory: Memory
     ) -> tuple[DocumentIndex | None, str] | Failure:
-        """Return the index of the document, None without a document, and the path of the memory."""
+        """Find the memories in a document, and decide the path of the memory.
+
+        Returns the index of the document, None without a document, and the path.  Returns a failure
+        if the document is damaged, or has several memories and none is chosen.
+        """
         store = self._store
         path = memory.key.part or store.path
         bare = document is None and not store.default_path
@@ -276,9 +286,10 @@ class StateWriter:
     async def _publish(
         self, rewrites: Sequence[Rewrite | WriteResult], *, keep: bool = False
     ) -> list[WriteResult]:
-        """Complete the rewrites, and make them durable; ``keep`` is as in the store's ``publish``.
+        """Complete the rewrites, publish the new documents, and return the results.
 
-        Results of memories without a rewrite are returned as they are.
+        With ``keep``, existing documents keep their TTLs.  A ``WriteResult`` in ``rewrites`` is
+        returned unchanged.
         """
         results: list[WriteResult] = []
         complete: list[Rewrite] = []
@@ -302,7 +313,7 @@ class StateWriter:
 
 
 def _is_alone(document: Document, path: str) -> bool:
-    """Return whether a document holds nothing but an empty memory."""
+    """Return whether a document contains only the memory at ``path``, without other members."""
     if len(document.data) > _EMPTY_BYTES:
         return False
     value = jsonio.loads(document.data)
@@ -314,7 +325,10 @@ def _is_alone(document: Document, path: str) -> bool:
 
 
 def _may_become_unknown(edit: Edit, part: MemoryPart) -> bool:
-    """Return whether the edit may remove all evidence that the object is a memory."""
+    """Return whether memctl may no longer recognize the object ``part`` as a memory after the edit.
+
+    A memory without a summary is recognized by its messages, which the edit may delete.
+    """
     if part.summary is not None:
         return False
     gone = sum([change.new is None for change in edit.changes])
@@ -324,7 +338,10 @@ def _may_become_unknown(edit: Edit, part: MemoryPart) -> bool:
 
 
 def _groups(batch: list[T], size: int) -> Iterator[list[T]]:
-    """Yield the batch in groups; a session is one document, and occurs in a group once."""
+    """Yield the batch in groups of at most ``size``.
+
+    A session occurs once in a group, because all memories of a session are in one document.
+    """
     group: list[T] = []
     sessions: set[tuple[str, str]] = set()
     for one in batch:
