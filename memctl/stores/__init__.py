@@ -1,1 +1,1 @@
-"""One file a layout.  Stores know the contract (``memctl.store``) and never each other."""
+"""The stores, a folder for each layout.  No layout imports another."""

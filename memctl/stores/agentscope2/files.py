@@ -335,7 +335,8 @@ class StateFilesStore(SimpleStore):
     def _steps(self, key: MemoryKey, found: _File) -> Steps | None:
         """Return the path of a memory's state in its file; None if the file has no such state.
 
-        A memory without a part is the only state of the file.
+        The part of ``key`` or ``?path=`` names the path.  Without both, the file must have only one
+        state.
         """
         wanted = key.part or self.chosen
         if wanted is not None:
@@ -537,7 +538,7 @@ def _digest(text: bytes) -> str:
 
 
 def _replace_text(path: Path, old: bytes, new: bytes) -> None:
-    """Replace the text ``old`` of a file by ``new``.
+    """Replace the content ``old`` of a file by ``new``.
 
     Raises:
         Lost: another program has changed the file since ``old`` was read.

@@ -276,12 +276,14 @@ class Comparison:
         return None if entries == order + before(None) else entries
 
     def shape(self, id: str, logged_after: str | None = None, **more: Any) -> str:
-        """Return the shape of the message ``id``, a JSON object; ``more`` are further members.
+        """Return the shape of the message ``id``, a JSON object with these members:
 
-        ``after`` is the id of the preceding message in the context.  ``context`` is the message as
-        the context has it, if the log has another value.  ``unlogged`` is true if the log lacks the
-        message.  If the log lacks any message, ``logged_after`` is the id of the preceding message
-        in the log, because the preceding message in the memory may be unlogged.
+        - ``after``: the id of the preceding message in the context;
+        - ``context``: the message as the context has it, if the log has another value;
+        - ``unlogged``: true if the log lacks the message;
+        - ``logged_after``: the id of the preceding message in the log, if the log lacks any message
+          of the context, because the preceding message in the memory may be unlogged;
+        - the members in ``more``.
         """
         if self.unlogged.messages and id not in self.unlogged.messages:
             more[LOGGED_AFTER] = logged_after

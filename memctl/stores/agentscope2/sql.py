@@ -210,7 +210,7 @@ class Agentscope2Database:
         return found
 
     async def users(self, connection: AsyncConnection) -> list[str]:
-        """Return the users who have sessions."""
+        """Return the names of the users who have sessions."""
         sql = "SELECT DISTINCT user_id FROM sessions ORDER BY user_id"
         return [shown_name(user) for (user,) in await self.fetch(connection, sql)]
 
@@ -734,7 +734,7 @@ class Agentscope2Writer(Writer):
     async def write_all(
         self, connection: AsyncConnection, batch: Sequence[Small]
     ) -> list[WriteResult]:
-        """Write memories in an open transaction."""
+        """Write memories in an open transaction, and return their results."""
         tables, insert = self._tables, self._database.insert
         drafts, results = await self._drafts(connection, batch)
         agents = await self._agents(connection, drafts)

@@ -142,7 +142,7 @@ def missing_tables(connection: Connection) -> list[str]:
     """Return the tables in ``USED`` that the database lacks.
 
     Raises:
-        BadData: a table of this name lacks columns, so it belongs to another application.
+        BadData: a table in ``USED`` lacks columns: it belongs to another application.
     """
     inspector = inspect(connection)
     there = set(inspector.get_table_names())

@@ -187,7 +187,7 @@ class MessageScan:
         """The messages that ``counts`` lacks."""
 
     def run(self, *, is_memory: bool) -> None:
-        """Read and check the array up to its end.
+        """Read and check an array ``content``, up to its end.
 
         ``is_memory`` says that the array certainly holds messages.  If False, the first item must
         have the keys in ``AUTHOR``.
@@ -211,7 +211,7 @@ class MessageScan:
             self._count()
 
     def damage(self) -> ItemScan:
-        """Read the array up to its end, and return the spans of the items that are not messages.
+        """Read an array ``content``, and return the spans of the items that are not messages.
 
         Raises:
             BadData: the end of an item cannot be found.

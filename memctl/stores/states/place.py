@@ -25,8 +25,7 @@ DEFAULT_PATH = "memory"
 class OwnedDocument:
     """A session's document, with its user and session as ``owner``.
 
-    ``bare`` are the user and session that count if the whole document is a memory.  If ``bare`` is
-    None, ``owner`` counts then, too.
+    If the whole document is a memory, ``bare``, unless None, replaces ``owner``.
     """
 
     document: Document

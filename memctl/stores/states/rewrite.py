@@ -238,7 +238,7 @@ class EditRewrite(Rewrite):
             self._copied = self._content.end - 1
 
     async def _change_some(self, indexes: range) -> None:
-        """Write the messages with these indexes, with the changes.
+        """Write the messages of the old memory with these indexes, and apply the changes to them.
 
         An empty range stands for the end of the memory: new messages may follow there.
         """
