@@ -349,7 +349,7 @@ def context_texts(
 
 
 def parse_shape(shape: str) -> Object:
-    """Parse a shape of this module, a JSON object; return an empty object for any other text."""
+    """Parse a shape, the text of a JSON object; return an empty object for any other text."""
     try:
         found = jsonio.loads(shape.encode("utf-8", "surrogatepass")) if shape else {}
     except ValueError:
@@ -401,9 +401,10 @@ def rebuild(
 ) -> list[Entry]:
     """Return the entries of a context after an edit.
 
-    ``entries`` is the context before the edit.  ``log`` is the message log after the edit, as
-    ``merge`` takes it.  ``shapes`` are the parsed shapes of restored messages by id; a shape gives
-    the place of the message in the context, and its value there.
+    ``entries`` is the context before the edit.  ``log`` has the id of each logged message after the
+    edit, and whether the message belongs in the context.  ``shapes`` are the parsed shapes of
+    restored messages by id; a shape gives the place of the message in the context, and its value
+    there.
     """
     back: dict[str | None, list[Entry]] = {}
     entries = list(entries)

@@ -399,7 +399,7 @@ class Agentscope2Database:
         await self.fetch(connection, sql, session=session)
 
     async def delete_empty(self, connection: AsyncConnection, key: MemoryKey, agent: Any) -> None:
-        """Delete a session whose log is empty, and its agent if that has no other session.
+        """Delete a session whose log is empty, and its agent if no other session has the agent.
 
         ``agent`` is the id of an agent that memctl made, or None.  Does nothing if the log has
         messages.  An agent that was changed stays.
@@ -903,7 +903,7 @@ class Agentscope2Editor(Executor[Edit, LargeEdit]):
         self._agent = agent
 
     def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
-        """Carry out the edits, as ``Store.edit``."""
+        """Carry out edits of sessions; yield a result for each edited session."""
         return self.execute(batch_edits(edits))
 
     async def commit(self, connection: AsyncConnection, batch: list[Edit]) -> list[WriteResult]:

@@ -106,7 +106,7 @@ class Messages:
             start = stop
 
     def entries(self, indexes: range) -> list[StoredMessage]:
-        """Return the messages with these indexes."""
+        """Return the messages of the memory with these indexes."""
         found = []
         for text, tail in zip(self._texts(indexes), self._tails_of(indexes), strict=True):
             id, is_utf8 = _id_of(text)
@@ -288,7 +288,7 @@ class MessageScan:
             raise self._cursor.bad("a list of marks was expected", start) from error
 
     def _delimiter(self) -> None:
-        """Read the comma after an item, or the end of the array.
+        """Read the comma after an item of the array ``content``, or the end of the array.
 
         Raises:
             BadData: another character follows, or the array ends after a comma.

@@ -49,7 +49,7 @@ class StateWriter:
     async def write(
         self, pages: AsyncGenerator[Page], mode: WriteMode
     ) -> AsyncGenerator[WriteResult]:
-        """Write memories, as ``Store.write``."""
+        """Write the memories in ``pages``; yield a result for each memory."""
         async for batch in gather(pages):
             if isinstance(batch, Large):
                 yield await self._write_large(batch, mode)
@@ -81,7 +81,7 @@ class StateWriter:
             return await self._publish(rewrites)
 
     async def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
-        """Carry out edits, as ``Store.edit``."""
+        """Carry out edits of memories; yield a result for each edited memory."""
         async for batch in batch_edits(edits, most=self._store.batch_documents):
             if isinstance(batch, LargeEdit):
                 for result in await self._edit([batch.edit], batch.pieces):
