@@ -161,7 +161,7 @@ class StateFilesStore(SimpleStore):
         """List the files in the folder, and find the session of each file.
 
         Raises:
-            BadData: no file has a state.
+            BadData: files exist, but none has a state.
         """
         self._is_listed = True
         found: dict[tuple[str, str], list[str]] = {}
@@ -194,7 +194,7 @@ class StateFilesStore(SimpleStore):
         """Warn that files without a state are left out.
 
         Raises:
-            BadData: no file of the store has a state.
+            BadData: no file of the store has a state; ``others`` are all its files.
         """
         names = [self.label if self._is_file else stem + SUFFIX for stem in others]
         if len(others) == len(self._files):
@@ -344,9 +344,9 @@ class StateFilesStore(SimpleStore):
         return found.paths[0] if len(found.paths) == 1 else None
 
     def _session(self, key: MemoryKey, found: _File, steps: Steps) -> tuple[Session, Any]:
-        """Return the state at ``steps`` in a file: as a session without its context, and as stored.
+        """Return the state at the path ``steps`` of a file: as a session, and as stored.
 
-        A file has no record of the session, so memctl makes the record and the payload.
+        The session has no context.  Its record and payload are made up, because a file has none.
         """
         state = _at(found.value, steps)
         moment = found.changed.isoformat()
@@ -498,7 +498,7 @@ class StateFilesStore(SimpleStore):
         """Return the selected sessions and their files.
 
         Raises:
-            BadData: no file has a state.
+            BadData: files exist, but none has a state.
             Unavailable: the operating system refuses to read a file.
         """
         self._list()
@@ -554,10 +554,10 @@ def _replace_text(path: Path, old: bytes, new: bytes) -> None:
 
 
 def _end_of_document(text: bytes, chosen: str | None) -> int | None:
-    """Return where the JSON document at the start of ``text`` ends, if other data follows.
+    """Return where the JSON document at the start of ``text`` ends, if invalid JSON follows.
 
-    None if nothing follows, if more JSON follows, or if the document has no state of AgentScope
-    2.x.  If ``chosen`` is given, the document must have a state at this path.
+    None in all other cases, and if the document has no state of AgentScope 2.x.  If ``chosen`` is
+    given, the document must have a state at this path.
     """
     try:
         end = _end(text, 0)

@@ -643,7 +643,7 @@ class Clock:
         return time
 
     def set(self, id: str, time: datetime) -> None:
-        """Continue after a message that the log has."""
+        """Make the next time follow a message that the log has, with this id and time."""
         self.last, self._last_id = time, id
 
     def before(self, limit: datetime) -> datetime:

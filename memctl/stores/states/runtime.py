@@ -87,9 +87,9 @@ class FieldDraft(WatchedDraft):
 
 @dataclass(frozen=True, slots=True)
 class Round(OwnedDocument):
-    """A round of a session: a document with a number.
+    """The state of one round of a session, a document.
 
-    ``name`` is the number; ``several`` is True if the session has other rounds.
+    ``name`` is the number of the round; ``several`` is True if the session has other rounds.
     """
 
     name: str = _FIRST

@@ -37,7 +37,7 @@ class WatchedDocument(Document, ABC):
         """Watch the key from now on, and read the document; return ``self``.
 
         Raises:
-            Unavailable: as ``Pipeline.stream``.
+            Unavailable: the connection broke, or the server refuses a command.
         """
         self._pipeline = await self._context.__aenter__()
         try:
@@ -63,7 +63,7 @@ class WatchedDocument(Document, ABC):
         Returns True if the commands ran.
 
         Raises:
-            Unavailable: as ``Pipeline.commit``.
+            Unavailable: the connection broke, or the server refuses a command.
         """
         assert self._pipeline is not None
         done = await in_thread(self._pipeline, partial(self._pipeline.commit, commands))
@@ -97,7 +97,7 @@ class WatchedDraft(HeldDraft):
         program has changed the document.
 
         Raises:
-            Unavailable: as ``Pipeline.stream``.
+            Unavailable: the connection broke, or the server refuses a command.
         """
         if await self.replace(ttl):
             return None
