@@ -140,7 +140,7 @@ def sync_folder(folder: str | os.PathLike[str]) -> None:
     """Wait until the names in a folder are on the disk, if the folder can be synced.
 
     Raises:
-        OSError: the system refuses.
+        OSError: the operating system refuses the access.
     """
     if not POSIX:
         return  # Windows cannot open a folder, and its file system journals names
@@ -158,7 +158,7 @@ def take_after(handle: int, other: os.stat_result) -> None:
     """Give an open file the owner and mode of another file, on systems with owners and modes.
 
     Raises:
-        OSError: the system refuses.
+        OSError: the operating system refuses the access.
     """
     if not POSIX:
         return
@@ -222,6 +222,6 @@ def create_private(path: str | os.PathLike[str]) -> None:
 
     Raises:
         FileExistsError: something exists at the path.
-        OSError: the system refuses.
+        OSError: the operating system refuses the access.
     """
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))

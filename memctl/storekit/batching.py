@@ -16,13 +16,13 @@ from memctl.model import PAGE_BYTES, PAGE_ENTRIES, Edit, Memory, Page, StoredMes
 T = TypeVar("T")
 
 LARGE_BYTES = 4 * PAGE_BYTES
-"""A larger memory is written alone, page by page."""
+"""A memory with more bytes of messages is written alone, page by page."""
 
 BATCH_BYTES = 2 * PAGE_BYTES
 """The bytes of messages in a batch of edits, and in a batch of writes to a SQL database."""
 
 PATIENCE = 1.0
-"""The age in seconds from which the next item completes a group from a slow source."""
+"""The seconds after which a group from a slow source is complete with its next item."""
 
 _LARGE = 1 << 20
 _ENTRY: Callable[[tuple[Any, ...]], StoredMessage] = partial(tuple.__new__, StoredMessage)
@@ -168,7 +168,10 @@ def grouped(
 async def grouped_async(
     items: AsyncGenerator[T], measure: Callable[[T], tuple[int, int]], size: int = PAGE_BYTES
 ) -> AsyncGenerator[list[T]]:
-    """As ``grouped``, for an asynchronous generator."""
+    """Yield the items of an asynchronous generator in lists of about ``size`` bytes.
+
+    ``measure`` returns the size of an item in bytes, and its number of messages.
+    """
     group: Group[T] = Group(size)
     async for item in items:
         enough = group.add(item, *measure(item))
@@ -215,7 +218,7 @@ class Large:
         return Small(self.memory, messages, self.offset)
 
     async def drain(self) -> None:
-        """Consume the remaining pages."""
+        """Consume and drop the pages that were not consumed yet."""
         async for _ in self.pages:
             pass
 

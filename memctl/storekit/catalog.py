@@ -61,7 +61,7 @@ def count(
 
 
 class IdSet:
-    """A set of ids, either all text or all bytes.
+    """A set of message ids, either all text or all bytes, that counts repeated ids.
 
     The set keeps up to 65,536 ids exactly.  A larger set keeps a 64-bit hash of each id (8 MB for a
     million ids).  The odds that two of a million ids have the same hash are 1 : 36,000,000.
@@ -112,7 +112,7 @@ class IdSet:
 
     @property
     def duplicates(self) -> int:
-        """The number of repeated ids."""
+        """The number of added ids that had been added before."""
         if self._exact is not None:
             return self._added - len(self._exact)
         self._sort()

@@ -32,7 +32,7 @@ _SOME = 1 << 16
 
 Marks = tuple[str, ...]
 TextTest = Callable[[int, bytes], bool]
-"""``has_text(index, text)`` returns whether the message at the index has the text."""
+"""A function of an index and a text: returns whether the message at the index has the text."""
 
 
 class Keep(NamedTuple):
@@ -66,7 +66,7 @@ Step = Keep | Drop | Mark | Put
 
 
 class ChangeMatcher:
-    """Match the changes of an edit with the messages of a memory, in one pass over both.
+    """Finds the message for each change of an edit, in one pass over changes and messages.
 
     A deletion or a change of marks matches a message with the same id and the same old marks, in
     any order of the marks.  A deletion with a text also compares the text, to protect a message
@@ -91,10 +91,10 @@ class ChangeMatcher:
         self.deleted = 0
         self._allowed = shared_ids
         self._passed = self._left = 0
-        """The number of messages processed, and the number kept or inserted so far."""
+        """The number of old messages processed, and the number kept or inserted so far."""
         self._dropped = array("q")
         self._names: list[str] = []
-        """The ids of the deleted messages; about the first 65,536 ids only."""
+        """The ids of deleted messages: about the first 65,536."""
         self._waiting: deque[Change] = deque()
         self._complete = False
         self._last_kept: str | None = None
@@ -254,7 +254,7 @@ def _find(ids: Sequence[str], id: str, start: int, stop: int) -> int | None:
 
 
 def _fits(change: Change, marks: Marks, has_text: Callable[[bytes], bool]) -> bool:
-    """Return whether a message has the old marks and, for a deletion, the old text."""
+    """Return whether a message's marks and, for a deletion, its text are those of the change."""
     text = change.message if change.new is None else b""
     return _same(marks, change.old or ()) and (not text or has_text(text))
 
@@ -308,7 +308,7 @@ class Snapshot:
     """False if the store does not contain the memory."""
 
     async def pages(self) -> AsyncGenerator[Page]:
-        """Yield the memory as pages."""
+        """Yield the messages of the memory in pages; one empty page if it has no messages."""
         for page in paginate(self.memory, self.messages, empty=True):
             yield page
 
@@ -325,7 +325,7 @@ class LargeEdit:
 
     @property
     def memory(self) -> Memory:
-        """Return the memory of the edit."""
+        """Return the memory to edit."""
         return self.edit.memory
 
     async def whole(self) -> Edit:
@@ -334,7 +334,7 @@ class LargeEdit:
         return replace(self.edit, changes=changes, last=True)
 
     async def drain(self) -> None:
-        """Consume the remaining changes."""
+        """Consume and drop the changes that were not consumed yet."""
         async for _ in self.pieces:
             pass
 
@@ -386,7 +386,7 @@ async def _pieces(
 
 
 class _PendingEdits:
-    """Consecutive edits of one memory."""
+    """Collects consecutive ``Edit`` objects of one memory."""
 
     def __init__(self, large: int) -> None:
         self.size = self.count = 0

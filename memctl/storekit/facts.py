@@ -435,7 +435,7 @@ class FactIndex:
         self._rows.clear()
 
     def scopes(self) -> Iterator[MemoryKey]:
-        """Yield the scopes in order."""
+        """Yield the scopes of the added facts, in order."""
         self._flush()
         rows = self._database.execute(
             "SELECT DISTINCT user, session, part FROM fact ORDER BY 1, 2, 3"
@@ -467,5 +467,5 @@ def encoded(text: str) -> bytes:
 
 
 def decoded(text: bytes) -> str:
-    """Decode the bytes of ``encoded``."""
+    """Return the text that ``encoded`` encoded."""
     return text.decode("utf-8", "surrogatepass")

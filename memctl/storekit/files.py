@@ -33,10 +33,10 @@ _MAGIC = {
 
 
 def recognise(path: Path) -> tuple[str, str] | None:
-    """Return the kind of store in a file, and the usual extension of this kind.
+    """Return the kind of store that a file's content shows, and the kind's usual extension.
 
-    Return None if the path is not a regular file, cannot be read, or has unknown content.  Pipes
-    and devices are not opened.
+    The result is None if the path is not a regular file, cannot be read, or has unknown content.
+    Pipes and devices are not opened.
     """
     try:
         if not path.is_file():
@@ -127,7 +127,7 @@ class AtomicFile:
             self._file.close()  # after the rename: other runs remove unlocked temporary files
 
     def commit(self) -> None:
-        """Replace the target, durably."""
+        """Replace the target with the temporary file, durably."""
         self.sync()
         self.replace()
         sync_folder(Path(self._target).parent)
@@ -202,11 +202,11 @@ def _take_after(handle: int, present: os.stat_result, path: Path) -> None:
 
 
 _swept: set[str] = set()
-"""Folders searched for leftovers by this process; listing a large folder again is slow."""
+"""Folders where this process has removed leftovers; listing a large folder again is slow."""
 
 
 def _new_file(folder: str) -> tuple[int, str]:
-    """Create a temporary file, locked while open; return its handle and its path.
+    """Create a temporary file in a folder, locked while it is open; return its handle and path.
 
     The kernel releases the lock when the process ends.  An unlocked temporary file is therefore a
     leftover of a killed run.  The next run that writes in the folder removes it.
@@ -226,7 +226,7 @@ def _new_file(folder: str) -> tuple[int, str]:
 
 
 def _sweep(folder: str) -> None:
-    """Remove temporary files of killed runs from a folder, as far as the system permits."""
+    """Remove temporary files of killed runs from a folder, as far as permitted."""
     left: list[str] = []
     with suppress(PermissionError), os.scandir(folder) as found:  # the folder may be write-only
         left = [
@@ -273,8 +273,8 @@ def temporary_folder(parent: Path | None = None) -> Iterator[Path]:
 def _lock_folder(folder: str) -> int | None:
     """Lock a new temporary folder; return the open handle that holds the lock.
 
-    Return None if folders cannot be locked: on Windows, and in a file system without locks.  No
-    run removes leftover folders there.
+    The result is None if folders cannot be locked: on Windows, and in a file system without locks.
+    No run removes leftover folders there.
 
     Raises:
         FileNotFoundError: another run has removed the folder, or is about to.
@@ -345,7 +345,7 @@ def system_errors(path: Path, verb: str) -> Iterator[None]:
 
 
 def missing(path: Path, label: str = "", *, folder: bool = False) -> NotFound:
-    """Return the error for a missing file, or for its missing folder if ``folder`` is true.
+    """Return the error for a missing file; with ``folder``, for the missing folder of the file.
 
     ``path`` is the path of the file.  ``label`` is the URL of the file, or empty.
     """

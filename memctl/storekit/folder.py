@@ -20,13 +20,13 @@ from memctl.storekit.files import AtomicFile, missing, sync_folder, system_error
 from memctl.storekit.simple import Rejected
 
 _NAME_BYTES = 255
-"""The limit of common file systems for one part of a name."""
+"""The maximum bytes of one part of a name, as in common file systems."""
 _ALL_FILES = 0o666
 
 
 @dataclass(frozen=True, slots=True)
 class FoundFile:
-    """A file of a folder: name, content, permissions, and modification time in nanoseconds."""
+    """A file read from a folder: name, content, permissions, modification time (nanoseconds)."""
 
     name: str
     data: bytes
@@ -90,7 +90,9 @@ class Folder:
         return not any(map(_fault, name.split("/")))
 
     def path_of(self, name: str, *, folder: bool = False) -> Path:
-        """Return the path for the name of a file, or of a subfolder if ``folder`` is true.
+        """Return the path of a file, which may be missing, by its name in the folder.
+
+        With ``folder``, the name is the name of a subfolder.
 
         The file or subfolder need not exist.
 
@@ -114,7 +116,7 @@ class Folder:
         return path
 
     def exists(self, name: str) -> bool:
-        """Return whether the folder contains a file or a subfolder with this name."""
+        """Return whether a file or subfolder with this name exists; False for a name not valid."""
         for folder in (False, True):
             with suppress(Rejected):
                 return self.path_of(name.rstrip("/"), folder=folder).exists()
@@ -197,7 +199,7 @@ class Folder:
         self._unsynced.add(parent)
 
     def sync(self) -> None:
-        """Make all writes and removals durable.
+        """Wait until all writes and removals since the last call are on disk.
 
         Raises:
             Unavailable: the operating system refuses.

@@ -32,7 +32,7 @@ _PAUSES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.4)
 """Seconds between attempts while another run is releasing the lock or writing its owner text."""
 
 _MODE = 0o644
-"""Readable for all users, because a second run by another user reads the owner of the lock."""
+"""The mode of a lock file: all users may read who holds the lock."""
 _NAME_BYTES = 255
 _HOLDER_BYTES = 1000
 _CLOSED = -1
@@ -120,11 +120,11 @@ class FileLock:
         raise busy(self._label, other)
 
     async def take_in_thread(self, owner: str) -> list[str]:
-        """Run ``take`` in a thread."""
+        """Take the lock in a thread; see ``take``."""
         return await in_thread(partial(self.take, owner))
 
     def release(self) -> None:
-        """Release the lock, if held."""
+        """Release the lock and remove its file, if this object holds the lock."""
         handle, self._handle = self._handle, None
         if handle is None:
             return

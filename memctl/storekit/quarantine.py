@@ -26,7 +26,7 @@ class Cut:
     """
 
     sound: int
-    """The number of sound items before the cut."""
+    """The number of undamaged items before the range."""
     index: int
     """The index of the first damaged item among all items."""
     start: int

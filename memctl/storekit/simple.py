@@ -29,7 +29,7 @@ from memctl.storekit.catalog import IdSet
 from memctl.storekit.edits import Snapshot, apply_edit, without_summary
 
 MADE = "made"
-"""``WriteResult.before`` of a memory that the write created."""
+"""The ``WriteResult.before`` of a memory that did not exist before the write."""
 
 
 class VersionChanged(Exception):
@@ -87,7 +87,7 @@ class SimpleStore(Store):
 
     @abstractmethod
     async def connect(self, mode: OpenMode) -> None:
-        """Connect; see ``Store.open``."""
+        """Connect to the store in a mode; see ``Store.open``."""
 
     @abstractmethod
     async def disconnect(self) -> None:
@@ -167,7 +167,10 @@ class SimpleStore(Store):
                         yield page
 
     async def _load_or_note(self, key: MemoryKey) -> Snapshot | None:
-        """Return a memory, or None if it does not exist or is damaged; record the damage."""
+        """Return a memory; None if it does not exist.
+
+        For a damaged memory, the damage is recorded and None returned.
+        """
         try:
             return await self.load(key)
         except BadData as error:
@@ -272,7 +275,7 @@ CHANGED = Failure("changed", "another program has changed it meanwhile")
 def written(
     there: Snapshot, first: Page, messages: list[StoredMessage], mode: WriteMode, *, repeats: bool
 ) -> Snapshot:
-    """Return a memory as it is after messages were written to it.
+    """Return a memory as it is after ``messages`` were written to the stored memory ``there``.
 
     ``there`` is the memory as stored.  ``first`` is the first page to write, ``messages`` are the
     messages of all pages.  ``repeats`` is true if the store accepts several messages with one id.
