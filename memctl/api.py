@@ -55,8 +55,8 @@ class Copied:
 
     ``memories`` counts the memories that were written, wholly or in part; ``messages`` counts their
     new messages.  ``unchanged`` counts memories that the target held already.  ``run`` is the id
-    for ``memctl undo``, None if nothing can be undone.  ``verified`` is None if source and target
-    were not compared afterwards.
+    for ``memctl undo``, None if nothing can be undone.  ``verified`` says whether source and target
+    were equal afterwards, None if they were not compared.
     """
 
     memories: int
@@ -70,9 +70,10 @@ class Copied:
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """The result of a change, or of its dry run: changed memories and messages, and failures.
+    """The result of a change or of its dry run: changed memories and messages, and failures.
 
-    ``run`` is the id for ``memctl undo``, None if nothing can be undone.
+    ``failures`` lists the memories that failed.  ``run`` is the id for ``memctl undo``, None if
+    nothing can be undone.
     """
 
     memories: int
@@ -145,7 +146,9 @@ def open_store(
 async def inspect(
     store: Store, where: Selection = EVERYTHING, *, sort: Sort = Sort.MESSAGES
 ) -> Catalogue:
-    """Return the catalogue of the selected memories, with totals, as a whole.
+    """Return the catalogue of the selected memories, in the order ``sort``, with totals.
+
+    The whole catalogue is held in RAM.
 
     Raises:
         MemctlError: as ``Store.list_memories``.
@@ -170,8 +173,9 @@ async def search(
     """Find the selected messages that answer a query best, as ``memctl search`` does.
 
     ``stores`` are URLs, paths or locations: a store with a current index is not opened.  ``by`` is
-    ``words``, ``meaning``, ``both`` or ``service``.  ``embedder`` is an open embedder for searches
-    by meaning.  Without ``keep``, the index is not kept.
+    ``words``, ``meaning``, ``both`` or ``service``.  ``top`` is the maximum number of messages
+    found, ``around`` the number of messages to show before and after each.  ``embedder`` is an open
+    embedder for searches by meaning.  Without ``keep``, the index is not kept.
 
     Raises:
         UsageError: the query has no words to search for, or memctl does not know the form of a URL.
@@ -227,7 +231,10 @@ async def compare(
 def _entered(
     side: Store | str | Location, observer: Observer
 ) -> AbstractAsyncContextManager[Store]:
-    """Return an open store, which stays open, or the opened store of a name."""
+    """Return a context manager that opens and closes a store given by name.
+
+    A store that is already open stays open.
+    """
     from memctl.ops.observer import opened
 
     place = _place(side)
@@ -326,7 +333,7 @@ async def copy(
 
 
 def _place(side: Store | str | Location) -> Store | Location:
-    """Return an open store as given, or the location of a named store."""
+    """Return an open store unchanged, and the location of a store given by name."""
     return parse(side) if isinstance(side, str) else side
 
 

@@ -164,7 +164,7 @@ class Memctl(Helpful, TyperGroup):
         return super().main(*args, **settings)
 
     def make_context(self, *args: Any, **settings: Any) -> Any:
-        """Read memctl's own options, before or after the command."""
+        """Parse memctl's own options, which may be before or after the command."""
         name, line, *more = args
         given = tuple(line)
         try:
@@ -183,7 +183,7 @@ class Memctl(Helpful, TyperGroup):
         return context
 
     def _own_options_first(self, line: list[str]) -> list[str]:
-        """Return the command line with memctl's own options before the command."""
+        """Return the command line with memctl's own options moved before the command."""
         own = _options_of(self)
         for name in ("--version", "--show-completion"):
             del own[name]  # these replace a command
@@ -230,7 +230,11 @@ class Memctl(Helpful, TyperGroup):
         return found | {"Topics (memctl help TOPIC)": list(TOPICS.items())}
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Find the command, and apply the defaults of the configuration to its options."""
+        """Return the command that ``args`` names, with the defaults of the configuration applied.
+
+        Raises:
+            UsageError: there is no such command.
+        """
         word, commands = args[0], self.list_commands(ctx)
         if word not in commands and not word.startswith("-"):
             from difflib import get_close_matches
@@ -313,7 +317,7 @@ def _orient() -> None:
 
 
 def _options_of(command: Any) -> dict[str, bool]:
-    """Return the options of a command, and whether each takes a value."""
+    """Map the name of each option of a command to whether the option takes a value."""
     return {
         name: not option.is_flag
         for option in command.params
@@ -347,7 +351,7 @@ def _plugin(name: str) -> TyperCommand:
 
 
 def _plugin_line(name: str) -> str:
-    """Return a plugin's line in the list of commands; the error if the plugin cannot be loaded."""
+    """Return the description of a plugin's command, or the error if the plugin cannot be loaded."""
     try:
         text = _plugin(name).help or ""
     except UsageError as error:
@@ -356,7 +360,7 @@ def _plugin_line(name: str) -> str:
 
 
 def _color(words: tuple[str, ...]) -> Color:
-    """Return the value of ``--color`` from a command line that cannot be parsed."""
+    """Return the value of ``--color`` in a command line that the parser rejects, or ``auto``."""
     found = re.search(r"--color[= ](always|never)", " ".join(words))
     return Color(found[1]) if found else Color.AUTO
 
@@ -372,7 +376,10 @@ def _is_help(end: BaseException) -> bool:
 
 
 def _tell(ctx: Any, end: BaseException | None) -> None:
-    """Send the result of the run to ``--ping`` and ``--metrics-file``, if the run has any."""
+    """Send the result of the run to ``--ping`` and ``--metrics-file``, if these options are given.
+
+    ``end`` is the exception that ends the run, or None.
+    """
     run = ctx.obj
     if not isinstance(run, Run) or run.monitoring is None:
         return
@@ -388,7 +395,10 @@ def _tell(ctx: Any, end: BaseException | None) -> None:
 
 
 def _unwritten(error: OSError, output: Output) -> typer.Exit:
-    """Report that the output cannot be written, unless the reader closed it; return the exit."""
+    """Report that the output cannot be written, and return the exception that ends memctl.
+
+    If the reader closed the output, nothing is reported.
+    """
     if isinstance(error, BrokenPipeError):
         # The reader closed the pipe on purpose.  Typer would exit with 1, as after an error.
         return typer.Exit(_PIPE_CLOSED)
@@ -404,10 +414,11 @@ def _unwritten(error: OSError, output: Output) -> typer.Exit:
 
 
 def _usage(error: Any, root: Any = None) -> UsageError | None:
-    """Return an error of the parser in memctl's words; None if the parser did not raise the error.
+    """Return an error of the command-line parser as an error of memctl.
 
-    Also None for a group of commands without a subcommand: Typer then shows the group's help.
-    ``root`` is the command ``memctl`` if the error comes from one of its commands.
+    Return None if the parser did not raise the error, or if a group of commands lacks a subcommand:
+    Typer then shows the help of the group.  ``root`` is the command ``memctl`` if the error comes
+    from one of its commands.
     """
     kind = type(error)
     if not hasattr(error, "format_message") or kind.__name__ == "NoArgsIsHelpError":
@@ -430,13 +441,16 @@ def _usage(error: Any, root: Any = None) -> UsageError | None:
 
 
 def _unusable(error: OSError) -> Unavailable:
-    """Return the error for a file that the system refuses to use."""
+    """Return the error for a file that the operating system refuses to use."""
     name = os.fsdecode(error.filename) if isinstance(error.filename, bytes) else error.filename
     return Unavailable(f"{visible(str(name))} cannot be used: {error.strerror}")
 
 
 def _exhausted(error: Exception) -> Unavailable | None:
-    """Return the error for a failure from too little memory or too few files; else None."""
+    """Return the error of memctl if ``error`` comes from too little memory or too many open files.
+
+    Return None for any other error.
+    """
     number, text = getattr(error, "errno", None), str(error)
     if number in EXHAUSTED and number != errno.ENOMEM:
         return Unavailable("too many open files", "raise the limit: ulimit -n")
@@ -624,7 +638,7 @@ def _replace_closed() -> None:
 
 
 def _flush() -> None:
-    """Flush stdout before Python does at exit, and ignore errors: they were reported already."""
+    """Flush stdout before Python does so at exit; ignore errors, which were reported already."""
     try:
         sys.stdout.flush()
     except OSError:

@@ -47,13 +47,19 @@ _TURNING = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 @dataclass(slots=True)
 class Candidates:
-    """The possible completions of a word, with their meanings; ``files`` if file names fit, too."""
+    """The possible completions of a word, with their meanings.
+
+    ``files`` says whether file names fit, too.
+    """
 
     words: dict[str, str] = field(default_factory=dict)
     files: bool = False
 
     def starting(self, start: str) -> Candidates:
-        """Return the candidates that begin with ``start`` and fit on one line."""
+        """Return the candidates that begin with ``start`` and have no control characters.
+
+        Meanings become one line each.
+        """
         fit = {
             word: _one_line(meaning)
             for word, meaning in self.words.items()
@@ -64,7 +70,7 @@ class Candidates:
 
 @dataclass(slots=True)
 class Line:
-    """The words before the completed word, as the parser would read them."""
+    """A command line before the word to complete, parsed into command, options and arguments."""
 
     root: Any
     """memctl itself; its options may follow the options of the command."""
@@ -88,13 +94,16 @@ class Line:
 
     @property
     def store(self) -> str | None:
-        """The store of the line: ``--store``, or the first argument that names a store."""
+        """The store that the line names: ``--store``, or the first argument that takes a store.
+
+        None if the line names no store.
+        """
         named = self.named
         found = next((named[name] for name in ("FILE", *_STORES) if name in named), None)
         return self.given.get("--store", [found])[-1]
 
     def argument(self, index: int) -> Any:
-        """Return the parameter of the argument at an index.
+        """Return the parameter that receives the argument at an index.
 
         Return None if the command takes fewer arguments.
         """
@@ -107,7 +116,10 @@ class Line:
 
 
 def main(root: Any, lines: Mapping[str, str], shell: str, words: Sequence[str]) -> None:
-    """Answer a shell; ``lines`` are memctl's commands with their descriptions."""
+    """Print the completions of the last of ``words`` in the form that a shell expects.
+
+    ``lines`` maps each command of memctl to its description.  An unknown shell gets no answer.
+    """
     if shell not in SHELLS:
         return
     if shell == "bash":
@@ -133,7 +145,7 @@ def _written(found: Candidates) -> str:
 def complete(
     root: Any, lines: Mapping[str, str], before: Sequence[str], word: str, *, quoted: bool = False
 ) -> Candidates:
-    """Return the candidates for a word that follows other words.
+    """Return the candidates for the unfinished ``word`` that follows the words ``before``.
 
     With ``quoted`` the word is as typed, with its quotes, and the shell filters the candidates.
     """
@@ -156,7 +168,7 @@ def complete(
 
 
 def read(root: Any, words: Sequence[str]) -> Line | None:
-    """Return the line as far as it was typed; None if it names an unknown command."""
+    """Parse the words of an unfinished command line; return None for an unknown command."""
     line = Line(root, root)
     for word in words:
         if line.waiting is not None:
@@ -187,7 +199,7 @@ def _read_option(line: Line, word: str) -> None:
 
 
 def _option(line: Line, name: str) -> Any:
-    """Return the option with this name, of the command or of memctl itself."""
+    """Return the option with this name, of the command or of memctl itself, or None."""
     for parameter in (*line.command.params, *line.root.params):
         if name in (*parameter.opts, *parameter.secondary_opts) and name.startswith("-"):
             return parameter
@@ -200,7 +212,10 @@ def _long(option: Any) -> str:
 
 
 def _next(line: Line, root: Any, lines: Mapping[str, str], word: str, start: str) -> Candidates:
-    """Return the candidates for an option, a command or an argument."""
+    """Return the candidates for an option, a command or an argument after ``line``.
+
+    ``word`` is the word as typed, ``start`` the beginning that the candidates must have.
+    """
     if word.startswith("-") and not line.ended:
         return Candidates(_options(line))
     if line.command is root:
@@ -226,7 +241,7 @@ _INSTEAD = frozenset({"--version", "--show-completion"})
 
 
 def _options(line: Line) -> dict[str, str]:
-    """Return the options of memctl itself, then those of the command."""
+    """Map the options of memctl itself, then the options of the command, to their meanings."""
     own = [one for one in line.root.params if not _INSTEAD & {*one.opts}]
     others = own if line.command is not line.root else ()
     found = {
@@ -256,7 +271,7 @@ def _topics(line: Line, root: Any, lines: Mapping[str, str]) -> Candidates:
 
 
 def _values(line: Line, parameter: Any, start: str) -> Candidates:
-    """Return the possible values of an option or an argument."""
+    """Return the possible values of the option or argument ``parameter``."""
     if parameter.param_type_name == "option":
         find = _OF_OPTIONS.get(_long(parameter))
     else:
@@ -338,7 +353,7 @@ _IN_DOUBLE = frozenset('"$`\\')
 
 @dataclass(slots=True)
 class Words:
-    """A line as bash splits it; the last word may be unfinished."""
+    """A command line, split into words as bash does; the last word may be unfinished."""
 
     words: list[str] = field(default_factory=list)
     """All words but the last, unquoted."""
@@ -351,7 +366,7 @@ class Words:
 
 
 def split(line: str) -> Words:
-    """Return the words of a command line."""
+    """Split a command line into words as bash does."""
     found = Words()
     at = 0
     while at < len(line):
@@ -378,7 +393,7 @@ def split(line: str) -> Words:
 
 
 def quoted(text: str, quote: str) -> str:
-    """Return a text, quoted to follow an open quote; ``quote`` is empty if none is open."""
+    """Quote a text for bash so that it can follow the open quote ``quote``; empty means none."""
     match quote:
         case "'":
             return text.replace("'", "'\\''")
@@ -395,17 +410,21 @@ _PLAIN_IN_POWERSHELL = re.compile(r"[\w+./:=-]+", re.ASCII)
 
 
 def in_powershell(text: str) -> str:
-    """Return a text as a word of PowerShell, which reads curly quotes as quotes, too."""
+    """Return a text as one word of PowerShell, in quotes where needed.
+
+    PowerShell reads curly quotes as quotes, too.
+    """
     if _PLAIN_IN_POWERSHELL.fullmatch(text):
         return text
     return "'" + re.sub("(['\u2018-\u201b])", r"\1\1", text) + "'"
 
 
 def answer(complete: Callable[[Sequence[str], str], Candidates], asked: Sequence[str]) -> str:
-    """Return the answer to bash: the texts to replace the completed part of the line.
+    """Return the answer to bash: the texts to replace the completed part of the command line.
 
-    ``asked`` holds the line up to the cursor, and the completed part.  The part begins after the
-    last character that breaks words for bash, such as : and =.
+    ``complete`` returns the candidates for a word after other words.  ``asked`` holds the command
+    line up to the cursor, and the completed part.  The part begins after the last character that
+    breaks words for bash, such as : and =.
     """
     line, part = asked
     found = split(line)
@@ -437,13 +456,13 @@ class _Found:
     names: dict[str, None] = field(default_factory=dict)
 
     def add(self, name: str) -> bool:
-        """Add a name, and return whether ``ENOUGH`` names are known."""
+        """Add a name; return whether at least ``ENOUGH`` names are known."""
         self.names[name] = None
         return len(self.names) >= ENOUGH
 
 
 def aliases(line: Line) -> dict[str, str]:
-    """Return the stores of the configuration, with their URLs redacted."""
+    """Map the names of the stores in the configuration to their redacted URLs."""
     return {name: _redacted(alias.url) for name, alias in _load_config(line).stores.items()}
 
 
@@ -454,14 +473,17 @@ def _redacted(url: str) -> str:
 
 
 def summarizers(line: Line) -> dict[str, str]:
-    """Return the summarizers of the configuration, and the built-in extractive summarizer."""
+    """Map the names of all summarizers to empty meanings.
+
+    They are the summarizers of the configuration, and the built-in extractive summarizer.
+    """
     from memctl.summarizers.registry import EXTRACTIVE  # only compress and context take summarizers
 
     return dict.fromkeys([*_load_config(line).summarizers, EXTRACTIVE.name], "")
 
 
 def in_store(line: Line, what: str) -> list[str]:
-    """Return the users, sessions or marks of the line's store.
+    """Return the users, sessions or marks in the store that the command line names.
 
     ``what`` is ``user``, ``session`` or ``mark``.
 
@@ -533,9 +555,10 @@ def _load_config(line: Line) -> Config:
 
 
 def _safe_location(line: Line) -> Location | None:
-    """Return the store of the line; None if opening the store might prompt the user.
+    """Return the location of the store that the command line names.
 
-    A store that the line names by URL is not opened, unless it is a local file.
+    Return None if there is none, or if opening it might prompt the user for a password.  A store
+    named by URL is not opened either, unless it is a local file.
     """
     from memctl import config as configuration  # not needed for commands and options
 
@@ -557,7 +580,7 @@ def _safe_location(line: Line) -> Location | None:
 def _is_there(path: Path) -> bool:
     """Return whether the path is a file or a folder.
 
-    Reading a pipe would take its data from others.
+    A pipe is neither: reading it would take data from other readers.
     """
     try:
         mode = os.stat(path).st_mode

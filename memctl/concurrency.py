@@ -13,13 +13,19 @@ T = TypeVar("T")
 
 
 async def run_both(one: Coroutine[Any, Any, T], other: Coroutine[Any, Any, T]) -> tuple[T, T]:
-    """Run two coroutines concurrently.  After a failure, cancel the other and wait for its end."""
+    """Run two coroutines concurrently; return their results.
+
+    After a failure of one, cancel the other and wait for its end.
+    """
     first, second = await all_of([one, other])
     return first, second
 
 
 async def all_of(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """Run all coroutines concurrently.  After a failure, cancel the rest and wait for their end."""
+    """Run all coroutines concurrently; return their results in order.
+
+    After a failure of one, cancel all others and wait for their end.
+    """
     tasks = [asyncio.create_task(one) for one in work]
     try:
         return await asyncio.gather(*tasks)
@@ -57,10 +63,10 @@ def cut_short() -> bool:
 
 
 class Queue(Generic[T]):
-    """A queue between two tasks; an error of the sender is raised at the receiver.
+    """A queue between tasks; an error of the sender is raised at the receiver.
 
     ``put`` waits until the queue has room for the size of the item, or is empty.  If several
-    senders each send an end, the receiver iterates ``items`` once for each.
+    senders each call ``end``, the receiver iterates over ``items`` once for each.
     """
 
     def __init__(self, room: int = 0) -> None:
@@ -79,7 +85,7 @@ class Queue(Generic[T]):
         await self._put(item, size)
 
     async def end(self, failure: Exception | None = None) -> None:
-        """Send the end of the items, or an error to raise at the receiver."""
+        """Send the end of the items; with ``failure``, raise this error at the receiver."""
         await self._put(_End(failure), 0)
 
     async def _put(self, item: T | _End, size: int) -> None:
@@ -116,7 +122,10 @@ class _End:
 
 
 async def ahead(items: AsyncGenerator[T], size: Callable[[T], int], room: int) -> AsyncGenerator[T]:
-    """Yield the items; prepare further items, up to ``room`` in size, while an item is used."""
+    """Yield the items of a generator, and fetch further items while the caller uses an item.
+
+    ``size`` measures an item.  At most ``room`` in total size is fetched ahead.
+    """
     queue: Queue[T] = Queue(room)
 
     async def pump() -> None:
@@ -143,9 +152,9 @@ async def ahead(items: AsyncGenerator[T], size: Callable[[T], int], room: int) -
 
 
 def backoff(failures: int, first: float, longest: float) -> float:
-    """Return the seconds to wait after a number of failures in a row: doubled each time, bounded.
+    """Return the seconds to wait before the next attempt, after a number of failures in a row.
 
-    The result is reduced by up to a quarter at random, so that runs that lost one server do not
-    return all at once.
+    The time doubles from ``first`` with each failure, up to ``longest``.  It is reduced by up to a
+    quarter at random, so that runs that lost the same server do not return all at once.
     """
     return min(longest, first * 2.0 ** (failures - 1)) * random.uniform(0.75, 1.0)

@@ -18,7 +18,7 @@ from memctl.model import MemoryKey
 
 @dataclass(frozen=True, slots=True)
 class Embedded:
-    """The vectors of some texts, in the order of the texts, and the tokens used."""
+    """The vectors of some texts, in the order of the texts, and the number of tokens used."""
 
     vectors: list[array[float]]
     usage: Usage = field(default_factory=Usage)
@@ -63,15 +63,17 @@ class Embedder(ABC):
 
     @abstractmethod
     async def embed(self, texts: Sequence[str]) -> Embedded:
-        """Return a vector for each text; at most ``batch`` texts, none empty.
+        """Return a vector for each text.
+
+        The caller passes at most ``batch`` texts, none empty.
 
         Raises:
-            ModelError: the model made no vectors.
+            ModelError: the model answered without vectors.
             Unreachable, Unauthorised: no model answers, or access is refused.
         """
 
     async def dimensions(self) -> int:
-        """Return the size of the embedder's vectors, by making a vector.
+        """Return the number of dimensions of the embedder's vectors; make one vector to find it.
 
         Raises:
             ModelError, Unreachable, Unauthorised: as ``embed``.
@@ -81,7 +83,7 @@ class Embedder(ABC):
 
 
 async def embed_all(embedder: Embedder, texts: Sequence[str]) -> Embedded:
-    """Return a vector for each text, in batches.
+    """Return a vector for each text; the texts are sent in batches.
 
     Raises:
         Unavailable: the embedder made no vectors.
@@ -103,7 +105,7 @@ async def embed_all(embedder: Embedder, texts: Sequence[str]) -> Embedded:
 
 
 def failed(embedder: Embedder, error: ModelError) -> Unavailable:
-    """Return the error for an embedder that made no vectors."""
+    """Return the error of memctl for an embedder that made no vectors because of ``error``."""
     return Unavailable(
         f"the embedder {embedder.name!r} failed: {error.message}",
         "run the same command again to continue where this one stopped",
@@ -130,6 +132,6 @@ class EmbeddingReport:
 
     @property
     def cost(self) -> float | None:
-        """The cost of the tokens; None if the embedder has no price."""
+        """The price of the tokens; None if the embedder has no price."""
         prices = self.embedder.prices if self.embedder is not None else None
         return None if prices is None else prices.of(self.usage)

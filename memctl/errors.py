@@ -141,13 +141,13 @@ _WITHOUT_A_CLASS = (
 
 
 def exit_codes() -> list[tuple[int, str, str]]:
-    """Return every exit code with its name and meaning, in order."""
+    """Return every exit code with the name of its error and its meaning, in order."""
     rows = [(kind.exit_code, kind.code, _meaning(kind)) for kind in _kinds(MemctlError)]
     return sorted([*_WITHOUT_A_CLASS, *rows], key=lambda row: row[0])
 
 
 def _kinds(kind: type[MemctlError]) -> Iterator[type[MemctlError]]:
-    """Yield the classes that define a code."""
+    """Yield ``kind`` and those of its subclasses that define an exit code of their own."""
     if "code" in vars(kind):
         yield kind
     for below in kind.__subclasses__():

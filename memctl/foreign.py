@@ -55,24 +55,33 @@ class ForeignFormat:
     """A pattern for the beginning of a key in Redis, without the prefix of the store."""
 
     def refusal(self, label: str, kind: type[BadData] = BadData) -> BadData:
-        """Return the error for a store in this format."""
+        """Return the error for the store ``label`` whose contents have this format."""
         return kind(f"{label} holds {self.name}, which memctl does not read", self.hint)
 
 
 def of_document(value: Any) -> ForeignFormat | None:
-    """Return the format of a JSON document; ``beginning`` repairs a truncated document."""
+    """Return the foreign format of a JSON document, or None if it has none.
+
+    For a truncated document, pass the value that ``beginning`` returns.
+    """
     return next((one for one in FORMATS if one.document and one.document(value)), None)
 
 
 def of_line(value: Any) -> ForeignFormat | None:
-    """Return the format of a file of JSON lines, given the value of a line."""
+    """Return the foreign format of a file of JSON lines, or None.
+
+    ``value`` is the JSON value of a line.
+    """
     if isinstance(value, list):  # a list is a document on one line
         return of_document(value)
     return next((one for one in FORMATS if one.line and one.line(value)), None)
 
 
 def of_tables(tables: Mapping[str, Collection[str]]) -> dict[str, ForeignFormat]:
-    """Return the tables of foreign formats, given the columns of all tables by table name."""
+    """Map the names of tables in a foreign format to the format.
+
+    ``tables`` maps the names of all tables of a database to their columns.
+    """
     found: dict[str, ForeignFormat] = {}
     for one in FORMATS:
         of = {
@@ -89,12 +98,18 @@ def of_tables(tables: Mapping[str, Collection[str]]) -> dict[str, ForeignFormat]
 
 
 def of_key(key: bytes) -> ForeignFormat | None:
-    """Return the format of a key in Redis, given without the prefix of the store."""
+    """Return the foreign format of a key in Redis, or None.
+
+    ``key`` is without the prefix of the store.
+    """
     return next((one for one in FORMATS if one.keys and one.keys.match(key)), None)
 
 
 def of_file(path: Path) -> ForeignFormat | None:
-    """Return the format of a file; None if the file is unreadable or not a regular file."""
+    """Return the foreign format of a file, or None.
+
+    A file that is unreadable or not a regular file has no format.
+    """
     return of_text(start_of(path))
 
 
@@ -116,7 +131,10 @@ def start_of(path: Path) -> bytes:
 
 
 def encoding_of(start: bytes) -> ForeignFormat | None:
-    """Return the encoding of a JSON text, given its first bytes; None if it may be UTF-8."""
+    """Return the encoding of a JSON text as a foreign format, or None if it may be UTF-8.
+
+    ``start`` holds the first bytes of the text.
+    """
     for encoding, opening in _ENCODINGS.items():
         if start.startswith(opening):
             return _not_utf8(f"a text in {encoding}", encoding)
@@ -145,7 +163,10 @@ _ENCODINGS = {
 
 
 def of_text(start: bytes) -> ForeignFormat | None:
-    """Return the format of a JSON document or of JSON lines, given its first bytes."""
+    """Return the foreign format of a JSON document or of JSON lines, or None.
+
+    ``start`` holds the first bytes of the text.
+    """
     if found := encoding_of(start):
         return found
     lines = _values(start)
@@ -157,7 +178,10 @@ def of_text(start: bytes) -> ForeignFormat | None:
 
 
 def of_lines(start: bytes) -> ForeignFormat | None:
-    """Return the format of a file that should hold JSON lines, given its first bytes."""
+    """Return the foreign format of a file that should hold JSON lines, or None.
+
+    ``start`` holds the first bytes of the file.
+    """
     if found := encoding_of(start.partition(b"\n")[0]):
         return found
     if lines := _values(start):
@@ -169,7 +193,10 @@ def of_lines(start: bytes) -> ForeignFormat | None:
 
 
 def of_first_line(line: bytes) -> ForeignFormat | None:
-    """Return the format of a file of JSON lines, given the beginning of its first line."""
+    """Return the foreign format of a file of JSON lines, or None.
+
+    ``line`` is the beginning of the first line.
+    """
     if found := encoding_of(line):
         return found
     value = beginning(line)
@@ -177,7 +204,10 @@ def of_first_line(line: bytes) -> ForeignFormat | None:
 
 
 def _values(start: bytes) -> list[Any]:
-    """Return the values of the first lines, up to a line that is not a JSON object or array."""
+    """Return the JSON values of the first lines.
+
+    A line that is not a JSON object or array ends the values.
+    """
     found: list[Any] = []
     for line in start.removeprefix(BYTE_ORDER_MARK).splitlines()[:_LINES]:
         if line.strip():
@@ -197,7 +227,7 @@ _CLOSING = {b"{": b"}", b"[": b"]"}
 
 
 def beginning(text: bytes) -> Any:
-    """Return the value of a JSON text that may be truncated: the part that is whole.
+    """Return the value of a JSON text; of a truncated text, the value of the complete part.
 
     Return None if the text is not JSON.
     """
@@ -229,7 +259,7 @@ def beginning(text: bytes) -> Any:
 
 
 def described(value: Any) -> str:
-    """Return a description of a JSON value for an error: ``an object with the keys 'a', 'b'``."""
+    """Describe a JSON value for an error, such as ``an object with the keys 'a', 'b'``."""
     match value:
         case dict():
             names = [repr(visible(name)) for name in list(value)[:_NAMED_KEYS]]
@@ -247,7 +277,7 @@ def described(value: Any) -> str:
 
 
 def _first(*path: str | int) -> Callable[[Any], Any]:
-    """Return a function that gets the value at a path of keys and indexes, or None."""
+    """Return a function that returns the value at a path of keys and indexes, or None."""
 
     def get(value: Any) -> Any:
         for step in path:
@@ -263,7 +293,7 @@ def _first(*path: str | int) -> Callable[[Any], Any]:
 
 
 def _has(*keys: str, at: tuple[str | int, ...] = ()) -> Test:
-    """Return a test that the object at a path has all of these keys."""
+    """Return a test whether a value has an object at the path ``at`` with all of these keys."""
     get = _first(*at)
 
     def test(value: Any) -> bool:
@@ -274,7 +304,7 @@ def _has(*keys: str, at: tuple[str | int, ...] = ()) -> Test:
 
 
 def _is(wanted: Any, *path: str | int) -> Test:
-    """Return a test that the value at a path equals ``wanted``."""
+    """Return a test whether a value has ``wanted`` at a path of keys and indexes."""
     get = _first(*path)
     return lambda value: bool(get(value) == wanted)
 
@@ -288,14 +318,14 @@ def _all(*tests: Test) -> Test:
 
 
 def _items(*tests: Test) -> Test:
-    """Return a test for a list with an item, among the first, that passes one of ``tests``."""
+    """Return a test whether a value is a list with an item, among the first, that passes a test."""
     return lambda value: (
         isinstance(value, list) and any(test(one) for one in value[:_LINES] for test in tests)
     )
 
 
 def _is_java_state(value: Any) -> bool:
-    """Return whether a state comes from AgentScope Java, which writes roles in upper case."""
+    """Return whether a session state comes from AgentScope Java, by its roles in upper case."""
     for path in (("memory", "messages", 0, "role"), ("context", 0, "role"), (0, "role"), ("role",)):
         role = _first(*path)(value)
         if isinstance(role, str) and role in ("USER", "ASSISTANT", "SYSTEM", "TOOL"):

@@ -38,7 +38,7 @@ class Package:
 
 
 def packages() -> list[Package]:
-    """Return the packages that memctl uses; no packages if memctl itself is not installed."""
+    """Return the packages that memctl uses; none if memctl itself is not installed as a package."""
     try:
         lines = requires(DISTRIBUTION) or []
     except PackageNotFoundError:
@@ -59,7 +59,7 @@ def _version(name: str) -> str | None:
 
 
 def conflicts() -> list[str]:
-    """Return the other distributions that install a package or a script called memctl.
+    """Return the names of other distributions that install a package or a script called memctl.
 
     Installing such a distribution overwrites files of memctl, and the reverse.
     """

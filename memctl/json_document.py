@@ -30,7 +30,7 @@ _HINT = "restore it from a backup, or move it away; nothing was written"
 
 
 class TrailingData(BadData):
-    """A whole document is followed by more bytes, which start at ``end``.
+    """The error that further bytes follow a whole JSON document, from the position ``end``.
 
     ``paths`` are the paths of the memories in the document.
     """
@@ -63,7 +63,7 @@ def parse(text: bytes) -> Any:
 
 
 class Cursor(Walk):
-    """A walk through a document that checks values, and names the document in errors.
+    """A walk through a JSON document that checks each value; ``name`` names the document in errors.
 
     ::
 
@@ -81,17 +81,20 @@ class Cursor(Walk):
         self._leap_from = 0
 
     def value(self) -> Any:
-        """Pass over the next value, check it, and return it as Python objects."""
+        """Pass over the next value, check it, and return it as a Python object."""
         return self.parsed(self.skip())
 
     def small(self) -> bytes | None:
-        """Pass over the next value, and return its text; do nothing if the value is large."""
+        """Pass over the next value and return its text.
+
+        If the value is larger than ``LARGE`` bytes, return None and do not move.
+        """
         limit = self.start() + LARGE
         end = value_end(self.text, self.at, limit)
         return None if end is None and limit < len(self.text) else self.skip_to(end)
 
     def parsed(self, text: bytes) -> Any:
-        """Return the value of the text that the cursor has just passed over."""
+        """Return the value of ``text``, over which the cursor has just passed."""
         try:
             return parse(text)
         except ValueError as error:
@@ -101,7 +104,10 @@ class Cursor(Walk):
             raise self.bad(why, self.at - len(text) + offset) from error
 
     def check(self, depth: int = 0) -> None:
-        """Pass over the next value, of any size, and check it."""
+        """Pass over the next value, of any size, and check that it is JSON.
+
+        ``depth`` is the number of objects and arrays around the value.
+        """
         text = self.small()
         if text is not None:
             self.parsed(text)
@@ -119,15 +125,16 @@ class Cursor(Walk):
                 self.leap(b"[", b"]")
 
     def ends_before(self, limit: int) -> bool:
-        """Return whether the next value ends before the byte ``limit``."""
+        """Return whether the next value ends before the position ``limit`` in bytes."""
         return value_end(self.text, self.start(), limit) is not None
 
     def leap(self, begin: bytes, end: bytes, stop: re.Pattern[bytes] | None = None) -> None:
         """Pass over many small members or items at once, up to a comma between two of them.
 
-        ``begin`` and ``end`` are the brackets of the container.  The text up to a comma is parsed
-        as a container: if this succeeds, the comma stands between two members.  If the text is not
-        a container, or if ``stop`` matches in the text, do nothing for the next ``_LEAP`` bytes.
+        ``begin`` and ``end`` are the brackets of the object or array.  The text up to a comma is
+        parsed between these brackets: if this succeeds, the comma stands between two members.  If
+        it fails, or if ``stop`` matches in the text, the cursor stays, and calls in the next
+        ``_LEAP`` bytes do nothing.
         """
         text = self.text
         while text.startswith(b",", self.at) and self.at >= self._leap_from:
@@ -143,11 +150,17 @@ class Cursor(Walk):
             self.at = last
 
     def fault(self, why: str) -> BadData:
-        """Return the error that the document is cut off, or not JSON at the current position."""
+        """Return the error that the document is cut off, or not JSON at the current position.
+
+        ``why`` says what is wrong at the position.
+        """
         return self.bad(why, self.at) if self.start() < len(self.text) else self._cut_off()
 
     def bad(self, why: str, at: int) -> BadData:
-        """Return the error that the document is wrong at the byte ``at``."""
+        """Return the error that the document is wrong at the byte ``at``.
+
+        ``why`` says what is wrong.
+        """
         return BadData(f"{self._name} is not JSON that AgentScope writes: {why} (byte {at})", _HINT)
 
     def _cut_off(self) -> BadData:
@@ -179,7 +192,7 @@ class Cursor(Walk):
 
 
 def _fault(error: ValueError, text: bytes) -> tuple[str, int]:
-    """Return what is wrong with a text, and the position in the text in bytes."""
+    """Return what is wrong with a text that does not parse, and the position in bytes."""
     if isinstance(error, json.JSONDecodeError):
         before = text.decode("utf-8", "surrogatepass")[: error.pos]
         return error.msg, len(before.encode("utf-8", "surrogatepass"))

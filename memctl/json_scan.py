@@ -19,7 +19,7 @@ TEXT = re.compile(rb'[^"\\\x00-\x1f]*+(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[^"\\\
 
 
 def value_end(text: bytes, start: int, limit: int | None = None) -> int | None:
-    """Return the end of the value at ``start``, or ``start`` if no value begins there.
+    """Return the end of the JSON value at ``start``, or ``start`` if no value begins there.
 
     Return None if a string, object or array does not end before ``limit`` (by default the end of
     the text).
@@ -46,7 +46,7 @@ def value_end(text: bytes, start: int, limit: int | None = None) -> int | None:
 
 
 class Walk:
-    """A walk through a JSON text, value after value.
+    """A walk through a JSON text, value after value; ``at`` is the current position.
 
     Raises (all methods):
         ValueError: the text is not JSON.
@@ -57,7 +57,7 @@ class Walk:
         self.at = at
 
     def start(self) -> int:
-        """Skip white space. Return the start of the next value or delimiter."""
+        """Skip white space; return the position of the next value or delimiter."""
         self.at = match_end(SPACE, self.text, self.at)
         return self.at
 
@@ -66,11 +66,14 @@ class Walk:
         return self.text.startswith(bracket, self.start())
 
     def skip(self) -> bytes:
-        """Pass over the next value, and return the text of the value."""
+        """Pass over the next value, and return its text."""
         return self.skip_to(value_end(self.text, self.start()))
 
     def skip_to(self, end: int | None) -> bytes:
-        """Pass over the next value, up to ``end``. None means that the text is cut off."""
+        """Pass over the next value, which ends at ``end``, and return its text.
+
+        ``end`` is None if the value does not end: this is an error.
+        """
         start = self.at
         self.at = len(self.text) if end is None else end
         if self.at == start or end is None:
@@ -78,7 +81,10 @@ class Walk:
         return self.text[start:end]
 
     def members(self) -> Iterator[str]:
-        """Yield the keys of the next object. The caller must pass over the value of each key."""
+        """Yield the key of each member of the next object.
+
+        The caller must pass over the value of each key.
+        """
         self.next(b"{")
         if self._ends(b"}"):
             return
@@ -92,7 +98,10 @@ class Walk:
                 return
 
     def items(self) -> Iterator[int]:
-        """Yield the indexes of the next array. The caller must pass over each item."""
+        """Yield the index of each item of the next array.
+
+        The caller must pass over each item.
+        """
         self.next(b"[")
         if self._ends(b"]"):
             return
@@ -104,11 +113,11 @@ class Walk:
                 return
 
     def value(self) -> Any:
-        """Pass over the next value, and return the value as Python objects."""
+        """Pass over the next value, and return it as a Python object."""
         return json.loads(self.skip().decode("utf-8", "surrogatepass"))
 
     def next(self, allowed: bytes) -> bytes:
-        """Pass over the next byte after white space, which must be one of ``allowed``."""
+        """Pass over white space and one byte, which must be one of ``allowed``; return the byte."""
         start = self.start()
         byte = self.text[start : start + 1]
         if not byte or byte not in allowed:
@@ -118,7 +127,7 @@ class Walk:
         return byte
 
     def fault(self, why: str) -> Exception:
-        """Return the error that the text is not JSON at the current position."""
+        """Return the error that the text is not JSON at the current position; ``why`` says why."""
         return ValueError(f"{why} (byte {self.at})")
 
     def _ends(self, bracket: bytes) -> bool:
@@ -128,13 +137,16 @@ class Walk:
 
 
 def match_end(pattern: re.Pattern[bytes], text: bytes, start: int) -> int:
-    """Return the end of a match that begins at ``start``, or ``start`` without a match."""
+    """Return the end of the match that begins at ``start``, or ``start`` if there is no match."""
     found = pattern.match(text, start)
     return found.end() if found else start
 
 
 def before_last_character(text: bytes, start: int) -> int:
-    """Return the end of the text, without a last character of which bytes may be missing."""
+    """Return the position after the last character of UTF-8 that is certainly complete.
+
+    The text from ``start`` on may end inside a character.
+    """
     end = len(text)
     for at in range(end - 1, max(start, end - 4) - 1, -1):
         if text[at] < 0x80:

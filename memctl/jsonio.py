@@ -68,8 +68,8 @@ def _has_long_number(text: bytes) -> bool:
 def outline(text: bytes) -> Any:
     """Return the value of a JSON text for a look at short fields, in little time and memory.
 
-    Integers past 64 bits may be floats.  In a large text, strings of more than 1,000 bytes become
-    empty, and the text is ``pruned``.
+    Integers past 64 bits may be floats.  In a text of at least ``_PIECE`` bytes, strings of more
+    than 1,000 bytes are empty, and large objects and arrays lack members (see ``pruned``).
 
     Raises:
         ValueError: as ``loads``.
@@ -82,7 +82,11 @@ def outline(text: bytes) -> Any:
 
 
 def _short_texts(text: bytes) -> Iterator[bytes]:
-    """Yield the JSON text with long strings made empty. Long strings are checked."""
+    """Yield the JSON text in pieces, with each string of more than 1,000 bytes made empty.
+
+    Raises:
+        ValueError: such a string is not valid JSON.
+    """
     at = 0
     for found in STRING.finditer(text):
         start, end = found.start() + 1, found.end() - 1
@@ -95,10 +99,10 @@ def _short_texts(text: bytes) -> Iterator[bytes]:
 
 
 def pruned(text: bytes) -> bytes:
-    """Return a JSON text with a bounded number of values: a parsed key takes ten times its bytes.
+    """Return a JSON text that leaves out members of large objects and arrays, to save memory.
 
     A text of up to 300,000 values is returned unchanged.  In a text with more values, an object or
-    array keeps its first 50,000 members.  The removed members are checked.
+    array keeps its first 50,000 members.  The other members are checked.
 
     Raises:
         ValueError: as ``loads``.
@@ -114,7 +118,7 @@ def _values(text: bytes) -> int:
 
 
 class _Pruner:
-    """A walk through a JSON text that prunes large objects and arrays."""
+    """A walk through a JSON text that leaves out members of large objects and arrays."""
 
     def __init__(self, text: bytes) -> None:
         self._text = text
@@ -125,13 +129,13 @@ class _Pruner:
         """The position from which ``_leap`` guesses commas again."""
 
     def pieces(self) -> Iterator[bytes]:
-        """Yield the text that is kept."""
+        """Yield the text without the members left out, in pieces."""
         yield from self._value(0)
         if self._walk.start() != len(self._text):
             raise ValueError(f"more than one value, from {self._walk.at} on")
 
     def _value(self, depth: int) -> Iterator[bytes]:
-        """Pass over the next value, and yield the pruned text."""
+        """Pass over the next value, and yield its text without the members left out, in pieces."""
         start = self._walk.start()
         opening = self._text[start : start + 1]
         text = self._walk.skip()
@@ -151,7 +155,10 @@ class _Pruner:
         yield _END[opening]
 
     def _members(self, opening: bytes, depth: int) -> Iterator[Iterable[bytes]]:
-        """Yield the text of each kept member; many small members may come as one text."""
+        """Yield the pieces of the text of each kept member of the next object or array.
+
+        Many small members may come as one text.
+        """
         count = 0
         walk = self._walk
         for key in walk.members() if opening == b"{" else walk.items():
@@ -171,7 +178,10 @@ class _Pruner:
                 count += number
 
     def _leap(self, opening: bytes) -> tuple[bytes, int] | None:
-        """Pass over many members, and return their text and number; None if this fails."""
+        """Pass over many members after a comma; return their text and their number.
+
+        Return None, and stay, if no members can be passed over at once.
+        """
         walk, text = self._walk, self._text
         start = walk.start()
         if not text.startswith(b",", start):
@@ -192,7 +202,7 @@ class _Pruner:
         return text[start + 1 : end], len(members)
 
     def _end_of_some(self, opening: bytes, start: int) -> int:
-        """Return the end of the small members after ``start``; ``start`` if none follow."""
+        """Return the end of the small members after ``start``, or ``start`` if there are none."""
         walk, text = self._walk, self._text
         end = start
         while end < start + _LEAP and text.startswith(b",", end):
@@ -212,12 +222,12 @@ class _Pruner:
 
 
 def dumps(value: Any) -> bytes:
-    """Return compact JSON in pure ASCII, for every parser that accepts Python's extensions."""
+    """Return a value as compact JSON in ASCII, for parsers that accept ``NaN`` and infinity."""
     return json.dumps(value, separators=(",", ":")).encode("ascii")
 
 
 def compact(value: Any) -> bytes:
-    """Return compact JSON in UTF-8; as ``dumps`` returns it, if orjson refuses the value.
+    """Return a value as compact JSON in UTF-8, or as ``dumps`` returns it if orjson refuses it.
 
     The value must not contain floats: orjson writes ``NaN`` and infinity as null.
     """
@@ -229,7 +239,7 @@ def compact(value: Any) -> bytes:
 
 
 def canonical(text: bytes) -> bytes:
-    """Return a canonical text: equal for equal values, different for different values.
+    """Return a text that is equal for equal JSON values, and different for different values.
 
     ``NaN`` equals ``NaN``.
 
@@ -250,7 +260,7 @@ def canonical(text: bytes) -> bytes:
 
 
 def _is_plain(value: Any, levels: int) -> bool:
-    """Return whether orjson writes the value without change, in at most ``levels`` levels."""
+    """Return whether orjson writes the value without change, nested at most ``levels`` deep."""
     match value:
         case str():
             return value.isascii() or not has_surrogate(value)
@@ -274,7 +284,7 @@ def in_one_line(text: bytes) -> bytes:
     """Return the same JSON without line feeds; ``in_lines`` restores the text.
 
     A line feed becomes a carriage return and a space; a carriage return becomes a carriage return
-    and a tab.  JSON strings escape these characters, and elsewhere they are white space.
+    and a tab.  Both mean the same in JSON: they are white space, and strings hold neither.
     """
     if b"\n" in text or b"\r" in text:
         return text.replace(b"\r", b"\r\t").replace(b"\n", b"\r ")
@@ -282,7 +292,7 @@ def in_one_line(text: bytes) -> bytes:
 
 
 def in_lines(text: bytes) -> bytes:
-    """Return the text from which ``in_one_line`` made its result."""
+    """Return the text that ``in_one_line`` turned into ``text``."""
     if b"\r" in text:
         return text.replace(b"\r ", b"\n").replace(b"\r\t", b"\r")
     return text
@@ -294,7 +304,9 @@ def has_surrogate(text: str) -> bool:
 
 
 def utf8(text: bytes) -> bytes:
-    """Return the same JSON in valid UTF-8: raw surrogates (JSONSession writes them) become escapes.
+    """Return the same JSON in valid UTF-8.
+
+    Lone surrogates in raw bytes, which JSONSession writes, become escapes.
 
     Raises:
         ValueError: the bytes are in another encoding.
@@ -303,7 +315,7 @@ def utf8(text: bytes) -> bytes:
 
 
 def is_utf8(text: bytes) -> bool:
-    """Return whether a text is valid UTF-8, without raw surrogates."""
+    """Return whether a text is valid UTF-8; a lone surrogate in raw bytes is not."""
     if text.isascii():
         return True
     try:
@@ -315,7 +327,10 @@ def is_utf8(text: bytes) -> bool:
 
 
 def _pieces(text: bytes) -> Iterator[bytes]:
-    """Yield the text in pieces, cut between characters: decoding a large text needs much memory."""
+    """Yield a text in pieces, cut between characters.
+
+    Decoding a large text as a whole would need much memory.
+    """
     start = 0
     while start < len(text):
         end = start + _PIECE
@@ -335,14 +350,16 @@ _SURROGATE = re.compile(rb"(?<!\\)((?:\\\\)*)\\u(d[89a-f][0-9a-f]{2})")
 
 
 def raw_surrogates(text: bytes) -> bytes:
-    """Return the same JSON with raw surrogates in place of escapes; the reverse of ``utf8``."""
+    """Return the same JSON with lone surrogates as raw bytes, not as escapes; reverses ``utf8``."""
     return _SURROGATE.sub(
         lambda found: found[1] + chr(int(found[2], 16)).encode("utf-8", "surrogatepass"), text
     )
 
 
 def field(message: bytes, name: str) -> str | None:
-    """Return the string in a short top-level field of a message; None if there is no string.
+    """Return the value of a top-level field of a message, if it is a short string.
+
+    Return None if the field is missing or is not a short string.
 
     Raises:
         ValueError: the message is not a JSON object.
@@ -355,7 +372,7 @@ def field(message: bytes, name: str) -> str | None:
 
 
 def encoded(text: str | bytes) -> bytes:
-    """Return a JSON text as bytes, with lone surrogates as ``loads`` takes them."""
+    """Return a JSON text as bytes that ``loads`` accepts, also if it has lone surrogates."""
     return text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
 
 

@@ -49,8 +49,8 @@ class Location:
 def redact(url: str) -> str:
     """Return the URL without its password and other secrets, with control characters visible.
 
-    Separators in a password should be quoted.  If one may be unquoted, everything up to the last
-    ``@`` outside an option is left out: it may be part of the password.
+    Separators such as ``@`` and ``?`` in a password should be percent-encoded.  If one may not be,
+    everything up to the last ``@`` outside an option is left out: it may be part of the password.
     """
     found = _URL_START.match(url)
     if found is None:
@@ -74,7 +74,7 @@ def redact(url: str) -> str:
 
 
 def _hide_login(where: str) -> str:
-    """Return the part between ``//`` and the options, without the password."""
+    """Return the part of a URL between ``//`` and the options, without the password."""
     login, at, rest = where.rpartition("@")
     host, slash, path = rest.partition("/")
     if not all(_HOST.fullmatch(one) for one in host.split(",")):
@@ -92,7 +92,7 @@ def _is_option(pair: str) -> bool:
 
 
 def _shown(pair: str) -> str:
-    """Return an option of a URL; a value that may be a secret is hidden."""
+    """Return the option ``name=value`` of a URL; a value that may be a secret is hidden."""
     name, equals, value = pair.partition("=")
     if SECRET_QUERY.search(unquote_plus(name)):
         return f"{name}{equals}***"
@@ -100,7 +100,7 @@ def _shown(pair: str) -> str:
 
 
 def redact_value(text: str) -> str:
-    """Return a text typed by a user, without the password of a URL, whatever its characters."""
+    """Return a text typed by a user, without the password of a URL in the text."""
     found = _URL.search(text)
     if found is None:
         return visible(_LOGIN.sub(":***@", text))
@@ -108,7 +108,7 @@ def redact_value(text: str) -> str:
 
 
 def redact_quoted(text: str, arguments: Iterable[str]) -> str:
-    """Return a message that may quote command-line arguments, without their passwords."""
+    """Return a message that may quote the command-line ``arguments``, without their passwords."""
     for argument in chain.from_iterable((one, *one.split("=", 1)) for one in arguments):
         shown = redact_value(argument)
         if shown != visible(argument):
@@ -119,12 +119,12 @@ def redact_quoted(text: str, arguments: Iterable[str]) -> str:
 
 
 def redact_text(text: str, arguments: Iterable[str] = ()) -> str:
-    """Return a message without the passwords of arguments and of URLs."""
+    """Return a message without the passwords of URLs and of the command-line ``arguments``."""
     return _URL.sub(lambda found: redact(found[0]), redact_quoted(text, arguments))
 
 
 def join_url(parts: SplitResult) -> str:
-    """Return the URL with its two slashes; ``geturl`` drops them if the URL has no host."""
+    """Join the parts of a URL, with ``//`` also if the URL has no host."""
     query = f"?{parts.query}" if parts.query else ""
     fragment = f"#{parts.fragment}" if parts.fragment else ""
     return f"{parts.scheme}://{parts.netloc}{parts.path}{query}{fragment}"
@@ -135,7 +135,7 @@ def _inner(value: str) -> str:
 
 
 def visible(text: str) -> str:
-    """Return the text with escapes for control characters and characters that hide text."""
+    """Return the text with escapes in place of control characters and invisible characters."""
     return "".join(char if char.isprintable() else _escape(char) for char in text)
 
 
@@ -144,5 +144,5 @@ def _escape(char: str) -> str:
 
 
 def same_file(path: Path) -> str:
-    """Return the path with links resolved: equal for all paths to one file."""
+    """Return the path with symbolic links resolved: equal for all paths to one file."""
     return os.path.realpath(path)

@@ -27,12 +27,12 @@ COMMANDS = "memctl.commands"
 
 
 def names(group: str) -> list[str]:
-    """Return the names that plugins offer in a group, without loading the plugins."""
+    """Return the names that plugins offer in a group of entry points; load no plugin."""
     return sorted({entry.name for entry in _offered(group)})
 
 
 def load(group: str, name: str) -> Any:
-    """Load the object that a plugin offers under a name.
+    """Load the object that a plugin offers under a name in a group of entry points.
 
     Raises:
         UsageError: not exactly one plugin offers the name, or the plugin cannot be loaded.
@@ -66,7 +66,7 @@ def _offered(group: str) -> list[EntryPoint]:
 
 
 def _mention(folder: str, group: str) -> bool:
-    """Return whether a distribution in the folder may offer an entry point in the group."""
+    """Return whether a distribution in the folder may have an entry point in the group."""
     section = f"[{group}]".encode()
     return any(section in content for content in _entry_points(folder))
 

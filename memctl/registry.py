@@ -75,7 +75,7 @@ TABLE_LAYOUTS = ("table", "langchain", "openai-agents", "llamaindex", "adk")
 
 
 class SqlEngine(NamedTuple):
-    """A SQL database: the form of URLs, and the names in texts."""
+    """A SQL database: its kind, the form of its URLs, and its names in texts."""
 
     kind: str
     url: str
@@ -87,7 +87,7 @@ class SqlEngine(NamedTuple):
 
 
 class SqlLayout(NamedTuple):
-    """Tables of a framework: a ``StoreSpec`` per supported engine."""
+    """The layout of a framework's tables; ``on`` makes a ``StoreSpec`` for each engine."""
 
     name: str
     """The end of the name of each kind."""
@@ -468,15 +468,17 @@ _STATES = {"redis": ("prefix", "ttl"), "tablestore": ("instance",)}
 
 
 def kinds() -> list[str]:
-    """Return the kinds of store: the built-in kinds, then the kinds of plugins."""
+    """Return the names of the kinds of store: the built-in kinds, then the kinds of plugins."""
     return [*_BY_KIND, *(kind for kind in plugins.names(plugins.STORES) if kind not in _BY_KIND)]
 
 
 def spec_of(kind: str) -> StoreSpec:
-    """Return the registration of a kind.
+    """Return the registration of a kind of store.
 
     Raises:
-        UsageError: a plugin's kind cannot be loaded, or is not a ``StoreSpec``.
+        UsageError: the kind belongs to a plugin that cannot be loaded or offers no
+            ``StoreSpec``; or
+            no plugin offers it.
     """
     if kind in _BY_KIND:
         return _BY_KIND[kind]
@@ -510,7 +512,7 @@ def title_of(location: Location) -> str:
 
 @contextmanager
 def _naming_extra(spec: StoreSpec) -> Iterator[None]:
-    """Turn a missing driver, imported in the body, into an error that names memctl's extra.
+    """If a driver is missing in the body, raise an error with the extra of memctl that installs it.
 
     Raises:
         UsageError: the driver is not installed.
@@ -527,7 +529,7 @@ def _naming_extra(spec: StoreSpec) -> Iterator[None]:
 
 
 def store_class(kind: str) -> Any:
-    """Return the class that serves a kind.
+    """Return the class of the stores of a kind.
 
     Raises:
         UsageError: the driver is not installed, or the plugin cannot be loaded.
@@ -559,7 +561,7 @@ def _new_store(location: Location, mode: OpenMode) -> Any:
 
 
 def make_store(location: Location, mode: OpenMode = OpenMode.READ) -> Store:
-    """Return the store at a location, not yet opened; ``?state=`` adds the summaries.
+    """Return the store at a location, not yet opened; with ``?state=``, also with its summaries.
 
     If the URL names no layout and the kind has several, the store detects its layout when opened.
 
@@ -579,7 +581,7 @@ def make_store(location: Location, mode: OpenMode = OpenMode.READ) -> Store:
 
 
 def _in(location: Location, layout: str) -> Location:
-    """Return a location with the kind and the option of a layout."""
+    """Return the location with the kind and the option for a layout."""
     kind = _LAYOUTS[location.kind][layout]
     return replace(location, kind=kind, options=location.options | {"layout": layout})
 
@@ -603,9 +605,9 @@ def as_recorded(location: Location, options: Mapping[str, str]) -> Location:
 
 
 async def located(location: Location) -> Location:
-    """Return the location with the kind of the detected layout.
+    """Return the location with the detected layout and its kind, after opening the store.
 
-    A store that does not detect its layout is not opened.
+    A store whose layout is not detected is not opened; its location is returned unchanged.
 
     Raises:
         MemctlError: as ``Store.open``.
@@ -618,7 +620,11 @@ async def located(location: Location) -> Location:
 
 
 def _state(location: Location, state: str) -> Location:
-    """Return the location of the summaries, given the value of ``?state=``."""
+    """Return the location of the summaries of a store; ``state`` is the value of ``?state=``.
+
+    Raises:
+        UsageError: the value does not fit the store.
+    """
     path = location.options.get("state_path")
     options = {"path": path} if path else {}
     if state in _STATES:
@@ -642,7 +648,7 @@ def _state(location: Location, state: str) -> Location:
 
 
 def parse(text: str) -> Location:
-    """Return the location of a URL or a path; ``config`` resolves aliases.
+    """Return the location of a store from its URL or path; aliases are not resolved.
 
     Raises:
         BadData: the file has a format that memctl recognizes and does not read.
@@ -676,7 +682,10 @@ def _parse(text: str) -> Location:
 
 
 def _parse_prefixed(prefix: str, text: str, rest: str) -> Location:
-    """Return the location of a path after a prefix, as in ``vault:FOLDER``."""
+    """Return the location of a path after a prefix, as in ``vault:FOLDER``.
+
+    ``text`` is the whole text, ``rest`` the part after the prefix.
+    """
     name, mark, query = rest.rpartition("?")
     if not mark or os.path.lexists(rest):
         name, query = rest, ""
@@ -721,7 +730,10 @@ def _parse_path(text: str) -> Location:
 
 
 def _kind_of_file(path: Path) -> str | None:
-    """Return the kind of a file by its content; by its extension if the content does not tell."""
+    """Return the kind of store in a file, or None if neither content nor extension tells it.
+
+    The content takes precedence over the extension.
+    """
     name, extension = path.name.lower(), path.suffix[1:].lower()
     named = next((spec.kind for spec in BUILT_IN if name.endswith(spec.suffixes)), None)
     if named is None and extension in plugins.names(plugins.STORES):
@@ -733,10 +745,10 @@ def _kind_of_file(path: Path) -> str | None:
 
 
 def refuse_unknown_extension(location: Location) -> None:
-    """Refuse to create a folder for a name that looks like a file.
+    """Refuse to create a folder whose name looks like the name of a file.
 
     Raises:
-        UsageError: the path does not exist, and its extension is unknown.
+        UsageError: the path does not exist, and has an extension.
     """
     path = location.path
     named_as_folder = location.label.endswith(("/", os.sep))
@@ -774,7 +786,13 @@ def _parse_url(text: str) -> Location:
 
 
 def _split(text: str) -> SplitResult:
-    """Return the parts of a URL.  Errors quote nothing after the scheme: it may be a password."""
+    """Return the parts of a URL.
+
+    Raises:
+        UsageError: the URL is not valid.  The error quotes only the scheme: the text after it
+            may be
+            a password.
+    """
     scheme = visible(text.partition(":")[0])
     hint = "in user and password write %2F for /, %3F for ?, %23 for #, %40 for @"
     try:
@@ -802,9 +820,10 @@ def _sqlite(
     options: dict[str, str],
     others: list[tuple[str, str]],
 ) -> Location:
-    """Return the location of a SQLite URL: relative with three slashes, absolute with four.
+    """Return the location of a SQLite URL.
 
-    Source: the URLs of SQLAlchemy.
+    A relative path has three slashes before it, an absolute path four.  ``options`` are the options
+    of memctl, ``others`` all other options, which are refused.  Source: the URLs of SQLAlchemy.
     """
     if parts.netloc:
         raise UsageError(

@@ -26,7 +26,7 @@ class Verdict(Enum):
 
 @dataclass(slots=True)
 class Untimed:
-    """A count of the messages that a period excludes because they have no time.
+    """A count of the messages left out because they have no time, although a period is selected.
 
     A memory that is read several times counts once.
     """
@@ -36,7 +36,7 @@ class Untimed:
     _counts: dict[Hashable, int] = field(default_factory=dict)
 
     def note(self, place: Hashable, number: int, noun: str) -> None:
-        """Record the number of messages without a time in a memory or an index."""
+        """Record that a memory or an index has ``number`` messages without a time."""
         if number > self._counts.get(place, 0):
             self._counts[place] = number
             self.noun = noun
@@ -99,7 +99,10 @@ class Selection:
 
     @property
     def looks_inside(self) -> bool:
-        """Return whether a message must be parsed to decide about it."""
+        """Return whether the selection depends on the content of messages.
+
+        If so, each message must be parsed.
+        """
         return bool(self.roles or self.names or self.has_period or self.match is not None)
 
     @property
@@ -113,11 +116,13 @@ class Selection:
 
     @property
     def named(self) -> bool:
-        """Return whether users or sessions are named: finding none is then an error."""
+        """Return whether users or sessions are named; finding no memory is then an error."""
         return bool(self.users or self.sessions)
 
     def matches(self, message: StoredMessage, dialect: Dialect = AGENTSCOPE1) -> bool:
-        """Return whether the message is selected, without regard to ``last`` and ``spare``.
+        """Return whether the message is selected, apart from ``last`` and ``spare``.
+
+        ``dialect`` is the dialect of the message.
 
         Raises:
             ValueError: the selection looks inside messages, and this message is not JSON.
@@ -125,7 +130,9 @@ class Selection:
         return self.judge(message, dialect) is Verdict.SELECTED
 
     def judge(self, message: StoredMessage, dialect: Dialect = AGENTSCOPE1) -> Verdict:
-        """Return the verdict on a message, without regard to ``last`` and ``spare``.
+        """Return whether the message is selected, left out, or left out for want of a time.
+
+        ``last`` and ``spare`` are not considered.  ``dialect`` is the dialect of the message.
 
         Raises:
             ValueError: as ``matches``.
@@ -144,13 +151,13 @@ class Selection:
         return Verdict.UNTIMED if untimed else Verdict.SELECTED
 
     def may_have(self, key: MemoryKey, id: str) -> bool:
-        """Return whether a message of a selected memory with this id may be selected."""
+        """Return whether the filters by id allow a message of the memory ``key``."""
         if self.own_ids is not None and id not in self.own_ids.get(key, ()):
             return False
         return not self.ids or id in self.ids
 
     def matches_outside(self, id: str, marks: Collection[str]) -> bool:
-        """Return whether a message with this id and these marks may be selected."""
+        """Return whether the filters by id and by mark allow a message."""
         if self.ids and id not in self.ids:
             return False
         if self.marks and self.marks.isdisjoint(marks):
@@ -158,7 +165,7 @@ class Selection:
         return self.exclude_marks.isdisjoint(marks)
 
     def _says(self, view: MessageView, message: StoredMessage, dialect: Dialect) -> bool:
-        """Return whether the text of a message contains ``match``."""
+        """Return whether the text of a message, or a text stored with it, contains ``match``."""
         if self.match is None or any(self.match in text for text in view.texts()):
             return True
         others = map(dialect.parse, dialect.other_texts(message.shape))
@@ -167,7 +174,10 @@ class Selection:
     def matches_fields(
         self, role: str | None, name: str | None, moment: Callable[[], datetime | None]
     ) -> bool:
-        """Return whether a message with this role, sender and local time may be selected."""
+        """Return whether the filters by role, sender and period allow a message.
+
+        ``moment`` returns the local time of the message; it is called only if there is a period.
+        """
         return self._matches_sender(role, name) and (
             not self.has_period or self._in_period(moment())
         )
@@ -177,7 +187,7 @@ class Selection:
 
     @property
     def has_period(self) -> bool:
-        """Return whether messages are selected by their times."""
+        """Return whether the selection has a period: ``since``, ``until`` or both."""
         return self.since is not None or self.until is not None
 
     def _in_period(self, moment: datetime | None) -> bool:
@@ -190,19 +200,20 @@ class Selection:
         )
 
     def only(self, keys: frozenset[MemoryKey]) -> Selection:
-        """Return the selection, limited to some memories."""
+        """Return this selection, limited to the memories ``keys``."""
         return replace(self, keys=keys)
 
     def without(self, keys: frozenset[MemoryKey]) -> Selection:
-        """Return the selection without some memories."""
+        """Return this selection without the memories ``keys``."""
         return replace(self, done=self.done | keys)
 
     def apply(
         self, pages: AsyncGenerator[Page], dialect: Dialect = AGENTSCOPE1
     ) -> AsyncGenerator[Page]:
-        """Filter whole memories down to the selected messages; ``dialect`` is their dialect.
+        """Filter pages of whole memories; yield pages of the selected messages.
 
         A memory without a selected message is left out, unless the selection takes all messages.
+        ``dialect`` is the dialect of the messages.
         """
         return pages if self.whole else self._filter(pages, dialect)
 
@@ -222,7 +233,7 @@ _Placed = tuple[StoredMessage, str | None, int]
 
 
 class _Sieve:
-    """A filter for the pages of one memory; adjusts the anchors of the selected messages."""
+    """A filter that selects messages from the pages of one memory and sets their anchors."""
 
     def __init__(self, where: Selection, dialect: Dialect) -> None:
         self._where = where
@@ -238,7 +249,7 @@ class _Sieve:
         self._untimed = 0
 
     def take(self, page: Page) -> Page | None:
-        """Return the selected messages of a page; None if there are none.
+        """Return a page of the selected messages in ``page``, or None if there are none.
 
         If earlier pages had messages, the last page is returned even without messages.
         """
@@ -269,7 +280,7 @@ class _Sieve:
             self._where.untimed.note(page.memory.key, self._untimed, self._dialect.noun)
 
     def _old_enough(self, page: Page) -> Iterator[_Placed]:
-        """Yield the messages that at least ``spare`` messages follow."""
+        """Yield the messages of a memory except its newest ``spare`` messages."""
         anchors = page.anchors or repeat(None)
         pairs = zip(page.messages, anchors, page.places, strict=False)
         if self._where.spare is None:
@@ -281,9 +292,10 @@ class _Sieve:
                 yield self._newest_of_all.popleft()
 
     def _last(self, found: list[_Placed], page: Page) -> list[_Placed]:
-        """Return nothing until the last page, then the newest selected messages.
+        """Collect the selected messages ``found``; on the last page, return the newest of them.
 
-        Older messages count as not selected, so a newest message may follow one of them.
+        On all other pages, return nothing.  Older messages count as not selected, so a newest
+        message may follow one of them.
         """
         for one in found:
             if len(self._newest) == self._where.last:

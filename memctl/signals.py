@@ -20,7 +20,7 @@ STOPS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if ha
 
 
 def catch(hear: Callable[[signal.Signals], object]) -> dict[signal.Signals, Any]:
-    """Call ``hear`` for each signal to stop this process; return the previous handlers.
+    """Call ``hear`` for each signal that asks this process to stop; return the previous handlers.
 
     The main thread calls ``hear`` between two of its steps.  An ignored SIGHUP stays ignored, so
     that ``nohup`` works.
@@ -36,7 +36,7 @@ def catch(hear: Callable[[signal.Signals], object]) -> dict[signal.Signals, Any]
 
 @contextmanager
 def caught(hear: Callable[[signal.Signals], object]) -> Iterator[None]:
-    """Catch the signals, as ``catch`` does, for the duration of the body."""
+    """Call ``hear`` for each signal to stop this process, while the body runs; see ``catch``."""
     before = catch(hear)
     try:
         yield
@@ -46,12 +46,12 @@ def caught(hear: Callable[[signal.Signals], object]) -> Iterator[None]:
 
 
 def leave(number: signal.Signals) -> NoReturn:
-    """End the process at once and silently: for a process with nothing to clean up."""
+    """End the process at once and silently; only for a process with nothing to clean up."""
     os._exit(128 + number)
 
 
 def interrupt(number: signal.Signals) -> NoReturn:
-    """Interrupt the main thread; ``stopped_by`` returns the signal.
+    """Interrupt the main thread; ``stopped_by`` finds the signal ``number`` in the exception.
 
     Raises:
         KeyboardInterrupt: always.
@@ -60,5 +60,5 @@ def interrupt(number: signal.Signals) -> NoReturn:
 
 
 def stopped_by(end: KeyboardInterrupt) -> signal.Signals:
-    """Return the signal that caused a KeyboardInterrupt: SIGINT if Python itself raised it."""
+    """Return the signal that caused a KeyboardInterrupt; SIGINT if Python itself raised it."""
     return end.args[0] if end.args else signal.SIGINT

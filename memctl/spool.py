@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class ItemSpool(Generic[T]):
-    """A list of items, pickled into an unnamed temporary file until ``close``.
+    """A list of items, pickled into an unnamed temporary file that exists until ``close``.
 
     Several iterations may run at once, also while items are added.  Each iteration yields the items
     present at its start.

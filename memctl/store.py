@@ -54,7 +54,7 @@ Matches = Callable[[Sequence[bytes]], Iterable[int]]
 
 
 class DamagedMemory(BadData):
-    """A memory turned out to be damaged after some of its pages were read.
+    """The error that a memory is damaged, found after some of its pages were read.
 
     The store adds the memory to ``Store.left_out``.  The next ``read`` skips the memory.
     """
@@ -67,7 +67,9 @@ class DamagedMemory(BadData):
 
 
 def refuse_facts(store: Store, what: str) -> None:
-    """Refuse an operation that only conversations support; ``what`` is a noun phrase.
+    """Refuse an operation that only conversations support.
+
+    ``what`` names the thing that facts lack, such as ``marks``.
 
     Raises:
         UsageError: the store holds facts.
@@ -80,7 +82,7 @@ def refuse_facts(store: Store, what: str) -> None:
 
 
 def searched_text(store: Store, query: str, where: Selection) -> str:
-    """Return the query for the service of a store, without surrounding spaces.
+    """Return the query for the search service of a store, without surrounding spaces.
 
     Raises:
         UsageError: the query is empty, or the selection counts messages, which a service cannot do.
@@ -260,7 +262,7 @@ class Maintenance:
                 yield finding
 
     async def repair(self, code: str, where: Selection, note: Note) -> int:
-        """Repair the findings of one code; return their number as in ``check``.
+        """Repair the findings of one code; return the number of repairs, in the units of ``check``.
 
         ``code`` is in ``Features.repairs``.  A repair has parts.  Before a part becomes durable,
         ``note`` is awaited with all that ``revert`` needs, or with the damaged data that the repair
@@ -272,7 +274,7 @@ class Maintenance:
         raise NotImplementedError(code)
 
     async def revert(self, records: AsyncGenerator[Record]) -> int:
-        """Undo noted repairs of unchanged data; return the number of reverted repairs.
+        """Undo recorded repairs where the data have not changed since; return the number undone.
 
         The records come in reverse order.  ``repair`` may not have carried out all of them.
         Records of damaged data that a repair removed are not among ``records``: these data stay in
@@ -313,7 +315,7 @@ class Store(ABC):
     """The kind of vectors of an open store of facts; None without vectors."""
 
     def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
-        """Keep the place, and the mode for ``async with``; open nothing yet."""
+        """Keep the location, and the mode for ``async with``; open nothing yet."""
         self.location = location
         self.label = location.label
         self.mode = mode
@@ -344,7 +346,7 @@ class Store(ABC):
 
     @abstractmethod
     async def open(self, mode: OpenMode) -> None:
-        """Connect.
+        """Connect to the place of the store.
 
         Raises:
             Unavailable: the store cannot be reached or refuses the login.
@@ -401,7 +403,7 @@ class Store(ABC):
     ) -> None:
         """Take messages of this dialect from now on, if the store is empty and accepts any dialect.
 
-        ``embedding`` is the kind of vectors of facts.
+        ``embedding`` describes the vectors of facts, None without vectors.
         """
 
     async def settle_layout(self) -> bool:
@@ -429,9 +431,10 @@ class Store(ABC):
         return not self.left_out.failures  # damaged memories count, too
 
     async def count(self, where: Selection) -> tuple[int, int] | None:  # noqa: ARG002
-        """Return the approximate numbers of memories and messages for ``read``; None if too slow.
+        """Return the approximate numbers of memories and messages that ``read`` will yield.
 
-        ``count`` must take at most a hundredth of the time of the ``read`` that follows.
+        Return None if counting would be too slow: ``count`` must take at most a hundredth of the
+        time of the ``read`` that follows.
 
         Raises:
             MemctlError: as ``read``.
@@ -439,7 +442,7 @@ class Store(ABC):
         return None
 
     async def other_contents(self) -> str:
-        """Return a line about the contents of a place that holds no memory.
+        """Return a line that describes the contents of a place without memories, or an empty text.
 
         Raises:
             MemctlError: as ``read``.
@@ -447,7 +450,7 @@ class Store(ABC):
         return ""
 
     def list_memories(self, where: Selection) -> AsyncGenerator[MemoryInfo]:
-        """Yield catalog rows of the memories of ``read``, with counts of the selected messages.
+        """Yield a ``MemoryInfo`` for each memory of ``read``, with counts of the selected messages.
 
         Raises:
             MemctlError: as ``read``.
@@ -465,16 +468,16 @@ class Store(ABC):
                     yield page.memory
 
     async def duplicates(self, where: Selection) -> AsyncGenerator[tuple[Memory, int]]:
-        """Yield each header with the number of messages whose id an earlier message has.
+        """Yield the header of each memory, and how many of its messages repeat an earlier id.
 
-        A header's summary may only say whether a summary exists.
+        The summary in a header may only say whether a summary exists.
         """
         async with aclosing(self.list_memories(where)) as infos:
             async for info in infos:
                 yield Memory(info.key, "yes" if info.summary else "", info.ttl), info.repeated or 0
 
     def outline(self, where: Selection) -> AsyncGenerator[Page]:
-        """Yield pages as ``read`` does, but messages may be empty: ids, order, marks and headers.
+        """Yield pages as ``read`` does, with ids, order, marks and headers; messages may be empty.
 
         An outline shows which memories changed.  ``where`` selects whole memories.  A store
         overrides ``outline`` to avoid reading messages, and then claims ``Features.cheap_outline``.
@@ -513,8 +516,9 @@ class Store(ABC):
     ) -> AsyncGenerator[tuple[MemoryKey, StoredMessage]]:
         """Yield the messages with matching texts, in any order, without marks and position.
 
-        ``where`` selects whole memories.  The messages may come from different moments.  A store
-        overrides ``find_messages`` to avoid ordering messages.
+        ``matches`` returns the indexes of the matching texts.  ``where`` selects whole memories.
+        The messages may come from different moments.  A store overrides ``find_messages`` to avoid
+        ordering messages.
 
         Raises:
             MemctlError: as ``read``.
@@ -526,7 +530,7 @@ class Store(ABC):
                     yield page.memory.key, StoredMessage(entry.id, entry.message)
 
     async def snapshot(self, key: MemoryKey) -> Snapshot:
-        """Return a whole memory; a missing memory is empty.
+        """Return a whole memory; for a missing memory, return an empty one with ``exists`` false.
 
         Raises:
             MemctlError: as ``read``.
@@ -544,7 +548,7 @@ class Store(ABC):
         key: MemoryKey,  # noqa: ARG002 - of most stores none do
         ids: frozenset[str],  # noqa: ARG002
     ) -> frozenset[str]:
-        """Return the given ids that have a place in a memory, but no message.
+        """Return those of the given ids that have a place in a memory, but no message.
 
         An edit can insert messages after these places.
 
@@ -605,7 +609,7 @@ class Store(ABC):
         return result
 
     def maintenance(self) -> Maintenance:
-        """Return the checks and repairs of damage that no message shows."""
+        """Return the checks and repairs of the store; they cover damage that no message shows."""
         return Maintenance(self)
 
     # Erasing
@@ -688,7 +692,7 @@ class Store(ABC):
         self.warnings += await self._file_lock.take_in_thread(owner)
 
     def unlock(self) -> None:
-        """Release the lock of the default ``lock``; a store's own lock ends in ``close``."""
+        """Release the lock of the default ``lock``; an overridden ``lock`` ends in ``close``."""
         if self._file_lock is not None:
             self._file_lock.release()
 
@@ -707,7 +711,7 @@ class Store(ABC):
         """
 
     async def unrestorable(self, where: Selection) -> str:  # noqa: ARG002 - most keep nothing else
-        """Return what undo could not restore of the selected messages; empty if nothing.
+        """Return what undo could not restore of the selected messages, or an empty text.
 
         An example is ``the column 'extra' of the table 'message'``, if this column has values in a
         selected session.
@@ -722,7 +726,7 @@ class Store(ABC):
         where: Selection,  # noqa: ARG002 - most stores have none
         deletion: Deletion,  # noqa: ARG002
     ) -> list[str]:
-        """Return what a deletion from the selected memories changes besides them, as texts.
+        """Return, as texts, what a deletion from the selected memories would change besides them.
 
         An example is ``deleting rows of 'message' deletes rows of 'notes' (ON DELETE CASCADE)``.
 
@@ -732,7 +736,7 @@ class Store(ABC):
         return []
 
     def resolve_names(self, keys: Iterable[MemoryKey]) -> None:  # noqa: B027 - most are plain
-        """Tell a store with ambiguous names which memories to expect."""
+        """Tell a store whose stored names are ambiguous which memories to expect."""
 
     async def keeps_summary(self, key: MemoryKey) -> bool:  # noqa: ARG002 - of most stores all do
         """Return whether the memory has a place for a summary that the agent will read.
@@ -746,5 +750,5 @@ class Store(ABC):
         return self.features.summaries
 
     def skip_damage(self) -> None:
-        """Make ``read`` skip damaged data from now on; ``damage`` lists them."""
+        """Make ``read`` skip damaged data from now on and list them in ``damage``."""
         self.skips_damage = True

@@ -40,7 +40,7 @@ class Excerpt:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A summary and its usage; the summary is text if a program returns no fields."""
+    """A summary and the tokens used; the summary is text if a program returns no fields."""
 
     summary: Summary | str
     usage: Usage = field(default_factory=Usage)
@@ -89,7 +89,7 @@ class Summarizer(ABC):
 
     @property
     def counted_by(self) -> str:
-        """``estimate``, or the name of the tokenizer that ``count`` uses."""
+        """The name of the tokenizer that ``count`` uses, or ``estimate`` without a tokenizer."""
         return "estimate"
 
     async def check(self) -> None:
@@ -103,7 +103,7 @@ class Summarizer(ABC):
 
     @abstractmethod
     async def summarize(self, excerpt: Excerpt) -> Answer:
-        """Return a summary, without a retry.
+        """Return a summary of an excerpt, without a retry.
 
         Raises:
             ModelError: the model made no summary.

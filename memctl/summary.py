@@ -57,7 +57,7 @@ class Summary:
     context_to_preserve: str
 
     def labelled(self) -> str:
-        """Return the fields under headings, as input for the next summary.
+        """Return the fields of the summary under headings, as input for the next summary.
 
         ``read_headings`` reads the text back.
         """
@@ -87,7 +87,7 @@ def read_headings(text: str) -> Summary | None:
 
 
 def render_free(text: str) -> str:
-    """Return a summary without fields as the text that replaces the messages."""
+    """Return a summary without fields in the form of the text that replaces the messages."""
     return _FREE.format(text=_harmless(text))
 
 

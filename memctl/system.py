@@ -59,7 +59,10 @@ EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 
 def read_at(handle: int, size: int, start: int) -> bytes:
-    """Return bytes of an open file from an offset, without use of its position; thread-safe."""
+    """Return up to ``size`` bytes of an open file from the offset ``start``.
+
+    The position of the file is neither used nor moved, so several threads may read.
+    """
     if hasattr(os, "pread"):
         return os.pread(handle, size, start)
     with _positions:
@@ -71,7 +74,7 @@ def read_file(path: str | os.PathLike[str]) -> bytes:
     """Return the content of a file.
 
     Raises:
-        OSError: the system refuses, or the path is a pipe or a device, which may have no end.
+        OSError: the file cannot be read, or is a pipe or a device, which may have no end.
     """
     if "\0" in os.fspath(path):
         raise OSError(errno.EINVAL, "its name holds a NUL")
@@ -83,7 +86,7 @@ def read_file(path: str | os.PathLike[str]) -> bytes:
 
 
 def read_into(handle: int, buffer: bytearray | memoryview, start: int) -> int:
-    """Fill a buffer as ``read_at`` does, and return the number of bytes read."""
+    """Fill a buffer from the offset ``start`` of an open file; return the number of bytes read."""
     if hasattr(os, "preadv"):
         return os.preadv(handle, [buffer], start)
     data = read_at(handle, len(buffer), start)
@@ -120,9 +123,10 @@ def lock(handle: int) -> bool:
 
 
 def lock_holder(inode: int) -> str:
-    """Return the holder of the lock on an inode, such as ``pid 4242 (python)``; empty if unknown.
+    """Return the process that holds the lock on a file, such as ``pid 4242 (python)``.
 
-    Only Linux tells the holder.
+    ``inode`` is the inode of the file.  The text is empty if the process is unknown: only Linux
+    tells it.
     """
     try:
         with open("/proc/locks", encoding="ascii") as file:
@@ -137,7 +141,7 @@ def lock_holder(inode: int) -> str:
 
 
 def sync_folder(folder: str | os.PathLike[str]) -> None:
-    """Wait until the names in a folder are on the disk, if the folder can be synced.
+    """Wait until the names of the files in a folder are on disk, if the folder can be synced.
 
     Raises:
         OSError: the operating system refuses the access.
@@ -155,7 +159,7 @@ def sync_folder(folder: str | os.PathLike[str]) -> None:
 
 
 def take_after(handle: int, other: os.stat_result) -> None:
-    """Give an open file the owner and mode of another file, on systems with owners and modes.
+    """Give an open file the owner and the mode in ``other``, on systems with owners and modes.
 
     Raises:
         OSError: the operating system refuses the access.
@@ -169,7 +173,7 @@ def take_after(handle: int, other: os.stat_result) -> None:
 
 
 def user_name() -> str:
-    """Return the name of the user who runs this process; a number if the system has no name."""
+    """Return the name of the user who runs this process, or a number if the system has no name."""
     import getpass  # only needed for locks
 
     if not POSIX:

@@ -31,7 +31,7 @@ def estimate(text: str) -> int:
 
 
 class TokenCounter:
-    """A token counter: with a tokenizer, or an estimate without one.
+    """A counter of tokens: exact with a tokenizer, an estimate without.
 
     Example::
 
@@ -41,6 +41,8 @@ class TokenCounter:
 
     def __init__(self, path: Path | None = None) -> None:
         """Load the ``tokenizer.json`` in the Hugging Face format at ``path``; download nothing.
+
+        Without ``path``, counts are estimates.
 
         Raises:
             UsageError: the file cannot be read or is invalid, or the library is not installed.
@@ -61,7 +63,7 @@ class TokenCounter:
 
 
 def load_tokenizer(path: Path) -> Tokenizer:
-    """Return the tokenizer of a ``tokenizer.json``, without truncation and padding.
+    """Load the tokenizer from a ``tokenizer.json``, without truncation and padding.
 
     Raises:
         UsageError: the file cannot be read or is invalid, or the library is not installed.
