@@ -7,7 +7,7 @@ from memctl.inference.settings import Usage
 
 
 class ModelError(Exception):
-    """A failed request to a model.  Scripts may test ``code``, which is stable.
+    """A failed request to a model.  ``code`` is stable: scripts may test it.
 
     The codes are ``bad-reply`` (the reply cannot be used), ``refused`` (by the model or a filter),
     ``timeout``, ``rate-limited``, ``server-error``, ``cut-off`` (the reply exceeds the token
@@ -23,9 +23,9 @@ class ModelError(Exception):
         after: float | None = None,
         usage: Usage | None = None,
     ) -> None:
-        """``retry`` says that a retry may help, ``after`` the minimum seconds to wait first.
+        """``retry`` says that a retry may help, ``after`` how many seconds to wait before it.
 
-        ``usage`` counts the tokens of the failed request.
+        ``usage`` counts the tokens of the failed request, if known.
         """
         super().__init__(message)
         self.code = code
@@ -47,7 +47,7 @@ class Unreachable(Unavailable):
 
 
 class Unauthorised(Unavailable):
-    """The key is refused, the model is unknown, or the account has no credit.
+    """The server refuses the key, does not know the model, or the account has no credit.
 
     All further requests would fail, too.
     """

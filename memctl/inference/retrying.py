@@ -33,17 +33,20 @@ class RequestRetries:
     """
 
     def __init__(self, limit: int = MAX_RETRIES, first_pause: float = FIRST_PAUSE) -> None:
-        """``limit`` is the maximum retries of a request; ``first_pause`` is in seconds."""
+        """``limit`` is the maximum number of retries of a request.
+
+        ``first_pause`` is in seconds.
+        """
         self._limit = limit
         self._first_pause = first_pause
         self._reached = False
         self._paused_until = 0.0
 
     async def run(self, attempt: Callable[[], Awaitable[T]]) -> tuple[T, Usage]:
-        """Return the result of the first successful attempt, and the usage of failed attempts.
+        """Call ``attempt`` until it succeeds; return the result, and the usage of failed attempts.
 
         Raises:
-            ModelError, Unreachable, Unauthorised: as the last attempt.
+            ModelError, Unreachable, Unauthorised: the last attempt failed with this error.
         """
         spent = Usage()
         failures = paid = 0
@@ -75,7 +78,11 @@ class RequestRetries:
             await asyncio.sleep(wait)
 
     def _pause(self, failures: int, after: float | None) -> float:
-        """Return the seconds to wait; ``after``, if set by the server, pauses all requests."""
+        """Return the seconds to wait before the next attempt.
+
+        ``failures`` counts the failed attempts.  ``after``, if the server sets it, pauses all
+        requests.
+        """
         pause = backoff(failures, self._first_pause, LONGEST_PAUSE)
         if after is None:
             return pause

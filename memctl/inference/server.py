@@ -92,8 +92,8 @@ class ModelServer:
     async def post(self, path: str, body: Body, step_down: StepDown | None = None) -> Any:
         """Return the server's reply to a request, as decoded by the SDK.
 
-        ``body`` makes the request.  After a refusal, the request is made and sent again if
-        ``step_down`` returns True.
+        ``body`` makes the request.  After a refusal, ``step_down`` decides: if it returns True, the
+        request is made and sent again.
 
         Raises:
             ModelError, Unreachable, Unauthorised: the server refused, or did not reply.
@@ -134,7 +134,7 @@ class ModelServer:
         return ModelError("server-error", f"the connection was lost: {words}", retry=True)
 
     def object(self, body: Any) -> dict[str, Any]:
-        """Return a reply as a JSON object.
+        """Return a decoded reply if it is a JSON object.
 
         Raises:
             ModelError, Unauthorised: the reply is not an object, or reports an error.
@@ -318,7 +318,7 @@ class ErrorTranslator:
         return Unreachable(f"cannot reach {self._host}: {why}", "check base_url")
 
     def shown(self, words: str) -> str:
-        """Return a server's message without secrets, in one line."""
+        """Return a message of the server without secrets, in one line."""
         if self._secret:
             # Half of the key is also masked: servers may quote only a part.
             part = re.escape(self._secret[: max(4, len(self._secret) // 2)])
@@ -327,7 +327,7 @@ class ErrorTranslator:
 
 
 def error_text(body: Any) -> str:
-    """Return the message and the codes of an error, from the fields of various servers.
+    """Return the message and the codes in an error reply, whichever fields the server uses.
 
     OpenAI has ``error.message`` and ``error.code``.  vLLM had both fields outside ``error``.
     FastAPI has ``detail``.  LM Studio has a string as ``error``.
@@ -343,7 +343,10 @@ def error_text(body: Any) -> str:
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds of ``retry-after-ms`` or of ``Retry-After`` (seconds or a date)."""
+    """Return the seconds to wait, as the headers of a reply say; None if they do not say.
+
+    The header is ``retry-after-ms``, or ``Retry-After`` with seconds or a date.
+    """
     try:
         return max(0.0, float(headers["retry-after-ms"]) / 1000)
     except (KeyError, ValueError):

@@ -12,14 +12,14 @@ from memctl.errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """The tokens of a call; ``exact`` is True if the model has counted the tokens."""
+    """The input and output tokens of a call; ``exact`` is True if the model counted them."""
 
     tokens_in: int = 0
     tokens_out: int = 0
     exact: bool = False
 
     def plus(self, other: Usage) -> Usage:
-        """Return the sum; the sum is exact if both parts are exact, ignoring an empty part."""
+        """Return the sum of both counts; it is exact if each count that is not empty is exact."""
         empty, other_empty = self == Usage(), other == Usage()
         return Usage(
             self.tokens_in + other.tokens_in,
@@ -75,14 +75,17 @@ class Settings:
         raise self.invalid(key, "a text")
 
     def required(self, key: str, hint: str) -> str:
-        """Return a nonempty text; raise UsageError if the option is missing."""
+        """Return a nonempty text; raise UsageError with ``hint`` if the option is missing."""
         value = self.text(key)
         if value is None:
             raise UsageError(f"{self.place} has no {key}", hint)
         return value
 
     def path(self, key: str) -> Path | None:
-        """Return a path, or None; a leading ``~`` means the home directory."""
+        """Return a path, or None if the option is missing.
+
+        A leading ``~`` means the home directory.
+        """
         value = self.text(key)
         return None if value is None else Path(value).expanduser()
 
@@ -143,7 +146,10 @@ class Settings:
         return Prices(values[0] or 0.0, values[1] or 0.0)
 
     def invalid(self, key: str, expected: str) -> UsageError:
-        """Return the error for an invalid value; the error does not show the value."""
+        """Return the error for an invalid value; ``expected`` describes a valid value.
+
+        The error does not show the value, which may be a secret.
+        """
         return UsageError(
             f"{self.place}: {key} must be {expected}",
             f"see the configuration of {self.family} in the documentation",

@@ -33,7 +33,7 @@ def one_line(text: str, limit: int = 300) -> str:
 
 
 def shorten(text: str, limit: int) -> str:
-    """Return the text with at most ``limit`` characters, cut at the end of a sentence or a word.
+    """Return the text, cut to at most ``limit`` characters at the end of a sentence or a word.
 
     A cut text ends with ``…``, which counts for the limit.
     """
@@ -50,7 +50,10 @@ def shorten(text: str, limit: int) -> str:
 
 
 def _whole_characters(text: str, end: int) -> int:
-    """Return the last position up to ``end`` that does not split an accented letter or an emoji."""
+    """Return the last position up to ``end`` at which the text may be cut.
+
+    A cut there splits no accented letter and no emoji.
+    """
     for place in range(end, max(0, end - 16), -1):
         after = text[place]
         if not (unicodedata.combining(after) or after in _JOINERS or text[place - 1] == "\u200d"):

@@ -28,7 +28,7 @@ CANNOT_RUN = (126, 127)
 
 
 class Command(Summarizer):
-    """A summarizer that runs a program for each summary, in a separate process group."""
+    """A summarizer that runs a program for each summary, in a process group of its own."""
 
     kind = "command"
 
@@ -80,7 +80,7 @@ class Command(Summarizer):
         return Answer(read(printed, nonce, usage), usage)
 
     def _input(self, excerpt: Excerpt) -> tuple[str, str]:
-        """Return the input of the program, and the nonce of the fences in the input."""
+        """Return the input for the program, and the nonce that marks the fences in the input."""
         if self._transcript_only:
             earlier = [excerpt.earlier] if excerpt.earlier else []
             return encodable("\n\n".join([*earlier, prompts.transcript(excerpt)])) + "\n", ""

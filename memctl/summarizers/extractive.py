@@ -110,10 +110,10 @@ class Extractive(Summarizer):
 
 
 def extract(excerpt: Excerpt) -> Summary:
-    """Return the summary of an excerpt.
+    """Return a summary of the excerpt, made from its sentences.
 
     Raises:
-        ModelError: ``rejected``: the excerpt has no text.
+        ModelError: the excerpt has no text (code ``rejected``).
     """
     sentences, language = split_conversation(excerpt.earlier, excerpt.turns)
     if not sentences:
@@ -137,7 +137,10 @@ class _FieldFiller:
         self._last = self._turns("assistant", last=True)
 
     def fill(self) -> dict[str, str]:
-        """Return the fields; the least demanding fields get what remains at the end."""
+        """Return the text of each field of the summary, by field name.
+
+        The fields that accept almost any sentence are filled last.
+        """
         filled = {
             "task_overview": self._task_overview(),
             "next_steps": self._next_steps(),
@@ -148,12 +151,12 @@ class _FieldFiller:
         return {name: filled[name] for name in LIMITS}
 
     def _task_overview(self) -> str:
-        """Take the first sentences of the user; without a user, the beginning."""
+        """Return the first sentences of the user; without a user, sentences from the beginning."""
         asked = [*self._from_field("task_overview"), *self._in_turns(self._first)]
         return self._take("task_overview", asked or self._sentences, self._beginnings_first)
 
     def _next_steps(self) -> str:
-        """Take recent next steps, or next steps of an earlier summary, or the last request."""
+        """Return recent next steps, else next steps of an old summary, else the last request."""
         spoken = [sentence for sentence in self._free() if sentence.role in ("user", "assistant")]
         recent = {sentence.turn for sentence in spoken[-1:]}
         recent |= self._last | {s.turn for s in spoken if s.role == "user" and not s.field}
@@ -165,7 +168,7 @@ class _FieldFiller:
         return self._take("next_steps", ahead or latest or asked, lambda s: (-s.turn, s.rank))
 
     def _current_state(self) -> str:
-        """Take the agent's last statements, or else tool results; earlier summaries come last."""
+        """Return the agent's last statements, or else tool results; earlier summaries come last."""
         done = self._in_turns(self._last) or [s for s in self._free() if s.role == "tool"]
         earlier = self._from_field("current_state")
         return self._take(
@@ -173,7 +176,7 @@ class _FieldFiller:
         )
 
     def _important_discoveries(self) -> str:
-        """Take statements of the agent and of tools, findings first."""
+        """Return statements of the agent and of tools, findings first."""
         found = [s for s in self._free() if s.role in ("assistant", "tool") and not s.asks]
         found += self._from_field("important_discoveries") + self._without_field()
         return self._take(
@@ -183,7 +186,7 @@ class _FieldFiller:
         )
 
     def _context_to_preserve(self) -> str:
-        """Take further statements of the user, wishes first."""
+        """Return statements of the user that no other field has, wishes first."""
         said = [s for s in self._free() if s.role == "user"]
         said += self._from_field("context_to_preserve") + self._without_field()
         # An old next step may also express a lasting wish.
@@ -195,11 +198,14 @@ class _FieldFiller:
         )
 
     def _beginnings_first(self, sentence: Sentence) -> tuple[int | bool, ...]:
-        """Sort earlier summaries first, then the beginnings of turns, then by rank."""
+        """Return a sort key: earlier summaries first, then beginnings of turns, then by rank."""
         return not sentence.field, sentence.position not in self._begins, sentence.rank
 
     def _take(self, field: str, pool: Iterable[Sentence], key: _SortKey) -> str:
-        """Return the best sentences as the text of a field, in conversation order."""
+        """Use the first sentences of ``pool``, sorted by ``key``, for a field; return its text.
+
+        The text has the sentences in conversation order.
+        """
         limit = LIMITS[field]
         chosen: list[Sentence] = []
         best = sorted(pool, key=key)
@@ -228,13 +234,16 @@ class _FieldFiller:
         return [sentence for sentence in self._free() if sentence.turn in turns]
 
     def _turns(self, role: str, last: bool = False) -> set[int]:
-        """Return the turns of the first or last ``_MIN_SENTENCES`` sentences of a role."""
+        """Return the numbers of the turns with the first ``_MIN_SENTENCES`` sentences of a role.
+
+        With ``last``, the last ``_MIN_SENTENCES`` sentences decide.
+        """
         said = [sentence.turn for sentence in self._sentences if sentence.role == role]
         return set(said[-_MIN_SENTENCES:] if last else said[:_MIN_SENTENCES])
 
 
 def _without_sentences(excerpt: Excerpt) -> Summary:
-    """Return a summary of the first and last text, for turns of only code or placeholders."""
+    """Return a summary made of the first and last text, for turns of only code or placeholders."""
     texts = [turn.text for turn in excerpt.turns] + [excerpt.earlier]
     said = [" ".join(text.split()) for text in texts if text.strip()]
     if not said:
@@ -246,7 +255,7 @@ def _without_sentences(excerpt: Excerpt) -> Summary:
 
 
 def _weight(sentence: Sentence, cue: re.Pattern[str]) -> int:
-    """Return 0 to 2 points: one for a cue word, one for a sentence of an earlier summary."""
+    """Return 0 to 2: one point for a cue word, one if the sentence is from an earlier summary."""
     return bool(cue.search(sentence.text)) + bool(sentence.field)
 
 
@@ -283,7 +292,10 @@ def split_conversation(earlier: str, turns: list[Turn]) -> tuple[list[Sentence],
 
 
 def _fields(turn: Turn) -> Iterator[tuple[str, str]]:
-    """Yield the text of a turn; a summary with headings is yielded as its named fields."""
+    """Yield pairs of field name and text for a turn.
+
+    A summary with headings yields its fields.  Other turns yield their text with an empty name.
+    """
     fields = read_headings(turn.text) if turn.role == "summary" else None
     if fields is None:
         yield "", turn.text
@@ -293,7 +305,7 @@ def _fields(turn: Turn) -> Iterator[tuple[str, str]]:
 
 
 def prose(text: str) -> Iterator[str]:
-    """Yield the prose lines of a text, without Markdown for lists, headings and emphasis."""
+    """Yield the lines of prose in a text, without the Markdown of lists, headings and emphasis."""
     for line in _CODE.sub("\n", _TAGS.sub("", clean(text))).split("\n"):
         line = _PLACEHOLDER.sub("", line, count=1) if _PLACEHOLDER.match(line) else line
         line = _LIST_MARKS.sub("", _RESULT_OF.sub("", line, count=1), count=1)
@@ -303,7 +315,7 @@ def prose(text: str) -> Iterator[str]:
 
 
 def split(line: str, language: str | None = None) -> list[str]:
-    """Return the sentences of a line, split by the rules of the language for abbreviations.
+    """Split a line into sentences, by the rules of the language for abbreviations.
 
     If the language is None or unknown to sentencex, the rules are English.
     """
@@ -312,7 +324,7 @@ def split(line: str, language: str | None = None) -> list[str]:
 
 
 def join(sentences: list[str]) -> str:
-    """Return the sentences as one text, with spaces between if the script uses spaces."""
+    """Join sentences into one text, with spaces between if the script uses spaces."""
     text = ""
     for sentence in sentences:
         close = not text or (_HAN.match(sentence) and not text[-1].isascii())
@@ -323,7 +335,7 @@ def join(sentences: list[str]) -> str:
 def words(text: str) -> list[str]:
     """Return the words of a text in lower case.
 
-    Text in a script without spaces gives pairs of adjacent characters instead of words.
+    A text in a script without spaces gives pairs of adjacent characters instead of words.
     """
     found: list[str] = []
     for word in _WORD.findall(text.casefold()):
@@ -357,7 +369,7 @@ def recognize_language(texts: Iterable[str]) -> str | None:
 
 @cache
 def stop_words(language: str | None) -> frozenset[str]:
-    """Return the uninformative words of a language, split as by ``words``."""
+    """Return the uninformative words of a language, split as by ``words``; none for None."""
     if language is None:
         return frozenset()
     found: set[str] = set()
@@ -378,7 +390,7 @@ def stop_words(language: str | None) -> frozenset[str]:
 
 
 def rank(sentences: Sequence[Sentence], stop_words: Set[str]) -> None:
-    """Set the rank of each sentence by rating: rank 0 is the most informative sentence.
+    """Set the rank of each sentence by its rating; the most informative sentence gets rank 0.
 
     Sentences of equal rating rank in conversation order.
     """
@@ -389,13 +401,13 @@ def rank(sentences: Sequence[Sentence], stop_words: Set[str]) -> None:
 
 
 def significant_words(sentences: Sequence[Sequence[str]], stop_words: Set[str]) -> set[str]:
-    """Return the words with more than one occurrence, except stop words."""
+    """Return the words that occur more than once in all sentences together, except stop words."""
     counts = Counter(word for words in sentences for word in words)
     return {word for word, count in counts.items() if count > 1 and word not in stop_words}
 
 
 def rate(words: Sequence[str], significant: Collection[str]) -> float:
-    """Return the rating of the best cluster of a sentence, or 0 without a cluster.
+    """Return the rating of the best cluster of words in a sentence, or 0 without a cluster.
 
     A cluster starts and ends with a significant word.  At most ``_LARGEST_GAP`` insignificant words
     stand between two significant words.  The rating of a cluster is the squared number of its

@@ -92,7 +92,10 @@ class OpenAI(Summarizer):
         _choice(self._server.object(await self._ask(body)), None)
 
     async def _ask(self, body: Callable[[], dict[str, Any]]) -> Any:
-        """Return the server's reply; ask again after a step down to the next format."""
+        """Return the server's reply to the request that ``body`` makes.
+
+        If the server refuses the reply format, ask again in the next format.
+        """
         used = self._format.current
 
         def first() -> dict[str, Any]:
@@ -144,7 +147,11 @@ class OpenAI(Summarizer):
 
 
 def _content(body: dict[str, Any], usage: Usage | None) -> str:
-    """Return the text of a complete reply; refuse an incomplete reply."""
+    """Return the text of a reply.
+
+    Raises:
+        ModelError: the reply is incomplete.
+    """
     choice = _choice(body, usage)
     match choice.get("finish_reason"):
         case "length":
@@ -169,7 +176,11 @@ def _content(body: dict[str, Any], usage: Usage | None) -> str:
 
 
 def _choice(body: dict[str, Any], usage: Usage | None) -> dict[str, Any]:
-    """Return the first choice of a reply; refuse a reply without a choice with a message."""
+    """Return the first choice of a reply.
+
+    Raises:
+        ModelError: the reply has no choice with a message.
+    """
     choices = body.get("choices")
     choice = choices[0] if isinstance(choices, list) and choices else None
     if not isinstance(choice, dict) or not isinstance(choice.get("message"), dict):
@@ -214,19 +225,19 @@ class RequestFormat(NamedTuple):
 
 
 class FormatNegotiator:
-    """The search for a format that the server supports: each refusal leads to the next format.
+    """The search for a reply format that the server supports.
 
-    The format found stays in use for the run.
+    Each refusal leads to the next format.  The format found stays in use for the run.
     """
 
     def __init__(self, structured: str) -> None:
-        """``structured`` is ``auto``, or the only form to use."""
+        """``structured`` is ``auto`` to try all formats, or the only format to use."""
         self._auto = structured == "auto"
         form = next((form for form in FORMS if form == structured), FORMS[0])
         self.current = RequestFormat(form, "max_tokens")
 
     def parameters(self, max_tokens: int) -> dict[str, Any]:
-        """Return the format parameters of a request, for a reply of at most ``max_tokens``."""
+        """Return the parameters for the current reply format and at most ``max_tokens`` tokens."""
         parameters: dict[str, Any] = {self.current.limit: max_tokens}
         if self.current.form == "schema":
             parameters["response_format"] = {
@@ -244,8 +255,9 @@ class FormatNegotiator:
     def step_down(self, used: RequestFormat, status: int, words: str) -> bool:
         """Choose the next format after a refusal; return False if the format is not the cause.
 
-        ``used`` is the format of the refused request.  If several concurrent requests are refused
-        for the same format, only the first refusal takes a step.
+        ``used`` is the format of the refused request, ``status`` and ``words`` are the HTTP status
+        and the message of the refusal.  If several concurrent requests are refused for the same
+        format, only the first refusal takes a step.
         """
         if status not in (400, 422):
             return False

@@ -39,10 +39,10 @@ _NONCE_BYTES = 8
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """The texts of one request for the system role and the user role.
+    """The texts of one request to a model, for the system role and the user role.
 
-    ``nonce`` marks the fences.  Conversations cannot know the nonce, and replies must not repeat
-    the nonce.
+    ``nonce`` is a random word in the fences around the conversation.  No conversation can know it,
+    and no reply may repeat it.
     """
 
     system: str
@@ -51,7 +51,7 @@ class Prompt:
 
 
 def build_prompt(excerpt: Excerpt, instructions: str | None = None) -> Prompt:
-    """Return the request for a summary; ``instructions`` replace the default instructions."""
+    """Return the request for a summary; ``instructions`` replace memctl's own instructions."""
     nonce = secrets.token_hex(_NONCE_BYTES)
     parts = []
     if excerpt.earlier:

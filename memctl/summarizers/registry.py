@@ -32,7 +32,7 @@ def make_summarizer(
 ) -> Summarizer:
     """Return an unopened summarizer for the settings.
 
-    ``secret`` is the API key found by ``api_key_*``.  ``prompt`` replaces memctl's instructions.
+    ``secret`` is the API key.  ``prompt`` replaces memctl's instructions to a model.
 
     Raises:
         UsageError: the configuration is wrong, or a required library is not installed.

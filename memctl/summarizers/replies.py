@@ -25,13 +25,14 @@ _MAX_BRACES = 100
 
 
 def read_summary(text: str, nonce: str, usage: Usage | None = None) -> Summary:
-    """Return the summary in a reply.
+    """Return the summary in the reply of a model.
 
-    The summary may be JSON or nearly JSON, also in a code fence or between prose.
+    The summary may be JSON or nearly JSON, also in a code fence or between prose.  ``nonce`` marks
+    the fences in the prompt; ``usage`` counts the tokens, for an error.
 
     Raises:
-        ModelError: ``bad-reply``: the reply has no summary, two different summaries, or the nonce
-            of the fence.
+        ModelError: the reply has no summary, two different summaries, or the nonce (code
+            ``bad-reply``).
     """
     text = _without_thoughts(text)
     _check(text, nonce, usage)
@@ -54,11 +55,13 @@ def read_summary(text: str, nonce: str, usage: Usage | None = None) -> Summary:
 
 
 def read_any(text: str, nonce: str, usage: Usage | None = None) -> Summary | str:
-    """Return the summary printed by a program, as fields if the text names a field, else as text.
+    """Return the summary printed by a program: fields if the text names a field, or else the text.
+
+    ``nonce`` marks the fences in the input; ``usage`` counts the tokens, for an error.
 
     Raises:
-        ModelError: ``bad-reply``: the text is empty or too long, lacks a field, or has the nonce of
-            the fence.
+        ModelError: the text is empty or too long, lacks a field, or has the nonce (code
+            ``bad-reply``).
     """
     if any(f'"{name}"' in text for name in LIMITS):
         return read_summary(text, nonce, usage)
@@ -91,7 +94,7 @@ def _without_thoughts(text: str) -> str:
 
 
 def _objects(text: str) -> Iterator[Any]:
-    """Yield each outermost JSON object in the text, and the values of the object."""
+    """Yield each outermost JSON object in the text, followed by the values of its members."""
     decoder = json.JSONDecoder(strict=False)  # models often leave newlines in strings unescaped
     start = 0
     for _ in range(_MAX_BRACES):
