@@ -95,7 +95,10 @@ class OnnxEmbedder(Embedder):
         return Embedded([array("f", row.tobytes()) for row in vectors], tokens)
 
     def _pooled(self, found: Any, mask: Any) -> Any:
-        """Return a unit vector for each text."""
+        """Return one unit vector for each text.
+
+        ``found`` is the output of the model, ``mask`` tells which tokens belong to a text.
+        """
         if found.ndim == 3:
             if self._pooling == "cls":
                 found = found[:, 0]

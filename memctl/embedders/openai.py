@@ -59,7 +59,11 @@ class OpenAIEmbedder(Embedder):
 
 
 def _vectors(data: Any, count: int) -> list[array[float]]:
-    """Return the vectors of a reply in the order of their indexes; refuse an invalid reply."""
+    """Return the ``count`` vectors of a reply in the order of their indexes.
+
+    Raises:
+        ModelError: the reply does not have these vectors.
+    """
     items = data if isinstance(data, list) else []
     found: dict[int, array[float]] = {}
     for place, item in enumerate(items):

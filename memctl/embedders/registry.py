@@ -22,7 +22,9 @@ KEYS: dict[str, frozenset[str]] = {
 
 
 def make_embedder(settings: Settings, secret: str | None = None) -> Embedder:
-    """Return an unopened embedder for the settings; ``secret`` is the API key.
+    """Return an unopened embedder for the settings.
+
+    ``secret`` is the API key of the server, None for a model in a file.
 
     Raises:
         UsageError: the configuration is wrong, or a required library is not installed.

@@ -39,7 +39,9 @@ T = TypeVar("T")
 
 
 def shown_as(store: Store, dialect: Dialect) -> Store:
-    """Return the store, wrapped to show its messages in ``dialect`` if its dialect differs.
+    """Return a store that shows the messages of ``store`` in ``dialect``.
+
+    If ``store`` has this dialect, return ``store`` itself.
 
     Raises:
         UsageError: memctl has no conversion between the two dialects.
@@ -48,9 +50,9 @@ def shown_as(store: Store, dialect: Dialect) -> Store:
 
 
 def in_one_dialect(source: Store, target: Store) -> tuple[Store, Store]:
-    """Return both stores of a copy in the dialect of the source.
+    """Return both stores of a copy, each shown in the dialect of the source.
 
-    If the dialect of the target holds no notes, return both stores in the dialect of the target.
+    If the dialect of the target holds no notes, show both in the dialect of the target.
 
     Raises:
         UsageError: as ``shown_as``.
@@ -61,7 +63,7 @@ def in_one_dialect(source: Store, target: Store) -> tuple[Store, Store]:
 
 
 def comparable(left: Store, right: Store) -> tuple[Store, Store]:
-    """Return both stores in the finer dialect, where messages need no notes.
+    """Return both stores, each shown in the finer of their dialects, where messages need no notes.
 
     A store whose dialect holds no notes keeps its dialect.  If the finer dialect has fields that
     a store may change (``Dialect.unsettled``), both stores are shown in the coarser dialect: the
@@ -82,7 +84,7 @@ def comparable(left: Store, right: Store) -> tuple[Store, Store]:
 
 
 async def losing(store: Store, dialect: Dialect, where: Selection) -> AsyncGenerator[MemoryKey]:
-    """Yield the selected memories that ``dialect``, without notes, cannot express completely.
+    """Yield the keys of the selected memories that would lose data in ``dialect`` without notes.
 
     Raises:
         MemctlError: as ``Store.read``.
@@ -109,7 +111,7 @@ def is_converted(store: Store) -> bool:
 
 
 def inside(store: Store) -> Store:
-    """Return the store that ``shown_as`` was given."""
+    """Return the store inside of a store from ``shown_as``; return any other store itself."""
     return store.store if isinstance(store, ConvertedStore) else store
 
 
@@ -234,7 +236,10 @@ class ConvertedStore(StoreWrapper):
                 yield page
 
     async def _append(self, tails: list[Small]) -> AsyncGenerator[WriteResult]:
-        """Append messages to stored memories: read all in one pass, then edit all."""
+        """Append messages to stored memories: read all memories in one pass, then edit them.
+
+        ``tails`` holds the new messages of each memory.
+        """
         grown: dict[MemoryKey, tuple[_Growth, WriteResult]] = {}
         failed: list[WriteResult] = []
         async with aclosing(self._grown(tails)) as growths:
@@ -259,7 +264,10 @@ class ConvertedStore(StoreWrapper):
                 yield result
 
     async def _grown(self, tails: list[Small]) -> AsyncGenerator[tuple[Small, _Growth | Failure]]:
-        """Yield each tail with the edit that appends the tail to the stored memory."""
+        """Yield each tail (the new messages of a memory) with the edit that appends it.
+
+        If the messages cannot be appended, yield the failure instead of the edit.
+        """
         missing = {tail.memory.key: tail for tail in tails}
         growing: _Growing | None = None
         async with aclosing(self._store.read(Selection(keys=frozenset(missing)))) as pages:
@@ -279,7 +287,7 @@ class ConvertedStore(StoreWrapper):
             yield tail, Failure("changed", f"there are 0 messages, not {tail.offset}")
 
     async def _expire(self, grown: list[_Growth]) -> AsyncGenerator[WriteResult]:
-        """Set the expiry of the memories that are written with an expiry; yield the failures.
+        """Set the expiry of the memories that are written with an expiry; yield the failed results.
 
         The edit that follows keeps the expiry.  If the edit fails, only the expiry has changed.
         """
@@ -329,9 +337,9 @@ class ConvertedStore(StoreWrapper):
         return result
 
     def _difference(self, stored: Snapshot, shown: Snapshot, before: str) -> Edit:
-        """Return the edit of the store inside that turns ``stored`` into ``shown``.
+        """Return the edit of the store inside that turns the memory ``stored`` into ``shown``.
 
-        ``before`` becomes the ``Edit.before`` of this edit.
+        ``shown`` is in the shown dialect.  ``before`` becomes the ``Edit.before`` of this edit.
 
         Raises:
             _Unconvertible: a message cannot be converted, or not be compared with the stored text.
@@ -347,7 +355,10 @@ class ConvertedStore(StoreWrapper):
         return Edit(memory, changes, before=before, shared_ids=difference.shared_ids(changes))
 
     async def _change(self, changes: list[tuple[Edit, WriteResult]]) -> AsyncGenerator[WriteResult]:
-        """Edit the store inside; yield the given result, or the failure, of each edit."""
+        """Apply edits to the store inside; yield the result given with each edit, or its failure.
+
+        An edit that changes nothing succeeds without a call of the store.
+        """
         needed: dict[MemoryKey, tuple[Edit, WriteResult]] = {}
         for change, result in changes:
             if change.changes or change.before or change.memory.summary is not None:
@@ -379,14 +390,15 @@ class ConvertedStore(StoreWrapper):
         code: str,
         refused: list[MemoryKey] | None = None,
     ) -> AsyncGenerator[Page]:
-        """Convert pages of whole memories.
+        """Yield pages of whole memories with the messages converted by ``way``.
 
-        A memory that cannot be converted is skipped, noted in ``failures`` with ``code``, and added
-        to ``refused``.
+        A memory that cannot be converted is skipped.  Its failure with the code ``code`` goes to
+        ``failures``, its key to ``refused``.
 
         Raises:
-            DamagedMemory: a memory cannot be converted, and its first pages are out.  The next pass
-                skips the memory.
+            DamagedMemory: a memory cannot be converted, and some of its pages were already
+                yielded.  The
+                next pass skips the memory.
         """
         converter = way.converter()
         builder: PageBuilder | None = None
@@ -427,7 +439,7 @@ class ConvertedStore(StoreWrapper):
 
 
 class _Growth(NamedTuple):
-    """An edit of the store inside that appends messages to a memory."""
+    """An edit of the store inside that appends new messages to a stored memory."""
 
     change: Edit
     given: Memory
@@ -438,7 +450,7 @@ class _Growth(NamedTuple):
 
 
 class _Growing:
-    """A ``_Growth`` in progress: a stored memory is converted, extended and converted back.
+    """The making of a ``_Growth``: a stored memory is converted, extended and converted back.
 
     The messages before the first difference are not held.
     """
@@ -465,7 +477,7 @@ class _Growing:
         self._failure: Failure | None = None
 
     def add(self, page: Page) -> None:
-        """Take the next page of the store inside."""
+        """Add the next page of the memory in the store inside."""
         if self._failure is not None:
             return
         try:
@@ -482,7 +494,7 @@ class _Growing:
             self._failure = Failure("refused", str(error))
 
     def _read(self, page: Page) -> list[StoredMessage]:
-        """Return the messages of a stored page in the shown dialect."""
+        """Return the messages of a stored page, converted to the shown dialect."""
         converter, messages = self._converters[0], page.messages
         with _convertible(messages, self._ways[0]):
             if page.offset == 0:
@@ -495,7 +507,10 @@ class _Growing:
         return shown
 
     def _written(self, shown: list[StoredMessage], *, last: bool) -> list[StoredMessage]:
-        """Return shown messages in the stored dialect."""
+        """Return messages of the shown dialect, converted to the stored dialect.
+
+        ``last`` is True for the last messages of the memory.
+        """
         converter = self._converters[1]
         with _convertible(shown, self._ways[1]):
             if self._wanted is None and shown:
@@ -506,7 +521,7 @@ class _Growing:
         return wanted
 
     def _grown_memory(self) -> Memory:
-        """Return the shown memory with the new summary and settings."""
+        """Return the shown memory, without messages, with its new summary and settings."""
         given, memory = self.tail.memory, self._shown
         if given.summary is not None:
             memory = replace(memory, summary=given.summary)
@@ -514,7 +529,7 @@ class _Growing:
         return memory if self._settings is None else replace(memory, extra=self._settings.new)
 
     def end(self) -> _Growth | Failure:
-        """Return the edit, or the failure, after the last page."""
+        """Return the edit, or a failure if nothing can be appended; call after the last page."""
         if self._failure is not None:
             return self._failure
         assert self._wanted is not None, "there are messages before the new ones"
@@ -539,12 +554,18 @@ class _Settings(NamedTuple):
     new: str
 
     def text(self, before: str) -> str:
-        """Return a ``WriteResult.before``; ``before`` is from the store inside."""
+        """Return the text for ``WriteResult.before`` that holds the settings and ``before``.
+
+        ``before`` is the ``WriteResult.before`` of the store inside.
+        """
         return _SETTINGS + jsonio.dumps([self.old, self.new, before]).decode()
 
     @classmethod
     def between(cls, dialect: Dialect, there: Memory, given: Memory) -> _Settings | None:
-        """Return the settings that a write changes; None if ``given`` changes none."""
+        """Return the settings before and after a write of ``given`` to the memory ``there``.
+
+        Return None if the write changes no settings.
+        """
         if not given.extra:
             return None
         old, new = (dialect.settings(one.extra, *one.key[:2]) for one in (there, given))
@@ -552,7 +573,10 @@ class _Settings(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> tuple[_Settings | None, str]:
-        """Return the settings in a ``before``, if any, and the ``before`` of the store inside."""
+        """Return the settings in a text of ``text``, and the ``before`` of the store inside.
+
+        For any other text, return None and the text itself.
+        """
         if not text.startswith(_SETTINGS):
             return None, text
         old, new, before = jsonio.loads(text.removeprefix(_SETTINGS).encode())
@@ -563,12 +587,14 @@ _SETTINGS = "settings "
 
 
 class _Unconvertible(Exception):
-    """A message cannot be converted, or not be compared with the stored message."""
+    """The error that a message cannot be converted, or not be compared with the stored message."""
 
 
 @contextmanager
 def _convertible(messages: list[StoredMessage], way: Conversion) -> Iterator[None]:
-    """Convert ``messages`` in the body.
+    """Turn an error of the conversion in the body into ``_Unconvertible``.
+
+    ``messages`` are converted by ``way`` in the body.
 
     Raises:
         _Unconvertible: a message cannot be converted.
@@ -580,7 +606,7 @@ def _convertible(messages: list[StoredMessage], way: Conversion) -> Iterator[Non
 
 
 def _reason(entries: list[StoredMessage], way: Conversion, error: Exception) -> str:
-    """Return why messages cannot be converted, with the id if a single message is the cause."""
+    """Return why messages cannot be converted; name the first message that alone cannot be."""
     for entry in entries:
         converter = way.converter()
         try:
@@ -596,7 +622,7 @@ def _why(error: Exception) -> str:
 
 
 class _Run:
-    """The memories of a ``write``, in runs of new memories and runs of memories to continue."""
+    """The memories of a ``write``, taken alternately as new memories and as memories to extend."""
 
     def __init__(self, first: Page | None, rest: AsyncGenerator[Page], mode: WriteMode) -> None:
         self.next = first
@@ -606,11 +632,11 @@ class _Run:
 
     @property
     def goes_on(self) -> bool:
-        """Return whether the next memory appends to stored messages."""
+        """Return whether the next memory appends messages to a stored memory."""
         return self.next is not None and self.next.offset > 0 and self._mode is WriteMode.ADD
 
     async def pages(self) -> AsyncGenerator[Page]:
-        """Yield the pages of the next memories up to a memory that appends to stored messages."""
+        """Yield the pages of the next memories; stop before a memory that extends a stored one."""
         begins = True
         while (page := self.next) is not None:
             if begins and self.goes_on:
@@ -621,7 +647,7 @@ class _Run:
             self.next = await anext(self._rest, None)
 
     async def tails(self) -> list[Small]:
-        """Return a batch of the next memories that append to stored messages."""
+        """Return a batch of the next memories that extend stored memories: their new messages."""
         group: Group[Small] = Group()
         enough = False
         while not enough and self.goes_on:
@@ -644,13 +670,13 @@ async def _each(items: list[T]) -> AsyncGenerator[T]:
 
 
 class _Difference:
-    """The changes from the old to the new messages of a memory; both come in order.
+    """The changes that turn the old messages of a memory into the new messages.
 
-    The common beginning of both lists is not held.
+    Both lists come in order, in parts.  Their common beginning is not held.
     """
 
     def __init__(self, *, repeats: bool) -> None:
-        """``repeats`` says that messages of the store may share an id."""
+        """``repeats`` says that several messages of the store may have the same id."""
         self._repeats = repeats
         self._alike = 0
         """The number of messages in the common beginning."""
@@ -663,7 +689,7 @@ class _Difference:
         """The id of the last message in the common beginning."""
 
     def add(self, old: Iterable[StoredMessage], new: Iterable[StoredMessage]) -> None:
-        """Take the next old and new messages."""
+        """Add the next old messages and the next new messages."""
         self._old += old
         self._new += new
         while self._begins_alike and self._old and self._new:
@@ -676,7 +702,7 @@ class _Difference:
             self._alike += 1
 
     def changes(self) -> list[Change]:
-        """Return the changes, after the last message.
+        """Return the changes; call after the last message.
 
         Raises:
             _Unconvertible: two messages cannot be compared.
@@ -689,7 +715,10 @@ class _Difference:
         return self._marked + rest
 
     def shared_ids(self, changes: Iterable[Change]) -> frozenset[str]:
-        """Return the ids of the inserted messages if messages of the store may share an id."""
+        """Return the ids of inserted messages that messages of the store may share.
+
+        Return no ids if ids never repeat.
+        """
         return frozenset(one.id for one in changes if one.old is None and self._repeats)
 
 
@@ -698,8 +727,8 @@ def _changes(
 ) -> Iterator[Change]:
     """Yield the changes that turn the old messages into the new messages, in order.
 
-    Both lists follow the message ``after``.  ``place`` is the number of messages before the lists;
-    None if no two messages share an id.
+    The message ``after`` is before both lists.  ``place`` is the number of messages before the
+    lists, None if no two messages share an id.
     """
     tail = 0
     while tail < min(len(old), len(new)) and _is_same(old[-1 - tail], new[-1 - tail]):
@@ -735,6 +764,6 @@ def _is_same(old: StoredMessage, new: StoredMessage) -> bool:
 
 
 def _marked(old: StoredMessage, new: StoredMessage) -> Iterator[Change]:
-    """Yield the change of the marks of a kept message, if the marks differ."""
+    """Yield the change of the marks of a message that stays; nothing if the marks are equal."""
     if old.marks != new.marks:
         yield Change(old.id, old.marks, new.marks, was=old.shape)

@@ -16,10 +16,16 @@ _USUAL = "memory"
 
 
 class DetectedStore(StoreWrapper):
-    """A wrapper of the store of the usual layout; ``open`` replaces the store if need be."""
+    """A wrapper of the store of the usual layout.
+
+    If the data have another layout, ``open`` replaces the store by a store of that layout.
+    """
 
     def __init__(self, usual: Store, choose: Callable[[str], Store]) -> None:
-        """``choose`` makes the store of a layout named by ``Store.other_layout``."""
+        """``usual`` is the store of the usual layout.
+
+        ``choose`` makes the store of a layout that ``Store.other_layout`` names.
+        """
         super().__init__(usual)
         self._choose = choose
         self._names: list[MemoryKey] = []

@@ -27,7 +27,7 @@ class DryRun(StoreWrapper):
 
     @property
     def features(self) -> Features:  # type: ignore[override]
-        """The features of the target, without repairs and without cheap reading."""
+        """The features of the target, without repairs and without cheap outlines and positions."""
         return replace(
             self._store.features,
             ttl_counts_down=True,
@@ -69,7 +69,7 @@ class DryRun(StoreWrapper):
     async def write(
         self, pages: AsyncGenerator[Page], mode: WriteMode = WriteMode.ADD
     ) -> AsyncGenerator[WriteResult]:
-        """Count the messages to write and delete; refusals by the target are not predicted."""
+        """Count the messages to write and to delete; the target may refuse some in a real run."""
         held: dict[MemoryKey, int] = {}
         if mode is WriteMode.REPLACE:
             async with aclosing(self.list_memories(Selection())) as infos:

@@ -119,7 +119,7 @@ class EmbeddedStore(StoreWrapper):
     """A wrapper that writes facts with vectors that fit the target.
 
     Without an ``embedder``, facts lose their vectors: the target has no vectors.  With ``keep``, a
-    fact keeps a vector of the right size.  The embedder makes all remaining vectors.
+    fact keeps a vector of the right size.  The embedder makes all other vectors.
     """
 
     def __init__(
@@ -144,7 +144,7 @@ class EmbeddedStore(StoreWrapper):
         """Write facts with vectors that fit the target.
 
         Raises:
-            Unavailable: the embedder failed; facts already written stay.
+            Unavailable: the embedder failed; facts written before stay.
             MemctlError: as the store inside.
         """
         async with aclosing(self._store.write(self._fitted(pages), mode)) as results:
@@ -175,7 +175,7 @@ class EmbeddedStore(StoreWrapper):
         return found
 
     async def _embed(self, embedder: Embedder, texts: list[str]) -> list[array[float]]:
-        """Return a vector for each text, or no vectors in a dry run."""
+        """Return a vector for each text; in a dry run, return none and estimate the tokens."""
         self._report.texts += len(texts)
         if self._dry_run:
             tokens = Usage(sum(map(estimate, texts)))
@@ -193,10 +193,10 @@ def has_vector(fact: StoredMessage, kind: Embedding) -> bool:
 
 
 def text_of(fact: StoredMessage, field: str = "") -> str:
-    """Return the text of a fact to embed.
+    """Return the text of a fact that the embedder gets.
 
-    A text in the metadata ``field`` takes precedence; see ``Store.embeds``.  An empty text becomes
-    a space, because models refuse empty texts.
+    The value of the metadata ``field`` takes precedence, if it is a text; see ``Store.embeds``.  An
+    empty text becomes a space, because models refuse empty texts.
     """
     view = FACT.outline(fact.message)
     text = "\n".join(block.text for block in view.blocks if isinstance(block, TextBlock))

@@ -16,20 +16,20 @@ from memctl.wrappers.wrapper import StoreWrapper
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """A limit in messages or in bytes (``size``) per second; the unused unit is None."""
+    """A limit per second, in messages or in bytes (``size``); the other of the two is None."""
 
     messages: float | None = None
     size: float | None = None
 
     def seconds(self, page: Page) -> float:
-        """Return the minimum time for a page, in seconds."""
+        """Return how many seconds reading the page must take at least."""
         if self.size is not None:
             return sum([len(entry.message) for entry in page.messages]) / self.size
         return len(page.messages) / (self.messages or float("inf"))
 
 
 class RateLimit(StoreWrapper):
-    """A wrapper that waits between pages to keep to a rate."""
+    """A wrapper that waits after each page, so that reading keeps to a rate."""
 
     def __init__(self, store: Store, rate: Rate) -> None:
         super().__init__(store)

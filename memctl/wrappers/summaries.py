@@ -29,7 +29,10 @@ class SummaryEdits:
     """
 
     def __init__(self, states: Store, find: Callable[[MemoryKey], Awaitable[Memory]]) -> None:
-        """``find`` returns the key and the summary of a memory in the store of states."""
+        """``states`` is the store of the session states, which hold the summaries.
+
+        ``find`` returns the memory in ``states`` for a key: its key there, and its summary.
+        """
         self._states = states
         self._find = find
         self._settled: list[WriteResult] = []
@@ -39,7 +42,11 @@ class SummaryEdits:
         """The ``WriteResult.before`` of the store of states, for each memory."""
 
     async def passed_on(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[Edit]:
-        """Yield the edits of messages; edits of only a summary, and failures, are ``settled``."""
+        """Change the summaries; yield the edits for the store of messages.
+
+        An edit without changes of messages, or whose summary cannot be changed, is not yielded:
+        ``settled`` returns its result.
+        """
         begun = passing = False
         async for edit in edits:
             of_messages, of_state = _parted(edit.before)
@@ -56,7 +63,10 @@ class SummaryEdits:
                 yield replace(edit, memory=memory, summary=None, before=of_messages)
 
     async def readable(self, pages: AsyncGenerator[Page]) -> AsyncGenerator[Page]:
-        """Yield the pages to write; memories with a refused summary are ``settled``."""
+        """Change the summaries; yield the pages for the store of messages.
+
+        A memory whose summary cannot be changed is not yielded: ``settled`` returns its result.
+        """
         begun = False
         failure: Failure | None = None
         async with aclosing(pages):
@@ -70,14 +80,17 @@ class SummaryEdits:
                     yield page
 
     def settled(self) -> list[WriteResult]:
-        """Return the new results of memories that were not passed on, since the last call."""
+        """Return the results of memories that were not passed on to the store of messages.
+
+        Each result is returned once.
+        """
         settled, self._settled = self._settled, []
         return settled
 
     async def done(self, result: WriteResult) -> WriteResult:
-        """Return the result of a memory; if the messages failed, restore the summary first.
+        """Return the result for a memory, given the result of its messages.
 
-        If the summary cannot be restored, the failure in the result says so.
+        If the messages failed, restore the old summary first.  If this fails, the failure says so.
         """
         waiting = self._waiting.pop(result.key, None)
         if waiting is None or result.failure is None:
@@ -89,7 +102,10 @@ class SummaryEdits:
         return replace(result, failure=Failure(result.failure.code, why))
 
     async def undo(self) -> list[str]:
-        """Restore the waiting summaries; return a line for each summary that cannot be restored."""
+        """Restore the old summaries of all memories for which ``done`` was not called.
+
+        Return a line for each summary that cannot be restored.
+        """
         lines = []
         for key, waiting in self._waiting.items():
             try:
@@ -103,14 +119,15 @@ class SummaryEdits:
         return lines
 
     def _with_before(self, result: WriteResult) -> WriteResult:
-        """Return the result with the ``before`` of both stores."""
+        """Return the result with a ``before`` that joins the texts of both stores."""
         of_state = self._before.pop(result.key, "")
         return replace(result, before=_joined(result.before, of_state))
 
     async def _change(self, edit: Edit, before: str, *, always: bool = False) -> Failure | None:
-        """Change the summary; return the failure, if any.
+        """Change the summary of a memory as the edit says; return the failure, or None on success.
 
-        With ``always``, check the state even if the summary does not change.
+        ``before`` is the ``Edit.before`` for the store of states.  With ``always``, a damaged state
+        is a failure even if the summary does not change.
         """
         memory = edit.memory
         if memory.summary is None and edit.summary is None and not (before or always):
@@ -133,7 +150,10 @@ class SummaryEdits:
         return result.failure
 
     async def _set(self, state: Memory, there: str, before: str = "") -> WriteResult:
-        """Set the summary of a state if the present summary is ``there``."""
+        """Set the summary of a memory in the store of states, if the present summary is ``there``.
+
+        ``state`` has the new summary; ``before`` is the ``Edit.before``.  Return the result.
+        """
 
         async def one() -> AsyncGenerator[Edit]:
             yield Edit(state, [], summary=there, before=before)
@@ -146,14 +166,14 @@ class SummaryEdits:
 
 
 def _joined(of_messages: str, of_state: str) -> str:
-    """Return one ``WriteResult.before`` from the two of the store of messages and of states."""
+    """Join the ``WriteResult.before`` of the store of messages and of the store of states."""
     if not (of_messages or of_state):
         return ""
     return json.dumps({"messages": of_messages, "state": of_state})
 
 
 def _parted(before: str) -> tuple[str, str]:
-    """Return the two texts given to ``_joined``, or empty texts for any other ``before``."""
+    """Return the two texts that ``_joined`` joined; two empty texts for any other text."""
     found = json.loads(before) if before.startswith('{"messages": ') else {}
     return found.get("messages", ""), found.get("state", "")
 
@@ -162,7 +182,7 @@ DEFAULT_USER = "default_user"
 
 
 class DamagedState(Exception):
-    """A state is damaged: the summary of its memory is unknown."""
+    """The error that a session state is damaged: the summary of its memory is unknown."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.message)
@@ -273,7 +293,10 @@ class SummaryOverlay(StoreWrapper):
     async def _summarised(
         self, pages: AsyncGenerator[Page], where: Selection
     ) -> AsyncGenerator[Page]:
-        """Yield the pages with summaries, then the memories with only a summary."""
+        """Yield the pages with summaries, then an empty page for each memory without messages.
+
+        Such a memory has only a summary.  A memory with a damaged state is left out.
+        """
         seen: set[MemoryKey] = set()
         memory: Memory | None = None
         async with aclosing(pages):
@@ -292,7 +315,10 @@ class SummaryOverlay(StoreWrapper):
     async def _without_messages(
         self, where: Selection, seen: set[MemoryKey]
     ) -> AsyncGenerator[Memory]:
-        """Yield the memories with only a summary; ``seen`` holds the memories with messages."""
+        """Yield the memories that have a summary but no messages; nothing if messages are selected.
+
+        ``seen`` holds the keys of the memories with messages.
+        """
         if not where.whole:
             return
 
@@ -316,7 +342,10 @@ class SummaryOverlay(StoreWrapper):
             return False  # an agent cannot read a damaged state
 
     async def _readable_state(self, key: MemoryKey) -> Memory | None:
-        """Return the state of a memory; if the state is damaged, leave out the memory."""
+        """Return the memory in the store of states, empty if there is none.
+
+        If the state is damaged, add the memory to ``left_out`` and return None.
+        """
         try:
             state = await self._state(key)
         except DamagedState as error:
@@ -326,7 +355,7 @@ class SummaryOverlay(StoreWrapper):
         return state
 
     async def _state(self, key: MemoryKey) -> Memory:
-        """Return the state of a memory, or an empty state if there is none.
+        """Return the memory in the store of states, empty if there is none.
 
         Raises:
             DamagedState: as ``_saved_state``.
@@ -334,7 +363,9 @@ class SummaryOverlay(StoreWrapper):
         return await self._saved_state(key) or Memory(key, summary="")
 
     async def _saved_state(self, key: MemoryKey) -> Memory | None:
-        """Return the state of a memory; the session may have been saved without a user.
+        """Return the memory in the store of states, or None if there is none.
+
+        The session may have been saved without a user.
 
         Raises:
             DamagedState: the state cannot be read.
@@ -384,7 +415,10 @@ class SummaryOverlay(StoreWrapper):
     async def _results(
         self, changing: AsyncGenerator[WriteResult], summaries: SummaryEdits
     ) -> AsyncGenerator[WriteResult]:
-        """Yield the result of each memory: messages and summary together."""
+        """Yield one result for each memory, which covers its messages and its summary.
+
+        ``changing`` yields the results of the store of messages.
+        """
         async with aclosing(changing) as results:
             while True:
                 try:
@@ -405,7 +439,7 @@ class SummaryOverlay(StoreWrapper):
                     yield key
 
     async def erase(self, where: Selection) -> AsyncGenerator[WriteResult]:
-        """Erase in both stores, states first; yield one result for each memory."""
+        """Erase the memories in both stores, states first; yield one result for each memory."""
         states: dict[MemoryKey, WriteResult] = {}
         for some in [where, *await self._without_user(where)]:
             async with aclosing(self._states.erase(some)) as results:
@@ -418,7 +452,7 @@ class SummaryOverlay(StoreWrapper):
             yield replace(result, deleted=0)
 
     async def _without_user(self, where: Selection) -> list[Selection]:
-        """Return the selections of states saved without a user; see ``_saved_state``."""
+        """Return the selections that find the states saved without a user; see ``_saved_state``."""
         if DEFAULT_USER not in where.users:
             return []
         of_default = replace(where, users=frozenset({DEFAULT_USER}))
@@ -459,7 +493,7 @@ class _Maintenance(Maintenance):
 
 
 def _marking(note: Note, mark: Record) -> Note:
-    """Return a note function that adds ``mark`` to each record."""
+    """Return a function for ``note`` that adds the members of ``mark`` to each record."""
 
     async def noted(record: Record) -> None:
         await note(record | mark)
@@ -472,5 +506,5 @@ async def _only(record: Record) -> AsyncGenerator[Record]:
 
 
 def _own(left_out: LeftOut) -> LeftOut:
-    """Return a ``LeftOut`` that shares the damage, but counts undamaged memories anew."""
+    """Return a ``LeftOut`` that shares the damaged memories, but counts undamaged ones anew."""
     return LeftOut(left_out.failures, partly=left_out.partly)

@@ -40,7 +40,7 @@ class _Clock:
 
     @asynccontextmanager
     async def answer(self) -> AsyncIterator[asyncio.Timeout]:
-        """Limit the time of the body.
+        """Limit the time that the body may take; yield the limit.
 
         Raises:
             Lost: the time is over.
@@ -50,7 +50,7 @@ class _Clock:
                 yield limit
 
     async def each(self, items: AsyncGenerator[T]) -> AsyncGenerator[T]:
-        """Yield the items of a store; the limit applies to each item."""
+        """Yield the items of a store; each item must come within the limit."""
         async with aclosing(items):
             while True:
                 async with self.answer():
@@ -66,14 +66,18 @@ class _Clock:
         items: AsyncGenerator[T],
         work: Callable[[AsyncGenerator[T]], AsyncGenerator[WriteResult]],
     ) -> AsyncGenerator[WriteResult]:
-        """Yield the results of ``work``; the limit applies to each item and each result."""
+        """Yield the results of ``work(items)``.
+
+        The limit applies to the time from each item or result to the next.  The time in which the
+        caller makes an item or uses a result does not count.
+        """
         async with self.answer() as limit, aclosing(work(self.taken(items, limit))) as results:
             async for result in results:
                 with self.stopped(limit):
                     yield result
 
     async def taken(self, items: AsyncGenerator[T], limit: asyncio.Timeout) -> AsyncGenerator[T]:
-        """Yield the items; the clock stops while the next item is awaited."""
+        """Yield the items; the time in which the next item is awaited does not count."""
         async with aclosing(items):
             while True:
                 with self.stopped(limit):
@@ -86,7 +90,7 @@ class _Clock:
 
     @contextmanager
     def stopped(self, limit: asyncio.Timeout) -> Iterator[None]:
-        """Stop the clock during the body, then restart the clock with the full time."""
+        """Stop the clock during the body; then start it again with the full time."""
         limit.reschedule(None)
         try:
             yield
@@ -239,7 +243,7 @@ class _TimedMaintenance(Maintenance):
             return await self._inner.revert(self._clock.taken(records, limit))
 
     def _untimed(self, note: Note, limit: asyncio.Timeout) -> Note:
-        """Return ``note`` with the clock stopped during each call."""
+        """Return a function that calls ``note`` while the clock is stopped."""
 
         async def noted(record: Record) -> None:
             with self._clock.stopped(limit):

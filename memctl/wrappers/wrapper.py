@@ -89,12 +89,12 @@ class StoreWrapper(Store):
 
     @property
     def embeds(self) -> str:  # type: ignore[override]
-        """The field that the store inside embeds."""
+        """The field of a fact's metadata that the store inside embeds."""
         return self._store.embeds
 
     @property
     def embedding(self) -> Embedding | None:  # type: ignore[override]
-        """The kind of vectors of the store inside."""
+        """The origin and size of the vectors in the store inside."""
         return self._store.embedding
 
     def adopt(self, dialect: Dialect, embedding: Embedding | None = None) -> None:
