@@ -81,7 +81,7 @@ class Queue(Generic[T]):
         return not self._items
 
     async def put(self, item: T, size: int = 0) -> None:
-        """Send an item."""
+        """Send an item of the given size; wait while the queue has no room for it."""
         await self._put(item, size)
 
     async def end(self, failure: Exception | None = None) -> None:

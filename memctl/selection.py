@@ -88,7 +88,7 @@ class Selection:
     untimed: Untimed = field(default_factory=Untimed, compare=False)
 
     def has_key(self, key: MemoryKey) -> bool:
-        """Return whether a memory is selected."""
+        """Return whether the selection includes the memory with this key."""
         return (
             (not self.users or key.user in self.users)
             and (not self.sessions or key.session in self.sessions)

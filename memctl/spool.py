@@ -46,5 +46,5 @@ class ItemSpool(Generic[T]):
             yield self[index]
 
     def close(self) -> None:
-        """Remove the file."""
+        """Close and remove the temporary file."""
         self._file.close()

@@ -283,7 +283,7 @@ class ErrorTranslator:
         self._secret = secret
 
     def error(self, response: ErrorResponse) -> ModelError | Unauthorised | Unreachable:
-        """Return the error for a response."""
+        """Return the error of memctl for an HTTP error response."""
         status, words = response.status, response.words
         if 300 <= status < 400:
             where = self.shown(response.headers.get("location") or "another address")

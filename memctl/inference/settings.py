@@ -64,25 +64,29 @@ class Settings:
         return f"{self.family}.{self.name}"
 
     def value(self, key: str) -> Any:
-        """Return the configured value, or None."""
+        """Return the value of the option ``key``, or None if it is missing."""
         return self.options.get(key)
 
     def text(self, key: str) -> str | None:
-        """Return a nonempty text, or None."""
+        """Return the option as a nonempty text, or None if it is missing."""
         value = self.value(key)
         if value is None or (isinstance(value, str) and value.strip()):
             return value
         raise self.invalid(key, "a text")
 
     def required(self, key: str, hint: str) -> str:
-        """Return a nonempty text; raise UsageError with ``hint`` if the option is missing."""
+        """Return the option as a nonempty text.
+
+        Raises:
+            UsageError: the option is missing or not a text; ``hint`` becomes the hint of the error.
+        """
         value = self.text(key)
         if value is None:
             raise UsageError(f"{self.place} has no {key}", hint)
         return value
 
     def path(self, key: str) -> Path | None:
-        """Return a path, or None if the option is missing.
+        """Return the option as a path, or None if it is missing.
 
         A leading ``~`` means the home directory.
         """
@@ -90,7 +94,10 @@ class Settings:
         return None if value is None else Path(value).expanduser()
 
     def integer(self, key: str, default: int, least: int = 1) -> int:
-        """Return a whole number, no smaller than ``least``."""
+        """Return the option as a whole number of at least ``least``, or ``default``.
+
+        The default is for a missing option.
+        """
         value = self.value(key)
         if value is None:
             return default
@@ -99,7 +106,7 @@ class Settings:
         raise self.invalid(key, f"a whole number of {least} or more")
 
     def seconds(self, key: str, default: float) -> float:
-        """Return a time in seconds, more than 0."""
+        """Return the option as a time of more than 0 seconds, or ``default`` if it is missing."""
         value = self._number(key, "a number of seconds")
         if value is None:
             return default
@@ -108,7 +115,7 @@ class Settings:
         raise self.invalid(key, "more than 0 seconds")
 
     def choice(self, key: str, default: str, choices: Iterable[str]) -> str:
-        """Return one of the choices."""
+        """Return the option, which must be one of ``choices``, or ``default`` if it is missing."""
         value = self.value(key)
         if value is None:
             return default
@@ -117,7 +124,7 @@ class Settings:
         raise self.invalid(key, f"one of {', '.join(known)}")
 
     def texts(self, key: str) -> list[str]:
-        """Return a list of strings; the default is empty."""
+        """Return the option as a list of texts, empty if it is missing."""
         value = self.value(key)
         if value is None:
             return []
@@ -126,7 +133,7 @@ class Settings:
         raise self.invalid(key, "a list of strings")
 
     def table(self, key: str) -> dict[str, Any]:
-        """Return a table; the default is empty."""
+        """Return the option as a table, empty if it is missing."""
         value = self.value(key)
         if value is None:
             return {}

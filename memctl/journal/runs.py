@@ -128,7 +128,7 @@ class Retention:
 
 
 def state_folder() -> Path:
-    """Return the platform's folder for runs."""
+    """Return the folder for runs in the platform's state folder of the user."""
     from platformdirs import user_state_path  # only needed for changes and undo
 
     return user_state_path("memctl") / "runs"

@@ -57,7 +57,7 @@ class Mark(NamedTuple):
 
 
 class Put(NamedTuple):
-    """An inserted message."""
+    """An inserted message: ``entry``."""
 
     entry: StoredMessage
 

@@ -420,7 +420,7 @@ class FactIndex:
         self.close()
 
     def close(self) -> None:
-        """Close and remove the file."""
+        """Close and remove the temporary file."""
         self._database.close()
 
     def add(self, entry: FactEntry) -> None:

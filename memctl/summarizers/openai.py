@@ -34,7 +34,7 @@ _SMALL = 2000
 
 
 class OpenAI(Summarizer):
-    """A summarizer that asks a model."""
+    """A summarizer that asks a model at an OpenAI-compatible address."""
 
     kind = "openai"
 

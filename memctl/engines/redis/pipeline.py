@@ -310,7 +310,7 @@ class Pipeline:
             yield found.pop()  # keep no reference: the reply may be large
 
     def _check(self, replies: Iterable[Any], tolerate: str) -> None:
-        """Raise the memctl error for the first error reply that has not the code ``tolerate``."""
+        """Raise the memctl error for the first error reply whose first word is not ``tolerate``."""
         if exceptions.ResponseError not in set(map(type, replies)):
             return
         for reply in replies:

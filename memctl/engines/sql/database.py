@@ -354,10 +354,10 @@ class Database(ABC):
     async def side_effects(
         self, tables: Mapping[str, Condition], own: Collection[str] = ()
     ) -> list[str]:
-        """Return what else the database changes when rows are deleted; empty if nothing.
+        """Return descriptions of what else the database changes when rows are deleted.
 
-        ``tables`` has the tables with a condition on the rows ``m`` to delete.  ``own`` are the
-        other tables of the layout.
+        ``tables`` maps the name of each table to a condition on its rows to delete, which calls the
+        table ``m``.  ``own`` holds the names of other tables of the layout.
         """
         if self.check_option(SIDE_EFFECTS, ALLOW):
             return []

@@ -110,4 +110,4 @@ class ConnectionLock(ServerLock):
 
     @abstractmethod
     async def free(self) -> None:
-        """Free the lock."""
+        """Free the lock on the server."""

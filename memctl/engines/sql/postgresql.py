@@ -268,7 +268,7 @@ class PostgresqlDatabase(Database):
         )
 
     async def _connect_first(self, dsn: str) -> asyncpg.Connection:
-        """Connect as through a pooler, and detect whether a pooler answers."""
+        """Make the first connection as if through a pooler; find out whether a pooler answers."""
         connection = await _connected(dsn, None)
         try:
             self._pooled = await is_pooled(connection)
@@ -445,9 +445,9 @@ class PostgresqlDatabase(Database):
 
 
 async def _connected(dsn: str, settings: Mapping[str, str] | None) -> asyncpg.Connection:
-    """Return a new connection with these settings; with None, a connection through a pooler.
+    """Return a new connection; ``settings`` are its session settings.
 
-    Poolers refuse settings unknown to them.
+    With None, the connection may lead through a pooler, which refuses settings unknown to it.
     """
     return await asyncpg.connect(
         dsn,

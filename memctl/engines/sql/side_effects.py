@@ -43,18 +43,18 @@ class ReferringColumn(NamedTuple):
 
 
 class Reference(NamedTuple):
-    """A foreign key that changes its rows when the rows of another table are deleted."""
+    """A foreign key whose rows the database changes when it deletes rows of another table."""
 
     columns: tuple[ReferringColumn, ...]
 
     @property
     def referred(self) -> str:
-        """The table that the key refers to."""
+        """The name of the table that the foreign key refers to."""
         return self.columns[0].referred
 
     @property
     def text(self) -> str:
-        """Describe the effect of a deletion."""
+        """A description of what a deletion does to the rows with the foreign key."""
         one = self.columns[0]
         return (
             f"deleting rows of {visible(one.referred)!r} {ACTIONS[one.action]} rows of "
@@ -62,7 +62,10 @@ class Reference(NamedTuple):
         )
 
     def query(self, where: Condition, syntax: Syntax) -> str:
-        """Return a statement with a row if a row refers to a row ``m`` of ``where``."""
+        """Return a query with a result if a row with the foreign key refers to a selected row.
+
+        ``where`` selects the rows to delete; it calls their table ``m``.
+        """
         one = self.columns[0]
         place = ".".join(map(syntax.identifier, filter(None, (one.schema, one.table))))
         same = " AND ".join(
@@ -83,7 +86,7 @@ class Trigger(NamedTuple):
 
     @property
     def text(self) -> str:
-        """Describe the effect of a deletion."""
+        """A description of what a deletion runs."""
         return (
             f"deleting rows of {visible(self.table)!r} runs the {self.kind} {visible(self.name)!r}"
         )
@@ -92,7 +95,11 @@ class Trigger(NamedTuple):
 def references(
     rows: Iterable[Iterable[str]], tables: Mapping[str, Condition], own: Collection[str]
 ) -> list[Reference]:
-    """Return the foreign keys of other tables to ``tables``; ``own`` are the layout's tables."""
+    """Return the foreign keys that refer to ``tables`` from tables that are not in ``own``.
+
+    ``rows`` has the values of a ``ReferringColumn`` for each column of a foreign key.  ``own``
+    holds the names of the tables of the layout.
+    """
     found = [ReferringColumn(*row) for row in rows]
     concerned = [one for one in found if one.referred in tables and one.table not in own]
     by_key = attrgetter("referred", "key")

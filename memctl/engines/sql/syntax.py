@@ -67,7 +67,7 @@ def pushed_down(conditions: Mapping[tuple[str, str], Collection[str]]) -> Condit
 
 
 def session_condition(where: Selection, column: str = "session_id") -> Condition:
-    """Return the condition that a column of ``m`` is a selected session."""
+    """Return the condition that ``column`` of the table ``m`` names a selected session."""
     sessions = where.sessions
     if where.keys is not None:
         sessions = sessions or frozenset(key.session for key in where.keys)

@@ -258,11 +258,11 @@ class TablestoreInstance:
     ) -> AsyncGenerator[list[Row]]:
         """Yield the rows of a table in the order of their primary key, in lists.
 
-        ``key`` names the columns of the primary key.  ``columns`` names the columns to read;
-        without ``columns``, all are read.  A row without any of the named columns is yielded only
-        if ``columns`` has a column of the primary key.  ``start`` gives the first values of the
-        keys.  ``where`` gives columns and values: the service returns rows that match at least one
-        pair.
+        ``key`` names the columns of the primary key.  ``columns`` names the columns to read; if
+        empty, all are read.  A row without any of the named columns is yielded only if ``columns``
+        has a column of the primary key.  ``start`` gives the first values of the primary keys to
+        read, ``limit`` the maximum number of rows.  ``where`` gives columns and values: the service
+        returns rows that match at least one pair.
 
         Raises:
             NotFound: the table does not exist.
