@@ -516,7 +516,7 @@ async def compress(
     committed as soon as its summary is complete.
 
     Raises:
-        Unavailable: the model or the store went away; committed memories are whole.
+        Unavailable: the model or the store is unreachable; committed memories are whole.
         MemctlError: as ``delete``.
     """
     from memctl.ops.change import RunOptions

@@ -370,7 +370,7 @@ class Store(ABC):
         ``read`` skips a damaged memory and adds it to ``left_out``.
 
         Raises:
-            Unavailable: the store went away.
+            Unavailable: the store cannot be reached any more.
             DamagedMemory: a memory is damaged, and its first pages are out.
             BadData: more than a memory is damaged, and ``skip_damage`` was not called.
         """
@@ -395,7 +395,7 @@ class Store(ABC):
         the expiry of the target stays.
 
         Raises:
-            Unavailable: the store went away; memories without a WriteResult are not written.
+            Unavailable: the store is unreachable; memories without a WriteResult are not written.
         """
 
     def adopt(  # noqa: B027 - most stores have a dialect of their own
@@ -582,7 +582,7 @@ class Store(ABC):
         The default holds one whole memory in RAM, and needs a store with ``Memory.version``.
 
         Raises:
-            Unavailable: the store went away; memories without a WriteResult are unchanged.
+            Unavailable: the store is unreachable; memories without a WriteResult are unchanged.
         """
         async with aclosing(whole_edits(edits)) as wholes:
             async for edit in wholes:
@@ -642,7 +642,7 @@ class Store(ABC):
         memory at a time.  If the name of a memory stays, the default fails with ``refused``.
 
         Raises:
-            Unavailable: the store went away; memories without a WriteResult are unchanged.
+            Unavailable: the store is unreachable; memories without a WriteResult are unchanged.
         """
         async with aclosing(self.names(where)) as found:
             keys = dict.fromkeys([key async for key in found])

@@ -200,7 +200,7 @@ class Journal:
     def note(self, result: WriteResult) -> None:
         """Record the note of the store on a memory, or that the store refused to change the memory.
 
-        Nothing is recorded if ``result`` has no failure and no note.
+        A result with neither is recorded only if the store refused an earlier change of the memory.
 
         Raises:
             Unavailable: the operating system refuses the write.
@@ -266,7 +266,7 @@ class Notes:
     """The notes of a store on the memories that a run changed, read from the file on demand."""
 
     def __init__(self, path: Path) -> None:
-        """Find the notes in the file; a missing file has none.
+        """Find the notes of the store in the file ``before.ndjson``; a missing file has none.
 
         Raises:
             Unavailable: the operating system refuses to read the file.

@@ -105,7 +105,7 @@ async def read(store: Store, where: Selection = ALL) -> dict[MemoryKey, Sample]:
 async def picked(everything: Iterable[Sample], where: Selection) -> dict[MemoryKey, Sample]:
     """Return the memories that ``where`` selects from ``everything``, with the selected messages.
 
-    memctl selects, with ``Selection.apply``, and no store.
+    The selection is made by ``Selection.apply``, without a store.
     """
     found: dict[MemoryKey, Sample] = {}
     some = pages(one for one in everything if where.has_key(one.key))

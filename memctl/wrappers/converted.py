@@ -494,7 +494,7 @@ class _Growing:
             self._failure = Failure("refused", str(error))
 
     def _read(self, page: Page) -> list[StoredMessage]:
-        """Return the messages of a stored page, converted to the shown dialect."""
+        """Convert the messages of a page of the store inside to the shown dialect; return them."""
         converter, messages = self._converters[0], page.messages
         with _convertible(messages, self._ways[0]):
             if page.offset == 0:

@@ -119,7 +119,7 @@ class SummaryEdits:
         return lines
 
     def _with_before(self, result: WriteResult) -> WriteResult:
-        """Return the result with a ``before`` that joins the texts of both stores."""
+        """Return the result with a ``WriteResult.before`` that joins the texts of both stores."""
         of_state = self._before.pop(result.key, "")
         return replace(result, before=_joined(result.before, of_state))
 
