@@ -18,12 +18,12 @@ from memctl.inference.text import encodable
 from memctl.tokens import load_tokenizer
 
 MAX_TOKENS = 256
-"""The default for the tokens to read of a text: the training length of all-MiniLM-L6-v2."""
+"""The default number of tokens to read of a text: the training length of all-MiniLM-L6-v2."""
 POOLINGS = ("mean", "cls")
 
 
 class OnnxEmbedder(Embedder):
-    """A sentence encoder: a transformer with pooled and normalized token vectors.
+    """An embedder that runs a transformer, and pools and normalizes its token vectors.
 
     The setting ``path`` names the ``model.onnx``.  The setting ``tokenizer`` names the
     ``tokenizer.json``; the default is ``tokenizer.json`` next to the model.

@@ -19,7 +19,7 @@ MAX_VECTOR_BYTES = 512 << 10
 
 
 class OpenAIEmbedder(Embedder):
-    """An embedder that asks a model; failed requests are retried as in ``RequestRetries``."""
+    """An embedder with a model at an OpenAI-compatible address; retries failed requests."""
 
     kind = "openai"
 

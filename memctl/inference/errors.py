@@ -36,7 +36,7 @@ class ModelError(Exception):
 
 
 class TooLong(ModelError):
-    """The input exceeds the context window of the model, whatever the configuration says."""
+    """The server says that the input exceeds the context window of the model."""
 
     def __init__(self, message: str, usage: Usage | None = None) -> None:
         super().__init__("too-long", message, usage=usage)

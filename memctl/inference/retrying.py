@@ -14,9 +14,9 @@ from memctl.inference.settings import Usage
 MAX_RETRIES = 4
 FIRST_PAUSE = 1.0
 LONGEST_PAUSE = 60.0
-"""The maximum seconds between two attempts, if the server sets no pause."""
+"""The maximum seconds between two attempts, unless the server asks for a pause."""
 LONGEST_WAIT = 600.0
-"""The maximum seconds that a server may ask a client to wait."""
+"""The longest pause in seconds for which memctl waits if a server asks for a pause."""
 PAID_FAILURES = frozenset({"bad-reply", "refused", "cut-off"})
 """The codes of failures that cost tokens."""
 MAX_PAID_RETRIES = 2
@@ -26,10 +26,10 @@ T = TypeVar("T")
 
 
 class RequestRetries:
-    """The retries of concurrent requests to one model.
+    """Retries failed requests to one model, which may run concurrently.
 
-    If the server asks one request to wait, all requests wait.  An address that has never answered
-    may be wrong, and is not retried.
+    If the server asks for a pause after one request, all requests wait.  An address that has never
+    answered may be wrong: requests to it are not retried.
     """
 
     def __init__(self, limit: int = MAX_RETRIES, first_pause: float = FIRST_PAUSE) -> None:

@@ -32,7 +32,7 @@ from memctl.inference.text import one_line
 
 OPENAI = "https://api.openai.com/v1"
 TIMEOUT = 120.0
-"""The default seconds for a request."""
+"""The default time limit of a request, in seconds."""
 MAX_ERROR_PAGE = 2000
 """The number of characters to read of an error page, if the error is not JSON."""
 CONNECT_TIMEOUT = 15.0
@@ -44,13 +44,16 @@ _NEVER_CONNECTED = {"ConnectError", "ConnectTimeout", "ProxyError", "Unsupported
 
 Body = Callable[[], dict[str, Any]]
 StepDown = Callable[[int, str], bool]
-"""Takes status and message of a refusal; changes the request and returns True, or returns False."""
+"""A function of the HTTP status and the message of a refusal.
+
+It may change the form of the request, and returns True if the request is to be sent again.
+"""
 
 
 class ModelServer:
     """A client for one model of a server, to be opened as an async context manager.
 
-    The retries of the SDK are off, because ``RequestRetries`` retries and counts.
+    It does not retry a failed request; ``RequestRetries`` does.
     """
 
     def __init__(self, settings: Settings, model: str, secret: str | None, max_reply: int) -> None:
@@ -90,7 +93,7 @@ class ModelServer:
         await self._client.close()
 
     async def post(self, path: str, body: Body, step_down: StepDown | None = None) -> Any:
-        """Return the server's reply to a request, as decoded by the SDK.
+        """Send a POST request, and return the server's reply as decoded by the SDK.
 
         ``body`` makes the request.  After a refusal, ``step_down`` decides: if it returns True, the
         request is made and sent again.
@@ -275,7 +278,7 @@ class ErrorResponse(NamedTuple):
 
 
 class ErrorTranslator:
-    """A translator of a server's errors into errors of memctl, without the API key."""
+    """Turns the errors of a model's server into errors of memctl, which never show the API key."""
 
     def __init__(self, model: str, host: str, secret: str | None) -> None:
         self._model = model
@@ -313,7 +316,7 @@ class ErrorTranslator:
         return ModelError("rejected", message)
 
     def unreachable(self, cause: BaseException) -> Unreachable:
-        """Return the error for a failed connection."""
+        """Return the memctl error for a connection that failed because of ``cause``."""
         why = self.shown(str(cause)) or type(cause).__name__
         return Unreachable(f"cannot reach {self._host}: {why}", "check base_url")
 

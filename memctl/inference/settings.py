@@ -36,15 +36,16 @@ class Prices:
     tokens_out: float = 0.0
 
     def of(self, usage: Usage) -> float:
-        """Return the cost of a call."""
+        """Return the cost of the used tokens."""
         return (usage.tokens_in * self.tokens_in + usage.tokens_out * self.tokens_out) / 1e6
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """A table of the configuration about a model, such as ``[summarizers.NAME]``.
+    """The table of a model in the configuration, such as ``[summarizers.NAME]``.
 
-    Secrets are not resolved.  The methods return an option of the right type, or raise UsageError::
+    Most methods return the value of an option, or raise UsageError if its type is wrong.  Secrets
+    are not read::
 
         settings = Settings("night", "openai", {"model": "qwen-plus", "timeout": 60})
         settings.seconds("timeout", 120.0)  # 60.0
@@ -142,7 +143,7 @@ class Settings:
         raise self.invalid(key, "a table")
 
     def prices(self) -> Prices | None:
-        """Return ``input_price`` and ``output_price``, or None if neither is configured."""
+        """Return the prices ``input_price`` and ``output_price``; None if neither is configured."""
         expected = "a number of 0 or more: what a million tokens cost"
         values = [self._number(key, expected) for key in ("input_price", "output_price")]
         if values == [None, None]:

@@ -20,7 +20,7 @@ def clean(text: str) -> str:
 
 
 def encodable(text: str) -> str:
-    """Return the text with U+FFFD for each lone surrogate.
+    """Return the text with each lone surrogate replaced by U+FFFD, so that it can be encoded.
 
     JSON may contain lone surrogates, UTF-8 may not.
     """
@@ -35,7 +35,7 @@ def one_line(text: str, limit: int = 300) -> str:
 def shorten(text: str, limit: int) -> str:
     """Return the text, cut to at most ``limit`` characters at the end of a sentence or a word.
 
-    A cut text ends with ``…``, which counts for the limit.
+    A cut text ends with ``…``, which counts as one of the characters.
     """
     if len(text) <= limit:
         return text

@@ -36,7 +36,7 @@ from memctl.model import LARGEST_MESSAGE, Change, Edit, Memory, MemoryKey
 
 VERSION = 1
 UNFINISHED = ".part"
-"""The suffix of a file that is not finished."""
+"""The suffix of a file of changes that is not complete."""
 _OPTIONS: dict[int, int] = {
     zstd.CompressionParameter.compression_level: 1,
     zstd.CompressionParameter.checksum_flag: 1,
@@ -50,9 +50,9 @@ _Make = Callable[[dict[str, Any], bytes], Change]
 
 
 class ChangesWriter:
-    """A writer of a file of changes, under a temporary name until the file is complete.
+    """Writes a file of changes, under a temporary name until the file is complete.
 
-    Used as a context manager, which removes an unfinished file on exit, unless ``sync`` was called.
+    As a context manager, it removes an unfinished file on exit, unless ``sync`` was called.
 
     Raises:
         Unavailable: the operating system refuses the write, for instance because the disk is full.
@@ -103,7 +103,7 @@ class ChangesWriter:
             self._file.flush()
 
     def sync(self) -> None:
-        """Make all appended edits durable, and keep the file even if it is not finished."""
+        """Write all appended changes to disk, and keep the file even if it is not finished."""
         self.flush()
         with refusals(self._part):
             os.fsync(self._file.fileno())
@@ -257,7 +257,7 @@ class _Page:
         return len(self._changes) >= _PAGE_CHANGES or self._size >= _PAGE_BYTES
 
     def add(self, change: Change) -> None:
-        """Append a change."""
+        """Add a change."""
         self._changes.append(change)
         self._size += len(change.message)
 

@@ -34,7 +34,7 @@ Concerns = Callable[[MemoryKey], bool]
 _NEW = "erase.ndjson.zst"
 """The temporary name of a rewritten file of changes."""
 _PARTS = 40
-"""The maximum number of parts into which an id is split to find the user and the session in it."""
+"""The maximum number of parts of a row's id that are tried as user and session."""
 
 
 @dataclass(slots=True)
@@ -51,7 +51,7 @@ class ErasedRuns:
 
     @property
     def found(self) -> int:
-        """The number of runs that held memories to erase."""
+        """The number of runs with memories to erase."""
         return len(self.removed) + len(self.rewritten)
 
 
@@ -65,7 +65,7 @@ class RunEraser:
         self._runs = runs
         self._concerns = concerns
         self._held: set[MemoryKey] = set()
-        """The memories to erase that were found in files of runs."""
+        """The memories to erase that the files of runs name."""
 
     async def erase(self, some: list[Run], *, dry_run: bool = False) -> ErasedRuns:
         """Remove the memories from these runs; with ``dry_run``, only report what would be removed.
@@ -213,7 +213,11 @@ def _is_given_up(path: Path) -> bool:
 
 
 def _readings(text: str) -> Iterator[MemoryKey]:
-    """Yield the memories that a text may name, as a user alone or as ``{user}-{session}-{id}``."""
+    """Yield all memories that a text may stand for.
+
+    The text may be the name of a user, or an id of the form ``{user}-{session}-{id}``, which can be
+    split in several ways.
+    """
     yield MemoryKey(text, "")
     parts = text.split("-", _PARTS)
     for end in range(2, len(parts)):

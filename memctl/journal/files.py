@@ -15,16 +15,16 @@ from memctl import system
 from memctl.errors import Unavailable
 
 FOLDER_MODE = 0o700
-"""Only the owner may enter."""
+"""The mode of a folder that only its owner may enter."""
 _FILE_MODE = 0o600
 _COUNT = re.compile(rb"([0-9]{18})\n")
 _ATTEMPTS, _PAUSE = 500, 0.01
-"""Attempts to lock the counter, and seconds between attempts; other processes lock it briefly."""
+"""The attempts to lock the counter's file, and the seconds between attempts."""
 
 
 @contextmanager
 def refusals(path: Path) -> Iterator[None]:
-    """Raise ``Unavailable`` if the operating system refuses to read or write ``path``."""
+    """Turn an ``OSError`` of the body, which reads or writes ``path``, into ``Unavailable``."""
     try:
         yield
     except OSError as error:
@@ -43,14 +43,14 @@ def new_folder(path: Path) -> None:
 
 
 def new_file(path: Path) -> BinaryIO:
-    """Open a new file for writing, closed to other users."""
+    """Create a file that other users cannot read, and open it for writing."""
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _FILE_MODE), "wb")
 
 
 def create_locked(path: Path) -> int | None:
-    """Create a file and lock it until the returned handle is closed.
+    """Create a file and lock it; the lock lasts until the returned handle is closed.
 
-    Return None, and create no file, if the file system has no locks.
+    If the file system has no locks, the result is None, and no file is created.
     """
     handle = os.open(path, system.WRITE_FLAGS | os.O_CREAT | os.O_EXCL, _FILE_MODE)
     try:
@@ -65,7 +65,7 @@ def create_locked(path: Path) -> int | None:
 
 
 def is_locked(path: Path) -> bool:
-    """Return whether the file exists and a process has locked it."""
+    """Return whether a file exists and a process holds its lock."""
     try:
         handle = os.open(path, system.WRITE_FLAGS)
     except FileNotFoundError:

@@ -89,7 +89,7 @@ def read_records(path: Path) -> Iterator[Record]:
 
 
 def _starts(file: BinaryIO) -> array[int]:
-    """Return the start positions of the complete lines."""
+    """Return the positions at which the complete lines of a file begin."""
     starts = array("q")
     at = 0
     for line in file:

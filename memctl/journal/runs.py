@@ -59,14 +59,14 @@ from memctl.model import Edit, MemoryKey, WriteResult
 
 REPLACED = "replaced.ndjson.zst"
 RUNNING, CUT_SHORT = "running", "cut-short"
-"""The outcomes of a run without a recorded outcome."""
+"""The outcomes to show for a run without a recorded outcome: going on, or killed."""
 _RECORD = "run.json"
 _DIGEST = "digest"
 """The key of the digest of all other values of a record."""
 _COUNTER = "counter"
 BEFORE = "before.ndjson"
 _UNCHANGED = "unchanged"
-"""The mark on a note about a memory: the store refused the change."""
+"""The mark of a note that says that the store refused the change of a memory."""
 _DAY = 86_400
 _ID = re.compile(r"\d{8}-\d{6}-")
 _SHORT = 5
@@ -74,7 +74,7 @@ _SHORT = 5
 
 @dataclass(slots=True)
 class Run:
-    """The record of a run.
+    """The record of a run of memctl that changed a store.
 
     ``store`` is the name for people, without a password.  ``argument`` and ``options`` find the
     store again.  ``ended`` and ``outcome`` are empty while the run goes on, and stay empty if it is
@@ -156,7 +156,7 @@ class Journal:
             self._held = create_locked(path)
 
     def save(self) -> None:
-        """Make the record of the run durable.
+        """Write the record of the run to disk.
 
         Raises:
             Unavailable: the operating system refuses the write.
@@ -404,7 +404,7 @@ class Runs:
     def origin(self, run: Run) -> Run:
         """Return the original run of an undo, or of an undo of an undo; return another run itself.
 
-        If the original run is no longer kept, return the oldest kept run of the chain.
+        If that run is no longer kept, the oldest kept run of the chain is returned.
         """
         seen: set[str] = set()  # damaged records may form a circle
         while run.undoes and run.id not in seen:
@@ -629,14 +629,14 @@ def describe_run(
 def record_found(run: Run, location: Location) -> None:
     """Add to the record the layout and the application that memctl detected in a store.
 
-    The run may remove all memories, and an undo could then not detect them.  ``location`` comes
-    from the open store.
+    If the run removes all memories, an undo cannot detect them.  ``location`` is that of the open
+    store.
     """
     run.options |= {name: location.options[name] for name in _FOUND if name in location.options}
 
 
 _KEPT = ("path", "user", "session")
-"""Options that commands add to a location; see ``commands._stores.narrowed``."""
+"""Options that commands add to a location, kept for the undo."""
 _FOUND = ("layout", "app")
 """Options that memctl detects if the URL lacks them."""
 

@@ -17,7 +17,7 @@ from memctl.tokens import TokenCounter
 WINDOW = 32_000
 TIMEOUT = 300.0
 REPLY = 2000
-"""The tokens reserved for the summary."""
+"""The tokens of the context window that are reserved for the summary."""
 MAX_OUTPUT = 1 << 20
 MAX_STDERR = 1 << 12
 """The maximum bytes to keep of standard output (``MAX_OUTPUT``) and of standard error."""
@@ -65,7 +65,7 @@ class Command(Summarizer):
         return self._counter.name
 
     async def summarize(self, excerpt: Excerpt) -> Answer:
-        """Return the summary that the program printed, in fields or as text."""
+        """Return the summary that the program prints for an excerpt, in fields or as text."""
         text, nonce = self._input(excerpt)
         try:
             code, output, stderr = await self._run(text)
@@ -88,7 +88,7 @@ class Command(Summarizer):
         return f"{prompt.system}\n\n{prompt.user}\n", prompt.nonce
 
     async def _run(self, text: str) -> tuple[int, bytes, bytes]:
-        """Run the program; return its exit code, standard output and standard error."""
+        """Run the program with an input; return exit code, standard output and standard error."""
         try:
             transport, running = await asyncio.get_running_loop().subprocess_exec(
                 _Running, *self._arguments, env=self._environment, start_new_session=True

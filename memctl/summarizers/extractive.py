@@ -24,10 +24,10 @@ from memctl.summarizer import Answer, Excerpt, Summarizer, Turn
 from memctl.summary import LIMITS, Summary, read_headings
 
 WINDOW = 8000
-"""The tokens of a part; long parts take more time per token."""
+"""The maximum tokens of a conversation to summarize at once; more take more time per token."""
 _MIN_SENTENCES = 2
-"""The number of sentences that select turns: the task is in the turns of the user's first
-sentences, the current state is in the turns of the agent's last sentences."""
+"""The task is looked for in the turns of the user's first sentences, the current state in the
+turns of the agent's last sentences: in both cases this number of sentences."""
 _LAST_TURNS = 3
 """The number of turns at the end that may name next steps."""
 _MAX_SENTENCES = 4
@@ -64,10 +64,10 @@ _WORD = re.compile(r"[^\s\d!-/:-@\[-`{-~¡-¿–-⁞،؛؟।、-〿！-／：-�
 
 @dataclass(slots=True)
 class Sentence:
-    """A sentence of a turn, with its position in the conversation.
+    """A sentence of a conversation: its position, and the number and role of its turn.
 
-    ``field`` names the source field if the sentence is from an earlier summary.  ``rank`` is 0 for
-    the most informative sentence.
+    ``words`` are its words in lower case.  ``field`` names the field of an earlier summary that has
+    the sentence, or is empty.  ``rank`` is 0 for the most informative sentence.
     """
 
     position: int
@@ -105,7 +105,7 @@ class Extractive(Summarizer):
         self.name = name
 
     async def summarize(self, excerpt: Excerpt) -> Answer:
-        """Return a summary; equal excerpts give equal summaries."""
+        """Return a summary of an excerpt; equal excerpts have equal summaries."""
         return Answer(await asyncio.to_thread(extract, excerpt), Usage(exact=True))
 
 
@@ -123,7 +123,7 @@ def extract(excerpt: Excerpt) -> Summary:
 
 
 class _FieldFiller:
-    """The fields of one summary; no sentence goes into two fields."""
+    """Chooses sentences for the fields of one summary; no sentence goes into two fields."""
 
     def __init__(self, sentences: list[Sentence]) -> None:
         informative = [sentence for sentence in sentences if sentence.informative]
@@ -223,11 +223,11 @@ class _FieldFiller:
         return [sentence for sentence in self._sentences if sentence.position not in self._taken]
 
     def _from_field(self, field: str) -> list[Sentence]:
-        """Return the sentences from a field of an earlier summary."""
+        """Return the unused sentences from this field of earlier summaries."""
         return [sentence for sentence in self._free() if sentence.field == field]
 
     def _without_field(self) -> list[Sentence]:
-        """Return the sentences of system messages and of earlier summaries without fields."""
+        """Return the unused sentences of system messages and of summaries without fields."""
         return [s for s in self._free() if s.role in ("summary", "system") and not s.field]
 
     def _in_turns(self, turns: set[int]) -> list[Sentence]:
@@ -267,9 +267,10 @@ def _position(sentence: Sentence) -> int:
 
 
 def split_conversation(earlier: str, turns: list[Turn]) -> tuple[list[Sentence], str | None]:
-    """Return the distinct sentences of an earlier summary and of the turns, and their language.
+    """Return the distinct sentences of a conversation, and their language.
 
-    The language is an ISO 639-1 code, or None if no language is recognized.
+    ``earlier`` is the text of an earlier summary, or empty; its sentences come first.  The language
+    is an ISO 639-1 code, or None if no language is recognized.
     """
     everything = [Turn("summary", "", earlier), *turns] if earlier else turns
     lines = [
@@ -317,7 +318,8 @@ def prose(text: str) -> Iterator[str]:
 def split(line: str, language: str | None = None) -> list[str]:
     """Split a line into sentences, by the rules of the language for abbreviations.
 
-    If the language is None or unknown to sentencex, the rules are English.
+    ``language`` is an ISO 639-1 code.  For None, or a language unknown to the library sentencex,
+    English is used.
     """
     found = (sentence.strip() for sentence in sentencex.segment(language or "en", line))
     return [sentence for sentence in found if sentence]
@@ -352,7 +354,7 @@ def words(text: str) -> list[str]:
 def recognize_language(texts: Iterable[str]) -> str | None:
     """Return the language with the most stop words in the texts, as an ISO 639-1 code.
 
-    Return None if the texts have no stop words of any language.
+    The result is None if the texts have no stop words of any language.
     """
     counts: Counter[str] = Counter()
     for text in texts:
@@ -409,9 +411,9 @@ def significant_words(sentences: Sequence[Sequence[str]], stop_words: Set[str]) 
 def rate(words: Sequence[str], significant: Collection[str]) -> float:
     """Return the rating of the best cluster of words in a sentence, or 0 without a cluster.
 
-    A cluster starts and ends with a significant word.  At most ``_LARGEST_GAP`` insignificant words
-    stand between two significant words.  The rating of a cluster is the squared number of its
-    significant words, divided by the number of all its words.
+    Without a cluster, the rating is 0.  A cluster starts and ends with a significant word.  At most
+    ``_LARGEST_GAP`` insignificant words stand between two significant words.  The rating of a
+    cluster is the squared number of its significant words, divided by the number of all its words.
     """
     clusters: list[list[int]] = []
     for position, word in enumerate(words):

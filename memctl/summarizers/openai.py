@@ -18,14 +18,14 @@ from memctl.summarizers.prompts import Prompt
 from memctl.tokens import TokenCounter
 
 WINDOW = 32_000
-"""The default context window in tokens: nearly every current model takes as many."""
+"""The default context window in tokens; nearly every current model has at least this."""
 MAX_REPLY_TOKENS = 4096
 MAX_REPLY_BYTES = 4 << 20
 """The maximum bytes of a reply: far more than the thoughts of a model and its summary."""
 MIN_ROOM = 1000
-"""The minimum room for the conversation in a request, in tokens."""
+"""The minimum number of tokens that a request must leave for the conversation."""
 CHECK_REPLY_TOKENS = 512
-"""The maximum reply to a check, in tokens: a reasoning model spends some tokens on thoughts."""
+"""The maximum tokens of the reply to a check; reasoning models spend some on thoughts."""
 
 # The factors by which the count of a server may fall below the own count, by exactness of the own
 # count.  Estimates are off by far less, except for runs of spaces and dashes.
@@ -76,9 +76,9 @@ class OpenAI(Summarizer):
         return self._answer(await self._ask(lambda: self._body(prompt)), prompt)
 
     async def check(self) -> None:
-        """Send a small request, because many servers list their models without a valid key.
+        """Check by a small request that the model answers; any reply passes, even an empty one.
 
-        Every reply passes, even an empty or truncated reply.
+        A list of the models would prove less: many servers return it without a valid key.
         """
         messages = [
             {"role": "system", "content": "Reply with OK."},
@@ -128,9 +128,9 @@ class OpenAI(Summarizer):
         return Answer(replies.read_summary(text, prompt.nonce, usage), usage)
 
     def _check_all_read(self, prompt: Prompt, usage: Usage) -> None:
-        """Refuse a summary if the server has read only a part of the conversation.
+        """Check by the token count that the server has read the whole prompt; otherwise raise.
 
-        Ollama truncates a prompt longer than ``num_ctx``.  Only the token count shows the loss.
+        Ollama truncates a prompt longer than ``num_ctx``, and tells nothing else.
         """
         sent = self._size(prompt)
         exactly = self._counter.name != "estimate"
@@ -189,7 +189,7 @@ def _choice(body: dict[str, Any], usage: Usage | None) -> dict[str, Any]:
 
 
 def _usage(reported: Any) -> Usage | None:
-    """Return the token counts of the server, or None if they are missing or invalid."""
+    """Return the token counts that the server reported; None if they are missing or invalid."""
     if not isinstance(reported, dict):
         return None
     sent, replied = reported.get("prompt_tokens"), reported.get("completion_tokens")
@@ -217,7 +217,7 @@ _OTHER_LIMIT = re.compile(r"max_completion_tokens")
 
 
 class RequestFormat(NamedTuple):
-    """The request parameters that depend on the server."""
+    """A combination of those request parameters that not all servers support."""
 
     form: Form
     limit: str
@@ -253,7 +253,7 @@ class FormatNegotiator:
         return parameters
 
     def step_down(self, used: RequestFormat, status: int, words: str) -> bool:
-        """Choose the next format after a refusal; return False if the format is not the cause.
+        """Choose the next format after a refusal; return whether to send the request again.
 
         ``used`` is the format of the refused request, ``status`` and ``words`` are the HTTP status
         and the message of the refusal.  If several concurrent requests are refused for the same

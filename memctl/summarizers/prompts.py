@@ -61,12 +61,12 @@ def build_prompt(excerpt: Excerpt, instructions: str | None = None) -> Prompt:
 
 
 def transcript(excerpt: Excerpt) -> str:
-    """Return the turns as text: for each turn, a line with the speaker, then the text."""
+    """Return the conversation as text: for each turn, a line with the speaker, then its text."""
     return "\n\n".join(f"[{turn.speaker}]\n{turn.text}" for turn in excerpt.turns)
 
 
 def reply_schema() -> dict[str, Any]:
-    """Return the JSON schema of a reply.
+    """Return the JSON schema of a summary in fields, for the model's reply.
 
     The schema has no ``maxLength``: OpenAI's strict schemas long refused it, and some servers still
     do.

@@ -30,7 +30,7 @@ KEYS: dict[str, frozenset[str]] = {
 def make_summarizer(
     settings: Settings, secret: str | None = None, prompt: str | None = None
 ) -> Summarizer:
-    """Return an unopened summarizer for the settings.
+    """Return an unopened summarizer of the kind in the settings.
 
     ``secret`` is the API key.  ``prompt`` replaces memctl's instructions to a model.
 

@@ -21,7 +21,7 @@ _THOUGHTS = re.compile(r"\s*<(think|thinking|reasoning)>.*?(?:</\1>|\Z)", re.DOT
 _END_OF_THOUGHTS = "</think>"
 _BRACE = re.compile(r"\{")
 _MAX_BRACES = 100
-"""The maximum attempts to parse an object: a reply full of braces must not take forever."""
+"""The maximum number of braces at which to try to parse an object: each attempt takes time."""
 
 
 def read_summary(text: str, nonce: str, usage: Usage | None = None) -> Summary:
@@ -83,7 +83,7 @@ def _check(text: str, nonce: str, usage: Usage | None) -> None:
 
 
 def _without_thoughts(text: str) -> str:
-    """Return the reply of a reasoning model without the thoughts.
+    """Return the reply of a reasoning model without the thoughts at its beginning.
 
     Some servers (vLLM without a reasoning parser) pass on the thoughts without the opening tag.
     """
@@ -113,7 +113,7 @@ def _objects(text: str) -> Iterator[Any]:
 
 
 def _repaired(text: str) -> Any:
-    """Return the object in nearly valid JSON, or None if the text is cut off or has no object."""
+    """Return the value of nearly valid JSON, repaired; None if it is cut off or has no object."""
     text = text.rstrip().removesuffix("```").rstrip()
     start = text.find("{")
     # Text without a closing brace was cut off.  A repair would hide the loss.

@@ -10,7 +10,7 @@ from memctl.summarizer import Answer, Excerpt, Summarizer
 
 
 class RetryingSummarizer(Summarizer):
-    """A wrapper that retries the requests of a summarizer; see ``RequestRetries``."""
+    """A wrapper that retries the failed requests of a summarizer, a limited number of times."""
 
     def __init__(
         self,
@@ -47,10 +47,10 @@ class RetryingSummarizer(Summarizer):
         return self._inner.counted_by
 
     async def check(self) -> None:
-        """Check the inner summarizer without retries, so that problems are reported at once."""
+        """Check the summarizer inside without retries, so that problems are reported at once."""
         await self._inner.check()
 
     async def summarize(self, excerpt: Excerpt) -> Answer:
-        """Return the inner summarizer's summary; the usage includes failed attempts."""
+        """Return the summary of the summarizer inside; its usage includes failed attempts."""
         answer, spent = await self._retries.run(lambda: self._inner.summarize(excerpt))
         return Answer(answer.summary, spent.plus(answer.usage))

@@ -65,9 +65,10 @@ def in_one_dialect(source: Store, target: Store) -> tuple[Store, Store]:
 def comparable(left: Store, right: Store) -> tuple[Store, Store]:
     """Return both stores, each shown in the finer of their dialects, where messages need no notes.
 
-    A store whose dialect holds no notes keeps its dialect.  If the finer dialect has fields that
-    a store may change (``Dialect.unsettled``), both stores are shown in the coarser dialect: the
-    notes restore the coarse messages of the source.
+    Messages have the finer dialect, where they need no notes.  A store whose dialect holds no notes
+    keeps its dialect.  If the finer dialect has fields that a store may change
+    (``Dialect.unsettled``), messages have the coarser dialect: the notes restore the coarse
+    messages of the source.
 
     Raises:
         UsageError: as ``shown_as``.
@@ -116,7 +117,7 @@ def inside(store: Store) -> Store:
 
 
 class ConvertedStore(StoreWrapper):
-    """A wrapper that shows a store in a dialect different from the stored dialect.
+    """A wrapper through which the messages of a store are read and written in another dialect.
 
     Each read and each write converts messages.  To append to an existing memory, the wrapper reads
     and edits the memory: a new message may become part of a stored message.
@@ -130,7 +131,7 @@ class ConvertedStore(StoreWrapper):
         self._passed: dict[MemoryKey, int] = {}
         """The number of messages passed on to the store inside, for each memory in progress."""
         self._refused: dict[MemoryKey, Failure] = {}
-        """The memories that ``write`` could not convert, with the reasons."""
+        """The memories that ``write`` could not convert, each with its failure."""
 
     @property
     def store(self) -> Store:
@@ -139,12 +140,12 @@ class ConvertedStore(StoreWrapper):
 
     @property
     def dialect(self) -> Dialect:  # type: ignore[override]
-        """The dialect of the shown messages."""
+        """The dialect in which this wrapper returns and accepts messages."""
         return self._dialect
 
     @property
     def features(self) -> Features:  # type: ignore[override]
-        """The features of the store inside; notes hold marks and repeated ids."""
+        """The features of the store inside, with those that notes add: marks and repeated ids."""
         return replace(
             self._store.features,
             marks=None if self._dialect.holds_marks else frozenset(),
@@ -289,7 +290,8 @@ class ConvertedStore(StoreWrapper):
     async def _expire(self, grown: list[_Growth]) -> AsyncGenerator[WriteResult]:
         """Set the expiry of the memories that are written with an expiry; yield the failed results.
 
-        The edit that follows keeps the expiry.  If the edit fails, only the expiry has changed.
+        Only memories that are written with an expiry get one.  The edit that follows keeps the
+        expiry.  If that edit fails, only the expiry has changed.
         """
         asked = self._store.location.options.get("ttl")
         pages = []
@@ -443,7 +445,7 @@ class _Growth(NamedTuple):
 
     change: Edit
     given: Memory
-    """The memory as the caller of ``write`` gave it, with its expiry."""
+    """The memory as passed to ``write``, with its expiry."""
     messages: int
     """The number of messages in the store inside."""
     settings: _Settings | None
@@ -452,7 +454,8 @@ class _Growth(NamedTuple):
 class _Growing:
     """The making of a ``_Growth``: a stored memory is converted, extended and converted back.
 
-    The messages before the first difference are not held.
+    The stored memory is read page by page, converted, extended and converted back.  The messages
+    before the first difference are not kept in RAM.
     """
 
     def __init__(
@@ -470,7 +473,7 @@ class _Growing:
         self._converters = reading.converter(), writing.converter()
         self._stored = self._shown = tail.memory
         self._wanted: Memory | None = None
-        """The memory to write; None before the first message."""
+        """The memory as it shall be stored; None before the first message."""
         self._settings: _Settings | None = None
         self._stored_messages = self._shown_messages = 0
         self._difference = _Difference(repeats=repeats)
@@ -545,9 +548,9 @@ class _Growing:
 
 
 class _Settings(NamedTuple):
-    """The settings (``Memory.extra``) of a memory before and after messages were appended.
+    """The settings of a memory (``Memory.extra``) before and after messages were appended.
 
-    The inserted messages do not hold the settings, so ``WriteResult.before`` holds them for undo.
+    An undo gets the settings from ``WriteResult.before``, because no message holds them.
     """
 
     old: str
@@ -684,7 +687,7 @@ class _Difference:
         self._new: deque[StoredMessage] = deque()
         self._begins_alike = True
         self._marked: list[Change] = []
-        """The changes of marks in the common beginning."""
+        """The changes of marks of messages in the common beginning."""
         self._after: str | None = None
         """The id of the last message in the common beginning."""
 

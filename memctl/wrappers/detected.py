@@ -12,7 +12,7 @@ from memctl.store import OpenMode, Store
 from memctl.wrappers.wrapper import StoreWrapper
 
 _USUAL = "memory"
-"""The ``?layout=`` to assume if neither the URL nor the stored data name a layout."""
+"""The ``?layout=`` to assume if neither the URL nor the stored data tell the layout."""
 
 
 class DetectedStore(StoreWrapper):

@@ -15,7 +15,7 @@ from memctl.wrappers.wrapper import StoreWrapper
 
 
 class DryRun(StoreWrapper):
-    """A wrapper that reads the target, but only counts what a run would write.
+    """A wrapper that reads the target of a run, but counts writes and edits instead of making them.
 
     A dry run does not create the target.  A missing target reads as empty.
     """
@@ -82,7 +82,10 @@ class DryRun(StoreWrapper):
                 messages = 0
 
     async def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
-        """Count the changes; changes by other programs since the read are not detected."""
+        """Yield results with the numbers of changes to make; change nothing.
+
+        Changes by other programs since the last read are not detected.
+        """
         written = deleted = 0
         async for edit in edits:
             gone = sum([change.new is None for change in edit.changes])
@@ -94,6 +97,6 @@ class DryRun(StoreWrapper):
 
 
 async def _nothing() -> AsyncGenerator[Any]:
-    """Yield nothing: the target does not exist."""
+    """Yield nothing, as a target that does not exist."""
     return
     yield

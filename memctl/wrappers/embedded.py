@@ -35,9 +35,10 @@ async def embedded(
     *,
     dry_run: bool = False,
 ) -> Store:
-    """Return the target, wrapped if the vectors of its facts have to be made or dropped.
+    """Return the target of a copy of facts, wrapped if vectors must be made or dropped for it.
 
-    Both stores are open.  ``report.embedder`` makes the vectors that the source lacks.
+    Both stores are open, and ``where`` selects the facts to copy.  ``report.embedder`` makes the
+    vectors that facts of the source lack.  Otherwise the target itself is returned.
 
     Raises:
         Loss: vectors are missing, and no embedder is given; nothing was written.
@@ -82,10 +83,10 @@ async def embedded(
 
 
 async def _refuse_missing(source: Store, where: Selection, kind: Embedding) -> None:
-    """Refuse facts without a vector of the right size.
+    """Check that every selected fact of the source has a vector of the size in ``kind``.
 
     Raises:
-        Loss: a selected fact has no vector of the size in ``kind``.
+        Loss: a selected fact has no vector of this size.
     """
     count, example = 0, ""
     async with aclosing(source.read(where)) as pages:
@@ -116,7 +117,7 @@ async def _refuse_size(embedder: Embedder, kept: Embedding, target: Store) -> No
 
 
 class EmbeddedStore(StoreWrapper):
-    """A wrapper that writes facts with vectors that fit the target.
+    """A wrapper that gives facts the vectors that the target needs, and writes the facts.
 
     Without an ``embedder``, facts lose their vectors: the target has no vectors.  With ``keep``, a
     fact keeps a vector of the right size.  The embedder makes all other vectors.
@@ -131,7 +132,7 @@ class EmbeddedStore(StoreWrapper):
         keep: bool = False,
         dry_run: bool = False,
     ) -> None:
-        """With ``dry_run``, estimate the tokens instead of asking the embedder."""
+        """With ``dry_run``, tokens are only estimated, and the embedder makes no vectors."""
         super().__init__(target)
         self._report = report
         self._embedder = embedder
@@ -141,7 +142,7 @@ class EmbeddedStore(StoreWrapper):
     async def write(
         self, pages: AsyncGenerator[Page], mode: WriteMode = WriteMode.ADD
     ) -> AsyncGenerator[WriteResult]:
-        """Write facts with vectors that fit the target.
+        """Write facts, with the vectors that the target needs.
 
         Raises:
             Unavailable: the embedder failed; facts written before stay.

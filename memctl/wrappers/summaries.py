@@ -18,14 +18,14 @@ from memctl.store import Features, LeftOut, Maintenance, Note, OpenMode, Record,
 from memctl.wrappers.wrapper import StoreWrapper
 
 OF_STATES = "of_states"
-"""The key that marks a repair record of the store of states."""
+"""The key of repair records that marks a repair in the store of session states."""
 
 
 class SummaryEdits:
-    """The changes of summaries during one ``edit`` or ``write``.
+    """Changes summaries in the store of session states, during one ``edit`` or ``write``.
 
-    Memories pass through on their way to the store of messages.  A changed summary waits until
-    ``done`` reports the result of the messages.
+    Edits or pages pass through on their way to the store of messages, and the summary is changed
+    first.  The old summary is kept until ``done`` gets the result of the messages.
     """
 
     def __init__(self, states: Store, find: Callable[[MemoryKey], Awaitable[Memory]]) -> None:
@@ -37,9 +37,9 @@ class SummaryEdits:
         self._find = find
         self._settled: list[WriteResult] = []
         self._waiting: dict[MemoryKey, tuple[Memory, str]] = {}
-        """The old state and the new summary of each memory."""
+        """The old session state and the new summary of each memory without a result so far."""
         self._before: dict[MemoryKey, str] = {}
-        """The ``WriteResult.before`` of the store of states, for each memory."""
+        """The ``WriteResult.before`` from the store of session states, for each memory."""
 
     async def passed_on(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[Edit]:
         """Change the summaries; yield the edits for the store of messages.
@@ -190,9 +190,9 @@ class DamagedState(Exception):
 
 
 class SummaryOverlay(StoreWrapper):
-    """A wrapper that joins the messages of one store with the summaries of a second store.
+    """A wrapper that joins the messages of one store with the summaries in session states.
 
-    A memory with a damaged state is left out, because the summary is unknown.
+    A memory with a damaged session state is left out, because the summary is unknown.
     """
 
     kind = "with-summaries"
@@ -205,7 +205,7 @@ class SummaryOverlay(StoreWrapper):
 
     @property
     def features(self) -> Features:  # type: ignore[override]
-        """The features of the store of messages, with summaries."""
+        """The features of the store of messages, and the ability to hold summaries."""
         messages = self._messages.features
         # An outline also reads the states, for the summaries.
         return replace(
@@ -385,7 +385,7 @@ class SummaryOverlay(StoreWrapper):
     async def write(
         self, pages: AsyncGenerator[Page], mode: WriteMode = WriteMode.ADD
     ) -> AsyncGenerator[WriteResult]:
-        """Write the summary, then the messages; see ``edit``.
+        """Write the summary of each memory, then its messages.
 
         A run that is killed between the two leaves the summary: the next run adds the messages.
         Nothing is written to a memory with a damaged state.
@@ -397,14 +397,14 @@ class SummaryOverlay(StoreWrapper):
                 yield result
 
     async def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
-        """Change the summary, then the messages.
+        """Change the summary of each memory, then its messages.
 
         For a moment, an agent may see the new summary and also the old messages that the summary
         covers.  In the reverse order, an agent might see neither.
 
         If the messages cannot be changed, or their store fails, the old summary is restored, unless
         another program has changed the summary since.  If the run is killed, or the caller stops
-        asking for results, the new summary stays, because the fate of the messages is unknown.
+        asking for results, the new summary stays: the messages may have changed or not.
         """
         summaries = SummaryEdits(self._states, self._state)
         editing = self._messages.edit(summaries.passed_on(edits))

@@ -28,11 +28,11 @@ from memctl.wrappers.wrapper import StoreWrapper
 T = TypeVar("T")
 
 CLOSING = 10.0
-"""The seconds allowed for closing; a server that hangs must not hold up the run."""
+"""The maximum seconds for closing a store; a server that hangs must not delay the end."""
 
 
 class _Clock:
-    """A clock that limits the time of each answer of a store."""
+    """Limits the time that a store may take for each answer."""
 
     def __init__(self, label: str, seconds: float) -> None:
         self._label = label
@@ -224,7 +224,7 @@ class Timeout(StoreWrapper):
 
 
 class _TimedMaintenance(Maintenance):
-    """Checks with a limit for each finding, and repairs with a limit for each part."""
+    """Limits the time of a check for each finding, and of a repair for each part."""
 
     def __init__(self, store: Store, inner: Maintenance, clock: _Clock) -> None:
         super().__init__(store)

@@ -23,7 +23,7 @@ from memctl.storekit.edits import Snapshot
 
 
 class StoreWrapper(Store):
-    """A wrapper that forwards every call to the store inside; subclasses override methods."""
+    """A store that forwards every call to the store inside; subclasses override methods."""
 
     kind = "wrapper"
 
