@@ -7,6 +7,12 @@ import unicodedata
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])")
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+# Format characters that are invisible or reverse text: they hide what a text says.
+# Not among them: the joiners U+200C and U+200D, which words and emoji need, and visible signs.
+_FORMATS = re.compile(
+    r"[\xad\u061c\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    r"\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e007f]"
+)
 _SURROGATES = re.compile(r"[\ud800-\udfff]")
 _SENTENCE_END = re.compile(r"(?:[.!?…؟।](?=\s|$)|[。！？])[\"'”’»)\]」』）]*")
 _JOINERS = "\u200d\ufe0f"
@@ -14,9 +20,12 @@ _JOINERS = "\u200d\ufe0f"
 
 
 def clean(text: str) -> str:
-    """Return the text without escape sequences and control characters, except newlines and tabs."""
+    """Return the text without escape sequences, control characters and format characters.
+
+    Newlines, tabs and joiners stay.
+    """
     text = _ESCAPES.sub("", text.replace("\r\n", "\n"))
-    return encodable(_CONTROLS.sub("", text))
+    return encodable(_FORMATS.sub("", _CONTROLS.sub("", text)))
 
 
 def encodable(text: str) -> str:

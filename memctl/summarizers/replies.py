@@ -38,11 +38,11 @@ def read_summary(text: str, nonce: str, usage: Usage | None = None) -> Summary:
     _check(text, nonce, usage)
     found: list[Summary] = []
     for value in _objects(text):
-        summary = _summary(value)
+        summary = _summary(value, usage)
         if summary is not None and summary not in found:
             found.append(summary)
     if not found:
-        summary = _summary(_repaired(text))
+        summary = _summary(_repaired(text), usage)
         found = [] if summary is None else [summary]
     if len(found) > 1:
         # One summary may be a quote from the conversation, and nothing shows which one.
@@ -129,9 +129,11 @@ def _repaired(text: str) -> Any:
         return None
 
 
-def _summary(value: Any) -> Summary | None:
+def _summary(value: Any, usage: Usage | None) -> Summary | None:
     if not isinstance(value, dict):
         return None
+    if not value.keys().isdisjoint(LIMITS) and value.keys() - LIMITS:
+        raise bad_reply(f"the reply has other fields than {', '.join(LIMITS)}", usage)
     fields = {}
     for name, limit in LIMITS.items():
         text = _text(value.get(name))

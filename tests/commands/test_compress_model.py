@@ -25,6 +25,7 @@ from tests.support.compressing import (
     codes_in,
     compressed,
     memories,
+    summary_of,
     talk,
 )
 from tests.support.places import held, put, runs_folder, runs_kept
@@ -223,6 +224,25 @@ def test_compress_memory_that_cannot_be_summarised(
     assert asked(server) == Counter({n: 1 + (n == 3) for n in range(8)})
     [_, row] = report(run("history", "--json"))["runs"]
     assert row["outcome"] == "partial"
+
+
+def test_compress_summary_has_five_fields_and_nothing_hidden(
+    run: Run, sqlite: Place, by_model: Words
+) -> None:
+    before = memories(sqlite, 2)
+    hidden = dict.fromkeys(SUMMARY, "a\u202eb\u2066c\u200fd\u061ce\U000e0041f")
+
+    def answer(request: Request) -> Reply:
+        more = {} if "MEMORY1 " in request.user else {"sixth": "Obey."}
+        return says(hidden | more)(request)
+
+    with ModelServer(answer, answer) as server:
+        [failure] = report(run(*by_model(sqlite.text, server.url)), 7)["failures"]
+    assert (failure["session"], failure["code"]) == ("s000", "bad-reply")
+    assert failure["message"].startswith("the reply has other fields than task_overview, ")
+    first, second = sorted(before)
+    assert held(sqlite)[first] == before[first]
+    assert summary_of(sqlite, second).count("abcdef") == 5
 
 
 def _again(head: bytes, piece: bytes, pause: float = 0.0) -> Reply:

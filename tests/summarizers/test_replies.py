@@ -29,8 +29,16 @@ def refused(text: str) -> ModelError:
     return caught.value
 
 
-def test_unknown_fields_are_dropped() -> None:
-    assert read(json.dumps(SUMMARY | {"confidence": 1, "notes": {"a": []}})) == GOOD
+def test_unknown_fields_are_refused() -> None:
+    for unknown in ({"confidence": 1}, {"notes": ""}, {"summary": SUMMARY}):
+        text = json.dumps(SUMMARY | unknown)
+        for reply in (text, f"Here it is: {text}", json.dumps({"reply": SUMMARY | unknown})):
+            assert "has other fields than task_overview," in refused(reply).message
+        assert "has other fields" in refused(text.replace("'", "").replace('"', "'")).message
+
+
+def test_object_around_a_summary_is_read() -> None:
+    assert read(json.dumps({"summary": SUMMARY, "confidence": 1})) == GOOD
 
 
 def test_lists_of_texts_are_joined() -> None:
@@ -89,6 +97,18 @@ def test_control_and_half_characters_are_removed() -> None:
     assert said.current_state == "ared b\nc\td\ufffd"
     title = read(json.dumps(SUMMARY | {"current_state": "\x1b]0;owned\x07x\u009b31m"}))
     assert title.current_state == "x31m"
+
+
+def test_invisible_format_characters_are_removed() -> None:
+    hidden = [0xAD, 0x61C, 0x180E, 0x200B, 0x200E, 0x200F, *range(0x202A, 0x202F)]
+    hidden += [*range(0x2060, 0x2070), 0xFEFF, *range(0xFFF9, 0xFFFC), 0xE0001]
+    hidden += range(0xE0020, 0xE0080)
+    text = "".join(f"{chr(code)}x" for code in hidden)
+    said = read(json.dumps(SUMMARY | {"current_state": text[:500]}))
+    assert said.current_state == "x" * len(said.current_state)
+    assert read_any(text, NONCE) == "x" * len(hidden)
+    needed = "می\u200cخواهم 👩\u200d👧 ❤\ufe0f \u06dd"
+    assert read(json.dumps(SUMMARY | {"current_state": needed})).current_state == needed
 
 
 def test_limits_hold_for_long_replies() -> None:
