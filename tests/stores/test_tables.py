@@ -20,6 +20,8 @@ from memctl.registry import make_store, parse
 from memctl.selection import Selection
 from memctl.testing import samples
 from tests.support.cli import contents, fails, fill, report
+from tests.support.processes import start
+from tests.support.servers.pool import Servers
 
 GUIDE = (
     "CREATE TABLE messages (id INTEGER PRIMARY KEY AUTOINCREMENT, session_id TEXT NOT NULL, "
@@ -618,3 +620,18 @@ def test_a_session_that_is_a_number_takes_no_other_name(run: Any, tmp_path: Path
         found = report(run("migrate", str(source), place, "--lossy", "--json"), code)
         assert [one["code"] for one in found["failures"]] == ["bad-name"] * bool(code)
     assert [row[1] for row in dump(path)] == [7]
+
+
+def test_columns_of_types_unknown_to_the_driver_raise_no_warning(servers: Servers) -> None:
+    at = servers.postgresql.fresh()
+    servers.postgresql.execute(
+        at,
+        "CREATE TABLE messages (id SERIAL PRIMARY KEY, session_id TEXT, role TEXT, content TEXT, "
+        "place POINT); INSERT INTO messages (session_id, role, content, place) "
+        "VALUES ('kyoto', 'user', 'hello', '(1, 2)')",
+    )
+    columns = "session:session_id,role:role,content:content,order:id"
+    process = start("inspect", f"{at}?layout=table&table=messages&columns={columns}", "--json")
+    stdout, stderr = process.communicate(timeout=30)
+    assert (process.returncode, stderr) == (0, "")
+    assert [one["session"] for one in json.loads(stdout)["memories"]] == ["kyoto"]

@@ -7,6 +7,7 @@ Each engine (``sqlite``, ``postgresql``, ``mysql``) has a ``Database`` for its d
 from __future__ import annotations
 
 import asyncio
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import (
     AsyncGenerator,
@@ -25,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from sqlalchemy import Connection, text
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, SAWarning, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from memctl.concurrency import cut_short
@@ -256,7 +257,7 @@ class Database(ABC):
         with self.errors():
             async with self._engine.connect() as connection:
                 await self.prepare_inspection(connection)
-                return await connection.run_sync(work)
+                return await run_inspection(connection, work)
 
     async def prepare_inspection(  # noqa: B027 - most databases need nothing
         self, connection: AsyncConnection
@@ -274,7 +275,7 @@ class Database(ABC):
                 async with self._engine.connect() as connection:
                     await self.prepare_inspection(connection)
                     await self.begin_write(connection)
-                    await connection.run_sync(work)
+                    await run_inspection(connection, work)
                     await connection.commit()
                 return
             except self._caught:
@@ -521,6 +522,12 @@ class Database(ABC):
         """Run a query and return all of its rows."""
         async with aclosing(self.rows(connection, sql, values)) as partitions:
             return [row async for rows in partitions for row in rows]
+
+
+async def run_inspection(connection: AsyncConnection, work: Callable[[Connection], T]) -> T:
+    """Run ``work``, without SQLAlchemy's warnings about types and indexes unknown to it."""
+    with warnings.catch_warnings(action="ignore", category=SAWarning):
+        return await connection.run_sync(work)
 
 
 def make_database(location: Location, label: str) -> Database:

@@ -15,7 +15,7 @@ from sqlalchemy import Connection, inspect, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memctl import jsonio
-from memctl.engines.sql.database import shown_name
+from memctl.engines.sql.database import run_inspection, shown_name
 from memctl.errors import UsageError
 from memctl.model import Finding, MemoryKey
 from memctl.selection import Selection
@@ -514,7 +514,8 @@ class _Checks:
 
     async def missing_index(self) -> AsyncGenerator[Finding]:
         """Find a missing index on ``session_id``, the search column of AgentScope."""
-        if await self._connection.run_sync(lacks_index, self._database.statements):
+        lacks = partial(lacks_index, statements=self._database.statements)
+        if await run_inspection(self._connection, lacks):
             yield Finding("no-session-index", None)
 
     async def _grouped(
