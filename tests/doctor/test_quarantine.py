@@ -471,7 +471,7 @@ def some_items(draw: st.DrawFn, cut: bool) -> list[bytes | None]:
 def test_any_damage_is_moved_in_redis(servers: Servers, run: Run, name: str) -> None:
     layout = LAYOUTS[name]
 
-    @settings(max_examples=40)
+    @settings(max_examples=15)
     @given(some_items(layout.cut))
     def check(items: list[bytes | None]) -> None:
         url = servers.redis.fresh()
@@ -521,7 +521,7 @@ def test_faults_of_a_memory_are_repaired_and_undone(
 
 @pytest.mark.slow
 def test_any_faults_of_a_memory_are_repaired_and_undone(servers: Servers, run: Run) -> None:
-    @settings(max_examples=40)
+    @settings(max_examples=15)
     @given(st.lists(st.sampled_from(OF_MEMORY), min_size=1, max_size=4, unique=True))
     @example([damaged_payloads, many_without_payload])
     def check(some: list[Fault]) -> None:
@@ -537,7 +537,7 @@ def test_any_faults_of_a_memory_are_repaired_and_undone(servers: Servers, run: R
 def test_any_damage_is_moved_in_files(
     tmp_path_factory: pytest.TempPathFactory, run: Run, single: bool
 ) -> None:
-    @settings(max_examples=40)
+    @settings(max_examples=15)
     @given(some_items(cut=False), some_items(cut=False))
     def check(one: list[bytes | None], other: list[bytes | None]) -> None:
         folder = tmp_path_factory.mktemp("states")
@@ -557,7 +557,7 @@ def test_any_damage_is_moved_in_a_database(
 ) -> None:
     good = make_good(tmp_path_factory.mktemp("good") / "m.db")
 
-    @settings(max_examples=60)
+    @settings(max_examples=20)
     @given(st.lists(st.sampled_from(sorted(DAMAGE)), min_size=1, max_size=3, unique=True))
     def check(damages: list[str]) -> None:
         path = tmp_path_factory.mktemp("rows") / "m.db"

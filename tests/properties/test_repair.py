@@ -74,7 +74,7 @@ def examined(run: Run, place: str, *options: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("dialect", "store"), CASES)
 @given(choices=conversations)
-@settings(max_examples=25)
+@settings(max_examples=10)
 def test_repair_makes_nothing_worse(run: Run, dialect: str, store: str, choices: list[int]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         place = store.format(folder)
