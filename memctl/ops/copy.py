@@ -133,8 +133,8 @@ async def refuse_losses(
     The report gets the data in ``losses``, and with ``lossy`` in ``warnings``.
 
     Raises:
-        Loss: the copy would lose data, and ``lossy`` is not set; or nothing says how the program of
-            the target reads texts.
+        Loss: the copy would lose data, and ``lossy`` is not set; or, even with ``lossy``, the
+            encoding of texts that the program of the target expects is unknown.
         UsageError: the target cannot hold several sessions, or several memories of one session; or
             memctl cannot convert the messages of the source to the dialect of the target.
     """

@@ -290,7 +290,10 @@ class DeleteRun(ChangeRun):
         return {"parted_tool_calls": parted} if parted else {}
 
     async def check(self, store: Store) -> None:
-        """Set ``most`` from the limit, and count the messages that stay, if asked for."""
+        """Work out ``most``, the largest number of messages to delete, from ``--max-delete``.
+
+        With ``counts_staying``, also count the messages that stay, in ``report.staying``.
+        """
         planned = self.report.planned_by_memory
         if self.counts_staying and planned:
             named = Selection(keys=frozenset(planned))

@@ -76,7 +76,7 @@ class Listing:
             sys.stdout.write(f"{json.dumps(self._head)[:-1]}, {json.dumps(self._name)}: [")
 
     def close(self, warnings: list[str], error: MemctlError | None) -> None:
-        """Write the end of the list and of the JSON object."""
+        """Close the list, and add the warnings and the error, if any, as fields of the object."""
         self._begin()
         tail = self.tail | {"warnings": warnings}
         if error is not None:

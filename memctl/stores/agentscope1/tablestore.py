@@ -512,9 +512,10 @@ def _usual(value: dict[str, Any], marks: Iterable[str]) -> Columns:
 
 
 def _shape(columns: Columns, value: dict[str, Any], marks: tuple[str, ...]) -> str:
-    """Return the columns of a row that AgentScope would write differently, as JSON; "" for none.
+    """Return the stored columns that differ from those that AgentScope writes, as a JSON object.
 
-    A missing column is null.  ``value`` is the parsed message of the row.
+    A column that the row lacks is null.  Without a difference, return "".  ``value`` is the parsed
+    message of the row, ``marks`` are its marks.
     """
     usual = _usual(value, marks)
     others: dict[str, Any] = {

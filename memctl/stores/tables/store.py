@@ -403,7 +403,10 @@ class TableStore(Store):
 
 
 def _create(mapping: Mapping, metadata: MetaData, connection: Connection) -> None:
-    """Create the tables of a framework that are missing, with the first row of the framework."""
+    """Create the missing tables of a framework.
+
+    Some frameworks keep the version of their tables in a row: insert the row if there is none.
+    """
     create_missing(connection, metadata)
     if mapping.stamp is not None:
         table, values = mapping.stamp

@@ -710,9 +710,9 @@ def _resolve_marks(resolved: ResolvedChanges, row: StoredRow, new: tuple[str, ..
 
 
 def _check_insertions(resolved: ResolvedChanges, stored: Mapping[str, StoredRow]) -> Failure | None:
-    """Return why messages cannot be inserted; None if memctl can insert all.
+    """Return why the insertions fail; None if they can be made.
 
-    Notes the messages that already exist in ``resolved.blocked``.
+    A message whose id another row has already is no failure: ``resolved.blocked`` gets its id.
     """
     deleted = set(resolved.deleted)
     ids: set[str] = set()
