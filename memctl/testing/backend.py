@@ -59,7 +59,10 @@ class Backend:
     many: int = 300
     """The number of memories in the test of many writes; use more if writes share transactions."""
     large: int = 1500
-    """The number of messages in a memory of several pages; use fewer if each message is a file."""
+    """The number of messages in a memory of several pages; all large memories are in proportion.
+
+    Use 300 if each message is a file, or if the store holds one memory in RAM, as ``SimpleStore``.
+    """
     style: Style = field(default_factory=Style)
     """The dialect and the possible marks of the messages."""
     largest: int = 0
@@ -118,6 +121,13 @@ class Place:
             for file in self.folder.rglob("*")
             if file.is_file()
         }
+
+    def size(self, count: int) -> int:
+        """Return the number of messages for a memory of ``count`` messages in other stores.
+
+        Large memories are in proportion to ``Backend.large``; small memories stay as they are.
+        """
+        return count if count < 100 else count * self.backend.large // 1500
 
     def keys(self, count: int) -> list[MemoryKey]:
         """Return ``count`` different memory keys, or a single key if the store holds one memory."""

@@ -32,6 +32,14 @@ LEASE = 0.6
 """The seconds of a lock in Redis in the conformance suite, to save waits of 30 seconds."""
 
 
+WHOLE = 300
+"""The number of messages of a large memory in a store that holds one memory in RAM."""
+TWO_PAGES = 700
+"""The number of messages of a large memory in the tables of most frameworks, for two pages at most.
+
+A table of one's own has larger memories; its statements are the same.
+"""
+
 MANY_SESSIONS = 600
 """The number of sessions in AgentScope 2.x, where each session record takes a statement."""
 
@@ -105,6 +113,10 @@ def _mapped(
         "many": MANY_SESSIONS,
         "largest": 60_000 if engine == "mysql" else 0,
     }
+    if layout in ("agno", "openai-branches"):
+        about |= {"large": WHOLE, "many": 100}
+    elif layout != "table" or encoding != "text":
+        about["large"] = TWO_PAGES
     if layout not in ("adk", "agno", "table"):
         about["keys"] = _without_user
         about["users"] = False
@@ -232,6 +244,7 @@ BACKENDS: dict[str, Callable[[Servers], Backend]] = {
         lambda folder: f"langchain:{folder}/histories",
         style=Style("langchain", frozenset(), in_order=False),
         many=300,
+        large=WHOLE,
         refuses_names=True,  # of users, and names that no file can have
         keys=_without_user,
         users=False,
@@ -260,7 +273,8 @@ BACKENDS: dict[str, Callable[[Servers], Backend]] = {
         servers.tablestore.alias,
         servers.tablestore.dump,
         refuses=frozenset({"wide"}),  # more than 2 MB
-        many=300,
+        many=150,
+        large=TWO_PAGES,
         make_searchable=partial(make_text_index, servers.tablestore),
     ),
     "tablestore-session": lambda servers: Backend(
@@ -278,6 +292,8 @@ BACKENDS: dict[str, Callable[[Servers], Backend]] = {
         servers.tablestore.alias,
         servers.tablestore.dump,
         refuses=frozenset({"wide"}),
+        large=WHOLE,
+        many=100,
         style=Style("runtime", frozenset(), in_order=False),  # they are columns
         refuses_names=True,  # of sessions of other users
     ),
@@ -298,6 +314,7 @@ BACKENDS: dict[str, Callable[[Servers], Backend]] = {
         lambda folder: f"agentscope2:{folder}/sessions",
         style=Style("agentscope2", frozenset()),
         many=300,
+        large=WHOLE,
         refuses_names=True,  # names of files
     ),
     "state": lambda _: Backend(

@@ -335,6 +335,7 @@ class EditTests:
         self, place: Place, count: int, size: int
     ) -> None:
         """The changes of a memory may come in several ``Edit`` objects."""
+        count = place.size(count)
         one, *others = await filled(place, count, 5, 5)
         changes, after = mixture(one.entries, samples.entries(count // 5, start=10_000))
         assert len(changes) >= count // 5 * 3 - 3
@@ -344,7 +345,7 @@ class EditTests:
 
     async def test_edit_of_many_memories(self, many_place: Place) -> None:
         """If edits of some small and large memories fail, all other edits succeed."""
-        before = await filled(many_place, *([7] * 40), 2500, *([7] * 40))
+        before = await filled(many_place, *([7] * 40), many_place.size(2500), *([7] * 40))
         wanted: list[Edit] = []
         expected: list[Sample] = []
         failing: set[MemoryKey] = set()
@@ -381,9 +382,9 @@ class EditTests:
         self, place: Place, first: bool
     ) -> None:
         """The change that does not fit is the first or the last of many."""
-        one, *others = await filled(place, 5000, 5)
+        one, *others = await filled(place, place.size(5000), 5)
         found = faults(one.entries)
-        fine, _ = mixture(one.entries[12:-12], samples.entries(1000, start=10_000))
+        fine, _ = mixture(one.entries[12:-12], samples.entries(place.size(1000), start=10_000))
         for fault in ("gone", "marked otherwise", "there already", "no place for it"):
             changes = [found[fault], *fine] if first else [*fine, found[fault]]
             async with changing(place) as store:
@@ -417,7 +418,7 @@ class EditTests:
         """An edit keeps messages that an agent added after the changes were chosen."""
         [one] = await filled(place, 12)
         changes, after = mixture(one.entries, samples.entries(9, start=100))
-        more = samples.entries(1200, start=2000)
+        more = samples.entries(place.size(1200), start=2000)
         async with place.store() as store:
             await write(store, [sample(one.key, more)], offset=12)
         async with changing(place) as store:
@@ -426,7 +427,7 @@ class EditTests:
 
     async def test_edit_twice_at_once(self, place: Place) -> None:
         """The first of two equal edits succeeds; the second finds a changed memory."""
-        [one] = await filled(place, 3000)
+        [one] = await filled(place, place.size(3000))
         changes = [gone(entry) for entry in one.entries[::2]]
         async with changing(place) as store, changing(place) as other:
             if not store.features.parallel:
@@ -550,6 +551,7 @@ class EditTests:
         self, place: Place, count: int
     ) -> None:
         keys = place.keys(2)
+        count = place.size(count)
         before = [sample(key, samples.entries(count), summary="what was") for key in keys]
         async with place.store() as store:
             if not store.features.summaries:
@@ -647,7 +649,7 @@ class EditTests:
 
         A memory with a WriteResult is changed.
         """
-        done, broken, untouched = await filled(many_place, 10, 4000, 10)
+        done, broken, untouched = await filled(many_place, 10, many_place.size(4000), 10)
 
         async def breaking() -> AsyncGenerator[Edit]:
             for one in edits(done.key, [gone(entry) for entry in done.entries[:5]]):
@@ -672,7 +674,7 @@ class EditTests:
 
     async def test_edit_cancelled(self, many_place: Place) -> None:
         """A cancelled edit (Ctrl-C) ends as a cancelled task, its unfinished memory unchanged."""
-        done, broken, untouched = await filled(many_place, 10, 4000, 10)
+        done, broken, untouched = await filled(many_place, 10, many_place.size(4000), 10)
         stuck = asyncio.Event()
 
         async def hanging() -> AsyncGenerator[Edit]:

@@ -58,15 +58,16 @@ class WriteTests:
 
     async def test_write_appends(self, place: Place) -> None:
         keys = place.keys(2)
+        before, after = place.size(1100), place.size(1300)
         async with place.store() as store:
-            await write_all(store, [sample(key, samples.entries(1100)) for key in keys])
+            await write_all(store, [sample(key, samples.entries(before)) for key in keys])
             for key in keys:
-                more = [sample(key, samples.entries(1300, start=1100))]
-                results = await write(store, more, offset=1100)
-                assert results[key] == WriteResult(key, written=1300)
+                more = [sample(key, samples.entries(after, start=before))]
+                results = await write(store, more, offset=before)
+                assert results[key] == WriteResult(key, written=after)
             found = await read(store)
             for key in keys:
-                assert_same(store, found.get(key), sample(key, samples.entries(2400)))
+                assert_same(store, found.get(key), sample(key, samples.entries(before + after)))
 
     @pytest.mark.parametrize("offset", [0, 2, 4, 2000])
     @pytest.mark.parametrize("count", [2, 1500])
@@ -110,7 +111,8 @@ class WriteTests:
     @pytest.mark.parametrize(("before", "after"), [(5, 3), (3, 2345), (2345, 3), (0, 4)])
     async def test_write_replaces(self, place: Place, before: int, after: int) -> None:
         keys = place.keys(3)
-        others = [sample(key, samples.entries(1200)) for key in keys[1:]]
+        before, after = map(place.size, (before, after))
+        others = [sample(key, samples.entries(place.size(1200))) for key in keys[1:]]
         new = sample(keys[0], samples.entries(after, start=2))
         async with place.store() as store:
             first = [sample(keys[0], samples.entries(before))] if before else []
@@ -123,15 +125,16 @@ class WriteTests:
 
     async def test_write_replaces_with_nothing(self, place: Place) -> None:
         keys = place.keys(2)
+        count = place.size(1234)
         async with place.store() as store:
-            await write_all(store, [sample(key, samples.entries(1234)) for key in keys])
+            await write_all(store, [sample(key, samples.entries(count)) for key in keys])
             results = await write(store, [sample(keys[0])], WriteMode.REPLACE)
-            assert results[keys[0]] == WriteResult(keys[0], deleted=1234)
+            assert results[keys[0]] == WriteResult(keys[0], deleted=count)
             found = await read(store)
             assert not found.get(keys[0], sample(keys[0])).entries
             assert (keys[0] in found) == (store.features.empty)
             for key in keys[1:]:
-                assert_same(store, found.get(key), sample(key, samples.entries(1234)))
+                assert_same(store, found.get(key), sample(key, samples.entries(count)))
 
     @pytest.mark.parametrize("count", [2, 1500])
     async def test_write_of_an_existing_id(self, place: Place, count: int) -> None:
@@ -160,14 +163,15 @@ class WriteTests:
         """Memories that the store refuses, small and large, come first and in the middle."""
         keys = many_place.keys(9)
         part = MemoryKey("user", "session", "agent.memory")
-        good = [sample(key, samples.entries(1500 if n == 3 else 3)) for n, key in enumerate(keys)]
+        large = many_place.size(1500)
+        good = [sample(key, samples.entries(large if n == 3 else 3)) for n, key in enumerate(keys)]
         bad = [
             sample(
                 keys[1]._replace(session="twice"), [samples.entry("t", 1), samples.entry("t", 2)]
             ),
             sample(
                 keys[1]._replace(session="twice and long"),
-                [*samples.entries(1500), samples.entry("m0000000", 3)],
+                [*samples.entries(large), samples.entry("m0000000", 3)],
             ),
         ]
         async with many_place.store() as store:
@@ -208,7 +212,8 @@ class WriteTests:
         """Several writers each write different sessions, as ``migrate --jobs`` does."""
         keys = place.keys(40)
         written = [
-            sample(key, samples.entries(1200 if n % 9 == 0 else 5)) for n, key in enumerate(keys)
+            sample(key, samples.entries(place.size(1200) if n % 9 == 0 else 5))
+            for n, key in enumerate(keys)
         ]
         async with place.store() as store:
             if not store.features.parallel:
@@ -223,8 +228,8 @@ class WriteTests:
     async def test_write_of_one_memory_by_two_at_once(self, place: Place) -> None:
         """The slower writer finds an unexpected number of messages and fails."""
         [key] = place.keys(1)
-        first = sample(key, samples.entries(1500))
-        second = sample(key, samples.entries(1500, start=5000))
+        first = sample(key, samples.entries(place.size(1500)))
+        second = sample(key, samples.entries(place.size(1500), start=5000))
         async with place.store() as store, place.store() as other:
             if not store.features.parallel:
                 pytest.skip("is written by one at a time")
