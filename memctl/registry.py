@@ -463,6 +463,8 @@ for _spec in BUILT_IN:
 """For each kind of a URL: the kinds of store, by the value of ``?layout=``."""
 
 
+_OF_NAMED_LAYOUTS = {"table", "columns", "dialect", "content_encoding", "namespace"}
+"""Options that need ``?layout=``: without it, they would have no effect on other tables."""
 _STATES = {"redis": ("prefix", "ttl"), "tablestore": ("instance",)}
 """The values of ``?state=`` besides a folder, and the options that the states share."""
 
@@ -778,11 +780,40 @@ def _parse_url(text: str) -> Location:
             f"known: {', '.join(layouts)}" if layouts else "it is for SQL and Redis",
         )
     named = layouts.get(options.get("layout", "memory"), kind)
+    _refuse_other_options(kind, named, options)
     if "columns" in options:  # the label does not show the mapping
         text = re.sub(r"([?&])columns=[^&]*&?", r"\1", text).rstrip("?&")
     if kind == "sqlite":
         return _sqlite(named, text, parts, url, options, others)
     return Location(named, redact(text), url, Path(), options)
+
+
+def _refuse_other_options(kind: str, named: str, options: Mapping[str, str]) -> None:
+    """Refuse options of layouts other than the layout in a URL.
+
+    ``kind`` is the kind of the scheme, ``named`` the kind with the layout.  A URL without a layout
+    may have options of any layout that the contents can tell.
+
+    Raises:
+        UsageError: the layout does not know an option.
+    """
+    layouts = _LAYOUTS.get(kind, {})
+    known = spec_of(named).options
+    if "layout" not in options:
+        known = known.union(*(spec_of(one).options for one in layouts.values()))
+        known -= _OF_NAMED_LAYOUTS if kind in SQL_KINDS else set()
+    for name in sorted(options.keys() - known):
+        having = [layout for layout, one in layouts.items() if name in spec_of(one).options]
+        if "layout" in options:
+            text = f"layout={options['layout']} has no option {name}="
+        else:
+            text = (
+                f"the option {name}= needs a layout" if having else f"no option {name}= of {kind}"
+            )
+        raise UsageError(
+            text,
+            f"write layout={' or '.join(having)} with it" if having else "leave it out",
+        )
 
 
 def _split(text: str) -> SplitResult:

@@ -109,6 +109,21 @@ def test_usage_misspelt_option_of_a_url(run: Run, url: str) -> None:
     fails(run("inspect", url), 2, "hint:")
 
 
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("sqlite:///PATH?table=chats&columns=session:chat", "write layout=table"),
+        ("sqlite:///PATH?layout=agentscope2&columns=session:chat", "layout=agentscope2 has no"),
+        ("redis://h?layout=memory&owner=ada", "write layout=langchain or openai-agents"),
+    ],
+)
+def test_usage_options_of_another_layout(run: Run, tmp_path: Path, url: str, said: str) -> None:
+    """They had no effect: AgentScope's tables came into the database of an application."""
+    path = tmp_path / "app.db"
+    fails(run("import", FRIDAY, url.replace("PATH", str(path)), *WHO), 2, said)
+    assert not path.exists()
+
+
 def test_usage_folder_keeps_the_place_of_a_memory(run: Run, tmp_path: Path) -> None:
     """An application finds there again the state that it saved as ``agent.memory``."""
     folder = tmp_path / "in"
