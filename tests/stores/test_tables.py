@@ -272,6 +272,19 @@ def test_detect_proposes_what_then_works(
     assert report(run("inspect", "friday", "--json"))["totals"]["messages"] == 8
 
 
+def test_detect_shows_what_a_name_hides(
+    run: Any, friday: Path, tmp_path: Path, monkeypatch: Any
+) -> None:
+    execute(friday, 'ALTER TABLE messages RENAME TO "mes\u202esages\x9b\U000e0041"')
+    shown = run("stores", "detect", str(friday)).stdout
+    assert not {"\u202e", "\x9b", "\U000e0041"} & set(shown)
+    assert 'table = "mes\\U0000202Esages\\U0000009B\\U000E0041"' in shown
+    config = tmp_path / "config.toml"
+    config.write_text(report(run("stores", "detect", str(friday), "--json"))["tables"][0]["toml"])
+    monkeypatch.setenv("MEMCTL_CONFIG", str(config))
+    assert report(run("inspect", "friday", "--json"))["totals"]["messages"] == 8
+
+
 def test_detect_says_where_nothing_is_to_be_mapped(run: Any, tmp_path: Path) -> None:
     empty, own = tmp_path / "empty.db", tmp_path / "own.db"
     execute(empty, "CREATE TABLE weather (day TEXT, rain REAL)")

@@ -119,8 +119,10 @@ class Proposal:
         return "\n".join(lines)
 
 
-def _text(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
+def _text(value: str | list[str]) -> str:
+    """Return a value of TOML, with escapes for characters that hide text."""
+    quoted = json.dumps(value, ensure_ascii=False)
+    return "".join(char if char.isprintable() else f"\\U{ord(char):08X}" for char in quoted)
 
 
 def detect(connection: Connection) -> list[Proposal]:
