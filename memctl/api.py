@@ -46,12 +46,12 @@ if TYPE_CHECKING:
 EVERYTHING = Selection()
 
 Failures = list[tuple[MemoryKey, Failure]]
-"""Memories that were left unchanged, with the reasons."""
+"""The memories that failed and are unchanged, each with the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """The result of a copy.
+    """The result of a copy of memories between stores.
 
     ``memories`` counts the memories that were written, wholly or in part; ``messages`` counts their
     new messages.  ``unchanged`` counts memories that the target held already.  ``run`` is the id
@@ -84,7 +84,7 @@ class Changed:
 
 @dataclass(frozen=True, slots=True)
 class Compressed:
-    """The result of a compression.
+    """The result of a compression, which replaces old messages of memories by summaries.
 
     ``memories`` and ``messages`` count what was summarized.  ``before`` and ``after`` are the
     tokens that agents read of these memories.  ``cost`` is None if prices are unknown.
@@ -101,7 +101,9 @@ class Compressed:
 
 @dataclass(frozen=True, slots=True)
 class Erased:
-    """The result of an erase, or of its dry run: erased memories and messages, and failures.
+    """The result of an erase: the numbers of erased memories and messages, and the failures.
+
+    After a dry run, the numbers are those of what would be erased.
 
     ``runs`` lists the undo runs that were removed, or rewritten without the erased memories.
     ``receipt`` is the file for ``memctl verify --receipt``, None if nothing was erased.
@@ -543,7 +545,10 @@ async def compress(
 
 
 def _record(command: str, location: Location) -> Run:
-    """Return the record of a run on a store, with the address at which ``undo`` finds the store."""
+    """Return the record of a run of a command on a store.
+
+    ``undo`` finds the store at the address in the record.
+    """
     from memctl.journal.runs import describe_run
 
     kept = {name: text for name, text in location.options.items() if name in URL_OPTIONS - {"path"}}

@@ -103,18 +103,18 @@ WORDS = {
     "--after": "--since",
     "--text": "--match",
 }
-"""Words of other tools, with the equivalent words of memctl."""
+"""Commands and options of other tools, with the equivalent commands and options of memctl."""
 
 SETTLED = "memctl.settled"
-"""The key of the settled configuration in ``Context.meta``."""
+"""The key in ``Context.meta`` of the configuration that applies to the command."""
 ARGUMENTS = "memctl.arguments"
-"""The key of the command line in ``Context.meta``."""
+"""The key in ``Context.meta`` of the words of the command line."""
 
 _PIPE_CLOSED = 128 + getattr(signal, "SIGPIPE", 13)  # Windows has no SIGPIPE
 
 
 class LazyCommands(MutableMapping[str, Any]):
-    """The commands by name, each imported on first use.
+    """The commands by name; the module of each is imported on first use.
 
     A name that memctl does not know is looked up among the commands of plugins.
     """
@@ -491,7 +491,7 @@ def _version(wanted: bool) -> None:
 
 
 class Shell(StrEnum):
-    """A shell that memctl completes in."""
+    """A shell for which memctl completes words."""
 
     BASH = "bash"
     ZSH = "zsh"
@@ -622,9 +622,10 @@ class _Stderr(io.FileIO):
 
 
 def _replace_closed() -> None:
-    """Replace closed standard streams: a store's file would otherwise get the number of a stream.
+    """Open a substitute for each closed standard stream.
 
-    Messages to a closed stderr are dropped.  Writing to a closed stdout is an error.
+    Otherwise the next opened file, such as a store, would take the place of the stream.  Messages
+    to a closed stderr are dropped.  Writing to a closed stdout is an error.
     """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is not None:

@@ -73,7 +73,7 @@ class Line:
     """A command line before the word to complete, parsed into command, options and arguments."""
 
     root: Any
-    """memctl itself; its options may follow the options of the command."""
+    """The command ``memctl``; its options may follow the options of the subcommand."""
     command: Any
     given: dict[str, list[str]] = field(default_factory=dict)
     """The values of options, by the long name with dashes."""
@@ -85,7 +85,10 @@ class Line:
 
     @property
     def named(self) -> dict[str, str]:
-        """The arguments by their names in the help; the last value if an argument takes several."""
+        """The arguments by their names in the help.
+
+        For an argument with several values, it is the last value.
+        """
         return {
             parameter.metavar: value
             for index, value in enumerate(self.arguments)
@@ -105,7 +108,7 @@ class Line:
     def argument(self, index: int) -> Any:
         """Return the parameter that receives the argument at an index.
 
-        Return None if the command takes fewer arguments.
+        The result is None if the command takes fewer arguments.
         """
         for parameter in self.command.params:
             if parameter.param_type_name == "argument":
@@ -147,7 +150,8 @@ def complete(
 ) -> Candidates:
     """Return the candidates for the unfinished ``word`` that follows the words ``before``.
 
-    With ``quoted`` the word is as typed, with its quotes, and the shell filters the candidates.
+    ``root`` is the command ``memctl``, and ``lines`` are its subcommands with their descriptions.
+    With ``quoted``, the word is as typed, with its quotes, and the shell filters the candidates.
     """
     try:
         line = read(root, before)
@@ -237,7 +241,7 @@ def _names(root: Any) -> list[str]:
 
 
 _INSTEAD = frozenset({"--version", "--show-completion"})
-"""Options that replace a command."""
+"""Options of memctl that are used without a command."""
 
 
 def _options(line: Line) -> dict[str, str]:
@@ -578,7 +582,7 @@ def _safe_location(line: Line) -> Location | None:
 
 
 def _is_there(path: Path) -> bool:
-    """Return whether the path is a file or a folder.
+    """Return whether the path is an existing file or folder.
 
     A pipe is neither: reading it would take data from other readers.
     """

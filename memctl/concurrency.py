@@ -37,10 +37,10 @@ async def all_of(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
 
 
 async def in_thread(call: Callable[[], T], interrupt: Callable[[], None] | None = None) -> T:
-    """Run the call in a thread and return its result.
+    """Call a function in a thread, and return its result.
 
-    A cancellation waits until the call has ended, so that the caller can close what the call uses.
-    ``interrupt`` is called first, to make the call end soon.
+    A cancelled task waits until the call has ended, so that the caller can close what the call
+    uses.  ``interrupt`` is called before the wait, to make the call end soon.
     """
     future = asyncio.get_running_loop().run_in_executor(None, call)
     try:
@@ -77,7 +77,7 @@ class Queue(Generic[T]):
 
     @property
     def empty(self) -> bool:
-        """Return whether the queue holds no item."""
+        """True if the queue has no item at the moment."""
         return not self._items
 
     async def put(self, item: T, size: int = 0) -> None:

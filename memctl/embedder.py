@@ -25,7 +25,7 @@ class Embedded:
 
 
 class Embedder(ABC):
-    """A maker of vectors, to be opened as an async context manager.
+    """Makes vectors of texts with a model; opened as an async context manager.
 
     ::
 
@@ -125,7 +125,7 @@ class EmbeddingReport:
     texts: int = 0
     usage: Usage = field(default_factory=Usage)
     mixed: set[MemoryKey] = field(default_factory=set)
-    """Scopes with vectors for a part of the facts."""
+    """The scopes in which some facts have a vector and others have none."""
     warnings: list[str] = field(default_factory=list)
     checked: bool = False
     """True once the vectors of the source, or of the embedder, are known to fit."""

@@ -44,7 +44,7 @@ class ForeignFormat:
     name: str
     """A noun phrase, such as ``an export of ChatGPT``."""
     hint: str = _TO_JSONL
-    """The way out, as a hint."""
+    """What the user can do instead, as the hint of an error."""
     document: Test | None = None
     """The test of a JSON document; the end of the document may be missing."""
     line: Test | None = None
@@ -114,7 +114,7 @@ def of_file(path: Path) -> ForeignFormat | None:
 
 
 def start_of(path: Path) -> bytes:
-    """Return the first ``BEGINNING`` bytes of a file; no bytes if the file is unreadable.
+    """Return the first ``BEGINNING`` bytes of a file; empty if the file is unreadable.
 
     Pipes and devices are not opened.
     """
@@ -229,7 +229,7 @@ _CLOSING = {b"{": b"}", b"[": b"]"}
 def beginning(text: bytes) -> Any:
     """Return the value of a JSON text; of a truncated text, the value of the complete part.
 
-    Return None if the text is not JSON.
+    The result is None if the text is not JSON.
     """
     text = text.removeprefix(BYTE_ORDER_MARK)
     with suppress(ValueError):
@@ -571,8 +571,8 @@ FORMATS: tuple[ForeignFormat, ...] = (
         line=_MESSAGE,
     ),
 )
-"""All recognized formats; the first match counts."""
+"""All foreign formats that memctl recognizes; the first that matches is reported."""
 _CONVERSATIONS = ForeignFormat(
     "OpenAI chat messages without the extension .jsonl", "give it that extension"
 )
-"""The format of conversations that memctl would read from a file named ``.jsonl``."""
+"""Conversations in a file of another name, which memctl would read from a ``.jsonl`` file."""

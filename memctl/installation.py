@@ -61,7 +61,7 @@ def _version(name: str) -> str | None:
 def conflicts() -> list[str]:
     """Return the names of other distributions that install a package or a script called memctl.
 
-    Installing such a distribution overwrites files of memctl, and the reverse.
+    Such a distribution overwrites files of memctl, or memctl overwrites its files.
     """
     found = set(packages_distributions().get("memctl", ()))
     found.update(
