@@ -19,7 +19,7 @@ from memctl.errors import BadData
 from memctl.json_scan import TEXT, Walk, before_last_character, match_end, value_end
 
 LARGE = 4 * 1024 * 1024
-"""The size in bytes from which a value is checked in parts."""
+"""The size in bytes above which a value is checked in parts."""
 DEPTH = 100
 """The greatest depth of nesting of large values, and of objects that may hold memories."""
 
@@ -47,11 +47,11 @@ class TrailingData(BadData):
 
 
 TAIL = "trailing-data"
-"""The code of the finding that bytes follow a whole document."""
+"""The code of the finding that more bytes follow a complete document."""
 
 
 def parse(text: bytes) -> Any:
-    """Return the value of a JSON text. Integers past 64 bits may be floats.
+    """Parse a JSON text and return its value.  Integers past 64 bits may become floats.
 
     Raises:
         ValueError: the text is not JSON.
@@ -129,7 +129,7 @@ class Cursor(Walk):
         return value_end(self.text, self.start(), limit) is not None
 
     def leap(self, begin: bytes, end: bytes, stop: re.Pattern[bytes] | None = None) -> None:
-        """Pass over many small members or items at once, up to a comma between two of them.
+        """Pass over many small members of an object, or items of an array, at once.
 
         ``begin`` and ``end`` are the brackets of the object or array.  The text up to a comma is
         parsed between these brackets: if this succeeds, the comma stands between two members.  If
@@ -169,7 +169,7 @@ class Cursor(Walk):
         return BadData(f"{self._name} {what}", _HINT)
 
     def _check_text(self) -> None:
-        """Pass over a string in pieces, and check it."""
+        """Pass over a large string, and check it in pieces."""
         self.at += 1
         while True:
             piece = self.text[self.at : self.at + _PIECE]

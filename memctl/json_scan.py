@@ -21,8 +21,8 @@ TEXT = re.compile(rb'[^"\\\x00-\x1f]*+(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[^"\\\
 def value_end(text: bytes, start: int, limit: int | None = None) -> int | None:
     """Return the end of the JSON value at ``start``, or ``start`` if no value begins there.
 
-    Return None if a string, object or array does not end before ``limit`` (by default the end of
-    the text).
+    The result is ``start`` if no value begins there.  It is None if a string, object or array does
+    not end before ``limit`` (by default the end of the text).
     """
     limit = len(text) if limit is None else limit
     first = text[start : start + 1]
@@ -62,7 +62,7 @@ class Walk:
         return self.at
 
     def begins(self, bracket: bytes) -> bool:
-        """Return whether the next value begins with a bracket."""
+        """Return whether the next value begins with the given bracket or quote."""
         return self.text.startswith(bracket, self.start())
 
     def skip(self) -> bytes:

@@ -24,19 +24,19 @@ _AS_ZEROS = bytes.maketrans(b"0123456789", b"0000000000")
 _LONG_NUMBER = b"0" * 19
 _INT64 = range(-(2**63), 2**64)
 _ORJSON_LEVELS = 300
-"""More levels of nesting than orjson writes. orjson reads more."""
+"""A depth of nesting that orjson refuses to write; it reads deeper values."""
 _PIECE = 1 << 20
 _LONG_TEXT = 1000
 _MOST_VALUES = 300_000
 _MOST_MEMBERS = 50_000
 _LEAP = 1 << 16
 _LEVELS = 20
-"""The depth to which members of large objects and arrays are pruned."""
+"""The depth of nesting down to which members of large objects and arrays are left out."""
 _END = {b"{": b"}", b"[": b"]"}
 
 
 def loads(text: bytes) -> Any:
-    """Return the value of a JSON text, as ``json.loads`` does.
+    """Parse a JSON text and return its value, exactly as ``json.loads`` does.
 
     Raises:
         ValueError: the text is not JSON (``json.JSONDecodeError``), is nested too deep, or has too
@@ -66,7 +66,7 @@ def _has_long_number(text: bytes) -> bool:
 
 
 def outline(text: bytes) -> Any:
-    """Return the value of a JSON text for a look at short fields, in little time and memory.
+    """Parse a JSON text in little time and memory, for a look at its short fields.
 
     Integers past 64 bits may be floats.  In a text of at least ``_PIECE`` bytes, strings of more
     than 1,000 bytes are empty, and large objects and arrays lack members (see ``pruned``).
@@ -113,7 +113,7 @@ def pruned(text: bytes) -> bytes:
 
 
 def _values(text: bytes) -> int:
-    """Return an upper bound of the number of values in a JSON text."""
+    """Return an estimate of the number of values in a JSON text, which is never too low."""
     return sum(text.count(sign) for sign in (b",", b"[", b"{"))
 
 
@@ -229,7 +229,8 @@ def dumps(value: Any) -> bytes:
 def compact(value: Any) -> bytes:
     """Return a value as compact JSON in UTF-8, or as ``dumps`` returns it if orjson refuses it.
 
-    The value must not contain floats: orjson writes ``NaN`` and infinity as null.
+    If orjson refuses the value, because of a lone surrogate or a huge integer, the JSON is pure
+    ASCII.  The value must not contain floats: orjson writes ``NaN`` and infinity as null.
     """
     try:
         # The copy frees orjson's buffer, which is larger than the result.
@@ -281,7 +282,7 @@ def _is_plain(value: Any, levels: int) -> bool:
 
 
 def in_one_line(text: bytes) -> bytes:
-    """Return the same JSON without line feeds; ``in_lines`` restores the text.
+    """Return a JSON text without line feeds, with the same value; ``in_lines`` is the inverse.
 
     A line feed becomes a carriage return and a space; a carriage return becomes a carriage return
     and a tab.  Both mean the same in JSON: they are white space, and strings hold neither.

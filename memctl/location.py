@@ -21,12 +21,12 @@ _LOGIN = re.compile(r":.*@", re.DOTALL)
 _WITH_AT = frozenset(
     ["state", "state_path", "path", "prefix", "user", "session", "host", "options"]
 )
-"""Options of URLs whose values may contain an ``@``."""
+"""Options of URLs whose values may contain an ``@`` that is not the end of a password."""
 
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """The location of a store.
+    """The location of a store: its kind, its address and its options.
 
     ::
 
@@ -47,7 +47,7 @@ class Location:
 
 
 def redact(url: str) -> str:
-    """Return the URL without its password and other secrets, with control characters visible.
+    """Return a URL without its password and other secrets, with control characters visible.
 
     Separators such as ``@`` and ``?`` in a password should be percent-encoded.  If one may not be,
     everything up to the last ``@`` outside an option is left out: it may be part of the password.

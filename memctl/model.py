@@ -107,8 +107,8 @@ class Page:
     one memory follow one another.
 
     If messages were selected, ``anchors`` holds an id for each message: the id of the last
-    unselected message before it, or None.  ``indexes`` holds the number of messages before each
-    message, if the store read the whole memory.
+    message before it that is not selected, or None.  ``indexes`` holds the number of messages
+    before each message, if the store read the whole memory.
     """
 
     memory: Memory
@@ -120,7 +120,7 @@ class Page:
 
     @property
     def places(self) -> Sequence[int]:
-        """The index of each message in the memory: ``indexes``, or a range from ``offset``."""
+        """The index of each message of the page in the memory, counted from 0."""
         if self.indexes is not None:
             return self.indexes
         return range(self.offset, self.offset + len(self.messages))
@@ -149,18 +149,18 @@ class MemoryInfo:
 
 
 class Embedding(NamedTuple):
-    """The origin and size of the vectors of a store of facts.
+    """The embedding model and the size of the vectors in a store of facts.
 
-    ``model`` is the name of the embedding model, empty if the store does not know the model.
+    ``model`` is the name of the model, empty if the store does not know the model.
     """
 
     model: str
     dimensions: int
 
     def fits(self, other: Embedding) -> bool:
-        """Return whether two stores may have vectors of one model.
+        """Return whether the vectors of two stores may be of the same model.
 
-        The dimensions must be equal.  An unknown model fits every model.
+        They have the same size, and the same model, or the model of one is unknown.
         """
         models = {self.model, other.model} - {""}
         return self.dimensions == other.dimensions and len(models) < 2
@@ -170,7 +170,7 @@ class Embedding(NamedTuple):
 
 
 class OnConflict(StrEnum):
-    """The ways to treat a memory whose target holds different data."""
+    """What a copy does with a memory of which the target has different data."""
 
     FAIL = "fail"
     SKIP = "skip"
@@ -179,7 +179,7 @@ class OnConflict(StrEnum):
 
 
 class ToolPairPolicy(StrEnum):
-    """The policies for a selection that splits a tool call from its result."""
+    """What a deletion does if it would delete a tool call without its result, or the reverse."""
 
     SPLIT = "split"
     KEEP = "keep"
@@ -187,7 +187,7 @@ class ToolPairPolicy(StrEnum):
 
 
 class WriteMode(StrEnum):
-    """The ways in which a store takes the pages of a memory.
+    """How a store writes the pages of a memory.
 
     ADD appends the pages.  ADD fails unless the memory holds exactly as many messages as the
     ``offset`` of the first page.  REPLACE makes the pages the whole memory.
@@ -260,7 +260,7 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A problem of one memory, or of a whole store if ``key`` is None.
+    """A problem that ``memctl doctor`` found in one memory, or in the store if ``key`` is None.
 
     ``code`` is one of the codes of ``memctl.ops.doctor.findings``.  ``count`` is the number of
     affected messages, or of whatever the code counts.  ``examples`` names a few of them.
@@ -295,7 +295,7 @@ class ServiceHit:
 
 @dataclass(frozen=True, slots=True)
 class WriteResult:
-    """The outcome for one memory: durable, or failed with the reason ``failure``.
+    """The result of a write, edit or erase for one memory: durable, or failed with ``failure``.
 
     ``written`` counts inserted and re-marked messages, ``deleted`` counts deleted messages.
 
