@@ -36,9 +36,9 @@ def duration(seconds: float) -> str:
 
 
 def local_time(text: str) -> str:
-    """Return an ISO time in the local zone: ``2026-10-02 11:14 CEST``.
+    """Return an ISO 8601 time in the local time zone: ``2026-10-02 11:14 CEST``.
 
-    Other texts stay unchanged.
+    A text that is not a time is returned unchanged.
     """
     try:
         return f"{datetime.fromisoformat(text).astimezone():%Y-%m-%d %H:%M %Z}"
@@ -47,7 +47,7 @@ def local_time(text: str) -> str:
 
 
 def bar(share: float, width: int = 8) -> str:
-    """Return a bar of ``width`` columns, filled to ``share`` (0 to 1)."""
+    """Return a bar of characters in ``width`` columns, filled to ``share`` (0 to 1)."""
     eighths = round(max(0.0, min(1.0, share)) * width * 8)
     full, rest = divmod(eighths, 8)
     return ("█" * full + (_BLOCKS[rest] if rest else "")).ljust(width)

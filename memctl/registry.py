@@ -48,30 +48,30 @@ class StoreSpec:
     syntax: str
     """The form in which users write a store of this kind."""
     summary: str
-    """A noun phrase that describes the kind."""
+    """A noun phrase that describes the kind, for lists."""
     factory: str | Callable[[Location, OpenMode], Store]
-    """The class, or ``"module:Class"``, imported when a store is opened."""
+    """The store class; ``"module:Class"`` is imported when a store is opened."""
     schemes: tuple[str, ...] = ()
     """The schemes of the kind's URLs."""
     suffixes: tuple[str, ...] = ()
     """The ends of the kind's paths, in lower case."""
     prefixes: tuple[str, ...] = ()
-    """The words before the colon of the kind's paths, as in ``vault:PATH``."""
+    """The words that may stand before the kind's paths, as in ``vault:PATH``."""
     options: frozenset[str] = frozenset()
-    """The options in a URL for memctl; the driver gets the rest."""
+    """The options of a URL that memctl uses; the driver gets all other options."""
     extra: str | None = None
     """The extra of memctl that installs the driver."""
     title: str = ""
     """The first line of ``inspect``, such as ``AgentScope 2.x sessions in Redis``; ``summary`` if
     empty."""
     engine: str = ""
-    """The kind of the URLs for this kind, together with ``?layout=``."""
+    """The kind whose URLs, with ``?layout=``, name stores of this kind; empty if none."""
     layouts: tuple[str, ...] = ()
     """The values of ``?layout=`` for this kind."""
 
 
 TABLE_LAYOUTS = ("table", "langchain", "openai-agents", "llamaindex", "adk")
-"""The layouts of a mapped table: the user's own mapping, and the presets."""
+"""The layouts of a mapped table: a mapping by the user (``table``), and the built-in mappings."""
 
 
 class SqlEngine(NamedTuple):
@@ -90,12 +90,12 @@ class SqlLayout(NamedTuple):
     """The layout of a framework's tables; ``on`` makes a ``StoreSpec`` for each engine."""
 
     name: str
-    """The end of the name of each kind."""
+    """The end of the names of the kinds, which begin with the engine."""
     query: str
     summary: str
     title: str
     factory: str
-    """The class.  ``{}`` stands for the name of the engine, if each engine has its own class."""
+    """The store class as ``"module:Class"``, with ``{}`` for an engine's name in class names."""
     options: tuple[str, ...]
     engines: tuple[str, ...] = ("sqlite", "postgresql", "mysql")
     layouts: tuple[str, ...] = ()
@@ -103,7 +103,7 @@ class SqlLayout(NamedTuple):
     extra: str | None = None
 
     def on(self, engine: SqlEngine) -> StoreSpec:
-        """Return the registration of the layout on an engine."""
+        """Return the registration of the kind of store with this layout on an engine."""
         return StoreSpec(
             kind=f"{engine.kind}-{self.name}",
             syntax=f"{engine.url}?layout={self.query}",
@@ -445,14 +445,14 @@ EXTENSIONS = (
 )
 """The hint for errors about file names."""
 SUFFIXES = tuple(suffix for spec in BUILT_IN for suffix in spec.suffixes)
-"""The ends of paths of the built-in kinds."""
+"""The ends of paths that name a store of a built-in kind, such as ``.db``."""
 URL_OPTIONS = frozenset().union(*(spec.options for spec in BUILT_IN)) - {
     *("user", "session"),  # for states
     "collection",  # for paths
 }
-"""The options of memctl in a URL of any kind."""
+"""The options of URLs that memctl uses, of all built-in kinds."""
 SQL_KINDS = tuple(engine.kind for engine in SQL_ENGINES)
-"""The kinds of SQL databases.  The tables of a SQL database tell its layout."""
+"""The kinds of SQL databases in general; their tables tell the layout."""
 _LAYOUTS: dict[str, dict[str, str]] = {
     "state": {"memory": "state", "agentscope2": "agentscope2-files"},
     "sessions": {"memory": "sessions", "agentscope2": "agentscope2-files"},
@@ -466,7 +466,7 @@ for _spec in BUILT_IN:
 _OF_NAMED_LAYOUTS = {"table", "columns", "dialect", "content_encoding", "namespace"}
 """Options that need ``?layout=``: without it, they would have no effect on other tables."""
 _STATES = {"redis": ("prefix", "ttl"), "tablestore": ("instance",)}
-"""The values of ``?state=`` besides a folder, and the options that the states share."""
+"""Values of ``?state=`` besides a folder, each with the options that session states share."""
 
 
 def kinds() -> list[str]:
@@ -499,11 +499,11 @@ _FRAMEWORKS = {
     "adk": "Google ADK sessions",
     "table": "messages in a table of your own",
 }
-"""The titles of mapped tables, by layout."""
+"""Descriptions of the messages in mapped tables, by layout."""
 
 
 def title_of(location: Location) -> str:
-    """Return a description of a store, such as ``AgentScope 2.x sessions in Redis``."""
+    """Return a description of the kind of store, such as ``AgentScope 2.x sessions in Redis``."""
     spec = spec_of(location.kind)
     named = _FRAMEWORKS.get(location.options.get("layout", ""))
     if named and spec.layouts == TABLE_LAYOUTS:
@@ -565,7 +565,7 @@ def _new_store(location: Location, mode: OpenMode) -> Any:
 def make_store(location: Location, mode: OpenMode = OpenMode.READ) -> Store:
     """Return the store at a location, not yet opened; with ``?state=``, also with its summaries.
 
-    If the URL names no layout and the kind has several, the store detects its layout when opened.
+    If the URL names no layout, and the kind has several, the store detects its layout when opened.
 
     Raises:
         UsageError: as ``store_class``, or ``?state=`` does not fit the store.
@@ -589,10 +589,10 @@ def _in(location: Location, layout: str) -> Location:
 
 
 def as_recorded(location: Location, options: Mapping[str, str]) -> Location:
-    """Return a location with the options that a run recorded.
+    """Return the location with the options that an earlier run on its store recorded.
 
-    The location's own options take precedence over the recorded layout and application.  A recorded
-    layout is needed if the store has become empty: its layout can no longer be detected.
+    The location's own layout and application take precedence over recorded ones.  A recorded layout
+    is needed if the store has become empty: its layout can no longer be detected.
     """
     layout = options.get("layout")
     app = {"app": options["app"]} if "app" in options else {}

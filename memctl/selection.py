@@ -16,12 +16,12 @@ from memctl.model import MemoryKey, Page, StoredMessage
 
 
 class Verdict(Enum):
-    """The result of a selection for one message."""
+    """The answer of a selection to the question if a message is selected."""
 
     SELECTED = "selected"
     LEFT_OUT = "left out"
     UNTIMED = "untimed"
-    """Excluded by the period only, because the message has no time."""
+    """Not selected, only because the message has no time and the selection has a period."""
 
 
 @dataclass(slots=True)
@@ -32,7 +32,7 @@ class Untimed:
     """
 
     noun: str = "message"
-    """The word for a counted item."""
+    """The word for what is counted, such as ``message`` or ``fact``."""
     _counts: dict[Hashable, int] = field(default_factory=dict)
 
     def note(self, place: Hashable, number: int, noun: str) -> None:
@@ -43,7 +43,7 @@ class Untimed:
 
     @property
     def number(self) -> int:
-        """The number of messages without a time in all memories read to the end."""
+        """The number of counted messages, in all memories that were read to the end."""
         return sum(self._counts.values())
 
 
@@ -107,7 +107,7 @@ class Selection:
 
     @property
     def whole(self) -> bool:
-        """Return whether every message of a selected memory is selected."""
+        """True if all messages of a selected memory are selected."""
         return (
             not (self.marks or self.exclude_marks or self.ids or self.looks_inside)
             and self.last is None
@@ -245,13 +245,14 @@ class _Sieve:
         self._kept: str | None = None
         """The id of the last message that was not selected."""
         self._before: str | None = None
-        """The last anchor of the input, for messages that the input itself left out."""
+        """The last anchor in the pages, which may be a message that the pages leave out."""
         self._untimed = 0
 
     def take(self, page: Page) -> Page | None:
         """Return a page of the selected messages in ``page``, or None if there are none.
 
-        If earlier pages had messages, the last page is returned even without messages.
+        Without selected messages, the result is None.  But after a page with messages, the last
+        page is returned even if empty.
         """
         found = list(self._matching(page))
         if self._where.last is not None:

@@ -22,8 +22,8 @@ STOPS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if ha
 def catch(hear: Callable[[signal.Signals], object]) -> dict[signal.Signals, Any]:
     """Call ``hear`` for each signal that asks this process to stop; return the previous handlers.
 
-    The main thread calls ``hear`` between two of its steps.  An ignored SIGHUP stays ignored, so
-    that ``nohup`` works.
+    Returns the previous handlers of the signals.  Python calls ``hear`` in the main thread.  An
+    ignored SIGHUP stays ignored, so that ``nohup`` works.
     """
     before = {}
     for number in STOPS:

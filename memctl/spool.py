@@ -30,7 +30,7 @@ class ItemSpool(Generic[T]):
         return len(self._starts)
 
     def add(self, item: T) -> None:
-        """Append an item."""
+        """Append an item to the list."""
         self._file.seek(self._end)
         pickle.dump(item, self._file)
         self._starts.append(self._end)

@@ -47,7 +47,7 @@ class Answer:
 
 
 class Summarizer(ABC):
-    """A maker of summaries, to be opened as an async context manager; allows concurrent calls.
+    """Makes summaries of conversations; opened as an async context manager.
 
     ::
 

@@ -64,15 +64,15 @@ class Summary:
         return self.render(_HEADINGS)
 
     def render(self, template: str = TEMPLATE) -> str:
-        """Return the summary as the text that replaces the messages."""
+        """Return the summary as the text that agents read in place of the summarized messages."""
         fields = {name: _harmless(value) for name, value in asdict(self).items()}
         return template.format_map(fields)
 
 
 def read_headings(text: str) -> Summary | None:
-    """Return the summary in a text of ``labelled``, or of ``render`` with AgentScope's template.
+    """Parse a text of ``Summary.labelled``, or of ``render`` with AgentScope's template.
 
-    Return None if headings are missing or in a different order.
+    The result is None if headings are missing or in a different order.
     """
     places: list[tuple[int, int]] = []
     for literal, _, _, _ in Formatter().parse(_HEADINGS):
@@ -92,7 +92,9 @@ def render_free(text: str) -> str:
 
 
 def check_template(template: str) -> str:
-    """Return the template if all of its placeholders are fields of a summary.
+    """Check the template of a summary's text, and return it.
+
+    Its placeholders must be fields of a summary.
 
     Raises:
         UsageError: the template is not valid for ``str.format``, or its placeholders are wrong.

@@ -31,7 +31,7 @@ WRITE_FLAGS = os.O_RDWR | READ_FLAGS & ~os.O_RDONLY | getattr(os, "O_NOFOLLOW", 
 """The flags to open one of memctl's own files for writing; a symbolic link is refused."""
 
 _LOCKED_BYTE = 0x7FFF_0000
-"""The byte of a file that is locked on Windows.
+"""The position of the byte of a file that memctl locks on Windows.
 
 Windows prevents reading of locked bytes, so the byte is beyond the content of any file, and within
 the range that can be locked.
@@ -55,7 +55,7 @@ NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EINVAL})
 """The errors of a file system without locks."""
 
 EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
-"""The errors of a process or machine without enough memory or files, whichever file is used."""
+"""The errors that mean too little memory or too many open files, whatever file is opened."""
 
 
 def read_at(handle: int, size: int, start: int) -> bytes:
@@ -95,9 +95,9 @@ def read_into(handle: int, buffer: bytearray | memoryview, start: int) -> int:
 
 
 def lock(handle: int) -> bool:
-    """Lock an open file against other processes until it is closed.
+    """Lock an open file against other processes, until the file is closed.
 
-    Return False if another process holds the lock.
+    The result is False if another process holds the lock.
 
     Raises:
         OSError: the file system has no locks.
@@ -208,9 +208,9 @@ def child_environment(
 
 
 def kill_group(pid: int) -> None:
-    """End a process that was started with ``start_new_session``, and all processes in its group.
+    """Kill a process that was started with ``start_new_session``, and all processes in its group.
 
-    On Windows, only the process itself ends.
+    On Windows, only the process itself is killed.
 
     Raises:
         ProcessLookupError: the process has ended.

@@ -15,11 +15,11 @@ if TYPE_CHECKING:  # optional dependency
 ASCII_PER_TOKEN = 4
 OTHER_BYTES_PER_TOKEN = 3
 PIECE = 1 << 16
-"""The characters to tokenize at once; tokenizing takes many times their size in memory."""
+"""The number of characters to tokenize at once, because tokenizing takes much memory."""
 
 
 def estimate(text: str) -> int:
-    """Return the approximate number of tokens of a text, without a tokenizer.
+    """Return an estimate of the number of tokens in a text, without a tokenizer.
 
     Four ASCII characters count as a token, and so do three bytes of UTF-8 of any other script.  The
     result is close for English, and a little too high for most other languages (one token per
@@ -40,7 +40,9 @@ class TokenCounter:
     """
 
     def __init__(self, path: Path | None = None) -> None:
-        """Load the ``tokenizer.json`` in the Hugging Face format at ``path``; download nothing.
+        """Load the ``tokenizer.json`` at ``path``, in the format of Hugging Face.
+
+        Without ``path``, tokens are estimated.  Nothing is downloaded.
 
         Without ``path``, counts are estimates.
 
