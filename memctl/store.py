@@ -38,19 +38,19 @@ from memctl.storekit.edits import Snapshot, apply_edit, whole_edits
 from memctl.storekit.locks import FileLock, stand_in
 
 EDIT_ATTEMPTS = 5
-"""The attempts of the default ``Store.edit`` while other programs change the memory."""
+"""How often the default ``Store.edit`` tries to edit a memory that other programs change."""
 
 NAME_STAYS = Failure("refused", "the store keeps the name of a memory that is empty")
-"""The failure of ``Store.erase`` if only the name of a memory remains."""
+"""The failure of ``Store.erase`` if the name of a memory cannot be removed."""
 
 NO_VERSION = Failure("refused", "the store does not say which version of it is stored")
 """The failure of the default ``Store.edit`` if an existing memory has no version."""
 
 Record = dict[str, Any]
-"""A part of a repair, noted for ``Maintenance.revert``: a JSON object with a ``code``."""
+"""What ``Maintenance.revert`` needs to undo a part of a repair: a JSON object with a ``code``."""
 Note = Callable[[Record], Awaitable[None]]
 Matches = Callable[[Sequence[bytes]], Iterable[int]]
-"""Takes texts of messages; returns the indexes of the matching messages."""
+"""A function of the JSON texts of messages: returns the indexes of the texts that match."""
 
 
 class DamagedMemory(BadData):
@@ -85,7 +85,8 @@ def searched_text(store: Store, query: str, where: Selection) -> str:
     """Return the query for the search service of a store, without surrounding spaces.
 
     Raises:
-        UsageError: the query is empty, or the selection counts messages, which a service cannot do.
+        UsageError: the query is empty, or the selection has ``last`` or ``spare``, which a service
+            cannot apply.
     """
     if where.last is not None or where.spare is not None:
         raise UsageError(
@@ -112,12 +113,12 @@ class OpenMode(StrEnum):
 
     @property
     def creates(self) -> bool:
-        """True if the mode creates missing data."""
+        """True if a store opened in this mode creates missing data."""
         return self is OpenMode.CREATE
 
     @property
     def writes(self) -> bool:
-        """True if the mode may write."""
+        """True if a store opened in this mode may write."""
         return self is not OpenMode.READ
 
 
@@ -134,7 +135,7 @@ class Deletion(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """The description of what a store can hold and do.
+    """What a store can hold and do.
 
     ::
 
@@ -155,7 +156,7 @@ class Features:
     ttl: bool = False
     """A memory may expire."""
     ttl_counts_down: bool = True
-    """The expiry of a stored memory approaches; an archive keeps the time left instead."""
+    """The time to expiry of a stored memory gets shorter; in an archive, it stays the same."""
     empty: bool = False
     """A memory without messages exists."""
     duplicate_ids: bool = False
@@ -184,7 +185,7 @@ class Features:
     asks_encoding: bool = False
     """Nothing says whether the store keeps new texts as plain text or as JSON."""
     ambiguous_names: bool = False
-    """The names have several readings until ``resolve_names`` gives the memories to expect."""
+    """Stored names can be read as several keys, until ``resolve_names`` gives the expected keys."""
 
     # The abilities of a store
     parallel: bool = False
@@ -198,10 +199,10 @@ class Features:
     search: bool = False
     """The service of the store searches texts: ``Store.search``."""
     repairs: frozenset[str] = frozenset()
-    """The codes of the findings that ``Maintenance.repair`` takes."""
+    """The codes of the findings that ``Maintenance.repair`` can repair."""
 
     def capabilities(self) -> list[str]:
-        """Return the names for reports, such as ``["summaries", "ttl"]``."""
+        """Return the names of the features for reports, such as ``["summaries", "ttl"]``."""
         return [name for field, name in REPORTED.items() if getattr(self, field)]
 
 
@@ -219,7 +220,7 @@ REPORTED = {
 
 @dataclass(slots=True)
 class LeftOut:
-    """The selected memories that a store left out as damaged, with the reasons."""
+    """The damaged memories that a read of a store left out, each with the reason."""
 
     failures: dict[MemoryKey, Failure] = field(default_factory=dict)
     others: bool = False
@@ -228,12 +229,15 @@ class LeftOut:
     """The memories that were read without their damaged messages."""
 
     def may_have(self, key: MemoryKey) -> bool:
-        """Return whether a memory may be left out; a failed session stands for all its parts."""
+        """Return whether the memory with a key may have been left out as damaged.
+
+        If a session as a whole is damaged, all of its parts are left out.
+        """
         return key in self.failures or key._replace(part="") in self.failures
 
 
 class Maintenance:
-    """Checks and repairs of data that no message shows.
+    """Checks and repairs data of a store that ``Store.read`` does not return.
 
     This default reports the damage that ``read`` skipped, and repairs nothing.
 
@@ -320,15 +324,15 @@ class Store(ABC):
         self.label = location.label
         self.mode = mode
         self.origin: str | None = None
-        """The label of the source of a copy to this store; an archive notes the label."""
+        """The label of the store from which a copy to this store is made, kept in archives."""
         self.warnings: list[str] = []
-        """Lines for the operator, such as a line about messages that were left out."""
+        """Warnings for the operator, one line each, such as about messages that were left out."""
         self.details: list[str] = []
         """Lines for ``--verbose`` about how the store was opened."""
         self.left_out = LeftOut()
         self.skips_damage = False
         self.damage: list[Finding] = []
-        """The damage that ``read`` skipped since ``skip_damage``."""
+        """The damage that ``read`` has skipped since ``skip_damage`` was called."""
         self._file_lock: FileLock | None = None
 
     async def __aenter__(self) -> Self:
@@ -401,19 +405,19 @@ class Store(ABC):
     def adopt(  # noqa: B027 - most stores have a dialect of their own
         self, dialect: Dialect, embedding: Embedding | None = None
     ) -> None:
-        """Take messages of this dialect from now on, if the store is empty and accepts any dialect.
+        """Use this dialect from now on, if the store is empty and accepts messages of any dialect.
 
         ``embedding`` describes the vectors of facts, None without vectors.
         """
 
     async def settle_layout(self) -> bool:
-        """Find the layout before ``open``; return whether it differs from the usual layout."""
+        """Detect the layout before ``open``; return whether it differs from the usual layout."""
         return False
 
     async def other_layout(self) -> str | None:
-        """Return the ``?layout=`` of the stored data, or None if this store has the right layout.
+        """Return the name of the layout of the stored data; None if it is the layout of this store.
 
-        The caller asks an open store whose URL names no layout.
+        The caller asks this of an open store whose URL names no layout.
 
         Raises:
             UsageError: the place has several layouts, and the URL has to name one.
@@ -458,7 +462,7 @@ class Store(ABC):
         return catalog(self.read(where), self.dialect)
 
     async def headers(self, where: Selection) -> AsyncGenerator[Memory]:
-        """Yield the headers of the memories of ``read``: all data except messages.
+        """Yield the memories that ``read`` would yield, without their messages.
 
         A store overrides ``headers`` to avoid reading messages.
         """
@@ -485,7 +489,7 @@ class Store(ABC):
         return self.read(where)
 
     def read_with_anchors(self, where: Selection) -> AsyncGenerator[Page]:
-        """Yield the pages of ``read``, with ``Page.anchors`` if messages are left out.
+        """Yield the pages of ``read``, with ``Page.anchors`` if messages are not selected.
 
         A store with ``Features.cheap_positions`` overrides this method if its ``read`` does not set
         anchors.
@@ -514,7 +518,7 @@ class Store(ABC):
     async def find_messages(
         self, where: Selection, matches: Matches
     ) -> AsyncGenerator[tuple[MemoryKey, StoredMessage]]:
-        """Yield the messages with matching texts, in any order, without marks and position.
+        """Yield the messages whose JSON texts match, each with the key of its memory, in any order.
 
         ``matches`` returns the indexes of the matching texts.  ``where`` selects whole memories.
         The messages may come from different moments.  A store overrides ``find_messages`` to avoid
@@ -550,7 +554,7 @@ class Store(ABC):
     ) -> frozenset[str]:
         """Return those of the given ids that have a place in a memory, but no message.
 
-        An edit can insert messages after these places.
+        An edit can insert messages after these ids.
 
         Raises:
             MemctlError: as ``read``.
@@ -615,7 +619,7 @@ class Store(ABC):
     # Erasing
 
     async def names(self, where: Selection) -> AsyncGenerator[MemoryKey]:
-        """Yield the names of all data that ``erase`` removes, each once or more.
+        """Yield the keys of all data that ``erase`` would remove, each once or more.
 
         ``where`` selects by users and sessions.  Names of damaged memories come, too.  A user
         without a memory but with other data, such as a row, comes with an empty session.
@@ -631,7 +635,7 @@ class Store(ABC):
                 yield key
 
     async def erase(self, where: Selection) -> AsyncGenerator[WriteResult]:
-        """Remove memories with all their data; yield a WriteResult as each is gone.
+        """Remove memories with all their data; yield a WriteResult as soon as each is removed.
 
         ``where`` selects by users and sessions.  A memory goes whole or not at all: messages,
         marks, summary and name, with all rows, keys and files that hold nothing else.  With the
@@ -672,7 +676,7 @@ class Store(ABC):
     # The place
 
     async def lock(self, owner: str) -> None:
-        """Keep other memctl runs from writing to the target until ``close``; called once.
+        """Keep other memctl runs from writing to this store until ``close``; called once.
 
         ``owner`` is a name of the run, on one line.  A run with the same name may take the lock
         again.  Agents and readers are not hindered.  A lock ends with its run, even if the run is
@@ -702,9 +706,9 @@ class Store(ABC):
         return f"file:{same_file(path)}" if path.name else self.location.url
 
     async def check_integrity(self, where: Selection) -> None:  # noqa: B027 - a live store has none
-        """Read a file through once, so that a damaged file is found before the first write.
+        """Read the store's file once to its end, to find damage before the first write.
 
-        A live store has nothing to check.
+        A store that agents use, such as a database, has nothing to check.
 
         Raises:
             BadData: the file is damaged.
@@ -739,7 +743,7 @@ class Store(ABC):
         """Tell a store whose stored names are ambiguous which memories to expect."""
 
     async def keeps_summary(self, key: MemoryKey) -> bool:  # noqa: ARG002 - of most stores all do
-        """Return whether the memory has a place for a summary that the agent will read.
+        """Return whether the store can keep a summary of a memory where the agent will read it.
 
         A missing session state is not a place: a state made by memctl would lack the other data of
         the application.
