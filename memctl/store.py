@@ -336,7 +336,7 @@ class Store(ABC):
         self._file_lock: FileLock | None = None
 
     async def __aenter__(self) -> Self:
-        """Open the store in its mode; see ``open``."""
+        """Open the store in the mode that it was made with; see ``open``."""
         await self.open(self.mode)
         return self
 

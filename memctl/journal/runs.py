@@ -629,8 +629,8 @@ def describe_run(
 def record_found(run: Run, location: Location) -> None:
     """Add to the record the layout and the application that memctl detected in a store.
 
-    If the run removes all memories, an undo cannot detect them.  ``location`` is that of the open
-    store.
+    If the run removes all memories, an undo cannot detect them.  ``location`` is the location that
+    the open store has.
     """
     run.options |= {name: location.options[name] for name in _FOUND if name in location.options}
 

@@ -116,8 +116,9 @@ class FactStore(Store):
     async def load(self, key: MemoryKey, ids: Sequence[str]) -> list[LoadedFact]:
         """Return the existing facts with these ids, in any order.
 
-        The caller passes at most ``SOME`` ids.  ``key`` is the expected scope.  If ids are unique
-        in the whole store, return facts of other scopes too, with their own scope.
+        The caller passes at most ``SOME`` ids.  The facts are expected in the scope ``key``.  If
+        ids are unique in the whole store, facts of other scopes are returned too, each with its
+        scope.
 
         Raises:
             Unavailable: the store cannot be reached any more.
@@ -316,7 +317,7 @@ class FactStore(Store):
     # Editing
 
     async def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
-        """Delete and insert facts; see ``Store.edit``.
+        """Delete and insert facts of scopes; yield a result for each scope.
 
         All changes of a scope are compared with the stored facts before the first change is made.
         """

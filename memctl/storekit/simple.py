@@ -87,7 +87,7 @@ class SimpleStore(Store):
 
     @abstractmethod
     async def connect(self, mode: OpenMode) -> None:
-        """Connect to the store in a mode; see ``Store.open``."""
+        """Connect to the store; ``mode`` and the errors are as in ``Store.open``."""
 
     @abstractmethod
     async def disconnect(self) -> None:

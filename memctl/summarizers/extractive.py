@@ -34,7 +34,7 @@ _MAX_SENTENCES = 4
 """The maximum number of sentences in a field: many short sentences do not make a text."""
 
 _MAX_LINE = 2000
-"""The number of characters to read of a line: the rest of a long line is data."""
+"""The number of characters to read of a line; the further characters are assumed to be data."""
 _MIN_WORDS = 4
 """A sentence with fewer words is mostly a greeting.  See ``words``."""
 _MIN_LETTERS = 0.6

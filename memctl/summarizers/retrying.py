@@ -47,10 +47,13 @@ class RetryingSummarizer(Summarizer):
         return self._inner.counted_by
 
     async def check(self) -> None:
-        """Check the summarizer inside without retries, so that problems are reported at once."""
+        """Check the wrapped summarizer without retries, so that problems are reported at once."""
         await self._inner.check()
 
     async def summarize(self, excerpt: Excerpt) -> Answer:
-        """Return the summary of the summarizer inside; its usage includes failed attempts."""
+        """Have the wrapped summarizer summarize an excerpt, with retries; return the answer.
+
+        Its usage includes the failed attempts.
+        """
         answer, spent = await self._retries.run(lambda: self._inner.summarize(excerpt))
         return Answer(answer.summary, spent.plus(answer.usage))

@@ -107,7 +107,7 @@ async def losing(store: Store, dialect: Dialect, where: Selection) -> AsyncGener
 
 
 def is_converted(store: Store) -> bool:
-    """Return whether ``shown_as`` wrapped the store."""
+    """Return whether the store is a wrapper that ``shown_as`` returned."""
     return isinstance(store, ConvertedStore)
 
 

@@ -462,7 +462,7 @@ class SummaryOverlay(StoreWrapper):
 
 
 class _Maintenance(Maintenance):
-    """The findings and repairs of both stores, the store of messages first."""
+    """Checks and repairs the store of messages, and then the store of session states."""
 
     def __init__(self, messages: Store, states: Store) -> None:
         super().__init__(messages)

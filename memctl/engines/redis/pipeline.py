@@ -132,7 +132,7 @@ class Pipeline:
         """Break the connection, even while a thread waits for a reply.
 
         After redis-py's own ``disconnect``, the thread would connect again with its next command,
-        and run the rest of a transaction outside of the transaction.
+        and run the remaining commands of a transaction outside of the transaction.
         """
         with self._handover:
             self._broken = True

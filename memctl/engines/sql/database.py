@@ -122,11 +122,11 @@ class Database(ABC):
         """Return a SQLAlchemy engine for the location, not yet connected.
 
         Raises:
-            NotFound, UsageError: as ``Store.__aenter__``.
+            NotFound, UsageError: the location names no database, or is not valid.
         """
 
     async def identity(self) -> str:
-        """Return a text that identifies the database; see ``Store.identity``."""
+        """Return a text that is equal for all locations of the same database."""
         with self.errors():
             async with self._engine.connect() as connection:
                 kind, *parts = map(str, (await connection.exec_driver_sql(self.identity_sql)).one())
@@ -494,9 +494,10 @@ class Database(ABC):
         texts: Sequence[bytes],
         values: Sequence[Mapping[str, Any]],
     ) -> None:
-        """Run a statement for each JSON text, with the parameters at the same place of ``values``.
+        """Run a statement once for each of several JSON texts, which it stores.
 
-        ``Syntax.json_place`` in ``sql`` stands for the text.
+        ``Syntax.json_place`` in ``sql`` stands for the text.  ``values`` has the other parameters
+        for each text.
         """
         compiled = text(sql).compile(dialect=self._engine.dialect)
         names = compiled.positiontup or []

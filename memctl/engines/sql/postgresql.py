@@ -226,7 +226,7 @@ class PostgresqlDatabase(Database):
         """True if a pooler answers; None before the first connection."""
         self.sees_part = self.check_option(_ROW_SECURITY, "on")
         self._turns: dict[AsyncConnection, AsyncConnection] = {}
-        """By writing connection: the second connection that holds its turn; see ``take_turn``."""
+        """The second connections, by writing connection, that ``take_turn`` opened."""
 
     @property
     def is_pooled(self) -> bool:

@@ -68,9 +68,9 @@ class StoreSuite(
     SearchTests,
     ServiceSearchTests,
 ):
-    """The complete contract of a store of conversations."""
+    """All tests of the contract of a store of conversations."""
 
 
 @pytest.mark.asyncio
 class FactSuite(Suite, PlaceTests, FactTests, LockTests, SearchTests, ServiceSearchTests):
-    """The complete contract of a store of facts; the ``Backend`` has a style of facts."""
+    """All tests of the contract of a store of facts; the ``Backend`` needs a style of facts."""
