@@ -404,7 +404,8 @@ class Runs:
     def origin(self, run: Run) -> Run:
         """Return the original run of an undo, or of an undo of an undo; return another run itself.
 
-        If that run is no longer kept, the oldest kept run of the chain is returned.
+        If that run is no longer kept, the oldest kept run of these is returned.  A run that is not
+        an undo is returned itself.
         """
         seen: set[str] = set()  # damaged records may form a circle
         while run.undoes and run.id not in seen:

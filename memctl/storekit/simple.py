@@ -125,7 +125,7 @@ class SimpleStore(Store):
     async def remove(self, key: MemoryKey, expect: str | None) -> None:
         """Remove a memory and its name, if the stored version is ``expect``.
 
-        The default saves an empty memory.  Override it if the store keeps empty memories.
+        The default saves an empty memory.  A store that keeps empty memories overrides this method.
 
         Raises:
             VersionChanged, Rejected, Unavailable: as ``save``.

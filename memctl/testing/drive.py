@@ -38,7 +38,7 @@ async def pages(
 ) -> AsyncGenerator[Page]:
     """Yield memories in pages of at most ``size`` messages.
 
-    ``offset`` is the number of messages that each memory already has in the store.
+    ``offset`` is the offset of each memory's first page, 0 for a new memory.
     """
     for one in memories:
         starts = range(0, len(one.entries), size) or [0]
@@ -57,8 +57,8 @@ async def write(
 ) -> dict[MemoryKey, WriteResult]:
     """Write memories, assert that each has exactly one WriteResult, and return the results.
 
-    ``offset`` is the number of messages that each memory already has in the store, and ``size`` the
-    number of messages in a page.
+    ``offset`` is the offset of each memory's first page, and ``size`` the maximum number of
+    messages in a page.
     """
     memories = list(memories)
     results: dict[MemoryKey, WriteResult] = {}

@@ -67,7 +67,7 @@ class CatalogTests:
             _assert_agrees((await infos(store))[key], (await read(store))[key])
 
     async def test_catalog_ignores_missing_roles_and_times(self, place: Place) -> None:
-        """The catalog does not count roles and times that are missing or no texts."""
+        """The catalog does not count roles and times that are missing or not text."""
         [key] = place.keys(1)
         odd: list[dict[str, Any]] = [
             {"role": None},
