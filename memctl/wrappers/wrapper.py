@@ -49,6 +49,7 @@ class StoreWrapper(Store):
         self.mode = mode
         self._store.origin = self.origin
         await self._store.open(mode)
+        self.kind = self._store.kind
         self.location = self._store.location
         self.warnings = self._store.warnings
         self.details = self._store.details

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import base64
 import re
+import struct
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
-from typing import Any, NamedTuple
+from math import inf
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 from sqlalchemy import (
     JSON,
     BigInteger,
+    Connection,
     Date,
     DateTime,
     Float,
@@ -19,16 +23,58 @@ from sqlalchemy import (
     LargeBinary,
     Numeric,
     String,
+    Time,
     Uuid,
+    inspect,
 )
 from sqlalchemy.dialects.postgresql import JSON as POSTGRESQL_JSON
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.types import TypeEngine
 
+from memctl.engines.sql.schema import TextForm
+from memctl.errors import BadData, Lost, Unavailable
+from memctl.location import visible
+
+if TYPE_CHECKING:
+    from memctl.engines.sql.database import Database
+
 _BYTES = "base64"
 _MILLISECONDS, _MICROSECONDS, _NANOSECONDS = 10**11, 10**14, 10**17
 """A number of at least this size is a time in milli-, micro- or nanoseconds (after 1973)."""
 _NUMBER = re.compile(r"-?\d+(\.\d+)?", re.ASCII)
+_FAR = re.compile(
+    r"-?infinity|24:00:00([+-][\d:]+)?|-?\d+:\d\d:\d\d(\.\d+)?"
+    r"|\d{4,}-\d\d-\d\d( \d\d:[\d:.+-]+)?( BC)?",
+    re.ASCII,
+)
+"""The form of a ``FarTime``."""
+_LIMITS = {datetime.min, datetime.max, date.min, date.max}
+"""The times that the driver of PostgreSQL takes for infinite."""
+_LARGEST = (2 - 2**-23) * 2.0**127
+"""The largest number in single precision."""
+
+
+class FarTime(str):
+    """A time that Python or the driver does not hold, such as ``infinity``, as the database's text.
+
+    Examples are infinite times, times BC, ``24:00:00``, and dates without a month.
+    """
+
+    __slots__ = ()
+
+
+def rank_of(moment: date | time | FarTime) -> tuple[float, str]:
+    """Return the rank of a time among the times of a column: its year, and its text."""
+    match moment:
+        case datetime():
+            return moment.year, moment.isoformat(" ", "microseconds")
+        case date():
+            return moment.year, moment.isoformat()
+        case time():
+            return 0, moment.isoformat("microseconds")
+    if year := re.match(r"\d{4,}(?=-)", moment):
+        return int(year[0]) * (-1 if moment.endswith("BC") else 1), moment
+    return -inf if moment.startswith("-") else inf, moment
 
 
 def shown(value: Any) -> Any:
@@ -38,8 +84,10 @@ def shown(value: Any) -> Any:
     ``Column.stored`` is the inverse.
     """
     match value:
-        case None | bool() | int() | float() | str():
+        case None | bool() | int() | float():
             return value
+        case str():
+            return str(value)
         case bytes() | bytearray() | memoryview():
             return {_BYTES: base64.b64encode(bytes(value)).decode()}
         case datetime():
@@ -69,6 +117,8 @@ class Column(NamedTuple):
     """True if the database has a default value for the column."""
     computed: bool = False
     """True if the database computes every value and accepts none."""
+    form: TextForm = TextForm()
+    """How to exchange values with the database."""
 
     @property
     def filled(self) -> bool:
@@ -110,6 +160,43 @@ class Column(NamedTuple):
         """True if the column holds text, so that the driver accepts a string as is."""
         return isinstance(self.type, String) and not isinstance(self.type, LargeBinary)
 
+    @property
+    def is_comparable(self) -> bool:
+        """True if values of ``stored`` compare as in the database: they are not its texts."""
+        return self.is_time or not self.form.type
+
+    @property
+    def is_time(self) -> bool:
+        return isinstance(self.type, DateTime | Date | Time)
+
+    @property
+    def is_converted(self) -> bool:
+        """True if ``read`` may change a selected value."""
+        return self.typed and (self.is_time or self.form.selected != "{}")
+
+    def selected(self, expression: str) -> str:
+        """Return SQL that selects a value exactly; ``read`` converts the value."""
+        return self.form.selected.format(expression)
+
+    def read(self, value: Any) -> Any:
+        """Return a value of ``selected`` as ``stored`` returns it."""
+        if not self.is_converted:
+            return value
+        if isinstance(value, str) and self.is_time:
+            try:
+                return self._time(value)
+            except (ValueError, OverflowError):
+                return FarTime(value)
+        return _single(value) if isinstance(value, float) else value
+
+    def placed(self, place: str) -> str:
+        """Return SQL for a value of ``bound`` at a placeholder."""
+        return f"CAST(CAST({place} AS TEXT) AS {self.form.type})" if self.form.type else place
+
+    def bound(self, value: Any) -> Any:
+        """Return a value of ``stored`` for ``placed``."""
+        return str(value) if self.form.type else value
+
     def moment(self, moment: datetime) -> Any:
         """Return the value to pass to the driver for ``moment``, a time in UTC without a zone.
 
@@ -127,18 +214,21 @@ class Column(NamedTuple):
         Raises:
             ValueError: the column cannot hold the value.
         """
+        if self.form.type and not isinstance(value, str | date | None):
+            raise ValueError(f"the column {visible(self.name)!r} takes texts")
         if isinstance(value, dict) and value.keys() == {_BYTES}:
             return base64.b64decode(value[_BYTES])
         if value is None or not self.typed:
             return value
         match self.type:
-            case DateTime() if isinstance(value, str):
-                moment = datetime.fromisoformat(value)
-                if self.type.timezone:
-                    return moment.astimezone()
-                return moment.astimezone(UTC).replace(tzinfo=None) if moment.tzinfo else moment
-            case Date() if isinstance(value, str):
-                return date.fromisoformat(value)
+            case DateTime() | Date() | Time() if isinstance(value, str):
+                try:
+                    return self._time(value)
+                except (ValueError, OverflowError) as error:
+                    cut = isinstance(self.type, Date) and ":" in value
+                    if cut or not _FAR.fullmatch(value):
+                        raise ValueError(str(error)) from error
+                    return FarTime(value)
             case Integer() if isinstance(value, str):
                 return int(value)
             case Float():
@@ -152,6 +242,99 @@ class Column(NamedTuple):
             case Uuid() if isinstance(value, str):
                 return UUID(value)
         return value
+
+    def _time(self, text: str) -> Any:
+        """Return a time for the driver.
+
+        Raises:
+            ValueError, OverflowError: Python has no such time.
+        """
+        found: Any
+        match self.type:
+            case DateTime():
+                found = datetime.fromisoformat(text)
+                if self.type.timezone or found.tzinfo:
+                    found = found.astimezone(UTC)
+                naive = found.replace(tzinfo=None)
+                found = found if self.type.timezone else naive
+            case Date():
+                found = naive = date.fromisoformat(text)
+            case _:
+                found = naive = time.fromisoformat(text)
+                if text.startswith("24:"):  # midnight in newer versions of Python
+                    return FarTime(text)
+        return FarTime(text) if self.form.type and naive in _LIMITS else found
+
+
+def columns_of(database: Database, table: str, connection: Connection) -> dict[str, Column]:
+    """Return the columns of a table by name."""
+    typed, forms = database.syntax.typed, database.text_forms(connection, table)
+    return {
+        one["name"]: Column(
+            *(one["name"], one["type"], typed, one["nullable"]),
+            default=one["default"] is not None or bool(one.get("identity")),
+            computed=bool(one.get("computed")),
+            form=forms.get(one["name"], TextForm()),
+        )
+        for one in inspect(connection).get_columns(table)
+    }
+
+
+def types_of(
+    columns: Mapping[str, Column], names: Sequence[str], rows: Sequence[Sequence[Any]]
+) -> dict[str, str]:
+    """Return ``TextForm.type`` of the columns that have a text in one of the rows, by name."""
+    return {
+        name: columns[name].form.type
+        for at, name in enumerate(names)
+        if name in columns and columns[name].form.type and any(isinstance(r[at], str) for r in rows)
+    }
+
+
+async def find_unrestorable(
+    database: Database, table: str, columns: Iterable[Column], where: str, values: dict[str, Any]
+) -> str:
+    """Return a column with a value that cannot be inserted again, as text; empty without one.
+
+    ``where`` is a condition on the rows of the table.
+    """
+    quoted = database.syntax.quoted
+    doubtful = [
+        one for one in columns if not one.computed and not (one.is_comparable and one.form.writable)
+    ]
+    if not doubtful:
+        return ""
+    column = doubtful[0]
+    try:
+        async with database.snapshot() as connection:
+            for column in doubtful:
+                name = quoted(column.name)
+                text = column.selected(name)
+                test = f"{name} IS NOT NULL"
+                if column.form.writable:
+                    test = f"{text} <> CAST({column.placed(text)} AS TEXT)"
+                sql = f"SELECT 1 FROM {quoted(table)} WHERE {where} AND {test} LIMIT 1"
+                if await database.fetch_all(connection, sql, values):
+                    break
+            else:
+                return ""
+    except Lost:
+        raise
+    except (BadData, Unavailable):  # the type has no input
+        pass
+    kind = column.form.type or str(column.type)
+    if not column.form.writable:
+        kind += ", without the right to INSERT"
+    return f"the column {visible(column.name)!r} ({kind}) of the table {visible(table)!r}"
+
+
+def _single(value: float) -> float:
+    """Return the shortest number that the database stores as ``value``, in single precision."""
+    for digits in range(6, 9):
+        found = float(f"{value:.{digits}g}")
+        if abs(found) <= _LARGEST and struct.pack("f", found) == struct.pack("f", value):
+            return found
+    return value
 
 
 def after(moment: Any) -> Any:
@@ -247,7 +430,10 @@ class TimeFormat(NamedTuple):
             return str(value)
         if moment.tzinfo is None and self.utc:
             moment = moment.replace(tzinfo=UTC)
-        return _known(moment.astimezone(UTC))
+        try:
+            return _known(moment.astimezone(UTC))
+        except (ValueError, OverflowError):  # the first or the last day that Python knows
+            return str(value)
 
     def write(self, text: str | None) -> Any:
         """Return the column's value for a text that ``read`` returned; None for None.

@@ -30,7 +30,7 @@ from sqlalchemy.exc import DBAPIError, SAWarning, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from memctl.concurrency import cut_short
-from memctl.engines.sql.schema import other_columns
+from memctl.engines.sql.schema import TextForm, other_columns
 from memctl.engines.sql.side_effects import ALLOW, SIDE_EFFECTS, Trigger, references
 from memctl.engines.sql.syntax import Condition, Syntax
 from memctl.errors import BadData, Failure, Lost, MemctlError, UsageError
@@ -178,9 +178,17 @@ class Database(ABC):
         """
 
     async def insert_rows(
-        self, connection: AsyncConnection, table: str, columns: Sequence[str], rows: list[Any]
+        self,
+        connection: AsyncConnection,
+        table: str,
+        columns: Sequence[str],
+        rows: list[Any],
+        types: Mapping[str, str] | None = None,  # noqa: ARG002 - for PostgreSQL
     ) -> None:
-        """Insert rows into a table in the given order; each row has the values of ``columns``."""
+        """Insert rows into a table in the given order; each row has the values of ``columns``.
+
+        ``types`` has the ``TextForm.type`` of columns whose values are given as texts.
+        """
         syntax = self.syntax
         names = ", ".join(map(syntax.identifier, columns))
         places = ", ".join(map(syntax.place, range(1, len(columns) + 1)))
@@ -258,6 +266,14 @@ class Database(ABC):
             async with self._engine.connect() as connection:
                 await self.prepare_inspection(connection)
                 return await run_inspection(connection, work)
+
+    def text_forms(
+        self,
+        connection: Connection,  # noqa: ARG002 - SQLite holds any value in any column
+        table: str,  # noqa: ARG002
+    ) -> dict[str, TextForm]:
+        """Return the forms of columns whose values the driver does not convert exactly, by name."""
+        return {}
 
     async def prepare_inspection(  # noqa: B027 - most databases need nothing
         self, connection: AsyncConnection

@@ -7,14 +7,16 @@ import codecs
 import os
 import re
 import ssl
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from functools import partial
 from hashlib import sha256
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 import aiomysql
+from sqlalchemy import Connection, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool
 
@@ -27,6 +29,7 @@ from memctl.engines.sql.database import (
     first_line,
 )
 from memctl.engines.sql.lock import ANSWER_SECONDS, ConnectionLock
+from memctl.engines.sql.schema import TextForm
 from memctl.engines.sql.syntax import CHUNK_BYTES, Syntax
 from memctl.errors import BadData, Lost, MemctlError, NotFound, Unavailable, UsageError
 
@@ -37,8 +40,10 @@ CONNECT_TIMEOUT = 15
 _SSL_MODES = ("disable", "prefer", "require", "verify-ca", "verify-full")
 
 # Refused values: too long, invalid JSON, wrong encoding, a repeated key, a packet beyond
-# max_allowed_packet.
-_REJECTED = frozenset({1048, 1062, 1153, 1264, 1366, 1406, 1452, 3140, 3141, 3144, 4025, 22032})
+# max_allowed_packet, of another type.
+_REJECTED = frozenset(
+    {1048, 1062, 1153, 1264, 1265, 1292, 1366, 1406, 1452, 3140, 3141, 3144, 4025, 22032}
+)
 _DUPLICATE_KEY = 1062
 _DENIED = frozenset({1045, 1698})
 _NO_RIGHT = 1044
@@ -60,6 +65,13 @@ _WAIT_SECONDS = 60
 """The seconds after which MySQL closes a silent connection."""
 _PAUSES = (0.01, 0.05, 0.2)
 _HOLDER = re.compile(r"/\* memctl: (.*?) \*/")
+
+
+_FORMS = {
+    "time": TextForm("CAST({} AS CHAR)"),  # the driver returns a duration, without its format
+    "float": TextForm("({} + 0e0)"),  # else the server rounds to six digits
+}
+"""The forms of types that the driver does not convert exactly."""
 
 
 class MysqlLock(ConnectionLock):
@@ -192,16 +204,26 @@ class MysqlDatabase(Database):
         async def connect() -> aiomysql.Connection:
             # The driver's own timeout ends once the connection is accepted.
             async with asyncio.timeout(CONNECT_TIMEOUT):
-                return await aiomysql.connect(
+                connection = await aiomysql.connect(
                     charset="utf8mb4",
                     # Compare names exactly, and store values unchanged or refuse them.
-                    init_command="SET SESSION "
-                    "sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', "
+                    init_command="SET SESSION sql_mode = "
+                    "'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION,ALLOW_INVALID_DATES', "
                     "collation_connection = 'utf8mb4_bin'",
                     **settings,
                 )
+            connection.escape = partial(_literal, connection.escape)
+            return connection
 
         return create_async_engine("mysql+aiomysql://", async_creator=connect, poolclass=NullPool)
+
+    def text_forms(self, connection: Connection, table: str) -> dict[str, TextForm]:
+        sql = text(
+            "SELECT column_name, data_type FROM information_schema.columns "
+            "WHERE table_schema = DATABASE() AND table_name = :table"
+        )
+        rows = connection.execute(sql, {"table": table})
+        return {name: _FORMS[kind.lower()] for name, kind in rows if kind.lower() in _FORMS}
 
     def translate(self, error: BaseException) -> MemctlError | None:
         code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
@@ -345,6 +367,11 @@ class MysqlDatabase(Database):
             await run("SET @memctl_text = CONCAT(@memctl_text, %s)", (piece,))
         yield "@memctl_text"
         await run("SET @memctl_text = NULL")
+
+
+def _literal(escape: Callable[[Any], str], value: Any) -> str:
+    """Return a value as SQL; the driver cannot write bytes with all versions of PyMySQL."""
+    return f"_binary X'{value.hex()}'" if isinstance(value, bytes) else escape(value)
 
 
 def connect_settings(url: str) -> dict[str, Any]:

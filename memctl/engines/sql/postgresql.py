@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import asyncpg
-from sqlalchemy import event, text
+from sqlalchemy import Connection, event, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool
 
@@ -27,6 +27,7 @@ from memctl.engines.sql.database import (
 )
 from memctl.engines.sql.lock import ConnectionLock
 from memctl.engines.sql.pooler import PooledConnection, is_pooled, pooler_error
+from memctl.engines.sql.schema import TextForm
 from memctl.engines.sql.syntax import Syntax
 from memctl.errors import BadData, Lost, MemctlError, NotFound, Unavailable, UsageError
 from memctl.location import Location
@@ -58,11 +59,42 @@ _BROKEN = ("connection is closed", "cannot switch to state")
 """Parts of the driver's messages about a broken connection; such errors have no SQL state."""
 
 
-_SETTINGS = {"jit": "off"}
-"""The settings of sessions.  JIT compilation costs more than it saves for these statements."""
+_SETTINGS = {
+    "jit": "off",  # costs more than it saves for these statements
+    "DateStyle": "ISO",  # the rest as in pg_dump: other texts of values are not exact
+    "IntervalStyle": "postgres",
+    "extra_float_digits": "3",
+}
+"""The settings of connections."""
 _ROW_SECURITY = "row_security"
 """The setting that, if off, refuses statements that would not see all rows; and the option of
 memctl that leaves it on."""
+_EXACT = (
+    *("bool", "int2", "int4", "int8", "float4", "float8", "numeric", "oid", "xid", "xid8", "cid"),
+    *("text", "varchar", "bpchar", "char", "name", "bytea", "uuid", "inet", "cidr"),
+)
+"""The types whose values the driver and ``Column`` convert exactly; enumerations are others."""
+_EXACT_UNLESS_DOMAIN = ("json", "jsonb")
+_FORMS = """
+WITH RECURSIVE bases AS (
+    SELECT a.attrelid, a.attnum, a.attname, a.atttypid, 0 AS depth,
+        t.oid, t.typname, t.typtype, t.typbasetype, t.typnamespace
+    FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+    WHERE a.attrelid = to_regclass(quote_ident(:table)) AND a.attnum > 0 AND NOT a.attisdropped
+    UNION ALL
+    SELECT b.attrelid, b.attnum, b.attname, b.atttypid, b.depth + 1,
+        t.oid, t.typname, t.typtype, t.typbasetype, t.typnamespace
+    FROM bases b JOIN pg_type t ON t.oid = b.typbasetype WHERE b.typtype = 'd'
+)
+SELECT attname, typtype = 'e' OR typnamespace = 'pg_catalog'::regnamespace
+    AND (typname = ANY(:exact) OR depth = 0 AND typname = ANY(:unless_domain)),
+    format_type(atttypid, -1), has_column_privilege(attrelid, attnum, 'INSERT')
+FROM bases WHERE typtype <> 'd'
+"""
+"""Selects of each column whether its values are exact, its type, and whether it is writable.
+
+The type is without its modifier: a cast to a type with a modifier may truncate a value silently.
+"""
 _SPACE = 0x6D656D63
 """The upper half of memctl's advisory locks in PostgreSQL: ``memc`` in ASCII."""
 _ALL_ROWS = (
@@ -267,6 +299,15 @@ class PostgresqlDatabase(Database):
             "json", schema="pg_catalog", encoder=json.dumps, decoder=json.loads
         )
 
+    def text_forms(self, connection: Connection, table: str) -> dict[str, TextForm]:
+        values = {"table": table, "exact": _EXACT, "unless_domain": _EXACT_UNLESS_DOMAIN}
+        return {
+            name: TextForm(writable=writable)
+            if exact
+            else TextForm("CAST({} AS TEXT)", type_, writable)
+            for name, exact, type_, writable in connection.execute(text(_FORMS), values)
+        }
+
     async def _connect_first(self, dsn: str) -> asyncpg.Connection:
         """Make the first connection as if through a pooler; find out whether a pooler answers."""
         connection = await _connected(dsn, None)
@@ -414,13 +455,48 @@ class PostgresqlDatabase(Database):
         self.check_inserted(table, len(rows), int(status.rpartition(" ")[2]))
 
     async def insert_rows(
-        self, connection: AsyncConnection, table: str, columns: Sequence[str], rows: list[Any]
+        self,
+        connection: AsyncConnection,
+        table: str,
+        columns: Sequence[str],
+        rows: list[Any],
+        types: Mapping[str, str] | None = None,
     ) -> None:
+        if types:  # COPY takes values in the binary format alone
+            await self._insert_texts(await driver_of(connection), table, columns, rows, types)
+            return
         try:
             await PostgresqlDatabase.insert(self, connection, table, columns, rows)
         except (TypeError, ValueError) as error:  # a value does not have the type of its column
             text = f"{self.label}: a value does not fit its column: {first_line(error)}"
             raise RejectedValue(text, "refused") from error
+
+    async def _insert_texts(
+        self,
+        driver: asyncpg.Connection,
+        table: str,
+        columns: Sequence[str],
+        rows: list[Any],
+        types: Mapping[str, str],
+    ) -> None:
+        quoted = self.syntax.identifier
+        names = ", ".join(map(quoted, columns))
+        places = ", ".join(
+            f"CAST(CAST(${number} AS TEXT) AS {types[name]})" if name in types else f"${number}"
+            for number, name in enumerate(columns, 1)
+        )
+        texts = [name in types for name in columns]
+        await driver.executemany(
+            # COPY sets columns that are GENERATED ALWAYS AS IDENTITY, too.
+            f"INSERT INTO {quoted(table)} ({names}) OVERRIDING SYSTEM VALUE VALUES ({places})",
+            [
+                [
+                    str(value) if is_text and value is not None else value
+                    for value, is_text in zip(row, texts, strict=True)
+                ]
+                for row in rows
+            ],
+        )
 
     async def take_turn(self, connection: AsyncConnection, table: str) -> None:
         number = int.from_bytes(sha256(table.encode()).digest()[:4], signed=True)

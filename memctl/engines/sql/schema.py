@@ -3,8 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import NamedTuple
 
 from sqlalchemy import Connection, MetaData, inspect
+
+
+class TextForm(NamedTuple):
+    """How to exchange the values of a column that the driver does not convert exactly."""
+
+    selected: str = "{}"
+    """The SQL that selects a value exactly; ``{}`` stands for the quoted column."""
+    type: str = ""
+    """The SQL type that a text is cast to; empty if the driver takes the values."""
+    writable: bool = True
+    """False if the login may not insert a value."""
 
 
 def create_missing(connection: Connection, metadata: MetaData) -> None:

@@ -147,6 +147,11 @@ class RowCodec:
         self._loose = not database.syntax.typed
         """True if text columns may hold values of other types."""
         self._at = {name: self._start + number for number, name in enumerate(selected)}
+        self._read = [
+            (self._at[name], columns.all[name].read)
+            for name in selected
+            if name in columns.all and columns.all[name].is_converted
+        ]
         self._selected = selected
         self._others = others
         self._key = columns.key
@@ -214,12 +219,36 @@ class RowCodec:
             return Ordering.NUMBER
         return Ordering.SERIAL
 
-    def value(self, name: str) -> str:
-        """Return a SQL expression for a column; a JSON column is cast to text."""
+    def value(self, name: str, aggregate: str = "") -> str:
+        """Return a SQL expression for a column, or for ``aggregate``, such as MAX, of its values.
+
+        A JSON column is cast to text.
+        """
         column = self.columns.all.get(name)
-        if column is None or not column.is_json:
-            return self.quoted(name)
-        return f"CAST({self.quoted(name)} AS {self._sql.text_type})"
+        expression = f"{aggregate}({self.quoted(name)})" if aggregate else self.quoted(name)
+        if column is None:
+            return expression
+        if column.is_json:
+            return f"CAST({expression} AS {self._sql.text_type})"
+        return column.selected(expression)
+
+    def read(self, name: str, value: Any) -> Any:
+        """Return a value of ``value``, in the form of the driver."""
+        column = self.columns.all.get(name)
+        return value if column is None else column.read(value)
+
+    def converted(self, rows: Sequence[Any]) -> Sequence[Any]:
+        """Return rows of ``select`` with values in the form of the driver."""
+        if not self._read:
+            return rows
+        found = []
+        for row in rows:
+            values = list(row)
+            for at, read in self._read:
+                if values[at] is not None:
+                    values[at] = read(values[at])
+            found.append(values)
+        return found
 
     def _name(self, role: str) -> str:
         """Return a SQL expression for the ``user`` or ``session`` of a row, as exact text."""
@@ -251,7 +280,8 @@ class RowCodec:
             f"CASE WHEN {size} <= {SMALL_BYTES} THEN {self.value(self._content)} END"
         )
         columns.append(f"CASE WHEN {size} > {SMALL_BYTES} THEN 1 END")
-        order = [*keys, *map(self.quoted, self.columns.order)]
+        # A bare name is the selected text in PostgreSQL.
+        order = [*keys, *(f"{self.table}.{self.quoted(name)}" for name in self.columns.order)]
         more = f" {self._sql.row_lock}" if lock else ""
         return (
             f"SELECT {', '.join(columns)} FROM {self.table} WHERE {condition} "
@@ -319,8 +349,27 @@ class RowCodec:
         Without a primary key, the condition compares the columns that order the rows.
         """
         key = self._key or tuple(self.columns.order)
-        tests = [f"{self.quoted(name)} = :k{at}" for at, name in enumerate(key)]
-        return " AND ".join(tests), {f"k{at}": row[self._at[name]] for at, name in enumerate(key)}
+        tests = [
+            f"{self.quoted(name)} = {self.placed(name, f':k{at}')}" for at, name in enumerate(key)
+        ]
+        values = {f"k{at}": self.bound(name, row[self._at[name]]) for at, name in enumerate(key)}
+        return " AND ".join(tests), values
+
+    @property
+    def is_comparable(self) -> bool:
+        """True if values of the order columns compare as in the database."""
+        columns = self.columns.all
+        return all(columns[name].is_comparable for name in self.columns.order if name in columns)
+
+    def placed(self, name: str, place: str) -> str:
+        """Return SQL for a value of ``bound`` at a placeholder."""
+        column = self.columns.all.get(name)
+        return place if column is None else column.placed(place)
+
+    def bound(self, name: str, value: Any) -> Any:
+        """Return a value in the form of the driver for ``placed``."""
+        column = self.columns.all.get(name)
+        return value if column is None else column.bound(value)
 
     def with_content(self, row: Sequence[Any], content: Any) -> Sequence[Any]:
         """Return a copy of a row with another content."""

@@ -10,11 +10,16 @@ from typing import Any
 from sqlalchemy import (
     JSON,
     Connection,
+    Date,
+    DateTime,
     Float,
     Integer,
     MetaData,
     Numeric,
+    String,
     Table,
+    Time,
+    cast,
     func,
     inspect,
     select,
@@ -177,7 +182,12 @@ def _encoding_of(contents: Sequence[Any]) -> str | None:
 
 
 def _sample(connection: Connection, table: Table) -> Sequence[Mapping[str, Any]]:
-    return connection.execute(select(table).limit(SAMPLE)).mappings().all()  # type: ignore[return-value]
+    # As texts, because a driver may not hold a time of the database.
+    columns = [
+        cast(one, String).label(one.name) if isinstance(one.type, Date | DateTime | Time) else one
+        for one in table.columns
+    ]
+    return connection.execute(select(*columns).limit(SAMPLE)).mappings().all()  # type: ignore[return-value]
 
 
 def _is_langchain(connection: Connection, table: Table) -> bool:

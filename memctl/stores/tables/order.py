@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from datetime import date, time
 from decimal import Decimal
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from memctl.engines.sql.columns import after
+from memctl.engines.sql.columns import FarTime, after, rank_of
 from memctl.layouts.sql import of_shape
 from memctl.location import visible
 from memctl.model import (
@@ -128,7 +129,7 @@ class Placing:
                 self.put.append(entry)
 
     def _follows(self, order: tuple[Any, ...]) -> bool:
-        if not self._last:
+        if not self._last or not self._codec.is_comparable:
             return True
         last, now = [*map(_ranked, self._last)], [*map(_ranked, order)]
         # In the OpenAI Agents SDK, SQLiteSession sorts by id, SQLAlchemySession by time.
@@ -225,6 +226,8 @@ class RowOrder:
 def _ranked(value: Any) -> tuple[int, Any]:
     """Return a sort key for a value; values of different types sort as in SQLite."""
     match value:
+        case date() | time() | FarTime():
+            return 2, rank_of(value)
         case None:
             return 0, None
         case int() | float() | Decimal():

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, inspect
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memctl import jsonio
-from memctl.engines.sql.columns import Column
+from memctl.engines.sql.columns import Column, columns_of
 from memctl.engines.sql.database import Database, shown_name
 from memctl.model import Memory, MemoryKey
 from memctl.storekit.edits import is_same_text
@@ -51,7 +51,7 @@ class Sessions:
 
     async def learn(self) -> None:
         """Read the columns of the tables from the database."""
-        look = partial(_examine, self._mapping.sessions, self._database.syntax.typed)
+        look = partial(_examine, self._mapping.sessions, self._database)
         self._columns = await self._database.run(look)
 
     def _names(self, table: SessionTable, key: MemoryKey) -> dict[str, str]:
@@ -276,14 +276,11 @@ class Sessions:
 
 
 def _examine(
-    tables: Iterable[SessionTable], typed: bool, connection: Connection
+    tables: Iterable[SessionTable], database: Database, connection: Connection
 ) -> dict[str, dict[str, Column]]:
     inspector = inspect(connection)
     return {
-        one.table: {
-            column["name"]: Column(column["name"], column["type"], typed)
-            for column in inspector.get_columns(one.table)
-        }
+        one.table: columns_of(database, one.table, connection)
         for one in tables
         if inspector.has_table(one.table)
     }

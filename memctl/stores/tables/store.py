@@ -19,8 +19,8 @@ from typing import Any
 from sqlalchemy import Connection, Integer, MetaData, insert, inspect, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from memctl.engines.sql.columns import Column, TimeFormat
-from memctl.engines.sql.database import damage, is_text, make_database
+from memctl.engines.sql.columns import TimeFormat, columns_of, find_unrestorable
+from memctl.engines.sql.database import Database, damage, is_text, make_database
 from memctl.engines.sql.schema import create_missing
 from memctl.engines.sql.syntax import EVERY, Condition
 from memctl.errors import BadData, Uninitialised, UsageError
@@ -114,7 +114,8 @@ class TableStore(Store):
                 "OpenAI Agents SDK's AdvancedSQLiteSession",
                 f"use ?layout={BRANCHES}",
             )
-        columns = await self.database.run(partial(_examine, mapping, self.database.syntax.typed))
+        examine = partial(_examine, mapping, self.database)
+        columns = await self.database.run(examine)
         if columns is None:
             if not self.mode.creates or mapping.make is None:
                 raise Uninitialised(
@@ -126,9 +127,7 @@ class TableStore(Store):
             metadata = MetaData()
             mapping.make(mapping, metadata)
             await self.database.create(partial(_create, mapping, metadata))
-            columns = await self.database.run(
-                partial(_examine, mapping, self.database.syntax.typed)
-            )
+            columns = await self.database.run(examine)
             assert columns is not None
         self.mapping = mapping = mapping.of(columns.all)
         self.dialect = mapping.dialect
@@ -213,7 +212,8 @@ class TableStore(Store):
         async with self.database.snapshot() as connection:
             time = mapping.columns.get("time")
             if time is not None:
-                sql = f"SELECT {quoted(time)} FROM {table} WHERE {quoted(time)} IS NOT NULL LIMIT 1"
+                sql = f"SELECT {self._codec.value(time)} FROM {table}"
+                sql += f" WHERE {quoted(time)} IS NOT NULL LIMIT 1"
                 rows = await self.database.fetch_all(connection, sql, {})
                 sample = rows[0][0] if rows else None
                 self._codec.times = TimeFormat.of(columns.all[time], sample, utc=mapping.utc)
@@ -225,15 +225,16 @@ class TableStore(Store):
                 return
             names = [mapping.columns["session"], *columns.order]
             names += [mapping.columns["user"]] if "user" in mapping.columns else []
+            found = ", ".join(map(self._codec.value, names))
             some = ", ".join(map(quoted, names))
-            sql = f"SELECT {some} FROM {table} GROUP BY {some} HAVING COUNT(*) > 1 LIMIT 1"
+            sql = f"SELECT {found} FROM {table} GROUP BY {some} HAVING COUNT(*) > 1 LIMIT 1"
             clashes = await self.database.fetch_all(connection, sql, {})
         if clashes:
             more = next((name for name in columns.key if name not in columns.order), "ANOTHER")
             raise BadData(
                 f"the order of {visible(mapping.table)!r} is not unique: rows of the session "
                 f"{visible(str(clashes[0][0]))!r} share {visible(', '.join(columns.order))} "
-                f"= {visible(str(clashes[0][1]))}",
+                f"= {visible(str(self._codec.read(columns.order[0], clashes[0][1])))}",
                 f"add a column that differs: order = {json.dumps([*columns.order, more])}",
             )
 
@@ -245,9 +246,10 @@ class TableStore(Store):
         codec = self._codec
         if codec.is_json or self.mapping.encoding:
             return
-        content = codec.quoted(self.mapping.columns["content"])
+        name = self.mapping.columns["content"]
+        content = codec.quoted(name)
         small = f"{self.database.syntax.json_size(content)} <= {SMALL_BYTES}"
-        sql = f"SELECT {content} FROM {codec.table} WHERE {small} LIMIT {_SAMPLE}"
+        sql = f"SELECT {codec.value(name)} FROM {codec.table} WHERE {small} LIMIT {_SAMPLE}"
         rows = await self.database.fetch_all(connection, sql, {})
         texts = [one for (one,) in rows if isinstance(one, str)]
         if texts and all(one[:1] in '"[{' and parse_json(one) is not NOT_JSON for one in texts):
@@ -261,6 +263,13 @@ class TableStore(Store):
                 "so changes could not be undone",
                 "add a primary key to it",
             )
+
+    async def unrestorable(self, where: Selection) -> str:
+        condition, values = self._codec.condition(where)
+        columns = self._codec.columns.all.values()
+        return await find_unrestorable(
+            self.database, self.mapping.table, columns, condition, values
+        )
 
     # Reading
 
@@ -416,22 +425,12 @@ def _create(mapping: Mapping, metadata: MetaData, connection: Connection) -> Non
             connection.execute(insert(stamped).values(dict(zip(names, values, strict=True))))
 
 
-def _examine(mapping: Mapping, typed: bool, connection: Connection) -> TableColumns | None:
-    """Return the columns of the mapped table; None if the database has no such table.
-
-    ``typed`` is True if the database enforces column types.
-    """
+def _examine(mapping: Mapping, database: Database, connection: Connection) -> TableColumns | None:
+    """Return the columns of the mapped table; None if the database has no such table."""
     inspector = inspect(connection)
     if not inspector.has_table(mapping.table):
         return None
-    columns = {
-        one["name"]: Column(
-            *(one["name"], one["type"], typed, one["nullable"]),
-            default=one["default"] is not None or bool(one.get("identity")),
-            computed=bool(one.get("computed")),
-        )
-        for one in inspector.get_columns(mapping.table)
-    }
+    columns = columns_of(database, mapping.table, connection)
     key = tuple(inspector.get_pk_constraint(mapping.table)["constrained_columns"])
     if not key and connection.dialect.name == "sqlite":
         key = (ROWID,)

@@ -11,6 +11,7 @@ from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from memctl.engines.sql.columns import types_of
 from memctl.engines.sql.database import Database, RejectedValue, damage
 from memctl.engines.sql.executor import Executor, Refused, Writer
 from memctl.engines.sql.syntax import pieces
@@ -69,6 +70,7 @@ class TableRows:
         out.
         """
         start = 0
+        rows = self.codec.converted(rows)
         for at, row in enumerate(rows):
             if row[-1] is None:
                 continue
@@ -88,12 +90,15 @@ class TableRows:
         content = codec.value(codec.mapping.columns["content"])
         sql = f"SELECT {content} FROM {codec.table} WHERE {condition}"
         found = await self.database.fetch_all(connection, sql, values)
-        return codec.with_content(row, found[0][0]) if found else None
+        if not found:
+            return None
+        return codec.with_content(row, codec.read(codec.mapping.columns["content"], found[0][0]))
 
     async def insert(self, connection: AsyncConnection, rows: RowOrder) -> None:
         """Insert new rows into the table of messages."""
         for columns, some in rows.take():
-            await self.database.insert_rows(connection, self.table, columns, some)
+            types = types_of(self.codec.columns.all, columns, some)
+            await self.database.insert_rows(connection, self.table, columns, some, types)
         if rows.numbered:
             await self.database.advance_serial(
                 connection, self.codec.table, self.codec.columns.key[0]
@@ -254,10 +259,10 @@ class TableWriter(Writer):
             return found
         for key in keys:
             condition, values = codec.of(key)
-            column = codec.quoted(codec.columns.order[0])
-            sql = f"SELECT MAX({column}) FROM {codec.table} WHERE {condition}"
+            column = codec.columns.order[0]
+            sql = f"SELECT {codec.value(column, 'MAX')} FROM {codec.table} WHERE {condition}"
             [[last]] = await self._database.fetch_all(connection, sql, values)
-            found |= {} if last is None else {key: last}
+            found |= {} if last is None else {key: codec.read(column, last)}
         return found
 
     def _refusal(self, key: MemoryKey, offset: int) -> Failure | None:
@@ -387,12 +392,15 @@ class TableEditor(Executor[Edit, LargeEdit]):
     async def _taken(self, connection: AsyncConnection, placing: Placing) -> set[tuple[Any, ...]]:
         """Return the primary keys of restored messages that other rows have now."""
         codec, found = self._codec, set[tuple[Any, ...]]()
-        names = [codec.quoted(name) for name in codec.columns.key]
+        key = codec.columns.key
+        columns = ", ".join(map(codec.value, key))
         wanted = placing.keys()
-        for some in pieces(sorted({key[0] for key in wanted}, key=str)):
-            sql = f"SELECT {', '.join(names)} FROM {codec.table} WHERE {names[0]} IN :some"
-            rows = await self._database.fetch_all(connection, sql, {"some": some})
-            found |= {tuple(row) for row in rows} & wanted
+        for some in pieces(sorted({one[0] for one in wanted}, key=str)):
+            values = {f"k{at}": codec.bound(key[0], one) for at, one in enumerate(some)}
+            places = ", ".join(codec.placed(key[0], f":{place}") for place in values)
+            sql = f"SELECT {columns} FROM {codec.table} WHERE {codec.quoted(key[0])} IN ({places})"
+            rows = await self._database.fetch_all(connection, sql, values)
+            found |= {tuple(map(codec.read, key, row)) for row in rows} & wanted
         return found - set(placing.dropped)
 
     async def _free_rowids(self, connection: AsyncConnection, placing: Placing) -> frozenset[int]:
@@ -406,13 +414,15 @@ class TableEditor(Executor[Edit, LargeEdit]):
         return frozenset(wanted - taken)
 
     async def _delete(self, connection: AsyncConnection, keys: list[tuple[Any, ...]]) -> None:
-        syntax = self._database.syntax
+        codec, syntax = self._codec, self._database.syntax
+        names = codec.columns.key
         tests = (
-            f"{syntax.identifier(name)} = {syntax.place(at)}"
-            for at, name in enumerate(self._codec.columns.key, 1)
+            f"{syntax.identifier(name)} = {codec.placed(name, syntax.place(at))}"
+            for at, name in enumerate(names, 1)
         )
         table = syntax.identifier(self._rows.table)
         if keys:
             await connection.exec_driver_sql(
-                f"DELETE FROM {table} WHERE {' AND '.join(tests)}", keys
+                f"DELETE FROM {table} WHERE {' AND '.join(tests)}",
+                [tuple(map(codec.bound, names, key)) for key in keys],
             )
