@@ -221,18 +221,12 @@ def test_postgresql_keys(run: Run, servers: Servers, postgresql_url: str) -> Non
 def test_postgresql_refuses_what_has_no_input(
     run: Run, servers: Servers, postgresql_url: str
 ) -> None:
-    admin = servers.postgresql.admin_url(postgresql_url)
-    statistics = "(SELECT stxdndistinct FROM pg_statistic_ext_data LIMIT 1)"
-    servers.postgresql.execute(
-        admin,
-        "CREATE TABLE numbers AS SELECT n AS a, n AS b FROM generate_series(1, 9) n;"
-        "CREATE STATISTICS of_both (ndistinct) ON a, b FROM numbers; ANALYZE numbers;"
-        f"SET allow_system_table_mods = on; {create('date', [('pg_ndistinct', None)])};"
-        f"{insert([('', statistics)])}; ALTER TABLE chats OWNER TO memctl",
-    )
+    types = [("integer", "1"), ("pg_node_tree", "(SELECT adbin FROM pg_attrdef LIMIT 1)")]
+    sql = f"CREATE TABLE other (a int DEFAULT 1); {create('date', types)}; {insert(types)}"
+    servers.postgresql.execute(postgresql_url, sql)
     place = store(postgresql_url)
     found = run("delete", place, "--role", "user", "--yes")
-    fails(found, 8, "values in the column 'c0' (pg_ndistinct) of the table 'chats', which undo")
+    fails(found, 8, "values in the column 'c1' (pg_node_tree) of the table 'chats', which undo")
     assert servers.postgresql.execute(postgresql_url, "SELECT count(*) FROM chats") == "2"
     assert run("delete", place, "--role", "user", "--yes", "--no-backup").exit_code == 0
 

@@ -34,10 +34,10 @@ LEASE = 0.6
 
 WHOLE = 300
 """The number of messages of a large memory in a store that holds one memory in RAM."""
-TWO_PAGES = 700
-"""The number of messages of a large memory in the tables of most frameworks, for two pages at most.
+SMALLER = 700
+"""The number of messages of a large memory in stores that share their statements with another.
 
-A table of one's own has larger memories; its statements are the same.
+The other store has large memories of three pages: a table of one's own, for example.
 """
 
 MANY_SESSIONS = 600
@@ -116,7 +116,7 @@ def _mapped(
     if layout in ("agno", "openai-branches"):
         about |= {"large": WHOLE, "many": 100}
     elif layout != "table" or encoding != "text":
-        about["large"] = TWO_PAGES
+        about["large"] = SMALLER
     if layout not in ("adk", "agno", "table"):
         about["keys"] = _without_user
         about["users"] = False
@@ -274,7 +274,7 @@ BACKENDS: dict[str, Callable[[Servers], Backend]] = {
         servers.tablestore.dump,
         refuses=frozenset({"wide"}),  # more than 2 MB
         many=150,
-        large=TWO_PAGES,
+        large=SMALLER,
         make_searchable=partial(make_text_index, servers.tablestore),
     ),
     "tablestore-session": lambda servers: Backend(

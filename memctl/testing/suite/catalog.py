@@ -21,7 +21,7 @@ SELECTIONS = {
     "marked": Selection(marks=frozenset({"hint"})),
     "a role": Selection(roles=frozenset({"assistant"})),
     "the last": Selection(last=7),
-    "a session's last": Selection(sessions=frozenset({"session0"}), last=1200),
+    "a session's last": Selection(sessions=frozenset({"session0"}), last=1100),
 }
 
 
@@ -44,7 +44,7 @@ class CatalogTests:
 
     @pytest.mark.parametrize("where", SELECTIONS.values(), ids=SELECTIONS)
     async def test_catalog_agrees_with_reading(self, place: Place, where: Selection) -> None:
-        counts = (place.size(2345), 3, 40, 1)
+        counts = (place.size(1234), 3, 40, 1)
         written = [
             sample(key, samples.entries(n)) for key, n in zip(place.keys(4), counts, strict=False)
         ]

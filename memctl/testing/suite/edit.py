@@ -330,7 +330,7 @@ class EditTests:
 
     # All at once
 
-    @pytest.mark.parametrize(("count", "size"), [(23, 1000), (23, 1), (5000, 1000), (5000, 170)])
+    @pytest.mark.parametrize(("count", "size"), [(23, 1000), (23, 1), (3000, 1000), (3000, 170)])
     async def test_edit_with_a_mixture_of_changes(
         self, place: Place, count: int, size: int
     ) -> None:
@@ -382,7 +382,7 @@ class EditTests:
         self, place: Place, first: bool
     ) -> None:
         """The change that does not fit is the first or the last of many."""
-        one, *others = await filled(place, place.size(5000), 5)
+        one, *others = await filled(place, place.size(2500), 5)
         found = faults(one.entries)
         fine, _ = mixture(one.entries[12:-12], samples.entries(place.size(1000), start=10_000))
         for fault in ("gone", "marked otherwise", "there already", "no place for it"):
@@ -427,7 +427,7 @@ class EditTests:
 
     async def test_edit_twice_at_once(self, place: Place) -> None:
         """The first of two equal edits succeeds; the second finds a changed memory."""
-        [one] = await filled(place, place.size(3000))
+        [one] = await filled(place, place.size(2000))
         changes = [gone(entry) for entry in one.entries[::2]]
         async with changing(place) as store, changing(place) as other:
             if not store.features.parallel:
@@ -546,7 +546,7 @@ class EditTests:
             assert not results[one.key].failure
             assert (await read(store))[one.key].memory.ttl is None
 
-    @pytest.mark.parametrize("count", [9, 3000])
+    @pytest.mark.parametrize("count", [9, 2000])
     async def test_edit_changes_the_summary_with_the_messages(
         self, place: Place, count: int
     ) -> None:
@@ -649,7 +649,7 @@ class EditTests:
 
         A memory with a WriteResult is changed.
         """
-        done, broken, untouched = await filled(many_place, 10, many_place.size(4000), 10)
+        done, broken, untouched = await filled(many_place, 10, many_place.size(2000), 10)
 
         async def breaking() -> AsyncGenerator[Edit]:
             for one in edits(done.key, [gone(entry) for entry in done.entries[:5]]):
@@ -674,7 +674,7 @@ class EditTests:
 
     async def test_edit_cancelled(self, many_place: Place) -> None:
         """A cancelled edit (Ctrl-C) ends as a cancelled task, its unfinished memory unchanged."""
-        done, broken, untouched = await filled(many_place, 10, many_place.size(4000), 10)
+        done, broken, untouched = await filled(many_place, 10, many_place.size(2000), 10)
         stuck = asyncio.Event()
 
         async def hanging() -> AsyncGenerator[Edit]:

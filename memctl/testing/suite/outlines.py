@@ -18,7 +18,7 @@ def memories(place: Place) -> list[Sample]:
     Several users have a session of the same name.  A store for a single memory gets only one.
     """
     keys = place.keys(3)
-    found = [sample(keys[0], samples.entries(place.size(2345)))]
+    found = [sample(keys[0], samples.entries(place.size(1234)))]
     found += [sample(key, samples.entries(3, start=n)) for n, key in enumerate(keys[1:])]
     if place.backend.only:
         return found

@@ -240,13 +240,13 @@ class RoundtripTests:
             pytest.skip("memories do not grow so large")
         [key] = place.keys(1)
         text = "g" * 1_000_000
-        grown = [samples.entry(f"z{n:03}", n, content=text) for n in range(60)]
+        grown = [samples.entry(f"z{n:03}", n, content=text) for n in range(30)]
         async with place.store() as store:
-            await write_all(store, [sample(key, [*samples.entries(place.size(1500)), *grown])])
+            await write_all(store, [sample(key, [*samples.entries(place.size(1100)), *grown])])
             largest = 0
             count = 0
             async for page in store.read(ALL):
                 largest = max(largest, sum(len(entry.message) for entry in page.messages))
                 count += len(page.messages)
-            assert count == place.size(1500) + len(grown)
+            assert count == place.size(1100) + len(grown)
             assert largest < 20_000_000

@@ -61,8 +61,8 @@ SELECTIONS = {
     "match in blocks": Selection(match="needle"),
     "match of nothing": Selection(match=""),
     "last": Selection(last=1),
-    "last beyond a page": Selection(last=1500),
-    "last of a role": Selection(last=1100, roles=names("user", "assistant")),
+    "last beyond a page": Selection(last=1050),
+    "last of a role": Selection(last=700, roles=names("user", "assistant")),
     "last marked": Selection(last=2, marks=names("hint"), users=names("user0")),
     "everything at once": Selection(
         users=names("user0"),
@@ -101,7 +101,7 @@ def odd() -> list[StoredMessage]:
 def memories(place: Place) -> list[Sample]:
     """Return a large memory that ends with the messages of ``odd``, and small memories."""
     keys = place.keys(6)
-    found = [sample(keys[0], [*samples.entries(place.size(2345)), *odd()])]
+    found = [sample(keys[0], [*samples.entries(place.size(1500)), *odd()])]
     found += [sample(key, samples.entries(5, start=n)) for n, key in enumerate(keys[1:])]
     return found
 
