@@ -18,6 +18,9 @@ from memctl.testing import samples
 from memctl.testing.samples import Style
 from memctl.wrappers.converted import shown_as
 
+LARGE = 1500
+"""The usual ``Backend.large``."""
+
 
 @dataclass(frozen=True)
 class Backend:
@@ -58,7 +61,7 @@ class Backend:
     """True if an empty location already is a store without memories, which needs no creation."""
     many: int = 300
     """The number of memories in the test of many writes; use more if writes share transactions."""
-    large: int = 1500
+    large: int = LARGE
     """The number of messages in a memory of several pages; all large memories are in proportion.
 
     Use 300 if each message is a file, or if the store holds one memory in RAM, as ``SimpleStore``.
@@ -127,7 +130,7 @@ class Place:
 
         Large memories are in proportion to ``Backend.large``; small memories stay as they are.
         """
-        return count if count < 100 else count * self.backend.large // 1500
+        return count if count < 100 else count * self.backend.large // LARGE
 
     def keys(self, count: int) -> list[MemoryKey]:
         """Return ``count`` different memory keys, or a single key if the store holds one memory."""

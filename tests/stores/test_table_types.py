@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -318,3 +319,32 @@ def test_far_times_are_in_order() -> None:
     texts = ["-infinity", "0100-03-15 BC", "0044-03-15 BC", "9999-12-31", "20000-01-01", "infinity"]
     ranks = [rank_of(FarTime(text)) for text in texts]
     assert ranks == sorted(ranks)
+
+
+def test_agno(run: Run, servers: Servers, postgresql_url: str, tmp_path: Path) -> None:
+    """Columns that an application added to the tables of Agno."""
+
+    def sql(text: str) -> str:
+        return servers.postgresql.execute(postgresql_url, text)
+
+    place = f"{postgresql_url}?layout=agno"
+    source = tmp_path / "s.jsonl"
+    source.write_text(json.dumps({"messages": [{"role": "user", "content": "hello"}]}))
+    assert run("migrate", str(source), place, "--lossy").exit_code == 0
+    for table in "agno_sessions", "agno_runs":
+        sql(
+            f"ALTER TABLE {table} ADD a int[] DEFAULT '{{1,NULL}}', "
+            "ADD b interval DEFAULT '1 mon', ADD c date DEFAULT '0044-03-15 BC', "
+            "ADD d time DEFAULT '24:00', "
+            "ADD e int GENERATED ALWAYS AS (length(session_id)) STORED"
+        )
+    rows = "SELECT agno_sessions::text, agno_runs::text FROM agno_sessions, agno_runs ORDER BY 1, 2"
+    # A value other than the default shows that undo writes it.
+    sql("UPDATE agno_runs SET a = '{2}', b = '9 days', c = 'infinity', d = '00:00:00.5'")
+    check_undo(run, place, lambda: sql(rows), "--all")
+    sql("ALTER TABLE agno_runs ADD f pg_node_tree")
+    sql("UPDATE agno_runs SET f = (SELECT adbin FROM pg_attrdef LIMIT 1)")
+    before = sql(rows)
+    found = run("delete", place, "--all", "--yes")
+    fails(found, 8, "the column 'f' (pg_node_tree) of the table 'agno_runs'")
+    assert sql(rows) == before

@@ -162,7 +162,7 @@ def test_summaries_are_those_of_the_states(url: str, run: Run) -> None:
     asyncio.run(fill(f"{url}&layout=session", {ADA: samples.entries(1)}, summary="so far"))
     shown = report(run("inspect", f"{url}&state=tablestore", "--json"))["memories"]
     assert [(one["user"], one["summary"]) for one in shown] == [("ada", True), ("bob", False)]
-    fails(run("inspect", url.replace("tablestore+http", "redis") + "&state=tablestore"), 2, "kind")
+    fails(run("inspect", "redis://h?state=tablestore"), 2, "kind")
 
 
 # The service

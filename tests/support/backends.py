@@ -274,7 +274,6 @@ BACKENDS: dict[str, Callable[[Servers], Backend]] = {
         servers.tablestore.dump,
         refuses=frozenset({"wide"}),  # more than 2 MB
         many=150,
-        large=SMALLER,
         make_searchable=partial(make_text_index, servers.tablestore),
     ),
     "tablestore-session": lambda servers: Backend(

@@ -195,7 +195,7 @@ class Column(NamedTuple):
 
     def bound(self, value: Any) -> Any:
         """Return a value of ``stored`` for ``placed``."""
-        return str(value) if self.form.type else value
+        return str(value) if self.form.type and value is not None else value
 
     def moment(self, moment: datetime) -> Any:
         """Return the value to pass to the driver for ``moment``, a time in UTC without a zone.
@@ -296,7 +296,7 @@ async def find_unrestorable(
 ) -> str:
     """Return a column with a value that cannot be inserted again, as text; empty without one.
 
-    ``where`` is a condition on the rows of the table.
+    ``where`` is a condition on the rows of the table, as ``m``.
     """
     quoted = database.syntax.quoted
     doubtful = [
@@ -313,7 +313,7 @@ async def find_unrestorable(
                 test = f"{name} IS NOT NULL"
                 if column.form.writable:
                     test = f"{text} <> CAST({column.placed(text)} AS TEXT)"
-                sql = f"SELECT 1 FROM {quoted(table)} WHERE {where} AND {test} LIMIT 1"
+                sql = f"SELECT 1 FROM {quoted(table)} m WHERE {where} AND {test} LIMIT 1"
                 if await database.fetch_all(connection, sql, values):
                     break
             else:

@@ -38,8 +38,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from memctl import jsonio
 from memctl.dialects.agentscope import CONTENT
 from memctl.dialects.agno import AGNO
-from memctl.engines.sql.columns import Column, shown
-from memctl.engines.sql.database import decoded, is_text
+from memctl.engines.sql.columns import Column, columns_of, find_unrestorable, shown, types_of
+from memctl.engines.sql.database import Database, decoded, is_text
 from memctl.engines.sql.schema import create_missing
 from memctl.engines.sql.simple import SqlSimpleStore
 from memctl.engines.sql.syntax import session_condition
@@ -127,7 +127,7 @@ class AgnoStore(SqlSimpleStore):
 
     async def prepare(self) -> None:
         names = (self._sessions, self._runs)
-        look = partial(_examine, names, self.database.syntax.typed)
+        look = partial(_examine, names, self.database)
         self._columns = await self.database.run(look)
         missing = [name for name in names if not self._columns[name]]
         if self._sessions in missing and not self.mode.creates:
@@ -157,6 +157,16 @@ class AgnoStore(SqlSimpleStore):
         if deletion is not Deletion.MESSAGES:
             tables[self._sessions] = session_condition(where)
         return await self.database.side_effects(tables, {self._sessions})
+
+    async def unrestorable(self, where: Selection) -> str:
+        condition = session_condition(where)
+        for table, columns in self._columns.items():
+            found = await find_unrestorable(
+                self.database, table, columns.values(), condition.sql, condition.values
+            )
+            if found:
+                return found
+        return ""
 
     # Reading
 
@@ -220,16 +230,21 @@ class AgnoStore(SqlSimpleStore):
         JSON columns are decoded.  ``order`` and ``lock`` are SQL clauses, or empty.
         """
         quoted, syntax = self._quoted, self.database.syntax
-        names = list(self._columns[table])
+        own = self._columns[table]
         columns = [
-            f"CAST({quoted(name)} AS {syntax.text_type})" if name in _JSON_COLUMNS else quoted(name)
-            for name in names
+            f"CAST({quoted(name)} AS {syntax.text_type})"
+            if name in _JSON_COLUMNS
+            else column.selected(quoted(name))
+            for name, column in own.items()
         ]
         condition = f"{syntax.exact(quoted('session_id'))} = :session"
         sql = f"SELECT {', '.join(columns)} FROM {quoted(table)} WHERE {condition} {order} {lock}"
         rows = await self.database.fetch_all(connection, sql, {"session": session})
         return [
-            {name: _decoded(table, name, value) for name, value in zip(names, row, strict=True)}
+            {
+                name: _decoded(table, column, value)
+                for (name, column), value in zip(own.items(), row, strict=True)
+            }
             for row in rows
         ]
 
@@ -481,7 +496,9 @@ class AgnoStore(SqlSimpleStore):
         self, connection: AsyncConnection, table: str, values: dict[str, Any]
     ) -> None:
         stored = self._stored(table, values)
-        await self.database.insert_rows(connection, table, list(stored), [tuple(stored.values())])
+        names, rows = list(stored), [tuple(stored.values())]
+        types = types_of(self._columns[table], names, rows)
+        await self.database.insert_rows(connection, table, names, rows, types)
 
     async def _update(
         self,
@@ -492,11 +509,12 @@ class AgnoStore(SqlSimpleStore):
         values: dict[str, Any],
     ) -> None:
         """Set ``values``, by column, in the rows whose column ``name`` has the value ``wanted``."""
-        quoted, syntax = self._quoted, self.database.syntax
+        quoted, syntax, own = self._quoted, self.database.syntax, self._columns[table]
         stored = self._stored(table, values)
-        places = {f"v{at}": value for at, value in enumerate(stored.values())}
+        places = {f"v{at}": own[one].bound(value) for at, (one, value) in enumerate(stored.items())}
         changes = ", ".join(
-            f"{quoted(column)} = :{place}" for column, place in zip(stored, places, strict=True)
+            f"{quoted(column)} = {own[column].placed(f':{place}')}"
+            for column, place in zip(stored, places, strict=True)
         )
         sql = f"UPDATE {quoted(table)} SET {changes} WHERE {syntax.exact(quoted(name))} = :wanted"
         await connection.execute(*syntax.bind(sql, places | {"wanted": wanted}))
@@ -575,16 +593,17 @@ def _no_column(table: str, name: str) -> Rejected:
     return Rejected("refused", f"{visible(table)!r} has no column {visible(name)!r}")
 
 
-def _decoded(table: str, name: str, value: Any) -> Any:
-    """Return the value of the column ``name``; the value of a JSON column is decoded.
+def _decoded(table: str, column: Column, value: Any) -> Any:
+    """Return the value of a column; the value of a JSON column is decoded.
 
     Raises:
         BadData: the value is not UTF-8, or a JSON column holds invalid JSON.
     """
+    name = column.name
     if isinstance(value, str) and not is_text(value):
         raise BadData(f"the column {name!r} of {visible(table)!r} is not UTF-8")
     if name not in _JSON_COLUMNS or value is None:
-        return shown(value)
+        return shown(column.read(value))
     text = value if isinstance(value, bytes) else str(value).encode()
     try:
         found = jsonio.loads(text)
@@ -716,19 +735,16 @@ def _as_made(key: MemoryKey, session: dict[str, Any], run: Run, last: Run | None
 
 
 def _examine(
-    names: Sequence[str], typed: bool, connection: Connection
+    names: Sequence[str], database: Database, connection: Connection
 ) -> dict[str, dict[str, Column]]:
-    """Return the columns of each table in ``names``, by table and name.
+    """Return the columns of each table in ``names``, by table and name, without computed columns.
 
-    A missing table has no columns.  ``typed`` says that the database enforces the types of columns.
+    A missing table has no columns.
     """
-    inspector = inspect(connection)
-    there = set(inspector.get_table_names())
+    there = set(inspect(connection).get_table_names())
+    found = {name: columns_of(database, name, connection) for name in names if name in there}
     return {
-        name: {
-            one["name"]: Column(one["name"], one["type"], typed)
-            for one in (inspector.get_columns(name) if name in there else ())
-        }
+        name: {one.name: one for one in found.get(name, {}).values() if not one.computed}
         for name in names
     }
 

@@ -388,8 +388,8 @@ class EditTests:
         for fault in ("gone", "marked otherwise", "there already", "no place for it"):
             changes = [found[fault], *fine] if first else [*fine, found[fault]]
             async with changing(place) as store:
-                assert_changed((await edit(store, edits(one.key, changes, 700)))[one.key])
-            await assert_holds(place, [one, *others])
+                assert_changed((await edit(store, edits(one.key, changes, 170)))[one.key])
+        await assert_holds(place, [one, *others])
 
     @pytest.mark.parametrize("count", [1, 1500])
     async def test_edit_of_a_missing_memory(self, many_place: Place, count: int) -> None:
@@ -563,14 +563,14 @@ class EditTests:
         async with changing(place) as store:
             new = Memory(one.key, "what is 😀\n")
             for wrong in ("", "What was", "what was ", new.summary):
-                bad = [replace(each, summary=wrong) for each in edits(new, changes, 700)]
+                bad = [replace(each, summary=wrong) for each in edits(new, changes, 90)]
                 assert_changed((await edit(store, bad))[one.key])
-            good = [replace(each, summary="what was") for each in edits(new, changes, 700)]
+            good = [replace(each, summary="what was") for each in edits(new, changes, 90)]
             assert not (await edit(store, good))[one.key].failure
             found = await read(store)
             assert found[one.key].memory.summary == new.summary
             assert_same(store, found[one.key], sample(one.key, after))
-            assert not (await edit(store, edits(one.key, later, 700)))[one.key].failure
+            assert not (await edit(store, edits(one.key, later, 90)))[one.key].failure
             found = await read(store)
             assert found[one.key].memory.summary == new.summary, "an edit that names none leaves it"
             assert_same(store, found[one.key], sample(one.key, last))
@@ -654,7 +654,7 @@ class EditTests:
         async def breaking() -> AsyncGenerator[Edit]:
             for one in edits(done.key, [gone(entry) for entry in done.entries[:5]]):
                 yield one
-            for one in edits(broken.key, [gone(entry) for entry in broken.entries], 500):
+            for one in edits(broken.key, [gone(entry) for entry in broken.entries], 100):
                 if one.last:
                     raise Broken
                 yield one
@@ -680,7 +680,7 @@ class EditTests:
         async def hanging() -> AsyncGenerator[Edit]:
             for one in edits(done.key, [gone(entry) for entry in done.entries[:5]]):
                 yield one
-            for one in edits(broken.key, [gone(entry) for entry in broken.entries], 500):
+            for one in edits(broken.key, [gone(entry) for entry in broken.entries], 100):
                 if one.last:
                     stuck.set()
                     await asyncio.sleep(60)

@@ -14,7 +14,7 @@ from memctl.model import MemoryKey, StoredMessage
 from memctl.ops.select import select_with_anchors
 from memctl.selection import Selection
 from memctl.testing import samples
-from memctl.testing.backend import Backend, Place, new_place
+from memctl.testing.backend import LARGE, Backend, Place, new_place
 from memctl.testing.drive import assert_same, infos, picked, read, write_all
 from memctl.testing.samples import Sample, sample
 
@@ -44,15 +44,15 @@ SELECTIONS = {
     "an excluded mark": Selection(exclude_marks=names("compressed")),
     "excluded marks": Selection(exclude_marks=names("hint", "a", "unknown")),
     "a mark and an excluded": Selection(marks=names("hint"), exclude_marks=names("a")),
-    "ids": Selection(ids=names("m0000001", "m0000400", "m0001100", "odd:*?[x]", "nothing")),
+    "ids": Selection(ids=names("m0000001", "m0001101", "odd:*?[x]", "nothing")),
     "ids of a user": Selection(users=names("user0"), ids=names("m0000001")),
     "many ids": Selection(ids=frozenset(f"m{n:07}" for n in range(0, 9000, 3))),
     "roles": Selection(roles=names("user", "system")),
     "a role with case": Selection(roles=names("User")),
     "names": Selection(names=names("Friday", "会话 😀")),
-    "since": Selection(since=at(400)),
+    "since": Selection(since=at(1000)),
     "until": Selection(until=at(3)),
-    "period": Selection(since=at(2), until=at(400.5)),
+    "period": Selection(since=at(2), until=at(900.5)),
     "match": Selection(match="message 11"),
     "match with case": Selection(match="Message 1"),
     "match of wildcards": Selection(match="%"),
@@ -101,7 +101,9 @@ def odd() -> list[StoredMessage]:
 def memories(place: Place) -> list[Sample]:
     """Return a large memory that ends with the messages of ``odd``, and small memories."""
     keys = place.keys(6)
-    found = [sample(keys[0], [*samples.entries(place.size(1500)), *odd()])]
+    # Some of many messages, so that each selection divides them, however many they are.
+    entries = samples.entries(2345)[1 :: 2 * LARGE // place.backend.large]
+    found = [sample(keys[0], [*entries, *odd()])]
     found += [sample(key, samples.entries(5, start=n)) for n, key in enumerate(keys[1:])]
     return found
 
