@@ -71,7 +71,11 @@ class _Clock:
         The limit applies to the time from each item or result to the next.  The time in which the
         caller makes an item or uses a result does not count.
         """
-        async with self.answer() as limit, aclosing(work(self.taken(items, limit))) as results:
+        async with (
+            self.answer() as limit,
+            aclosing(self.taken(items, limit)) as taken,
+            aclosing(work(taken)) as results,
+        ):
             async for result in results:
                 with self.stopped(limit):
                     yield result
