@@ -212,10 +212,8 @@ class ChangeRun:
 
             something = await leaving_damaged(attempt)
         self.note_damage(store)
-        await self._refuse_unrestorable(store)
         if self.report.planned.deleted:
-            whole = Deletion.MEMORIES if self.record.undoes else Deletion.MESSAGES
-            await refuse_side_effects(store, whole_memories(self.where), whole)
+            await self.refuse_deletion(store)
         if not something and self.where.sessions:
             await self._refuse_absent(store)
         elif not something and self.where.users:  # a user without memories is not an error
@@ -223,14 +221,23 @@ class ChangeRun:
         await self.check(store)
         return something
 
-    async def _refuse_unrestorable(self, store: Store) -> None:
-        if not self.report.planned.deleted or not self._options.backup or self.record.undoes:
-            return
-        if found := await store.unrestorable(whole_memories(self.where)):
+    async def refuse_deletion(self, store: Store) -> None:
+        """Refuse a deletion that undo could not restore, or that would change other data.
+
+        Raises:
+            BadData: undo could not restore the selected memories.
+            Loss: the deletion would change other data.
+            MemctlError: as ``Store.read``.
+        """
+        where = whole_memories(self.where)
+        recorded = self._options.backup and not self.record.undoes
+        if recorded and (found := await store.unrestorable(where)):
             raise BadData(
                 f"{store.label} has values in {found}, which undo could not restore",
                 "use --no-backup, or move them to a table of their own",
             )
+        deletion = Deletion.MEMORIES if self.record.undoes else Deletion.MESSAGES
+        await refuse_side_effects(store, where, deletion)
 
     def note_damage(self, store: Store) -> None:
         """Add the memories that the store left out as damaged to the failures of ``report``.

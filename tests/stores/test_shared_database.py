@@ -77,6 +77,8 @@ def test_shared_rows_that_refer_to_messages_stay(run: Run, shared: Shared, actio
     fails(run("delete", shared.url, "--session", "kyoto", "--dry-run"), 9, effect)
     fails(run("delete", shared.url, "--session", "kyoto", "--yes", "--no-backup"), 9, effect)
     fails(run("erase", shared.url, "--user", "ada", "--yes"), 9, effect)
+    words = ("compress", shared.url, "--summarizer", "extractive", "--keep-recent", "1")
+    fails(run(*words, "--mode", "replace"), 9, effect)
     assert contents(shared.url) == before
     deleted = report(run("delete", shared.url, "--session", "osaka", "--yes", "--json"))
     assert deleted["messages"]["deleted"] == 20

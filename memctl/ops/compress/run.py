@@ -116,6 +116,8 @@ class CompressRun(ChangeRun):
     async def _scan(
         self, store: Store, spool: Spool | None, then: Callable[[CompressionPlan], None]
     ) -> None:
+        if self.wanted.mode is CompressMode.REPLACE:
+            await self.refuse_deletion(store)
         with self._observer.progress("reading") as progress:
             await plan_compression(
                 *(store, self.where, self.wanted, self.summarizer.count, spool),
