@@ -236,7 +236,10 @@ class ChangeRun:
                 f"{store.label} has values in {found}, which undo could not restore",
                 "use --no-backup, or move them to a table of their own",
             )
-        deletion = Deletion.MEMORIES if self.record.undoes else Deletion.MESSAGES
+        # The undo of an import removes the rows of sessions; the import changed no other message.
+        planned = self.report.planned
+        whole = self.record.undoes and not (planned.restored or planned.marked)
+        deletion = Deletion.MEMORIES if whole else Deletion.MESSAGES
         await refuse_side_effects(store, where, deletion)
 
     def note_damage(self, store: Store) -> None:

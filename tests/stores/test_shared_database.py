@@ -116,6 +116,9 @@ def test_shared_rows_that_refer_to_a_session_stop_the_undo_of_its_import(
     shared.execute("UPDATE notes SET about = 'new'")
     text = "deleting rows of 'session' deletes rows of 'notes'"
     fails(run("undo", "--store", shared.url, "--yes"), 9, text)
+    words = ("--summarizer", "extractive", "--mode", "replace", "--keep-recent", "1")
+    done = report(run("compress", shared.url, "--user", "eve", *words, "--json"))
+    assert run("undo", done["run"], "--store", shared.url, "--yes").exit_code == 0
     deleted = report(run("delete", shared.url, "--user", "eve", "--yes", "--json"))
     assert deleted["messages"]["deleted"] == 5  # the row of the session stays
 
