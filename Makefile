@@ -9,13 +9,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
-# Tests start many processes of Python, which need not all compile the same modules.  They find them
-# compiled, and write none: one whose files are limited would leave half a module.
+# Tests start many processes of Python, which need not all compile the same modules.
 PYTEST = scripts/get-servers $(BIN)/python && \
 	$(BIN)/python -m compileall -q memctl tests benchmarks tools && \
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal
 REAL := $(wildcard tests/interop*)
-test trust interop: export PYTHONDONTWRITEBYTECODE := 1
 
 .PHONY: demo test trust interop dist-test soak fuzz lint format docs screens clean
 

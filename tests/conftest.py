@@ -35,7 +35,9 @@ settings.load_profile("memctl")
 
 def pytest_configure() -> None:
     """Keep the folders of tests in memory, as the servers' are, where there is room."""
-    # pytest keeps the modules that it has rewritten; the processes that tests start write none.
+    # pytest keeps the modules that it has rewritten.  The processes that tests start find modules
+    # compiled and write none: a process whose files are limited would leave half a module.
+    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
     sys.dont_write_bytecode = False
     if (memory := folder_in_memory()) is not None:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(memory))

@@ -7,7 +7,8 @@ open stream to the next test.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Iterable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 
 from memctl import jsonio
@@ -31,6 +32,16 @@ from memctl.testing.backend import Place
 from memctl.testing.samples import Sample, sample
 
 ALL = Selection()
+
+
+@contextmanager
+def case(name: object) -> Iterator[None]:
+    """Name the case of a test that failed: a test tries many cases on one memory."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note(f"in the case {name!r}")
+        raise
 
 
 async def pages(

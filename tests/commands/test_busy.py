@@ -115,6 +115,7 @@ def is_writing(target: str, folder: Path) -> bool:
         return False
 
 
+@pytest.mark.slow
 def test_lock_two_processes(source: str, large: str, target: str, tmp_path: Path) -> None:
     """The first is stopped while it writes, and goes on when the second has given up."""
     asyncio.run(fill(source, {OTHER: samples.entries(2)}))

@@ -108,7 +108,7 @@ rows = st.lists(
     st.tuples(
         st.sampled_from(IDS),
         st.sampled_from(["u-s-{}", "u-s-{}", "v-s-{}", "w-s-{}", "foreign {}"]),
-        st.sampled_from([0, 1, 1, 2, 3, 7, -4, 2**63 - 1]),
+        st.sampled_from([0, 1, 1, 2, 3, 7, -4, 2**40]),
         st.frozensets(st.sampled_from(MARKS), max_size=2),
         st.sampled_from([None, None, " ", "\t"]),
     ),

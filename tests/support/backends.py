@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 from uuid import NAMESPACE_OID, uuid5
 
-import chromadb
 import pytest
 from _pytest.mark import ParameterSet
 
@@ -345,6 +344,8 @@ def _database_of(text: str) -> str:
 
 def _chroma(text: str) -> Any:
     """Return the contents of Chroma; even to read, its client writes to the files."""
+    import chromadb  # slow to import, and few tests need it
+
     folder = Path(text.removeprefix("mem0:")).parent
     if not (folder / "chroma").exists():
         return None

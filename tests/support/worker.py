@@ -58,7 +58,9 @@ class Worker:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 cwd=self._folder,  # some frameworks read settings from it
-                env=os.environ | self._variables,
+                # The frameworks are compiled when they are first imported: an environment has many
+                # modules that no test imports.
+                env=os.environ | {"PYTHONDONTWRITEBYTECODE": ""} | self._variables,
                 text=True,
             )
         return self

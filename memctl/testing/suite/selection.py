@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
-
-import pytest
 
 from memctl.model import MemoryKey, StoredMessage
 from memctl.ops.select import select_with_anchors
 from memctl.selection import Selection
+from memctl.store import Store
 from memctl.testing import samples
-from memctl.testing.backend import LARGE, Backend, Place, new_place
-from memctl.testing.drive import assert_same, infos, picked, read, write_all
+from memctl.testing.backend import LARGE, Place
+from memctl.testing.drive import assert_same, case, infos, picked, read, write_all
 from memctl.testing.samples import Sample, sample
 
 
@@ -108,17 +105,6 @@ def memories(place: Place) -> list[Sample]:
     return found
 
 
-@dataclass(frozen=True)
-class Filled:
-    """A store location with memories, and all of these memories as read."""
-
-    place: Place
-    everything: list[Sample]
-
-
-FILLED = pytest.StashKey[dict[str, Filled]]()
-
-
 async def fill(place: Place) -> list[Sample]:
     """Write the memories of ``memories`` to a store, and return all of its memories as read.
 
@@ -139,68 +125,53 @@ def needles(texts: Sequence[bytes]) -> list[int]:
     return [place for place, text in enumerate(texts) if b"needle" in text]
 
 
+async def assert_anchors(store: Store, where: Selection, everything: list[Sample]) -> None:
+    """Assert that each selected message has its anchor: the last message before it that stays."""
+    expected = await picked(everything, where)
+    before: dict[MemoryKey, dict[str, str | None]] = {}
+    for one in everything:
+        own = {entry.id for entry in expected[one.key].entries} if one.key in expected else set()
+        kept = None
+        for entry in one.entries:
+            before.setdefault(one.key, {})[entry.id] = kept
+            kept = kept if entry.id in own else entry.id
+    found: dict[MemoryKey, list[tuple[StoredMessage, str | None]]] = {}
+    for page in [page async for page in select_with_anchors(store, where)]:
+        assert page.anchors is not None
+        found.setdefault(page.memory.key, []).extend(zip(page.messages, page.anchors, strict=True))
+    assert set(found) == set(expected)
+    for key, one in expected.items():
+        assert_same(store, sample(key, [entry for entry, _ in found[key]]), one)
+        assert [after for _, after in found[key]] == [before[key][e.id] for e in one.entries]
+
+
 class SelectionTests:
     """Tests that a store selects the same messages as ``Selection.apply``."""
 
-    @pytest.fixture
-    def filled(
-        self,
-        backend: Backend,
-        request: pytest.FixtureRequest,
-        tmp_path_factory: pytest.TempPathFactory,
-    ) -> Filled:
-        """A store location with memories, shared by all tests, which change nothing there."""
-        kept = request.config.stash.setdefault(FILLED, {})
-        if backend.name not in kept:
-            place = new_place(backend, tmp_path_factory.mktemp("filled"))
-            kept[backend.name] = Filled(place, asyncio.run(fill(place)))
-        return kept[backend.name]
+    async def test_selection_by_the_store(self, place: Place) -> None:
+        everything = await fill(place)
+        async with place.store(create=False) as store:
+            for name, where in SELECTIONS.items():
+                with case(name):
+                    expected = await picked(everything, where)
+                    found = await read(store, where)
+                    assert set(found) == set(expected)
+                    for key, one in expected.items():
+                        assert_same(store, found[key], one)
+                    assert set(await infos(store, where)) == set(expected)
+                    assert {memory.key async for memory in store.headers(where)} == set(expected)
+            for name, where in INSIDE.items():
+                with case(name):
+                    await assert_anchors(store, where, everything)
 
-    @pytest.mark.parametrize("where", SELECTIONS.values(), ids=SELECTIONS)
-    async def test_selection_by_the_store(self, filled: Filled, where: Selection) -> None:
-        expected = await picked(filled.everything, where)
-        async with filled.place.store(create=False) as store:
-            found = await read(store, where)
-            assert set(found) == set(expected)
-            for key, one in expected.items():
-                assert_same(store, found[key], one)
-            assert set(await infos(store, where)) == set(expected)
-            assert {memory.key async for memory in store.headers(where)} == set(expected)
-
-    @pytest.mark.parametrize("where", INSIDE.values(), ids=INSIDE)
-    async def test_selection_has_anchors(self, filled: Filled, where: Selection) -> None:
-        """The anchor of a selected message is the last message before it that is not selected."""
-        before: dict[MemoryKey, dict[str, str | None]] = {}
-        expected = await picked(filled.everything, where)
-        for one in filled.everything:
-            own = (
-                {entry.id for entry in expected[one.key].entries} if one.key in expected else set()
-            )
-            kept = None
-            for entry in one.entries:
-                before.setdefault(one.key, {})[entry.id] = kept
-                kept = kept if entry.id in own else entry.id
-        async with filled.place.store(create=False) as store:
-            found: dict[MemoryKey, list[tuple[StoredMessage, str | None]]] = {}
-            async for page in select_with_anchors(store, where):
-                assert page.anchors is not None
-                found.setdefault(page.memory.key, []).extend(
-                    zip(page.messages, page.anchors, strict=True)
-                )
-            assert set(found) == set(expected)
-            for key, one in expected.items():
-                assert_same(store, sample(key, [entry for entry, _ in found[key]]), one)
-                assert [after for _, after in found[key]] == [
-                    before[key][e.id] for e in one.entries
-                ]
-
-    async def test_find_messages_by_their_text(self, filled: Filled) -> None:
-        keys = frozenset(list({one.key: None for one in filled.everything})[::2])
-        async with filled.place.store(create=False) as store:
+    async def test_find_messages_by_their_text(self, place: Place) -> None:
+        everything = await fill(place)
+        keys = frozenset(list({one.key: None for one in everything})[::2])
+        async with place.store(create=False) as store:
             for where in (Selection(), Selection(keys=keys)):
                 expected = [
                     (one.key, json.loads(entry.message))
-                    for one in filled.everything
+                    for one in everything
                     for entry in one.entries
                     if b"needle" in entry.message and where.has_key(one.key)
                 ]

@@ -11,7 +11,7 @@ from memctl.model import MemoryKey, Page, StoredMessage, WriteMode, WriteResult
 from memctl.store import Store
 from memctl.testing import samples
 from memctl.testing.backend import Place
-from memctl.testing.drive import assert_same, infos, pages, read, write, write_all
+from memctl.testing.drive import assert_same, case, infos, pages, read, write, write_all
 from memctl.testing.samples import sample
 
 
@@ -69,25 +69,24 @@ class WriteTests:
             for key in keys:
                 assert_same(store, found.get(key), sample(key, samples.entries(before + after)))
 
-    @pytest.mark.parametrize("offset", [0, 2, 4, 2000])
     @pytest.mark.parametrize("count", [2, 1500])
     async def test_write_at_the_wrong_offset_changes_nothing(
-        self, place: Place, offset: int, count: int
+        self, place: Place, count: int
     ) -> None:
         keys = place.keys(3)
         before = [sample(key, samples.entries(3)) for key in keys]
+        more = sample(keys[0], samples.entries(count, start=10))
         async with place.store() as store:
             await write_all(store, before)
-            results = await write(
-                store, [sample(keys[0], samples.entries(count, start=10))], offset=offset
-            )
-            failure = results[keys[0]].failure
-            assert failure is not None
-            assert failure.code == "changed"
-            found = await read(store)
-            assert set(found) == set(keys)
-            for one in before:
-                assert_same(store, found[one.key], one)
+            for offset in (0, 2, 4, 2000):
+                with case(offset):
+                    failure = (await write(store, [more], offset=offset))[keys[0]].failure
+                    assert failure is not None
+                    assert failure.code == "changed"
+                    found = await read(store)
+                    assert set(found) == set(keys)
+                    for one in before:
+                        assert_same(store, found[one.key], one)
 
     async def test_write_at_an_offset_of_a_missing_memory(self, place: Place) -> None:
         [key] = place.keys(1)
@@ -108,20 +107,21 @@ class WriteTests:
         async with place.store(create=False) as store:
             assert_same(store, (await read(store)).get(key), sample(key, samples.entries(5)))
 
-    @pytest.mark.parametrize(("before", "after"), [(5, 3), (3, 1234), (1234, 3), (0, 4)])
-    async def test_write_replaces(self, place: Place, before: int, after: int) -> None:
+    async def test_write_replaces(self, place: Place) -> None:
         keys = place.keys(3)
-        before, after = map(place.size, (before, after))
         others = [sample(key, samples.entries(place.size(1200))) for key in keys[1:]]
-        new = sample(keys[0], samples.entries(after, start=2))
         async with place.store() as store:
-            first = [sample(keys[0], samples.entries(before))] if before else []
-            await write_all(store, [*first, *others])
-            results = await write(store, [new], WriteMode.REPLACE)
-            assert results[keys[0]] == WriteResult(keys[0], written=after, deleted=before)
-            found = await read(store)
-            for one in (new, *others):
-                assert_same(store, found.get(one.key), one)
+            await write_all(store, others)
+            before = 0
+            for start, after in enumerate(map(place.size, (5, 3, 1234, 4))):
+                with case((before, after)):
+                    new = sample(keys[0], samples.entries(after, start=start))
+                    results = await write(store, [new], WriteMode.REPLACE)
+                    assert results[keys[0]] == WriteResult(keys[0], written=after, deleted=before)
+                    found = await read(store)
+                    for one in (new, *others):
+                        assert_same(store, found.get(one.key), one)
+                before = after
 
     async def test_write_replaces_with_nothing(self, place: Place) -> None:
         keys = place.keys(2)
