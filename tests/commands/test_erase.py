@@ -22,7 +22,7 @@ from memctl.testing.lock_holder import lock_elsewhere
 from memctl.testing.samples import sample
 from memctl.testing.suite.erase import texts
 from tests.commands.test_asking import Session
-from tests.support.backends import BACKENDS, new_place
+from tests.support.backends import AGENTSCOPE2, BACKENDS, new_place
 from tests.support.cli import Run, contents, fails, fill, report
 from tests.support.places import held, put, runs_folder
 from tests.support.servers.pool import Servers
@@ -362,15 +362,17 @@ def test_erase_beside_another_run(run: Run, filled: str) -> None:
 
 KILLED = """
 import os, signal, sys
+from memctl.engines.sql import executor
 from memctl.stores.agentscope1.sql import erase
 from memctl.__main__ import main
-original, left = erase.SqlEraser._erase, [2]
-async def _erase(self, connection, key):
+executor.PIECE_VALUES = 2
+original, left = erase.SqlEraser._delete, [1]
+async def _delete(self, connection, keys):
     left[0] -= 1
     if left[0] < 0:
         os.kill(os.getpid(), signal.SIGKILL)
-    return await original(self, connection, key)
-erase.SqlEraser._erase = _erase
+    return await original(self, connection, keys)
+erase.SqlEraser._delete = _delete
 main()
 """
 
@@ -391,6 +393,36 @@ def test_erase_again_finishes_what_was_killed(run: Run, database: str) -> None:
     assert SECRET not in kept_text()
     for receipt in receipts():
         assert run("verify", "--receipt", receipt).exit_code == 0
+
+
+@pytest.mark.parametrize("layout", ["", "?layout=agentscope2"])
+@pytest.mark.parametrize("engine", ["sqlite", "postgresql"])
+def test_erase_of_many_sessions_takes_few_transactions(
+    run: Run, servers: Servers, tmp_path: Path, engine: str, layout: str
+) -> None:
+    path = tmp_path / "agents.db"
+    plain = f"sqlite:///{path}" if engine == "sqlite" else servers.postgresql.fresh()
+    url = plain + layout
+
+    def transactions() -> int:
+        """Return the number of transactions so far: SQLite counts those that wrote."""
+        if engine == "sqlite":
+            return int.from_bytes(path.read_bytes()[24:28])
+        sql = "SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()"
+        return int(servers.postgresql.execute(plain, sql))
+
+    samples.use(AGENTSCOPE2 if layout else samples.Style())
+    try:
+        keys = [MemoryKey("quokka", f"trip {n}") for n in range(300)]
+        asyncio.run(fill(url, {**{key: others(3) for key in keys}, BOB: others()}))
+        bob, before = contents(url)[BOB], transactions()
+        found = report(run("erase", "--user", "quokka", url, "--yes", "--json"))
+        [erased] = found["stores"]
+        assert (len(erased["memories"]), erased["messages"]) == (300, 900)
+        assert transactions() - before < 100
+        assert contents(url) == {BOB: bob}
+    finally:
+        samples.use(samples.Style())
 
 
 @pytest.mark.parametrize("journal", ["delete", "wal"])

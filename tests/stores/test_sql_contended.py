@@ -13,6 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from memctl.engines.sql import database
 from memctl.model import MemoryKey, StoredMessage, WriteResult
 from memctl.registry import make_store, parse
+from memctl.selection import Selection
 from memctl.store import OpenMode, Store
 from memctl.stores.agentscope1.sql import edit as editing
 from memctl.testing import samples
@@ -195,3 +196,19 @@ async def test_sql_who_never_lets_go(
         assert failure.code == "held"
         assert results[BOB] == WriteResult(BOB, 0, len(ENTRIES)), "nobody held that one"
         assert len((await read(store))[ALICE].entries) == len(ENTRIES)
+
+
+async def test_sql_erase_of_many_beside_one_that_is_held(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "PAUSES", (0.01, 0.01))
+    async with filled(url) as store:
+        await write_all(store, [sample(MemoryKey("eve", f"of eve {n}"), ENTRIES) for n in range(5)])
+        async with agent(store) as connection:
+            await mark(connection, LAST.id)
+            results = {result.key: result async for result in store.erase(Selection())}
+        failure = results.pop(ALICE).failure
+        assert failure is not None
+        assert failure.code == "held"
+        assert {one.deleted for one in results.values()} == {len(ENTRIES)}
+        assert (await read(store)).keys() == {ALICE}

@@ -7,13 +7,16 @@ transaction of its own.  A layout supplies the statements of a transaction.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
+from functools import partial
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memctl.engines.sql.database import Contended, Database, RejectedValue, retry_while_locked
+from memctl.engines.sql.syntax import PIECE_VALUES
 from memctl.errors import Failure
 from memctl.model import Memory, MemoryKey, Page, WriteResult
 from memctl.storekit.batching import BATCH_BYTES, Large, Small, gather
@@ -199,12 +202,45 @@ class Writer(Executor[Small, Large]):
         return self.execute(gather(pages, BATCH_BYTES, BATCH_MESSAGES))
 
 
-async def erase_memory(key: MemoryKey, attempt: Callable[[], Awaitable[int]]) -> WriteResult:
-    """Erase a memory, and retry while other programs lock its rows; return the result.
+async def erase_memories(
+    sizes: Mapping[MemoryKey, int],
+    attempt: Callable[[Sequence[MemoryKey]], Awaitable[Mapping[MemoryKey, int]]],
+    most: int,
+) -> AsyncGenerator[WriteResult]:
+    """Erase memories in batches of at most ``most`` messages; yield a result for each memory.
 
-    ``attempt`` erases the memory in one transaction, and returns the number of deleted messages.
+    ``sizes`` has the number of messages of each memory, and ``attempt`` erases memories in one
+    transaction, and returns the number of deleted messages by memory.  If the database refuses a
+    batch, or other programs lock its rows, each half is erased alone.  The erase of a single memory
+    waits for locked rows.
     """
-    try:
-        return WriteResult(key, deleted=await retry_while_locked(attempt))
-    except (RejectedValue, Contended) as error:
-        return WriteResult(key, failure=error.failure)
+    waiting = deque(_erase_batches(sizes, most))
+    while waiting:
+        batch = waiting.popleft()
+        try:
+            if len(batch) == 1:
+                deleted = await retry_while_locked(partial(attempt, batch))
+            else:
+                deleted = await attempt(batch)
+        except (RejectedValue, Contended) as error:
+            if len(batch) == 1:
+                yield WriteResult(batch[0], failure=error.failure)
+            else:
+                half = len(batch) // 2
+                waiting.extendleft((batch[half:], batch[:half]))
+            continue
+        for key in batch:
+            yield WriteResult(key, deleted=deleted.get(key, 0))
+
+
+def _erase_batches(sizes: Mapping[MemoryKey, int], most: int) -> Iterator[list[MemoryKey]]:
+    batch: list[MemoryKey] = []
+    messages = 0
+    for key, size in sizes.items():
+        if batch and (messages + size > most or len(batch) == PIECE_VALUES):
+            yield batch
+            batch, messages = [], 0
+        batch.append(key)
+        messages += size
+    if batch:
+        yield batch

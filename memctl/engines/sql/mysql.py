@@ -160,6 +160,10 @@ class MysqlSyntax(Syntax):
         # Collations may ignore case, accents or trailing spaces.
         return f"CAST({text} AS BINARY)"
 
+    def among(self, column: str, names: str) -> str:
+        # The first condition uses an index, the second compares exactly.
+        return f"{column} IN :{names} AND {self.exact(column)} IN :{names}"
+
     def insert_free(self, insert: str, column: str) -> str:
         return f"{insert} ON DUPLICATE KEY UPDATE {column} = {column}"
 

@@ -121,6 +121,13 @@ class Syntax(ABC):
         """Return SQL for the SQL expression ``text``, compared exactly whatever its collation."""
         return text
 
+    def among(self, column: str, names: str) -> str:
+        """Return SQL that ``column`` has one of a list of names, compared exactly.
+
+        ``names`` is the parameter with the list.
+        """
+        return f"{column} IN :{names}"
+
     def sortable(self, text: str) -> str:
         """Return SQL for the SQL expression ``text``, sorted by its bytes.
 

@@ -15,6 +15,7 @@ from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequenc
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -23,6 +24,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from memctl import jsonio
 from memctl.dialects.agentscope2 import AGENTSCOPE2, CREATED, DEFAULT_AGENT
 from memctl.engines.sql.database import (
+    Contended,
     Database,
     RejectedValue,
     damage,
@@ -30,7 +32,7 @@ from memctl.engines.sql.database import (
     make_database,
     shown_name,
 )
-from memctl.engines.sql.executor import BATCH_MESSAGES, Executor, Writer, erase_memory
+from memctl.engines.sql.executor import BATCH_MESSAGES, Executor, Writer, erase_memories
 from memctl.engines.sql.syntax import (
     EVERY,
     MAX_PUSHED_VALUES,
@@ -414,19 +416,40 @@ class Agentscope2Database:
             )
             await self.fetch(connection, sql, id=agent, user=key.user, agent=agent)
 
-    async def erase_session(self, connection: AsyncConnection, key: MemoryKey) -> int:
-        """Delete a session, its messages and its teams; return the number of deleted messages."""
-        values = {"session": key.session, "user": key.user}
-        same = self.syntax.exact
-        of_session = f"{same('session_id')} = {same(':session')}"
-        of_user = f"{same('user_id')} = {same(':user')}"
-        sessions = f"DELETE FROM sessions WHERE {same('id')} = {same(':session')} AND {of_user}"
-        if not (await self._run(connection, sessions, values)):
-            return 0
+    async def erase_sessions(
+        self, connection: AsyncConnection, keys: Iterable[MemoryKey]
+    ) -> dict[MemoryKey, int]:
+        """Delete sessions, their messages and their teams; return the numbers of deleted messages.
+
+        Raises:
+            Contended: another program added messages meanwhile.
+        """
+        same, among = self.syntax.exact, self.syntax.among
+        names = [key.session for key in keys]
+        sql = f"SELECT id, user_id FROM sessions WHERE id IN :names {self.syntax.row_lock}"
+        rows = await self.fetch(connection, sql, names=names)
+        found = {MemoryKey(user, session) for session, user in rows}.intersection(keys)
+        if not found:
+            return {}
+        names = [key.session for key in found]
+        sql = (
+            f"SELECT session_id, COUNT(*) FROM messages WHERE {among('session_id', 'names')} "
+            f"GROUP BY {same('session_id')}"
+        )
+        counts = dict(await self.fetch(connection, sql, names=names))
+        await self._run(
+            connection, f"DELETE FROM sessions WHERE {among('id', 'names')}", {"names": names}
+        )
         if "teams" in self.others:
-            sql = f"DELETE FROM teams WHERE {of_session} AND {of_user}"
-            await self._run(connection, sql, values)
-        return await self._run(connection, f"DELETE FROM messages WHERE {of_session}", values)
+            of_session = among("session_id", "names")
+            sql = f"DELETE FROM teams WHERE {of_session} AND {same('user_id')} = {same(':user')}"
+            for user in {key.user for key in found}:
+                of_user = [key.session for key in found if key.user == user]
+                await self._run(connection, sql, {"names": of_user, "user": user})
+        sql = f"DELETE FROM messages WHERE {among('session_id', 'names')}"
+        if await self._run(connection, sql, {"names": names}) != sum(counts.values()):
+            raise Contended(f"{self.database.label}: another program added messages")
+        return {key: counts.get(key.session, 0) for key in found}
 
     async def erase_user(self, connection: AsyncConnection, user: str) -> None:
         """Delete the agents and teams of a user, unless the user still has a session."""
@@ -1279,19 +1302,24 @@ class SqlAgentscope2Store(Store):
             return
         async with self.database.connect() as connection:
             await self.database.prepare_erasing(connection)
-            for key in keys:
-                yield await self._erase_session(connection, key)
+            sessions = {key.session for key in keys}
+            async with self.database.read_transaction(connection):
+                counts = await self.tables.counts(connection, sessions)
+            sizes = {key: counts.get(key.session, (0,))[0] for key in keys}
+            attempt, most = partial(self._erase_sessions, connection), self.database.batch_changes
+            async with aclosing(erase_memories(sizes, attempt, most)) as results:
+                async for result in results:
+                    yield result
             for user in sorted({key.user for key in keys}):
                 async with self.database.transaction(connection):
                     await self.tables.erase_user(connection, user)
             await self.database.finish_erasing(connection)
 
-    async def _erase_session(self, connection: AsyncConnection, key: MemoryKey) -> WriteResult:
-        async def attempt() -> int:
-            async with self.database.transaction(connection):
-                return await self.tables.erase_session(connection, key)
-
-        return await erase_memory(key, attempt)
+    async def _erase_sessions(
+        self, connection: AsyncConnection, keys: Sequence[MemoryKey]
+    ) -> dict[MemoryKey, int]:
+        async with self.database.transaction(connection):
+            return await self.tables.erase_sessions(connection, keys)
 
     def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
         return Agentscope2Editor(self.tables, self.agent).edit(edits)

@@ -228,7 +228,7 @@ class EditTransaction:
         """
         if not self._database.statements.row_lock:
             return
-        await lock_session_content(self._database, self.connection, session, self._lock)
+        await lock_session_content(self._database, self.connection, [session], self._lock)
         # Now other programs can lock only new rows, and the transaction can wait for new rows.
         self._no_wait = ""
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
+from sqlalchemy import CursorResult
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memctl.engines.sql.database import RejectedValue, retry_while_locked
-from memctl.engines.sql.executor import erase_memory
+from memctl.engines.sql.executor import erase_memories
 from memctl.model import MemoryKey, WriteResult
 from memctl.selection import Selection
 from memctl.stores.agentscope1.sql.locks import lock_rows, lock_session_content, remove_empty
@@ -26,103 +29,118 @@ class SqlEraser:
 
     async def names(self, where: Selection) -> AsyncGenerator[MemoryKey]:
         """Yield the selected memories, and users without a memory; see ``Store.names``."""
-        async with self._database.snapshot() as connection:
-            for key in await self._names(connection):
-                if where.has_key(key):
-                    yield key
+        for key in await self._sizes(where):
+            yield key
 
-    async def _names(self, connection: AsyncConnection) -> list[MemoryKey]:
+    async def _sizes(self, where: Selection) -> dict[MemoryKey, int]:
+        """Return the number of messages of each of ``names``; 0 for a damaged memory."""
         database = self._database
-        keys = dict.fromkeys(await database.extents(connection, {}))
-        async with aclosing(database.sessions(connection)) as sessions:
-            keys |= dict.fromkeys([key async for key in sessions])
-        keys |= dict.fromkeys(database.damaged)
-        with_memory = {key.user for key in keys}
-        rows = await database.fetch_all(connection, "SELECT id FROM users", {})
+        async with database.snapshot() as connection:
+            extents = await database.extents(connection, {})
+            async with aclosing(database.sessions(connection)) as sessions:
+                keys = [*extents, *[key async for key in sessions], *database.damaged]
+            with_memory = {key.user for key in keys}
+            rows = await database.fetch_all(connection, "SELECT id FROM users", {})
         alone = [user for (user,) in rows if isinstance(user, str) and user not in with_memory]
-        return [*keys, *(MemoryKey(user, "") for user in alone)]
+        keys += [MemoryKey(user, "") for user in alone]
+        nothing = Extent(0, 0)
+        return {key: extents.get(key, nothing).messages for key in keys if where.has_key(key)}
 
     async def erase(self, where: Selection) -> AsyncGenerator[WriteResult]:
         """Erase the selected memories; see ``Store.erase``."""
-        keys = [key async for key in self.names(where)]
-        if not keys:
+        sizes = await self._sizes(where)
+        if not sizes:
             return
-        async with self._database.connect() as connection:
-            await self._database.prepare_erasing(connection)
+        database = self._database
+        async with database.connect() as connection:
+            await database.prepare_erasing(connection)
             left: set[str] = set()
-            for key in keys:
-                result = await self._erase(connection, key)
-                left |= {key.user} if result.failure else set()
-                yield result
+            damaged = [key for key in sizes if key in database.damaged]
+            for key in damaged:
+                left.add(key.user)
+                yield WriteResult(key, failure=database.damaged[key])
+            sound = {key: size for key, size in sizes.items() if key not in database.damaged}
+            attempt = partial(self._delete, connection)
+            async with aclosing(erase_memories(sound, attempt, database.batch_changes)) as results:
+                async for result in results:
+                    left |= {result.key.user} if result.failure else set()
+                    yield result
             if where.sessions:
                 async with aclosing(self.names(replace(where, sessions=frozenset()))) as names:
                     left |= {key.user async for key in names if key.session}
-            gone = {key.user for key in keys} - left
+            gone = {key.user for key in sizes} - left
             await retry_while_locked(lambda: self._remove_users(connection, gone))
-            await self._database.finish_erasing(connection)
+            await database.finish_erasing(connection)
 
-    async def _erase(self, connection: AsyncConnection, key: MemoryKey) -> WriteResult:
-        if failure := self._database.damaged.get(key):
-            return WriteResult(key, failure=failure)
-        return await erase_memory(key, lambda: self._delete(connection, key))
+    async def _delete(
+        self, connection: AsyncConnection, keys: Sequence[MemoryKey]
+    ) -> Mapping[MemoryKey, int]:
+        """Delete memories; return the number of deleted messages by memory.
 
-    async def _delete(self, connection: AsyncConnection, key: MemoryKey) -> int:
-        """Delete a memory; return the number of deleted messages.
-
-        Also deletes the row of the session, unless other users have messages in the session.
+        Also deletes the rows of their sessions, unless other users have messages in a session.
         """
         database, statements = self._database, self._statements
         lock = f"{statements.row_lock} {statements.no_wait}".strip()
+        sessions = sorted({key.session for key in keys})
         async with database.transaction(connection):
             if lock:
-                await lock_rows(database, connection, [key.session], lock, "session")
-                await lock_session_content(database, connection, key.session, lock)
-            in_session = {"sessions": [key.session]}
-            others = await database.extents(connection, in_session)
-            others = {one: extent for one, extent in others.items() if one.session == key.session}
-            mine = others.pop(key, Extent(0, 0))
-            if mine.messages:
-                await delete_messages(database, connection, [key])
-            if others:
-                await self._hand_over(connection, key, others)
-            else:
-                await self._run(connection, f"DELETE FROM session WHERE {self._own}", key)
-        return mine.messages
+                await lock_rows(database, connection, sessions, lock, "session")
+                await lock_session_content(database, connection, sessions, lock)
+            others = await self._others(connection, sessions, keys)
+            deleted = await delete_messages(database, connection, keys)
+            sql = "SELECT id, user_id FROM session WHERE id IN :sessions"
+            rows = await self._run(connection, sql, sessions=sessions)
+            owned = {MemoryKey(row.user_id, row.id) for row in rows}.intersection(keys)
+            if alone := [key.session for key in owned if key.session not in others]:
+                sql = f"DELETE FROM session WHERE {statements.among('id', 'sessions')}"
+                await self._run(connection, sql, sessions=alone)
+            shared = [key for key in owned if key.session in others]
+            if shared:
+                await self._hand_over(connection, shared, others)
+        return deleted
+
+    async def _others(
+        self, connection: AsyncConnection, sessions: list[str], keys: Collection[MemoryKey]
+    ) -> dict[str, dict[MemoryKey, Extent]]:
+        """Return the extents of the memories in sessions, except ``keys``, by session."""
+        extents = await self._database.extents(connection, {"sessions": sessions})
+        others: dict[str, dict[MemoryKey, Extent]] = {}
+        for key, extent in extents.items():
+            if key not in keys:
+                others.setdefault(key.session, {})[key] = extent
+        return others
 
     async def _hand_over(
-        self, connection: AsyncConnection, key: MemoryKey, others: Mapping[MemoryKey, Extent]
+        self,
+        connection: AsyncConnection,
+        keys: Sequence[MemoryKey],
+        others: Mapping[str, Mapping[MemoryKey, Extent]],
     ) -> None:
-        """If the user of a memory owns the session, make another user the owner.
+        """Make other users the owners of the sessions of ``keys``, whose users own the sessions.
 
-        ``others`` are the memories of other users with messages in the session.
+        ``others`` are the memories of other users with messages, by session.
 
         Raises:
-            RejectedValue: the new owner would become the user of messages that name no user.
+            RejectedValue: a new owner would become the user of messages that name no user.
         """
         database = self._database
-        heir = min(one.user for one in others)
-        if not await self._run(connection, f"SELECT id FROM session WHERE {self._own}", key):
-            return
-        await database.insert_missing(connection, "users", ["id"], [(heir,)])
-        sql = f"UPDATE session SET user_id = :heir WHERE {self._own}"
-        await self._run(connection, sql, key, heir=heir)
-        if await database.extents(connection, {"sessions": [key.session]}) != others:
-            raise RejectedValue(f"others have messages in {key} that name no user", "refused")
+        heirs: dict[str, list[str]] = {}
+        for key in keys:
+            heirs.setdefault(min(one.user for one in others[key.session]), []).append(key.session)
+        rows = [(heir,) for heir in sorted(heirs)]
+        await database.insert_missing(connection, "users", ["id"], rows)
+        sql = f"UPDATE session SET user_id = :heir WHERE {self._statements.among('id', 'sessions')}"
+        for heir, sessions in heirs.items():
+            await self._run(connection, sql, heir=heir, sessions=sessions)
+        after = await self._others(connection, sorted(key.session for key in keys), ())
+        for key in keys:
+            if after.get(key.session) != others[key.session]:
+                raise RejectedValue(f"others have messages in {key} that name no user", "refused")
 
-    @property
-    def _own(self) -> str:
-        """SQL to find the row of the session ``:session`` if ``:user`` owns the session."""
-        exact = self._statements.exact
-        return f"{exact('id')} = {exact(':session')} AND {exact('user_id')} = {exact(':user')}"
-
-    async def _run(self, connection: AsyncConnection, sql: str, key: MemoryKey, **more: str) -> int:
-        """Run a statement; return the number of rows found or changed.
-
-        The parameters are ``:session`` and ``:user`` of the memory ``key``, and ``more``.
-        """
-        values = {"session": key.session, "user": key.user, **more}
-        result = await connection.execute(*self._statements.bind(sql, values))
-        return len(result.all()) if result.returns_rows else result.rowcount
+    async def _run(
+        self, connection: AsyncConnection, sql: str, **values: str | list[str]
+    ) -> CursorResult[Any]:
+        return await connection.execute(*self._statements.bind(sql, values))
 
     async def _remove_users(self, connection: AsyncConnection, users: set[str]) -> None:
         """Delete the rows of those of ``users`` who have no session."""

@@ -252,10 +252,10 @@ def is_plain_id(row_id: str, owner: str, session: str) -> bool:
 
 
 async def lock_session_content(
-    database: MemoryTables, connection: AsyncConnection, session: str, lock: str
+    database: MemoryTables, connection: AsyncConnection, sessions: list[str], lock: str
 ) -> None:
-    """Lock all messages and marks of a session; ``lock`` is SQL at the end of a SELECT."""
-    condition, values = "m.session_id IN :sessions", {"sessions": [session]}
+    """Lock all messages and marks of sessions; ``lock`` is SQL at the end of a SELECT."""
+    condition, values = "m.session_id IN :sessions", {"sessions": sessions}
     if database.statements.locks_scanned_rows:
         async for row_ids in row_pages(database, connection, condition, values):
             await lock_rows(database, connection, row_ids, lock)
