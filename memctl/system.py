@@ -54,6 +54,9 @@ _PROXY = re.compile(r".*_proxy", re.IGNORECASE)
 NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EINVAL})
 """The errors of a file system without locks."""
 
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+"""The errors of a full disk, a used quota, and a limited size of files."""
+
 EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 """The errors that mean too little memory or too many open files, whatever file is opened."""
 

@@ -103,6 +103,21 @@ def test_shell_full_disk_leaves_nothing_behind(
     assert start(*words, cwd=folder).wait(60) == 0
 
 
+def test_shell_disk_without_any_room_leaves_no_empty_database(large: Path, tmp_path: Path) -> None:
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+
+    there = tmp_path / "there.db"
+    there.touch()
+    for target in tmp_path / "new.db", there:
+        process = start("migrate", large, target, preexec_fn=limit)
+        _, said = process.communicate()
+        assert process.returncode == 3, said
+        assert "Traceback" not in said
+        assert [path for path in tmp_path.iterdir() if path != large] == [there]
+    assert start("migrate", large, tmp_path / "new.db").wait(60) == 0
+
+
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_shell_signal_stops_cleanly(
     servers: Servers, postgresql_url: str, large: Path, number: signal.Signals, code: int

@@ -378,7 +378,7 @@ def translated(error: OSError, path: Path, verb: str) -> MemctlError:
             return Unavailable(
                 f"cannot write {name}: the file system is read-only", "choose another place"
             )
-        case errno.ENOSPC | errno.EDQUOT | errno.EFBIG:
+        case code if code in system.FULL:
             return Unavailable(
                 f"no space left to write {name}",
                 "free some space and run the same command again; what was there is unchanged",

@@ -75,7 +75,8 @@ class FileLock:
     """A lock file with a kernel lock, next to the protected file or in the protected folder.
 
     The kernel releases the lock when the process ends, so the file of a killed run is not locked.
-    The file names the run that holds the lock.  This run removes the file at the end.
+    The file names the run that holds the lock, if the disk has room for the name.  This run removes
+    the file at the end.
     """
 
     def __init__(self, path: Path, label: str) -> None:
@@ -161,7 +162,11 @@ class FileLock:
                 return False
             if system.POSIX:
                 os.fchmod(handle, _MODE)  # independent of the umask
-            os.write(handle, f"{owner}\n".encode(errors="replace"))
+            try:
+                os.write(handle, f"{owner}\n".encode(errors="replace"))
+            except OSError as error:
+                if error.errno not in system.FULL:  # a lock on a full disk names no run
+                    raise
         except BaseException:
             with suppress(OSError):  # the first error is more useful
                 os.unlink(self._file)
