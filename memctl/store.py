@@ -705,6 +705,16 @@ class Store(ABC):
         path = self.location.path
         return f"file:{same_file(path)}" if path.name else self.location.url
 
+    async def generation(self) -> str:
+        """Return a text that changes when the place is recreated under the same name.
+
+        The default is an empty text: nothing in the store tells that.
+
+        Raises:
+            MemctlError: as ``read``.
+        """
+        return ""
+
     async def check_integrity(self, where: Selection) -> None:  # noqa: B027 - a live store has none
         """Read the store's file once to its end, to find damage before the first write.
 

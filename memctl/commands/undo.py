@@ -90,8 +90,12 @@ def undo(
 
     folder = runs.folder / undone.id
     notes = runs.before(undone)
+    new = new_record()
+    # Who names the store without a password names it on purpose.
+    named = run_id is not None and store is not None and not new.secret
     undoing = UndoRun(
-        *(new_record(), where, parts, folder, options, report, notes),
+        *(new, where, parts, folder, options, report, notes),
+        undone=None if named else undone,
         skips_damage=runs.origin(undone).command == "doctor",
     )
     outcome = ChangeOutcome(undoing, location.label)

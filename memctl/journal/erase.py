@@ -93,6 +93,10 @@ class RunEraser:
         goes_on = self._runs.goes_on(run)
         if not (dry_run or goes_on):
             _unlink(*filter(_is_given_up, _changes(folder)))
+        witnesses = [one for one in run.witnesses if not self._concerns(MemoryKey(*one[:-1]))]
+        if len(witnesses) < len(run.witnesses) and not (dry_run or goes_on):
+            run.witnesses = witnesses
+            self._runs.update(run)
         gone, kept = await self._look(folder)
         if not gone:
             return

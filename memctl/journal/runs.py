@@ -70,6 +70,7 @@ _UNCHANGED = "unchanged"
 _DAY = 86_400
 _ID = re.compile(r"\d{8}-\d{6}-")
 _SHORT = 5
+_WITNESS = len(MemoryKey._fields) + 1
 
 
 @dataclass(slots=True)
@@ -107,6 +108,10 @@ class Run:
     """True until the first change: the run plans, or waits for an answer or a lock."""
     erased: int = 0
     """The number of memories that were erased from the run and can no longer be undone."""
+    generation: str = ""
+    """The generation of the store after the run; see ``Store.generation``."""
+    witnesses: list[list[str]] = field(default_factory=list)
+    """Messages that stayed in the store: the parts of the key of the memory, then the id."""
 
 
 def short_ids(runs: Iterable[Run]) -> dict[str, str]:
@@ -580,6 +585,10 @@ def _is_sound(run: Run) -> bool:
         all(type(getattr(run, one.name)) is type(getattr(plain, one.name)) for one in fields(Run))
         and all(isinstance(value, str) for value in run.options.values())
         and all(type(value) is int for value in run.counts.values())
+        and all(
+            isinstance(one, list) and len(one) == _WITNESS and all(type(x) is str for x in one)
+            for one in run.witnesses
+        )
     )
 
 

@@ -23,6 +23,7 @@ from memctl.ops.apply import (
     preview,
     settle_pending,
 )
+from memctl.ops.evidence import record_evidence
 from memctl.ops.lock import lock
 from memctl.ops.lost_answer import unclear
 from memctl.ops.names import refuse_absent_in
@@ -297,6 +298,8 @@ class ChangeRun:
                 )
             except Lost as error:
                 await self._settle_lost(store, error)
+        if self.report.done.deleted and self._options.backup:
+            await record_evidence(store, self.record, self.report.planned_by_memory)
 
     async def _settle_lost(self, store: Store, error: Lost) -> None:
         """Return if the store holds the whole change, although its last answer was lost.

@@ -29,6 +29,7 @@ from memctl.ops.apply import ChangeReport
 from memctl.ops.change import ChangeRun, RunOptions
 from memctl.ops.delete import removal
 from memctl.ops.doctor.repair import revert_repairs
+from memctl.ops.evidence import refuse_recreated
 from memctl.ops.select import places, select_with_anchors
 from memctl.selection import Selection
 from memctl.store import OpenMode, Store
@@ -491,13 +492,16 @@ class UndoRun(ChangeRun):
         report: ChangeReport | None = None,
         notes: runs.Notes | None = None,
         *,
+        undone: runs.Run | None = None,
         skips_damage: bool = False,
     ) -> None:
         """``record`` is the record of the undo itself.
 
         ``folder`` is the folder of the run to undo, ``parts`` are the files of changes there, and
-        ``notes`` are the notes of the store on the changed memories.  ``skips_damage`` is True if
-        the run to undo was a repair: a repair changes memories that hold further damage.
+        ``notes`` are the notes of the store on the changed memories.  ``undone`` is the record of
+        that run, or None to insert messages also into a store that was recreated since.
+        ``skips_damage`` is True if the run to undo was a repair: a repair changes memories that
+        hold further damage.
         """
         of = notes.of if notes is not None else lambda _: runs.Note()
         report = report or ChangeReport()
@@ -509,6 +513,7 @@ class UndoRun(ChangeRun):
             report,
         )
         self._folder = folder
+        self._undone = undone
         self._repaired = (folder / REPAIRS).exists()
         self._skips_damage = skips_damage
         self._reverted: int | None = None
@@ -539,6 +544,11 @@ class UndoRun(ChangeRun):
             store.skip_damage()
         something = await super().plan(as_recorded(store, self.record))
         return something or self._repaired
+
+    async def check(self, store: Store) -> None:
+        """Refuse to insert messages into a store that was recreated since the run."""
+        if self._undone is not None and self.report.planned.restored:
+            await refuse_recreated(store, self._undone)
 
     async def carry_out(self, store: Store) -> None:
         """Undo the repairs that the store made itself, which came last, then the edits."""

@@ -154,6 +154,10 @@ class Timeout(StoreWrapper):
         async with self._clock.answer():
             return await super().identity()
 
+    async def generation(self) -> str:
+        async with self._clock.answer():
+            return await super().generation()
+
     async def unrestorable(self, where: Selection) -> str:
         async with self._clock.answer():
             return await super().unrestorable(where)

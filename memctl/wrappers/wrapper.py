@@ -67,6 +67,9 @@ class StoreWrapper(Store):
     async def identity(self) -> str:
         return await self._store.identity()
 
+    async def generation(self) -> str:
+        return await self._store.generation()
+
     async def check_integrity(self, where: Selection) -> None:
         await self._store.check_integrity(where)
 

@@ -91,6 +91,8 @@ class Database(ABC):
 
     identity_sql: ClassVar[str]
     """A statement that returns the kind with a colon, and values to identify the database."""
+    generation_sql: ClassVar[str] = ""
+    """A statement that returns the values of ``generation``."""
     references_sql: ClassVar[str] = ""
     """A statement that lists the foreign keys of ``side_effects``, a row as ``ReferringColumn``."""
     triggers_sql: ClassVar[str]
@@ -131,6 +133,17 @@ class Database(ABC):
             async with self._engine.connect() as connection:
                 kind, *parts = map(str, (await connection.exec_driver_sql(self.identity_sql)).one())
                 return kind + "/".join(parts)
+
+    async def generation(self) -> str:
+        """Return a text that changes when the database is recreated, or its oldest table.
+
+        The text is empty if the database has no such property.
+        """
+        if not self.generation_sql:
+            return ""
+        async with self.snapshot() as connection:
+            [row] = await self.fetch_all(connection, self.generation_sql, {})
+            return "/".join(map(str, row))
 
     @abstractmethod
     def translate(self, error: BaseException) -> MemctlError | None:

@@ -186,6 +186,11 @@ class MysqlDatabase(Database):
     # The pages of messages are used several times, and InnoDB's buffers are small by default.
     batch_changes = 2_000
     identity_sql = "SELECT 'mysql:', @@hostname, @@port, @@datadir, DATABASE()"
+    # Identifiers of the server change with a failover, those of a table when it is optimized.
+    generation_sql = (
+        "SELECT UNIX_TIMESTAMP(MIN(CREATE_TIME)) FROM information_schema.TABLES "
+        "WHERE TABLE_SCHEMA = DATABASE() AND TABLE_TYPE = 'BASE TABLE'"
+    )
     references_sql = (
         "SELECT k.REFERENCED_TABLE_NAME, CONCAT(k.TABLE_SCHEMA, '.', k.CONSTRAINT_NAME), "
         "k.TABLE_SCHEMA, k.TABLE_NAME, k.COLUMN_NAME, k.REFERENCED_COLUMN_NAME, r.DELETE_RULE "

@@ -229,6 +229,13 @@ class PostgresqlDatabase(Database):
         "SELECT 'postgresql:', pg_postmaster_start_time()::text, oid, current_schema() "
         "FROM pg_database WHERE datname = current_database()"
     )
+    # A new cluster has another system identifier, and most of its numbers are the same.
+    generation_sql = (
+        "SELECT (SELECT system_identifier FROM pg_control_system())::text, "
+        "(SELECT oid FROM pg_database WHERE datname = current_database())::text, "
+        "(SELECT min(oid) FROM pg_class WHERE relkind IN ('r', 'p') "
+        "AND relnamespace = current_schema()::regnamespace)::text"
+    )
     references_sql = (
         "SELECT r.relname::text, c.oid::text, n.nspname::text, t.relname::text, a.attname::text, "
         "b.attname::text, CASE c.confdeltype WHEN 'c' THEN 'CASCADE' WHEN 'n' THEN 'SET NULL' "

@@ -1242,6 +1242,9 @@ class SqlAgentscope2Store(Store):
     async def identity(self) -> str:
         return await self.database.identity()
 
+    async def generation(self) -> str:
+        return await self.database.generation()
+
     async def unrestorable(self, where: Selection) -> str:
         condition = session_condition(where)
         return await self.database.find_other_values("messages", MESSAGE_COLUMNS, condition)

@@ -125,6 +125,9 @@ class AgnoStore(SqlSimpleStore):
     async def identity(self) -> str:
         return f"{await self.database.identity()}#{self._sessions}"
 
+    async def generation(self) -> str:
+        return await self.database.generation()
+
     async def prepare(self) -> None:
         names = (self._sessions, self._runs)
         look = partial(_examine, names, self.database)

@@ -125,6 +125,9 @@ class LangGraphStore(Store):
     async def identity(self) -> str:
         return f"{await self.database.identity()}#checkpoints/{self._namespace}"
 
+    async def generation(self) -> str:
+        return await self.database.generation()
+
     # Reading
 
     def read(self, where: Selection) -> AsyncGenerator[Page]:

@@ -90,6 +90,9 @@ class TableStore(Store):
     async def identity(self) -> str:
         return f"{await self.database.identity()}#{self.mapping.table}"
 
+    async def generation(self) -> str:
+        return await self.database.generation()
+
     async def side_effects(self, where: Selection, deletion: Deletion) -> list[str]:
         tables = {self.mapping.table: Condition(*self._codec.condition(where))}
         own = [one.table for one in self.mapping.sessions]

@@ -87,6 +87,9 @@ class SqlMemoryStore(Store):
     async def identity(self) -> str:
         return await self.database.identity()
 
+    async def generation(self) -> str:
+        return await self.database.generation()
+
     async def check_integrity(self, where: Selection) -> None:  # noqa: ARG002 - the tables
         if self.mode.writes:
             self.database.require_keys()

@@ -1,0 +1,84 @@
+"""Evidence that a store is the one that a run changed, and was not recreated under its name.
+
+A run that deletes messages records what it left: some of the messages that stayed, and in a
+database server the generation of the database.  An undo that would insert messages looks for them.
+A restored backup has the messages, and a database whose messages were all deleted since has its
+generation: one piece of evidence is enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import aclosing, suppress
+from itertools import islice
+
+from memctl.errors import Conflict, MemctlError
+from memctl.journal.runs import Run
+from memctl.model import MemoryKey
+from memctl.selection import Selection
+from memctl.store import Store
+
+_WITNESSES = 3
+"""The number of messages to record, each of another memory."""
+_LOOKS = 10
+"""The maximum number of memories in which messages are looked for."""
+
+
+async def record_evidence(store: Store, run: Run, changed: Iterable[MemoryKey]) -> None:
+    """Add to the record of a run the evidence of the store, right after the run changed it.
+
+    ``changed`` are memories that the run changed.  Other memories give evidence if no message of
+    these stayed.  If the store does not answer, the record gets no evidence.
+    """
+    with suppress(MemctlError):
+        run.generation = await store.generation()
+        known = list(islice(changed, _LOOKS))
+        for key in known:
+            await _add_newest(store, run, key)
+        if run.witnesses:
+            return
+        looks = _LOOKS
+        async with aclosing(store.headers(Selection())) as memories:
+            async for memory in memories:
+                if memory.key in known:
+                    continue
+                await _add_newest(store, run, memory.key)
+                looks -= 1
+                if not looks or len(run.witnesses) == _WITNESSES:
+                    return
+
+
+async def _add_newest(store: Store, run: Run, key: MemoryKey) -> None:
+    """Record the newest message of a memory, which the next deletions probably leave."""
+    if len(run.witnesses) == _WITNESSES:
+        return
+    async with aclosing(store.read(Selection(keys=frozenset({key}), last=1))) as pages:
+        async for page in pages:
+            run.witnesses += [[*key, one.id] for one in page.messages]
+
+
+async def refuse_recreated(store: Store, undone: Run) -> None:
+    """Raise an error if nothing shows that the store is the one that a run changed.
+
+    A run without recorded evidence is not refused.
+
+    Raises:
+        Conflict: the store has none of the recorded evidence.
+        MemctlError: as ``Store.read``.
+    """
+    if not (undone.witnesses or undone.generation):
+        return
+    if undone.generation and await store.generation() == undone.generation:
+        return
+    for *names, id in undone.witnesses:
+        where = Selection(keys=frozenset({MemoryKey(*names)}), ids=frozenset({id}))
+        async with aclosing(store.read(where)) as pages:
+            async for page in pages:
+                if page.messages:
+                    return
+    raise Conflict(
+        f"{store.label} holds nothing that the run {undone.id} left there: it seems to have been "
+        "recreated since",
+        "undo later runs first; if it is the right store all the same, name it without a "
+        "password: memctl undo RUN --store STORE",
+    )
