@@ -68,6 +68,8 @@ BEFORE = "before.ndjson"
 _UNCHANGED = "unchanged"
 """The mark of a note that says that the store refused the change of a memory."""
 _DAY = 86_400
+_LEAP = 366 * _DAY
+"""The seconds, beyond the age limit, by which the clock may be ahead of the runs before."""
 _ID = re.compile(r"\d{8}-\d{6}-")
 _SHORT = 5
 _WITNESS = len(MemoryKey._fields) + 1
@@ -486,11 +488,13 @@ class Runs:
         """Write the changed record of an ended run durably."""
         Journal(self.folder / run.id, run).save()
 
-    def prune(self, keep: Retention, needed: str = "") -> list[str]:
+    def prune(self, keep: Retention, needed: str, warn: Callable[[str], None]) -> list[str]:
         """Remove the oldest runs that exceed the limits ``keep``; return their ids.
 
-        The newest run, the run with the id ``needed``, and runs that may still be going on are
-        kept.
+        The newest run that changed its store, the run with the id ``needed``, and runs that may
+        still be going on are kept.  If the clock leaps ahead of the runs before, it may be wrong:
+        ages then count from the last run before the leap, and ``warn`` is called if that keeps a
+        run.
 
         Raises:
             Unavailable: the operating system refuses to read the folder of a run.
@@ -498,17 +502,32 @@ class Runs:
         removed = []
         total = 0
         now = time.time()
-        numbers = {run.id: run.number for run in _runs_in(self.folder)}
+        found = {run.id: run for run in _runs_in(self.folder)}
+        numbers = {name: run.number for name, run in found.items()}
         names = sorted(_names_in(self.folder), key=lambda name: (numbers.get(name, 0), name))
-        for place, name in enumerate(reversed(names)):
-            folder = self.folder / name
-            with refusals(folder):
-                size, changed = _about(folder)
+        last = next((one for one in reversed(names) if one in found and not found[one].planned), "")
+        about: dict[str, tuple[int, float]] = {}
+        for name in names:
+            with refusals(self.folder / name):
+                about[name] = _about(self.folder / name)
+        limit = keep.days * _DAY
+        sure = _before_leap([changed for _, changed in about.values()], now, limit + _LEAP)
+        doubtful = False
+        for name in reversed(names):
+            size, changed = about[name]
             total += size
-            spent = total > keep.bytes or changed < now - keep.days * _DAY
-            if spent and place and name != needed and not self._may_go_on(name, changed, now):
-                _remove(folder)
+            if name in (last, needed) or self._may_go_on(name, changed, now):
+                continue
+            if total > keep.bytes or changed < sure - limit:
+                _remove(self.folder / name)
                 removed.append(name)
+            elif changed < now - limit:
+                doubtful = True
+        if doubtful:
+            warn(
+                f"the clock shows {_day(now)}, long after the runs until {_day(sure)}: their undo "
+                f"records are kept; if the clock is right, remove them from {self.folder}"
+            )
         return removed
 
     def _may_go_on(self, name: str, changed: float, now: float) -> bool:
@@ -616,6 +635,22 @@ def _about(folder: Path) -> tuple[int, float]:
         for path in folder.iterdir():
             size += path.stat().st_size
     return size, changed
+
+
+def _before_leap(times: Iterable[float], now: float, leap: float) -> float:
+    """Return the last time before a leap, of the ordered times of runs and then ``now``.
+
+    A leap is a step forward by more than ``leap`` seconds.
+    """
+    sure: float | None = None
+    for one in (*times, now):
+        if sure is None or one - sure <= leap:
+            sure = max(sure or 0, one)
+    return sure or now
+
+
+def _day(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d")
 
 
 def _now() -> str:

@@ -202,7 +202,7 @@ class CopyRun:
             self._recording = None
         else:
             self._recording.run.dialect = in_one_dialect(source, target)[0].dialect.name
-            self._recording.begin(target)
+            self._recording.begin(target, self._observer.warn)
 
     async def copy(
         self, source: Store, target: Store, phase: str = "copying", *, following: bool = False

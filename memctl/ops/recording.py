@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, aclosing, contextmanager, suppress
 
 from memctl.errors import MemctlError
@@ -36,8 +36,10 @@ class Recording:
         """Return whether ``begin`` was called, so that changes are recorded."""
         return self._journal is not None
 
-    def begin(self, target: Store) -> None:
+    def begin(self, target: Store, warn: Callable[[str], None]) -> None:
         """Begin the record of changes in the open target; a second call does nothing.
+
+        ``warn`` is called as by ``Runs.prune``.
 
         Raises:
             Unavailable: the operating system refuses to write the record.
@@ -46,7 +48,7 @@ class Recording:
             record_found(self.run, target.location)
             kept = Runs()
             if self._keep is not None:
-                kept.prune(self._keep, self.run.undoes)
+                kept.prune(self._keep, self.run.undoes, warn)
             self._journal = kept.begin(self.run)
             self._writer = self._stack.enter_context(self._journal.writer(growing=True))
 

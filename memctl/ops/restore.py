@@ -48,6 +48,7 @@ class RestoreRun:
         self._parts = parts
         self._archive = Location("archive", str(archive), path=archive)
         self._recording = Recording(record, options.keep)
+        self._warn = options.observer.warn
 
     @property
     def id(self) -> str | None:
@@ -87,7 +88,7 @@ class RestoreRun:
             if self.dry_run:
                 await self._count(source, good)
             elif good:
-                self._recording.begin(store)
+                self._recording.begin(store, self._warn)
                 options = CopyOptions(OnConflict.REPLACE, checksum=True, exact=True)
                 chosen = Selection(keys=good)
                 await copy(source, store, chosen, options, copied, recorder=self._recording)

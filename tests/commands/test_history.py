@@ -390,3 +390,60 @@ def test_history_is_in_local_time(run: Run, filled: str, monkeypatch: pytest.Mon
     finally:
         monkeypatch.delenv("TZ")
         time.tzset()
+
+
+def age(run: str, days: float) -> None:
+    """Change the time of a run to this many days from now."""
+    when = time.time() + days * 86_400
+    os.utime(runs_folder() / run, (when, when))
+
+
+def kept_runs(run: Run) -> list[str]:
+    return [row["run"] for row in report(run("history", "--limit", "0", "--json"))["runs"]]
+
+
+def test_history_old_runs_are_pruned(run: Run, filled: str) -> None:
+    old, newer, last = (
+        report(run("mark", "add", filled, name, "--json"))["run"] for name in ("x", "y", "z")
+    )
+    for name, days in ((old, -200), (newer, -20), (last, -10)):
+        age(name, days)
+    new = report(run("mark", "add", filled, "new", "--json"))["run"]
+    assert kept_runs(run) == [new, last, newer]
+
+
+def test_history_clock_that_leaps_prunes_no_run(
+    run: Run, filled: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = f"sqlite:///{tmp_path}/source.db"
+    asyncio.run(fill_text(source, {MemoryKey("eve", "new"): samples.entries(5)}))
+    before = [report(run("mark", "add", filled, name, "--json"))["run"] for name in "xyz"]
+    ahead = 73 * 366
+    with monkeypatch.context() as patch:
+        clock = time.time
+        patch.setattr("memctl.journal.runs.time.time", lambda: clock() + ahead * 86_400)
+        for words in (
+            ("delete", filled, "--mark", "hint", "--yes", "--json"),
+            ("migrate", source, filled, "--json"),
+            ("mark", "add", filled, "last", "--json"),
+        ):
+            done = run(*words)
+            assert "the clock shows" in done.stderr
+            age(report(done)["run"], ahead)
+            before.append(report(done)["run"])
+    done = run("mark", "add", filled, "after", "--json")
+    assert "the clock" not in done.stderr
+    assert kept_runs(run) == [report(done)["run"], *reversed(before)]
+
+
+def test_history_last_run_is_kept_however_large(run: Run, filled: str, tmp_path: Path) -> None:
+    config = tmp_path / "config.toml"
+    config.write_text("[undo]\nbytes = 1\n")
+    last = report(run("delete", filled, "--mark", "hint", "--yes", "--json"))["run"]
+    waiting = Runs().begin(KeptRun("", "delete", "elsewhere", "elsewhere", planned=True))
+    try:
+        words = ("mark", "add", filled, "x", "--user", "nobody")
+        assert run("--config", config, *words).exit_code == 0
+        assert report(run("--config", config, "undo", last, "--json"))["messages"]["restored"]
+    finally:
+        waiting.discard()
