@@ -749,6 +749,18 @@ class Store(ABC):
         """
         return []
 
+    async def missing_right(self, key: MemoryKey | None) -> str:  # noqa: ARG002 - files have none
+        """Return a right that the login lacks to restore deleted messages, or an empty text.
+
+        Examples are ``INSERT on 'message'`` and ``RPUSH``.  ``key`` is a memory that has messages
+        to delete, or None if it is not known yet.  The text is also empty if the store does not
+        tell.
+
+        Raises:
+            MemctlError: as ``read``.
+        """
+        return ""
+
     def resolve_names(self, keys: Iterable[MemoryKey]) -> None:  # noqa: B027 - most are plain
         """Tell a store whose stored names are ambiguous which memories to expect."""
 

@@ -227,6 +227,7 @@ class ChangeRun:
 
         Raises:
             BadData: undo could not restore the selected memories.
+            Unavailable: the login may delete messages, but not restore them.
             Loss: the deletion would change other data.
             MemctlError: as ``Store.read``.
         """
@@ -236,6 +237,12 @@ class ChangeRun:
             raise BadData(
                 f"{store.label} has values in {found}, which undo could not restore",
                 "use --no-backup, or move them to a table of their own",
+            )
+        first = next(iter(self.report.planned_by_memory), None)
+        if recorded and (right := await store.missing_right(first)):
+            raise Unavailable(
+                f"{store.label} does not permit what undo needs to restore messages: {right}",
+                f"permit {right} to the login, or use --no-backup",
             )
         # The undo of an import removes the rows of sessions; the import changed no other message.
         planned = self.report.planned

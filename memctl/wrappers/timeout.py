@@ -166,6 +166,10 @@ class Timeout(StoreWrapper):
         async with self._clock.answer():
             return await super().side_effects(where, deletion)
 
+    async def missing_right(self, key: MemoryKey | None) -> str:
+        async with self._clock.answer():
+            return await super().missing_right(key)
+
     async def is_empty(self) -> bool:
         async with self._clock.answer():
             return await super().is_empty()

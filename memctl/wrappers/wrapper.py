@@ -79,6 +79,9 @@ class StoreWrapper(Store):
     async def side_effects(self, where: Selection, deletion: Deletion) -> list[str]:
         return await self._store.side_effects(where, deletion)
 
+    async def missing_right(self, key: MemoryKey | None) -> str:
+        return await self._store.missing_right(key)
+
     async def keeps_summary(self, key: MemoryKey) -> bool:
         return await self._store.keeps_summary(key)
 

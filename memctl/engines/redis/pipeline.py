@@ -153,6 +153,24 @@ class Pipeline:
         """
         return list(self.stream(commands, tolerate=tolerate))
 
+    def forbidden(self, commands: Sequence[Command]) -> Command | None:
+        """Return the first command that the ACL forbids this login, or None; run no command.
+
+        The server checks the ACL when a transaction queues a command.  This transaction ends with
+        the connection, which is broken afterwards.
+
+        Raises:
+            Lost: the connection broke.
+            Unavailable: the server refuses a command for another reason.
+        """
+        [begun] = self.execute([(b"MULTI",)], tolerate="NOPERM")
+        if begun != b"OK":
+            return None
+        replies = self.execute(commands, tolerate="NOPERM")
+        self.abort()
+        pairs = zip(commands, replies, strict=True)
+        return next((one for one, reply in pairs if reply != b"QUEUED"), None)
+
     def stream(
         self,
         commands: Iterable[Command | PackedCommands],

@@ -405,6 +405,13 @@ class Database(ABC):
                     found.append(one.text)
         return found
 
+    async def missing_right(self, tables: Sequence[str]) -> str:  # noqa: ARG002 - SQLite has none
+        """Return a right that the login lacks to insert rows, such as ``INSERT on 'message'``.
+
+        The text is empty if none is missing, or if the database does not tell.
+        """
+        return ""
+
     async def delete_triggers(self, connection: AsyncConnection) -> list[Trigger]:
         """Return the triggers and rules that run when rows of any table are deleted."""
         rows = await self.fetch_all(connection, self.triggers_sql, {})

@@ -17,6 +17,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 import aiomysql
 from sqlalchemy import Connection, text
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool
 
@@ -32,6 +33,7 @@ from memctl.engines.sql.lock import ANSWER_SECONDS, ConnectionLock
 from memctl.engines.sql.schema import TextForm
 from memctl.engines.sql.syntax import CHUNK_BYTES, Syntax
 from memctl.errors import BadData, Lost, MemctlError, NotFound, Unavailable, UsageError
+from memctl.location import visible
 
 CONNECT_TIMEOUT = 15
 """The time limit for connecting, in seconds."""
@@ -233,6 +235,18 @@ class MysqlDatabase(Database):
         )
         rows = connection.execute(sql, {"table": table})
         return {name: _FORMS[kind.lower()] for name, kind in rows if kind.lower() in _FORMS}
+
+    async def missing_right(self, tables: Sequence[str]) -> str:
+        # Rights may come from roles and patterns; the server checks them for EXPLAIN, too.
+        async with self.connect() as connection, self.read_transaction(connection):
+            for table in tables:
+                sql = f"EXPLAIN INSERT INTO {self.syntax.identifier(table)} () VALUES ()"
+                try:
+                    await connection.exec_driver_sql(sql)
+                except DBAPIError as error:
+                    if error.orig is not None and error.orig.args[:1] == (_NO_TABLE_RIGHT,):
+                        return f"INSERT on {visible(table)!r}"
+        return ""
 
     def translate(self, error: BaseException) -> MemctlError | None:
         code = error.args[0] if error.args and isinstance(error.args[0], int) else 0

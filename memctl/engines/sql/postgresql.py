@@ -30,7 +30,7 @@ from memctl.engines.sql.pooler import PooledConnection, is_pooled, pooler_error
 from memctl.engines.sql.schema import TextForm
 from memctl.engines.sql.syntax import Syntax
 from memctl.errors import BadData, Lost, MemctlError, NotFound, Unavailable, UsageError
-from memctl.location import Location
+from memctl.location import Location, visible
 
 CONNECT_TIMEOUT = 15
 """The time limit for connecting, in seconds."""
@@ -314,6 +314,17 @@ class PostgresqlDatabase(Database):
             else TextForm("CAST({} AS TEXT)", type_, writable)
             for name, exact, type_, writable in connection.execute(text(_FORMS), values)
         }
+
+    async def missing_right(self, tables: Sequence[str]) -> str:
+        # A login may insert rows if it has the right on each column that it names.
+        sql = "SELECT has_any_column_privilege(to_regclass(:name), 'INSERT') IS FALSE"
+        async with self.snapshot() as connection:
+            for table in tables:
+                name = self.syntax.identifier(table)
+                [[missing]] = await self.fetch_all(connection, sql, {"name": name})
+                if missing:
+                    return f"INSERT on {visible(table)!r}"
+        return ""
 
     async def _connect_first(self, dsn: str) -> asyncpg.Connection:
         """Make the first connection as if through a pooler; find out whether a pooler answers."""

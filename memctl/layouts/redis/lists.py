@@ -165,6 +165,14 @@ class ListStore(WholeMemoryStore):
             commands += [(b"PEXPIRE", key, b"%d" % ttl) for key in self._keys(place)]
         return commands
 
+    def restoring(self, key: MemoryKey) -> list[Command]:
+        push = b"LPUSH" if self.newest_first else b"RPUSH"
+        return [
+            command
+            for place in self.named([key])
+            for command in ((push, place.key, b""), *self._naming(place))
+        ]
+
     def _keys(self, place: MemoryPlace) -> list[bytes]:
         """Return the Redis keys of a session, which also expire together."""
         return [place.key]

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from functools import partial
 from typing import ClassVar
 
+from memctl.engines.redis.pipeline import Command, in_thread
 from memctl.engines.redis.server import RedisServer
+from memctl.errors import Unavailable
 from memctl.layouts.redis.keyspace import other_keys, require_layout
 from memctl.location import Location
+from memctl.model import MemoryKey
 from memctl.store import OpenMode, Store
 
 
@@ -32,6 +37,23 @@ class RedisStore(Store):
 
     async def lock(self, owner: str) -> None:
         await self.server.lock(self.lock_name, owner, self.warnings)
+
+    def restoring(self, key: MemoryKey) -> list[Command]:  # noqa: ARG002 - most replace one value
+        """Return commands of the kinds that restore deleted messages of a memory.
+
+        Commands that the deletion needs, too, may be left out.
+        """
+        return []
+
+    async def missing_right(self, key: MemoryKey | None) -> str:
+        commands = self.restoring(key) if key is not None else []
+        if not commands:
+            return ""
+        found: Command | None = None
+        with suppress(Unavailable):  # such as a server without memory, from which to delete
+            async with self.server.pipeline() as pipeline:
+                found = await in_thread(pipeline, partial(pipeline.forbidden, commands))
+        return found[0].decode() if found else ""
 
     async def identity(self) -> str:
         return f"{self.kind}:{self.server.identity()}"

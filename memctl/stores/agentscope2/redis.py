@@ -164,6 +164,16 @@ class RedisAgentScope2Store(WholeMemoryStore):
     def watched(self, place: MemoryPlace) -> Sequence[bytes]:
         return place.key, place.key + MESSAGES, place.key + IDS
 
+    def restoring(self, key: MemoryKey) -> list[Command]:
+        return [
+            command
+            for place in self.named([key])
+            for command in (
+                (b"RPUSH", place.key + MESSAGES, b""),
+                (b"SADD", place.key + IDS, b"id"),
+            )
+        ]
+
     def arrays(self, place: MemoryPlace) -> Sequence[MessageArray]:
         context = MessageArray(place.key, path=("state", "context"))
         return MessageArray(place.key + MESSAGES), context

@@ -1245,6 +1245,9 @@ class SqlAgentscope2Store(Store):
     async def generation(self) -> str:
         return await self.database.generation()
 
+    async def missing_right(self, key: MemoryKey | None) -> str:  # noqa: ARG002 - rights of tables
+        return await self.database.missing_right(("messages",))
+
     async def unrestorable(self, where: Selection) -> str:
         condition = session_condition(where)
         return await self.database.find_other_values("messages", MESSAGE_COLUMNS, condition)

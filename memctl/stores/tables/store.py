@@ -93,6 +93,9 @@ class TableStore(Store):
     async def generation(self) -> str:
         return await self.database.generation()
 
+    async def missing_right(self, key: MemoryKey | None) -> str:  # noqa: ARG002 - rights of tables
+        return await self.database.missing_right((self.mapping.table,))
+
     async def side_effects(self, where: Selection, deletion: Deletion) -> list[str]:
         tables = {self.mapping.table: Condition(*self._codec.condition(where))}
         own = [one.table for one in self.mapping.sessions]

@@ -12,10 +12,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
-from memctl.engines.redis.pipeline import Pipeline, in_thread, items_in_thread, scan
+from memctl.engines.redis.pipeline import Command, Pipeline, in_thread, items_in_thread, scan
 from memctl.engines.redis.text import decode, encode_or_none
 from memctl.errors import MemctlError, UsageError
-from memctl.layouts.redis.keys import MESSAGES, Keys
+from memctl.layouts.redis.keys import MARKS_INDEX, MESSAGES, PAYLOAD, Keys
 from memctl.layouts.redis.keyspace import look_at_keys
 from memctl.layouts.redis.store import RedisStore
 from memctl.location import Location
@@ -67,6 +67,16 @@ class RedisMemoryStore(RedisStore):
         self.catalogue = Catalogue(self.keys)
         self._counted: tuple[Selection, list[MemoryRef]] | None = None
         """The selection and memories of the last ``count``, reused by the next read."""
+
+    def restoring(self, key: MemoryKey) -> list[Command]:
+        base = self.keys.base_or_none(key)
+        if base is None:
+            return []
+        return [
+            (b"RPUSH", base + MESSAGES, b"id"),
+            (b"MSET", base + PAYLOAD + b"id", b""),
+            (b"SADD", base + MARKS_INDEX, b"mark"),
+        ]
 
     def resolve_names(self, keys: Iterable[MemoryKey]) -> None:
         """Prefer these names for memories whose Redis keys can be read as several names."""

@@ -90,6 +90,9 @@ class SqlMemoryStore(Store):
     async def generation(self) -> str:
         return await self.database.generation()
 
+    async def missing_right(self, key: MemoryKey | None) -> str:  # noqa: ARG002 - rights of tables
+        return await self.database.missing_right(("message", "message_mark"))
+
     async def check_integrity(self, where: Selection) -> None:  # noqa: ARG002 - the tables
         if self.mode.writes:
             self.database.require_keys()
