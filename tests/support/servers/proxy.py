@@ -1,28 +1,46 @@
-"""A proxy between memctl and a server that loses an answer, or keeps it back."""
+"""A proxy between memctl and a server that loses an answer, keeps it back, or cuts a request."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Collection
 from contextlib import suppress
+from enum import Enum, auto
 from urllib.parse import urlsplit
+
+
+class Fault(Enum):
+    """What becomes of a request."""
+
+    LOST = auto()
+    """The server gets it; the proxy ends the connection instead of sending the answer."""
+    STALLED = auto()
+    """The server gets it; the proxy keeps the connection open, and sends nothing any more."""
+    CUT = auto()
+    """The server gets the first bytes of it; the proxy ends the connection."""
+
+
+CUT_BYTES = 6
+"""Fewer bytes than any request that commits a change has."""
 
 
 class Proxy:
     """A proxy on 127.0.0.1, within a ``with`` block.
 
-    When a connection that has sent ``first`` sends ``word``, such as ``DELETE`` and ``COMMIT``, the
-    server gets the word.  The proxy then ends the connection instead of sending the answer; with
-    ``stalls``, it keeps the connection open and sends nothing any more.
+    The fault happens to the first request with ``word``, such as ``COMMIT``, of a connection that
+    has sent one of ``firsts``, such as ``DELETE``.
     """
 
-    def __init__(self, url: str, first: bytes, word: bytes, *, stalls: bool = False) -> None:
+    def __init__(
+        self, url: str, firsts: Collection[bytes], word: bytes, fault: Fault = Fault.LOST
+    ) -> None:
         self._url = url
-        self._first = first
+        self._firsts = firsts
         self._word = word
-        self._stalls = stalls
+        self._fault = fault
         self.lost = 0
-        """The number of lost answers; after one, everything passes."""
+        """The number of requests with the fault; after one, everything passes."""
         self._port = 0
         self._loop = asyncio.new_event_loop()
         self._ready = threading.Event()
@@ -68,10 +86,13 @@ class Proxy:
     ) -> None:
         changes = False
         while data := await reader.read(65536):
-            changes = changes or self._first in data
+            changes = changes or any(first in data for first in self._firsts)
             if changes and self._word in data and not self.lost:
                 self.lost += 1
                 lost.set()
+                if self._fault is Fault.CUT:
+                    there.write(data[:CUT_BYTES])
+                    break
             there.write(data)
             await there.drain()
         there.close()
@@ -83,7 +104,7 @@ class Proxy:
             if not lost.is_set():
                 writer.write(data)
                 await writer.drain()
-            elif not self._stalls:
+            elif self._fault is not Fault.STALLED:
                 break
-        if not (lost.is_set() and self._stalls):
+        if not (lost.is_set() and self._fault is Fault.STALLED):
             writer.close()
