@@ -129,7 +129,7 @@ class Tables:
     def __init__(self) -> None:
         self._seeds = [
             _database(f"layout={layout}{more}", world)
-            for layout, more, worlds in _layouts()
+            for layout, more, worlds in layouts()
             for world in worlds
         ]
         self._seeds.append(_checkpoints())
@@ -164,7 +164,7 @@ OWN = (
 """The mapping of a table of a user's own."""
 
 
-def _layouts() -> Iterator[tuple[str, str, list[list[Sample]]]]:
+def layouts() -> Iterator[tuple[str, str, list[list[Sample]]]]:
     """Each layout of a database, the further options of its URL, and memories for it."""
     for name in ("langchain", "openai-agents"):
         yield name, "", worlds_of(Style(name, frozenset(), in_order=False), users=False)

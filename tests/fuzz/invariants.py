@@ -236,3 +236,19 @@ def check_same(rule: str, before: Any, after: Any) -> None:
     if not isinstance(before, dict) or not isinstance(after, dict):
         before, after = {"all": before}, {"all": after}
     raise Broken(rule, difference(before, after))
+
+
+def check_counts(name: str, report: Mapping[str, Any], more: int) -> None:
+    """Check that a report counts the messages by which the rows of the store are more.
+
+    Raises:
+        Broken: it does not.
+    """
+    if name == "erase":
+        counts = {"deleted": sum(store["messages"] for store in report.get("stores", []))}
+    else:
+        counts = report["messages"]
+    told = counts.get("written", 0) + counts.get("restored", 0) - counts["deleted"]
+    if told != more:
+        rule = f"{name} reports another number of messages than it changed"
+        raise Broken(rule, f"{more} rows, and {json.dumps(counts)}")

@@ -13,12 +13,16 @@ from tests.fuzz.files import Archives, Folders, Mutator, Odd, Sqlite, States, fi
 from tests.fuzz.frameworks import Tables, Trees
 from tests.fuzz.servers import MysqlRows, PostgresqlRows, RedisKeys
 from tests.fuzz.settings import CommandLines, Configurations, Journals
+from tests.fuzz.surroundings import SharedMysql, SharedPostgresql, SharedSqlite
 from tests.support.servers import Missing
 
 _HERE: list[Callable[[], Mutator]] = [
-    *(Archives, States, Folders, Sqlite, Odd, Configurations, CommandLines, Journals, Tables, Trees)
+    *(Archives, States, Folders, Sqlite, Odd, Configurations, CommandLines, Journals),
+    *(Tables, Trees, SharedSqlite),
 ]
-_ON_SERVERS: list[Callable[[Path], Mutator]] = [RedisKeys, PostgresqlRows, MysqlRows]
+_ON_SERVERS: list[Callable[[Path], Mutator]] = [
+    *(RedisKeys, PostgresqlRows, MysqlRows, SharedPostgresql, SharedMysql)
+]
 
 
 def known() -> dict[str, int]:

@@ -81,9 +81,9 @@ class Tally:
         return "\n".join([*self._figures(), *self._kinds(), self.progress()])
 
     def _figures(self) -> Iterator[str]:
-        yield f"{'mutator':12}{'inputs':>10}{'runs':>10}"
+        yield f"{'mutator':20}{'inputs':>10}{'runs':>10}"
         for name, count in sorted(self.inputs.items()):
-            yield f"{name:12}{count:>10}{self.runs[name]:>10}"
+            yield f"{name:20}{count:>10}{self.runs[name]:>10}"
         yield ""
         by_command: dict[str, Counter[int]] = {}
         for name, count in self.codes.items():

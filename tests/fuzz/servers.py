@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterable
+from collections.abc import Callable
 from contextlib import suppress
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from random import Random
 from typing import Any, ClassVar
-from urllib.parse import quote
 
-import asyncpg
-import pymysql
 import redis
 
-from memctl.location import Location
-from memctl.registry import parse
 from tests.fuzz.bench import Bench, Specimen
+from tests.fuzz.databases import REFUSALS, Database, MysqlDatabase, PostgresqlDatabase
 from tests.fuzz.files import COLUMNS, fill, plain_worlds, state_dict, worlds
 from tests.fuzz.mutations import (
     WORDS,
@@ -29,8 +25,6 @@ from tests.fuzz.mutations import (
     mutate_text,
 )
 from tests.fuzz.scenarios import play
-from tests.support.servers.mariadb import PASSWORD, Mariadb
-from tests.support.servers.postgresql import Postgresql
 from tests.support.servers.redis import Redis
 
 Keys = dict[bytes, Any]
@@ -196,67 +190,30 @@ class SqlServer:
 
     name: ClassVar[str]
     weight = 2
-    quote: ClassVar[str]
     types: ClassVar[dict[str, list[str]]]
     """The types of a name, of a message and of an index: that of AgentScope first."""
 
-    def __init__(self) -> None:
-        self._seeds = [self._rows_of(world) for world in plain_worlds()]
+    def __init__(self, make: Callable[[], Database]) -> None:
+        self._database = make()
+        first = make()
+        self._seeds = [self._rows_of(world, first) for world in plain_worlds()]
 
-    def _new(self) -> str:
-        """The URL of a new database, through a socket."""
-        raise NotImplementedError
-
-    def _open(self, url: str) -> Any:
-        """A connection to a database."""
-        raise NotImplementedError
-
-    def _execute(self, connection: Any, sql: str, values: Iterable[Any] = ()) -> list[Any]:
-        """Execute a statement; raise what the driver raises."""
-        raise NotImplementedError
-
-    def _empty(self, connection: Any) -> None:
-        """Drop every table."""
-        raise NotImplementedError
-
-    def _place(self, number: int) -> str:
-        """The placeholder of a value in a statement."""
-        raise NotImplementedError
-
-    def _rows_of(self, world: list[Any]) -> Rows:
-        url = self._new()
-        asyncio.run(fill(url, world))
-        connection = self._open(url)
-        quoted = {name: self._quoted(name) for name in COLUMNS}
-        rows = {
-            name: [list(row) for row in self._execute(connection, f"SELECT * FROM {table}")]
-            for name, table in quoted.items()
+    def _rows_of(self, world: list[Any], database: Database) -> Rows:
+        database.empty()
+        asyncio.run(fill(database.url, world))
+        return {
+            name: [list(row) for row in database.execute(f"SELECT * FROM {database.quoted(name)}")]
+            for name in COLUMNS
         }
-        self._close(connection)
-        return rows
-
-    def _close(self, connection: Any) -> None:
-        connection.close()
-
-    def _quoted(self, name: str) -> str:
-        return f"{self.quote}{name}{self.quote}"
-
-    @cached_property
-    def _url(self) -> str:
-        return self._new()
-
-    @cached_property
-    def _connection(self) -> Any:
-        return self._open(self._url)
 
     def play(self, rng: Random, bench: Bench) -> None:
-        connection = self._connection
-        self._empty(connection)
+        database = self._database
+        database.empty()
         odd = rng.random() < 0.25
         loose = odd or rng.random() < 0.4
         for statement in self._tables(rng, loose=loose, odd=odd):
             with suppress(*REFUSALS):
-                self._execute(connection, statement)
+                database.execute(statement)
         rows = {
             name: [list(row) for row in found] for name, found in rng.choice(self._seeds).items()
         }
@@ -264,13 +221,14 @@ class SqlServer:
             _mutate_rows(rng, rows)
         for name, found in rows.items():
             for row in found:
-                places = ", ".join(self._place(number) for number in range(len(row)))
-                columns = ", ".join(map(self._quoted, dict.fromkeys(COLUMNS[name])))
-                insert = f"INSERT INTO {self._quoted(name)} ({columns}) VALUES ({places})"
+                places = ", ".join(map(database.place, range(len(row))))
+                columns = ", ".join(map(database.quoted, dict.fromkeys(COLUMNS[name])))
+                insert = f"INSERT INTO {database.quoted(name)} ({columns}) VALUES ({places})"
                 with suppress(*REFUSALS):
-                    self._execute(connection, insert, row)
-        secret = f":{quote(PASSWORD, safe='')}@" in self._url
-        store = Specimen(self._url, self._contents, on_server=True, has_password=secret)
+                    database.execute(insert, row)
+        store = Specimen(
+            database.url, database.contents, on_server=True, has_password=database.has_password
+        )
         bench.specimens.append(store)
         play(rng, bench, store)
 
@@ -284,14 +242,15 @@ class SqlServer:
             types = self.types[name]
             return rng.choice(types) if odd and rng.random() < 0.4 else types[0]
 
+        q = self._database.quoted
+
         def refer(to: str, more: str = "") -> str:
-            return "" if loose else f" REFERENCES {self._quoted(to)} ({self._quoted('id')}){more}"
+            return "" if loose else f" REFERENCES {q(to)} ({q('id')}){more}"
 
         def key(*names: str) -> str:
-            columns = ", ".join(map(self._quoted, names))
+            columns = ", ".join(map(q, names))
             return "" if loose and rng.random() < 0.2 else f", PRIMARY KEY ({columns})"
 
-        q = self._quoted
         null = "" if loose else " NOT NULL"
         tables = [
             f"CREATE TABLE {q('users')} ({q('id')} {kind('name')}{key('id')})",
@@ -307,33 +266,6 @@ class SqlServer:
         if odd and rng.random() < 0.2:
             del tables[rng.randrange(len(tables))]
         return tables
-
-    def _contents(self) -> Any:
-        """Return the rows of tables; one without rows is none, as a copy that fails leaves it."""
-        connection = self._connection
-        tables = self._execute(
-            connection,
-            "SELECT table_name FROM information_schema.tables WHERE table_schema = " + self._schema,
-        )
-        found = {name: self._execute(connection, self._select(name)) for (name,) in tables}
-        return {name: sorted(map(repr, rows)) for name, rows in found.items() if rows}
-
-    _schema: ClassVar[str]
-
-    def _select(self, table: str) -> str:
-        return f"SELECT * FROM {self._quoted(table)}"
-
-
-REFUSALS = (
-    asyncpg.PostgresError,
-    asyncpg.InterfaceError,
-    asyncpg.DataError,
-    pymysql.Error,
-    UnicodeEncodeError,
-    OverflowError,
-    ValueError,
-)
-"""The errors of a driver where a server refuses a statement or a row."""
 
 
 def _mutate_rows(rng: Random, rows: Rows) -> None:
@@ -378,52 +310,20 @@ class PostgresqlRows(SqlServer):
     """PostgreSQL."""
 
     name = "postgresql"
-    quote = '"'
     types: ClassVar = {
         "name": ["VARCHAR(255)", "TEXT", "CHAR(255)", "BYTEA", "UUID"],
         "msg": ["JSON", "JSONB", "TEXT", "BYTEA"],
         "index": ["BIGINT", "INTEGER", "NUMERIC", "TEXT", "REAL"],
     }
-    _schema = "'public'"
 
     def __init__(self, folder: Path) -> None:
-        self._server = Postgresql(folder)
-        super().__init__()
-
-    @cached_property
-    def _loop(self) -> asyncio.AbstractEventLoop:
-        return asyncio.new_event_loop()
-
-    def _new(self) -> str:
-        return self._server.socket_url(self._server.fresh())
-
-    def _open(self, url: str) -> Any:
-        name = url.partition(":///")[2].partition("?")[0]
-        where = {"host": self._server.sockets, "port": self._server.port, "user": "memctl"}
-        return self._loop.run_until_complete(asyncpg.connect(database=name, **where))
-
-    def _close(self, connection: Any) -> None:
-        self._loop.run_until_complete(connection.close())
-
-    def _execute(self, connection: Any, sql: str, values: Iterable[Any] = ()) -> list[Any]:
-        return [tuple(row) for row in self._loop.run_until_complete(connection.fetch(sql, *values))]
-
-    def _empty(self, connection: Any) -> None:
-        self._execute(connection, "DROP SCHEMA public CASCADE")
-        self._execute(connection, "CREATE SCHEMA public")
-
-    def _place(self, number: int) -> str:
-        return f"${number + 1}"
-
-    def _select(self, table: str) -> str:
-        return f"SELECT t::text FROM {self._quoted(table)} t"
+        super().__init__(partial(PostgresqlDatabase, folder))
 
 
 class MysqlRows(SqlServer):
     """MariaDB, as a MySQL server."""
 
     name = "mysql"
-    quote = "`"
     types: ClassVar = {
         "name": [
             "VARCHAR(255)",
@@ -434,39 +334,6 @@ class MysqlRows(SqlServer):
         "msg": ["JSON", "LONGTEXT", "LONGTEXT", "BLOB", "TEXT CHARACTER SET latin1"],
         "index": ["BIGINT", "INT", "DECIMAL(30,5)", "TEXT", "DOUBLE"],
     }
-    _schema = "DATABASE()"
 
     def __init__(self, folder: Path) -> None:
-        self._server = Mariadb(folder)
-        super().__init__()
-
-    def _new(self) -> str:
-        return self._server.socket_url(self._server.fresh())
-
-    def _open(self, url: str) -> Any:
-        location: Location = parse(url)
-        name = location.url.partition("?")[0].rpartition("/")[2]
-        return pymysql.connect(
-            unix_socket=self._server.socket,
-            user="memctl",
-            password=PASSWORD,
-            database=name,
-            autocommit=True,
-            charset="utf8mb4",
-            ssl_disabled=True,
-        )
-
-    def _execute(self, connection: Any, sql: str, values: Iterable[Any] = ()) -> list[Any]:
-        with connection.cursor() as cursor:
-            cursor.execute(sql, list(values) or None)
-            return list(cursor.fetchall())
-
-    def _empty(self, connection: Any) -> None:
-        self._execute(connection, "SET foreign_key_checks = 0")
-        names = self._execute(connection, "SHOW TABLES")
-        for (name,) in names:
-            self._execute(connection, f"DROP TABLE `{name}`")
-        self._execute(connection, "SET foreign_key_checks = 1")
-
-    def _place(self, number: int) -> str:  # noqa: ARG002 - the same for all
-        return "%s"
+        super().__init__(partial(MysqlDatabase, folder))
