@@ -146,3 +146,13 @@ def _escape(char: str) -> str:
 def same_file(path: Path) -> str:
     """Return the path with symbolic links resolved: equal for all paths to one file."""
     return os.path.realpath(path)
+
+
+def is_one_file(one: Path, other: Path) -> bool:
+    """Return whether two paths lead to one file, by symbolic or hard links, too."""
+    if same_file(one) == same_file(other):
+        return True
+    try:
+        return os.path.samefile(one, other)
+    except OSError:  # one does not exist
+        return False

@@ -18,6 +18,7 @@ from typing import NamedTuple, Protocol
 
 from memctl.concurrency import run_both
 from memctl.errors import Failure, Interrupted, Loss, UsageError
+from memctl.location import is_one_file, same_file
 from memctl.model import (
     Memory,
     MemoryKey,
@@ -340,7 +341,9 @@ async def copy(
         Interrupted: a stop was asked for; no memory is half written.
         MemctlError: as ``Store.read`` and ``Store.write``.
     """
-    if await source.identity() == await target.identity():
+    one, other = source.location.path, target.location.path
+    hard_links = same_file(one) != same_file(other) and is_one_file(one, other)
+    if hard_links or await source.identity() == await target.identity():
         raise same_store(source)
     if target.features.retired and not (
         source.kind == "archive" and source.dialect.name == target.dialect.name

@@ -16,7 +16,7 @@ from contextlib import (
 )
 
 from memctl.errors import Different, Loss, MemctlError, Uninitialised, UsageError
-from memctl.location import Location, same_file
+from memctl.location import Location, is_one_file
 from memctl.model import MemoryKey, OnConflict
 from memctl.numbers import count
 from memctl.ops.compare import CompareReport, Precision, compare
@@ -82,7 +82,7 @@ def _is_one_database(one: Location, other: Location) -> bool:
     if not all(each.kind.startswith(_DATABASES) for each in (one, other)):
         return False
     if one.path.name and other.path.name:
-        return same_file(one.path) == same_file(other.path)
+        return is_one_file(one.path, other.path)
     return bool(one.url) and one.url == other.url
 
 

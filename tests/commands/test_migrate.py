@@ -264,6 +264,26 @@ def test_migrate_same_store_twice(run: Run, filled: str, tmp_path: Path) -> None
     fails(run("migrate", filled, f"sqlite:///{tmp_path}/link.db"), 2, "the same store")
 
 
+@pytest.mark.parametrize(
+    ("name", "more"),
+    [("a.db", ()), ("a.ndjson", ()), ("a.json", ("--user", "u", "--session", "s"))],
+)
+def test_hard_link_to_a_store_is_the_same_store(
+    run: Run, tmp_path: Path, name: str, more: tuple[str, ...]
+) -> None:
+    store, link = tmp_path / name, tmp_path / f"link{Path(name).suffix}"
+    asyncio.run(fill(str(store), {MemoryKey("u", "s"): samples.entries(3)}))
+    link.hardlink_to(store)
+    before = store.read_bytes()
+    fails(run("migrate", store, link, *more), 2, "the same store")
+    fails(run("migrate", store, link, *more, "--dry-run"), 2, "the same store")
+    if name != "a.db":
+        words = ("export", store, *more, "-o", link, "--force")
+        fails(run(*words), 2, "is the store being exported")
+    assert store.read_bytes() == before
+    assert link.samefile(store)
+
+
 @pytest.mark.parametrize("layout", ["", "?layout=session"])
 def test_migrate_later_expiry_comes_along(run: Run, servers: Servers, layout: str) -> None:
     source, target = (servers.redis.fresh() + layout for _ in range(2))

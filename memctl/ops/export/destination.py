@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from memctl.errors import Unavailable, UsageError
-from memctl.location import Location, same_file
+from memctl.location import Location, is_one_file
 from memctl.ops.observer import Observer
 from memctl.registry import spec_of
 from memctl.selection import Selection
@@ -112,7 +112,7 @@ def refuse_output(output: str, shape: Shape, source: Location) -> None:
     path = Path(output)
     if is_device(path):
         return
-    if source.path != Path() and same_file(source.path) == same_file(path):
+    if source.path != Path() and is_one_file(source.path, path):
         raise UsageError(f"{output!r} is the store being exported", "name another file")
     if is_folder(output, shape):
         if path.is_file():
