@@ -249,6 +249,7 @@ async def copy(
     where: Selection = EVERYTHING,
     *,
     on_conflict: OnConflict = OnConflict.FAIL,
+    limit: tuple[float, bool] | None = None,
     lossy: bool = False,
     checksum: bool = False,
     jobs: int = 1,
@@ -274,6 +275,10 @@ async def copy(
     ``create``, and stays locked against other runs until it is closed.  ``embedder`` makes missing
     vectors of facts; ``make_embedder`` returns an embedder.
 
+    ``limit`` is the largest number of messages that ``OnConflict.REPLACE`` may remove from the
+    target; if its second element is True, the first is a percentage of all messages there in the
+    selected users and sessions.
+
     ``verify`` compares both sides afterwards by fresh reads.  ``follow`` is a number of seconds:
     the copy repeats at this interval until ``stop.ask()``, and is not recorded for undo.
     ``dry_run`` writes nothing, and needs a named target.  With ``must_exist``, a memory that
@@ -286,7 +291,8 @@ async def copy(
     Raises:
         UsageError: source and target are the same, or options do not fit together.
         Loss: the target has no place for some data, and ``lossy`` is not set; or facts need
-            vectors, and no embedder is given.  Nothing was written.
+            vectors, and no embedder is given; or more messages than ``limit`` would be removed.
+            Nothing was written.
         Busy: another run writes to the target.
         Different: both sides differ after the copy.
         MemctlError: as ``Store.read`` and ``Store.write``.
@@ -301,7 +307,8 @@ async def copy(
 
     origin, destination = _place(source), _place(target)
     if follow is not None:
-        refuse_to_follow(where, on_conflict, backup=backup, dry_run=dry_run)
+        limited = limit is not None
+        refuse_to_follow(where, on_conflict, backup=backup, dry_run=dry_run, limited=limited)
     recording = None
     # With ``follow``, the record would hold only the first round, and undo would revert half of a
     # run.
@@ -313,7 +320,7 @@ async def copy(
         report.embedding.embedder = embedder
     migration = Migration(
         *(origin, destination, where),
-        CopyOptions(on_conflict, lossy, jobs, checksum),
+        CopyOptions(on_conflict, lossy, jobs, checksum, limit),
         transfer or Transfer(),
         recording,
         dry_run=dry_run,

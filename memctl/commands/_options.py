@@ -52,6 +52,14 @@ BackupOption = Annotated[
     bool,
     guarding("--backup/--no-backup", help="Do not record the changes; no undo is possible then."),
 ]
+MaxDeleteOption = Annotated[
+    str | None,
+    guarding(
+        "--max-delete",
+        metavar="N|N%",
+        help="Delete nothing if more than N messages, or N percent, are selected.",
+    ),
+]
 LossyOption = Annotated[
     bool, guarding("--lossy", help="Drop what the target cannot store, and report it.")
 ]
@@ -189,6 +197,23 @@ def age(option: str, text: str | None, now: datetime) -> datetime | None:
     if text is not None and not _AGE.fullmatch(text):
         raise UsageError(f"{option} {text!r} is not a valid age", "write 30d, 12h, 15m or 2w")
     return moment(option, text, now)
+
+
+_LIMIT = re.compile(r"(\d+(?:\.\d+)?)(%?)")
+
+
+def deletion_limit(text: str | None) -> tuple[float, bool] | None:
+    """Parse ``--max-delete``; return the number, and whether it is a percentage; None for None.
+
+    Raises:
+        UsageError: the text is neither a number nor a percentage.
+    """
+    if text is None:
+        return None
+    found = _LIMIT.fullmatch(text.strip())
+    if not found or (not found[2] and "." in found[1]):
+        raise UsageError(f"--max-delete {text!r} is not a valid limit", "write 500, or 20%")
+    return float(found[1]), bool(found[2])
 
 
 _RATE = re.compile(r"(\d+(?:\.\d+)?)\s*([kMG]i?)?(B)?(?:/s)?", re.IGNORECASE)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from typing import Annotated
 
@@ -11,10 +10,11 @@ from memctl.commands._context import Run
 from memctl.commands._options import (
     BackupOption,
     DryRunOption,
+    MaxDeleteOption,
     PathOption,
     StoreArgument,
     YesOption,
-    guarding,
+    deletion_limit,
     opens_stores,
     selecting,
 )
@@ -29,8 +29,6 @@ from memctl.ops.delete import DeleteRun
 from memctl.output import tables
 from memctl.output.terminal import Output
 from memctl.selection import Selection
-
-_LIMIT = re.compile(r"(\d+(?:\.\d+)?)(%?)")
 
 
 @opens_stores
@@ -58,14 +56,7 @@ def delete(
             help="Also delete the other half of each tool call, and its reasoning.",
         ),
     ] = False,
-    max_delete: Annotated[
-        str | None,
-        guarding(
-            "--max-delete",
-            metavar="N|N%",
-            help="Delete nothing if more than N messages, or N percent, are selected.",
-        ),
-    ] = None,
+    max_delete: MaxDeleteOption = None,
     yes: YesOption = False,
     backup: BackupOption = True,
     path: PathOption = None,
@@ -84,7 +75,7 @@ def delete(
     output = run.output
     _refuse_unclear(where, all_=all_, keep_last=keep_last)
     pairs = _pairs(keep=keep_tool_pairs, take=with_tool_pairs)
-    limit = _limit(max_delete)
+    limit = deletion_limit(max_delete)
     if not dry_run:
         refuse_unasked(yes)
     location = changeable(run, store, where, path)
@@ -139,20 +130,6 @@ def _pairs(*, keep: bool, take: bool) -> ToolPairPolicy:
             "--keep-tool-pairs and --with-tool-pairs cannot be combined", "leave one of them out"
         )
     return ToolPairPolicy.KEEP if keep else ToolPairPolicy.DELETE if take else ToolPairPolicy.SPLIT
-
-
-def _limit(text: str | None) -> tuple[float, bool] | None:
-    """Parse ``--max-delete``; return the number, and whether it is a percentage; None for None.
-
-    Raises:
-        UsageError: the text is neither a number nor a percentage.
-    """
-    if text is None:
-        return None
-    found = _LIMIT.fullmatch(text.strip())
-    if not found or (not found[2] and "." in found[1]):
-        raise UsageError(f"--max-delete {text!r} is not a valid limit", "write 500, or 20%")
-    return float(found[1]), bool(found[2])
 
 
 def _ask(output: Output, found: ChangeReport, target: str, expected: str | None) -> None:

@@ -17,8 +17,10 @@ from memctl.commands._options import (
     DryRunOption,
     EmbedderOption,
     LossyOption,
+    MaxDeleteOption,
     PathOption,
     StoreArgument,
+    deletion_limit,
     takes_options,
 )
 from memctl.commands._reports import CopyOutcome
@@ -42,6 +44,7 @@ def import_(
     store: StoreArgument,
     where: Selection,
     on_conflict: ConflictOption = OnConflict.FAIL,
+    max_delete: MaxDeleteOption = None,
     lossy: LossyOption = False,
     embedder: EmbedderOption = None,
     transfer: Transfer = TRANSFER,
@@ -71,6 +74,7 @@ def import_(
             origin,
             where=where,
             on_conflict=on_conflict,
+            limit=deletion_limit(max_delete),
             lossy=lossy,
             checksum=True,  # the file may repair messages of the store
             backup=backup and destination.kind != "stdio",

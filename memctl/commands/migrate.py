@@ -19,7 +19,9 @@ from memctl.commands._options import (
     EmbedderOption,
     JobsOption,
     LossyOption,
+    MaxDeleteOption,
     PathOption,
+    deletion_limit,
     guarding,
     takes_options,
 )
@@ -39,6 +41,7 @@ def migrate(
     target: Annotated[str, typer.Argument(metavar="DST", help=f"The target. {STORE_HELP}")],
     where: Selection,
     on_conflict: ConflictOption = OnConflict.FAIL,
+    max_delete: MaxDeleteOption = None,
     verify: Annotated[
         bool, guarding("--verify/--no-verify", help="Do not compare source and target afterwards.")
     ] = True,
@@ -84,7 +87,12 @@ def migrate(
     with readable(run.locate(source), where, path) as origin:
         destination = narrowed(run.locate(target), where, path)
         if follow:
-            refuse_to_follow(where, on_conflict, backup=backup, dry_run=dry_run)
+            refuse_to_follow(
+                *(where, on_conflict),
+                backup=backup,
+                dry_run=dry_run,
+                limited=max_delete is not None,
+            )
             if "-" in (source, target):
                 raise UsageError("--follow cannot be combined with -", "name a file or a URL")
         outcome = CopyOutcome("migrate", origin.label, destination.label, dry_run=dry_run)
@@ -93,6 +101,7 @@ def migrate(
             origin,
             where=where,
             on_conflict=on_conflict,
+            limit=deletion_limit(max_delete),
             lossy=lossy,
             checksum=checksum,
             jobs=jobs,

@@ -295,6 +295,12 @@ class CopyOptions:
     lossy: bool = False
     jobs: int = 1
     checksum: bool = False
+    limit: tuple[float, bool] | None = None
+    """The largest number of messages that REPLACE may remove from the target; see ``CopyRun``.
+
+    If the second element is True, the first is a percentage of all messages of the target in the
+    selected users and sessions.
+    """
     exact: bool = False
     """True if memories go back into the store that they came from, each message with its shape."""
 

@@ -252,6 +252,22 @@ class MessageGroups:
         return found
 
 
+async def most_deletions(store: Store, where: Selection, limit: tuple[float, bool]) -> float:
+    """Return the largest number of messages to delete; ``limit`` is as for ``DeleteRun``.
+
+    Raises:
+        MemctlError: as ``Store.read``.
+    """
+    number, percentage = limit
+    if not percentage:
+        return number
+    total = 0
+    async with aclosing(store.list_memories(whole_memories(where))) as infos:
+        async for info in infos:
+            total += info.messages
+    return total * number / 100
+
+
 class DeleteRun(ChangeRun):
     """A run that deletes the selected messages."""
 
@@ -302,14 +318,7 @@ class DeleteRun(ChangeRun):
                     self.report.staying[info.key] = info.messages - planned[info.key]
         if self._limit is None:
             return
-        number, percentage = self._limit
-        self.most = number
-        if percentage:
-            total = 0
-            async with aclosing(store.list_memories(whole_memories(self.where))) as infos:
-                async for info in infos:
-                    total += info.messages
-            self.most = total * number / 100
+        self.most = await most_deletions(store, self.where, self._limit)
 
     async def after_plan(self, store: Store) -> None:
         """Count the tool calls that the deletion splits, and warn of them, if asked for."""

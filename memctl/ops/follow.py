@@ -72,16 +72,21 @@ async def follow(
 
 
 def refuse_to_follow(
-    where: Selection, on_conflict: OnConflict, *, backup: bool, dry_run: bool
+    where: Selection, on_conflict: OnConflict, *, backup: bool, dry_run: bool, limited: bool
 ) -> None:
     """Refuse options of a copy that do not make sense with ``--follow``.
 
-    ``backup`` is True if the copy is recorded for undo.
+    ``backup`` is True if the copy is recorded for undo, ``limited`` if ``--max-delete`` is given.
 
     Raises:
-        UsageError: the copy is a dry run, selects only some messages of a memory, or would replace
-            memories and record them for undo.
+        UsageError: the copy is a dry run, selects only some messages of a memory, would replace
+            memories and record them for undo, or is limited.
     """
+    if limited:
+        raise UsageError(
+            "--follow and --max-delete cannot be combined",
+            "migrate with --max-delete first, then with --follow",
+        )
     if dry_run:
         raise UsageError("--follow and --dry-run cannot be combined", "leave one of them out")
     if not where.whole:

@@ -21,6 +21,7 @@ from memctl.model import MemoryKey, OnConflict
 from memctl.numbers import count
 from memctl.ops.compare import CompareReport, Precision, compare
 from memctl.ops.copy import CopyOptions, copy, refuse_losses, same_store
+from memctl.ops.delete import most_deletions
 from memctl.ops.follow import Lag, follow
 from memctl.ops.lock import lock
 from memctl.ops.names import refuse_absent, refuse_absent_in
@@ -34,6 +35,7 @@ from memctl.selection import Selection
 from memctl.store import Features, OpenMode, Store
 from memctl.storekit.locks import FileLock, lock_owner
 from memctl.wrappers.converted import in_one_dialect
+from memctl.wrappers.dry_run import DryRun
 from memctl.wrappers.embedded import embedded
 from memctl.wrappers.rate_limit import RateLimit
 from memctl.wrappers.timeout import Timeout
@@ -125,6 +127,8 @@ class CopyRun:
         self._recording = recording
         self._observer: Observer = observer or Unobserved()
         self._copied = False
+        self._most: float | None = None
+        """The largest number of messages to remove from the target; None before it is known."""
         self._fitted: Store | None = None
         """The target, wrapped if new facts need vectors; None before ``begin``."""
         self._expected: tuple[str, Features] | None = None
@@ -213,11 +217,14 @@ class CopyRun:
         ``following`` is True if ``follow`` will be called afterwards.
 
         Raises:
+            Loss: ``replace`` would remove more messages from the target than ``options.limit``.
             MemctlError: as ``Store.read`` and ``Store.write``.
         """
         if self._copied:
             return
         rest = self.where.without(frozenset(self.report.settled))
+        if self.options.limit is not None and self.options.on_conflict is OnConflict.REPLACE:
+            await self._refuse_many(source, target, rest, self.options.limit)
         with self._observer.progress(phase, lambda: self.report.total) as progress:
             await copy(
                 *(source, self._fitted or target, rest, self.options, self.report),
@@ -231,6 +238,26 @@ class CopyRun:
         self._copied = True
         self.report.uneven |= self.report.embedding.mixed
         self.report.warnings += self.report.embedding.warnings
+
+    async def _refuse_many(
+        self, source: Store, target: Store, rest: Selection, limit: tuple[float, bool]
+    ) -> None:
+        """Count by a dry run how many messages of the target would be removed; refuse too many."""
+        if self._most is None:
+            around = Selection(self.where.users, self.where.sessions)
+            self._most = await most_deletions(target, around, limit)
+        counted = CopyReport()
+        with self._observer.progress("counting") as progress:
+            preview = DryRun(target, is_open=True)
+            await copy(source, preview, rest, self.options, counted, progress, self.stop)
+        number = self.report.messages.deleted + counted.messages.deleted
+        if number > self._most:
+            text = f"{limit[0]:g}" + ("%" if limit[1] else "")
+            raise Loss(
+                f"{count(number, counted.noun)} of {target.label} would be removed, more than "
+                f"--max-delete {text}",
+                "nothing was removed; preview with --dry-run",
+            )
 
     async def follow(
         self, source: Store, target: Store, interval: float, tell: Callable[[Lag], None]
@@ -255,8 +282,6 @@ def make_target(location: Location, *, dry_run: bool) -> Store:
     With ``dry_run``, the store only counts what the copy would write.
     """
     if dry_run:
-        from memctl.wrappers.dry_run import DryRun  # only a dry run needs it
-
         return DryRun(make_store(location))
     return make_store(location, OpenMode.CREATE)
 

@@ -320,7 +320,7 @@ def copy(
         how = f"already there or {done}skipped" if memories.skipped else "already there"
         more.append(f"{messages.skipped:,} {how}")
     if messages.deleted:
-        more.append(f"{messages.deleted:,} {done}replaced")
+        more.append(f"{messages.deleted:,} of the target {done}removed")
     text.append("\n" + ", ".join(more), "not bold")
     made = report.embedding
     if made.embedder is not None and made.texts:

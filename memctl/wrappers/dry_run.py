@@ -20,10 +20,11 @@ class DryRun(StoreWrapper):
     A dry run does not create the target.  A missing target reads as empty.
     """
 
-    def __init__(self, target: Store) -> None:
+    def __init__(self, target: Store, *, is_open: bool = False) -> None:
+        """``is_open`` is True if the target is open already."""
         super().__init__(target)
         self.mode = OpenMode.READ
-        self._exists = False
+        self._exists = is_open
 
     @property
     def features(self) -> Features:  # type: ignore[override]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -13,8 +14,9 @@ import pytest
 from memctl.model import MemoryKey, StoredMessage
 from memctl.registry import make_store, parse
 from memctl.store import OpenMode
-from memctl.testing import samples
+from memctl.testing import Place, samples
 from tests.support.cli import FRIDAY, Run, contents, fails, fill, report
+from tests.support.places import held
 from tests.support.servers.pool import Servers
 
 ONE = MemoryKey("ada", "one")
@@ -348,3 +350,45 @@ def test_migrate_one_session_to_a_file_of_which_the_user_is_not_named(
         done = run("migrate", f"{tmp_path}/d/", copy, "--session", "kyoto")
         assert done.exit_code == 0, done.output
     assert run("verify", f"{tmp_path}/d/", copy, "--session", "kyoto").exit_code == 0
+
+
+@pytest.mark.parametrize("name", ["sqlite", "postgresql", "redis"])
+def test_migrate_replaces_no_more_than_a_limit(
+    run: Run, one: Callable[[str], Place], name: str, tmp_path: Path
+) -> None:
+    place = one(name)
+    ada, bob, eve = place.keys(3)
+    asyncio.run(fill(place.text, {key: samples.entries(20) for key in (ada, bob)}))
+    source = f"sqlite:///{tmp_path}/source.db"
+    new = {ada: samples.entries(15, start=100), bob: samples.entries(25), eve: samples.entries(5)}
+    asyncio.run(fill(source, new))
+    archive = tmp_path / "source.ndjson"
+    assert run("export", source, "-o", archive).exit_code == 0
+    before = held(place)
+    for first in ("migrate", source), ("import", archive):
+        words = (*first, place.text, "--on-conflict", "replace", "--json")
+        assert report(run(*words, "--dry-run"))["messages"]["deleted"] == 20
+        shown = run(*words[:-1], "--dry-run").stdout
+        assert "20 of the target would be removed" in shown
+        for limit in "19", "49%":  # of 40 messages
+            for more in ("--dry-run",), ("--no-backup",), ():
+                refused = run(*words, "--max-delete", limit, *more)
+                assert report(refused, 9)["error"]["code"] == "loss"
+                said = f"20 messages of {place.location.label} would be removed, more than"
+                assert said in refused.stderr
+                assert f"--max-delete {limit}" in refused.stderr
+                assert held(place) == before
+    assert report(run("history", "--json"))["runs"] == []
+    done = report(run(*words, "--max-delete", "50%"))
+    assert done["messages"]["deleted"] == 20
+    assert len(held(place)) == 3
+    assert run("undo", done["run"], "--store", place.text, "--yes").exit_code == 0
+    assert held(place) == before
+
+
+def test_migrate_limit_of_what_is_removed_is_checked(run: Run, filled: str, target: str) -> None:
+    words = ("migrate", filled, target, "--max-delete")
+    fails(run(*words, "many"), 2, "--max-delete 'many' is not a valid limit")
+    fails(run(*words, "5", "--follow"), 2, "--follow and --max-delete cannot be combined")
+    assert run(*words, "0").exit_code == 0
+    assert run(*words, "0").exit_code == 0
