@@ -88,7 +88,7 @@ def test_output_dry_run_tells_what_would_be() -> None:
         "\n".join(drawn(tables.copy(report, "a", "b", dry_run=dry) or "", 200))
         for dry in (True, False)
     )
-    for words in ("written", "skipped", "replaced"):
+    for words in ("written", "skipped", "removed"):
         assert f"would be {words}" in planned
     assert "1 would be left unchanged" in planned
     assert "would" not in done
