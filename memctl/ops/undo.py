@@ -8,14 +8,18 @@ before, stays unchanged.
 
 from __future__ import annotations
 
+import json
+import sqlite3
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
-from contextlib import aclosing, suppress
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence, Set
+from contextlib import aclosing, closing, suppress
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from hashlib import blake2b
-from itertools import repeat
+from itertools import groupby, repeat
+from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from memctl import jsonio
 from memctl.dialects.registry import DIALECTS
@@ -33,14 +37,13 @@ from memctl.ops.evidence import refuse_recreated
 from memctl.ops.select import places, select_with_anchors
 from memctl.selection import Selection
 from memctl.store import OpenMode, Store
+from memctl.storekit.facts import decoded, encoded
 from memctl.wrappers.converted import shown_as
 
 GROUP_CHANGES = 50_000
 """The approximate number of recorded changes that are checked against the store at once."""
 
 Marks = tuple[str, ...]
-Ends = tuple[Marks | None, Marks | None]
-"""The marks of a message before and after the run; None if the message did not exist."""
 UndoConflicts = list[tuple[MemoryKey, Failure]]
 """Memories that cannot be undone, with the reasons."""
 
@@ -86,127 +89,149 @@ async def _reversals(
     notes: Callable[[MemoryKey], Note],
 ) -> AsyncGenerator[Edit]:
     for group in _groups(path, where, notes):
-        done.update(group)
+        cases = group.cases
+        done.update(cases)
         await _look(store, group)
-        await _compare_replaced(store, path, group)
-        for key, case in group.items():
+        group.compare()
+        await _compare_replaced(store, path, cases)
+        for key, case in cases.items():
             if case.unseen:
-                case.seen |= await store.find_places(key, case.unseen)
-        for key in [key for key, case in group.items() if case.is_half_done]:
-            yield _summarised(Edit(Memory(key), []), group)
-            del group[key]
+                case.unseen -= await store.find_places(key, frozenset(case.unseen))
+        for key in [key for key, case in cases.items() if case.is_half_done]:
+            yield _summarised(Edit(Memory(key), []), cases)
+            del cases[key]
         facts = store.dialect.facts
-        keys = {key for key, case in group.items() if case.verdict(refused, key, facts=facts)}
-        added = frozenset(key for key in keys if group[key].only_adds)
+        keys = {key for key, case in cases.items() if case.verdict(refused, key, facts=facts)}
+        added = frozenset(key for key in keys if cases[key].only_adds)
         if added:
-            own = {key: group[key].ends.keys() for key in added}
-            ids = frozenset(id for some in own.values() for id in some)
-            pages = select_with_anchors(store, Selection(keys=added, ids=ids, own_ids=own))
-            async with aclosing(pages):
+            async with aclosing(select_with_anchors(store, group.selection(added))) as pages:
                 async for page in pages:
-                    found = group[page.memory.key].added(page)
-                    yield _summarised(removal(found, places(store, found)), group)
+                    found = cases[page.memory.key].added(page, group.changed(page))
+                    yield _summarised(removal(found, places(store, found)), cases)
+                    del page, found  # free a large page before the next read
         for edit in _reversed(path, keys - added):
-            yield group[edit.memory.key].placed(edit)
+            yield cases[edit.memory.key].placed(edit)
+        del group, cases  # free them before the next group is read
 
 
 class _RunEffect:
     """The recorded changes of a run in one memory, compared with the present memory."""
 
-    def __init__(self, edit: Edit, note: Note) -> None:
+    __slots__ = (
+        "_as_before",
+        "_behind",
+        "_misfit",
+        "_next",
+        "_now",
+        "_owner",
+        "_replaced",
+        "_shared",
+        "_shared_anchors",
+        "_stays",
+        "changes",
+        "found",
+        "noted",
+        "number",
+        "only_adds",
+        "replaced",
+        "shared_ids",
+        "summary",
+        "unseen",
+    )
+
+    def __init__(self, number: int, edit: Edit, note: Note) -> None:
         """``edit`` is the run's first edit of the memory, ``note`` the store's note on the memory.
 
-        The changes of ``edit`` must be passed to ``add`` as well.
+        ``number`` is the number of the memory in its group.
         """
+        self.number = number
         self.shared_ids = note.shared_ids
         """The ids of deleted messages, with the number of remaining messages that share the id."""
         self.noted = bool(note.before)
         self._owner = edit.memory.owner
         self.found = False
+        self.changes = 0
+        """The number of changes that the run made in the memory."""
+        self.only_adds = True
+        """Whether the run inserted messages in the memory, and changed no other message."""
+        self.summary = (edit.summary, edit.memory.summary)
+        """The summaries before and after the run; the second is None if the run changed none."""
+        self._now: str | None = None
+        """The present summary; None if the store has no place for summaries, or no such memory."""
+        self._as_before = True
+        """Whether the marks of the changed messages are as before the run."""
+        self._misfit: tuple[int, str] | None = None
+        """The number of the first change that does not fit the present messages, and the reason."""
+        self.replaced: list[str] = []
+        """The ids of messages that the run deleted and inserted again with another text."""
+        self._replaced: dict[str, _Replaced] = {}
+        """The digests of replaced messages, by id."""
+        self.unseen: set[str] = set()
+        """The ids of messages that deleted messages followed, but that do not exist now."""
+        self._shared: dict[str, _SharedId] = {}
+        """The changed messages that share their id with others, by id."""
+        self._shared_anchors: set[str] = set()
+        """The ids that deleted messages followed, and that several present messages have."""
         self._stays: str | None = None
         """The id of the last message so far that the run did not add; None if there is none."""
         self._behind: str | None = None
         """The anchor of ``_stays``; messages with this anchor get the anchor ``_stays`` instead."""
         self._next = 0
         """The index after the last message that was passed to ``added``."""
-        self.ends: dict[str, list[Ends]] = {}
-        """The marks before and after the run of each changed message, by id, in recorded order."""
-        self.anchors: set[str] = set()
-        """The ids of the messages that deleted messages followed."""
-        self._anchored: Counter[str] = Counter()
-        """The number of present messages with each id in ``anchors``."""
-        self._marked: dict[int, tuple[str, Marks]] = {}
-        """The id and the old marks of each message with changed marks, by index in the memory."""
-        self._unmarked: set[int] = set()
-        """The indexes of ``_marked`` at which the present message has the old marks."""
-        self._put: dict[int, str] = {}
-        """The ids of inserted messages by index in the memory, if the index was recorded."""
-        self._stayed: Counter[str] = Counter()
-        """The number of inserted messages with each id that are still at their index."""
-        self._passed: Counter[str] = Counter()
-        """The number of messages with each id in ``ends`` that were passed to ``added``."""
-        self._replaced: dict[str, _Replaced] = {}
-        """The digests of replaced messages, by id."""
-        self.summary = (edit.summary, edit.memory.summary)
-        """The summaries before and after the run; the second is None if the run changed none."""
-        self.there: dict[str, list[Marks]] = {}
-        """The marks of the present messages with each id in ``ends``."""
-        self.seen: set[str] = set()
-        """The ids in ``anchors`` that a present message has."""
-        self.now: str | None = None
-        """The present summary; None if the store has no place for summaries, or no such memory."""
-        self.changes = 0
-        """The number of changes that the run made in the memory."""
 
-    def add(self, edit: Edit) -> None:
-        """Add the changes of the run's next edit of the memory."""
-        self.changes += len(edit.changes)
-        for change in edit.changes:
-            self.ends.setdefault(change.id, []).append((change.old, change.new))
-            at = change.to if change.at is None else change.at  # an undo records only one
-            if at is not None and change.old is not None and change.new is not None:
-                self._marked[at] = change.id, change.old
-            if change.to is not None and change.old is None:
-                self._put[change.to] = change.id
-            if change.new is None and change.after is not None:
-                self.anchors.add(change.after)
+    def add(self, changes: Sequence[Change]) -> None:
+        """Count the changes of the run's next edit of the memory."""
+        self.changes += len(changes)
+        self.only_adds = self.only_adds and all(change.old is None for change in changes)
 
-    def replaced(self) -> frozenset[str]:
-        """Return the ids of messages that the run deleted and inserted again with another text."""
-        return frozenset(
-            id
-            for id, some in self.ends.items()
-            if len(some) > 1 and any(old is None for old, _ in some)
-            if any(new is None for _, new in some)
+    def look(self, page: Page) -> None:
+        """Note that the memory exists, and its summary."""
+        self.found = True
+        self._now = page.memory.summary
+
+    def compare(self, id: str, rows: Sequence[_Row]) -> None:
+        """Compare the changes of messages with one id to the present messages, for the verdict.
+
+        ``rows`` are all rows of the id: those of ``_CHANGED`` in the order in which they were
+        recorded, those of ``_PRESENT`` in the order of the memory.
+        """
+        changed = [row for row in rows if row.kind == _CHANGED]
+        there = [row for row in rows if row.kind == _PRESENT]
+        if len(changed) + len(there) < len(rows):
+            if not there:
+                self.unseen.add(id)
+            elif len(there) > 1:
+                self._shared_anchors.add(id)
+        if not changed:
+            return
+        olds, news = [row.old for row in changed], [row.new for row in changed]
+        marks = [row.old for row in there]
+        self._as_before = (
+            self._as_before
+            and self._fits(id, olds, marks, len(changed))
+            and (len(there) < 2 or _have_their_marks(changed, there))
         )
+        first = changed[0].number
+        if (self._misfit is None or first < self._misfit[0]) and not self._fits(id, news, marks):
+            self._misfit = first, _misfit(id, news, marks)
+        if len(changed) > 1 and None in olds and None in news:
+            self.replaced.append(id)
+        others = len(there) - (news[0] is not None)
+        if max(others, len(changed) - 1, self.shared_ids.get(id, 0)) > 0:
+            put = frozenset(row.at for row in changed if row.old is None and row.at is not None)
+            stayed = sum(row.at in put for row in there)
+            self._shared[id] = _SharedId(len(changed), len(there), put, stayed)
 
-    def compare(self, replaced: dict[str, _Replaced]) -> None:
+    def compare_replaced(self, replaced: dict[str, _Replaced]) -> None:
         """Set the digests of the replaced messages, by message id, for the later verdict."""
         self._replaced = replaced
 
-    def look(self, page: Page) -> None:
-        """Note the summary, ids and marks of a page of the present memory, for the later verdict.
-
-        All pages of the memory must be passed, in order; their messages may be empty.
-        """
-        self.found = True
-        self.now = page.memory.summary
-        for at, entry in zip(page.places, page.messages, strict=True):
-            if entry.id in self.ends:
-                self.there.setdefault(entry.id, []).append(entry.marks)
-                id, marks = self._marked.get(at, ("", ()))
-                if id == entry.id and set(marks) == set(entry.marks):
-                    self._unmarked.add(at)
-                self._stayed[entry.id] += self._put.get(at) == entry.id
-            if entry.id in self.anchors:
-                self.seen.add(entry.id)
-                self._anchored[entry.id] += 1
-
-    def added(self, page: Page) -> Page:
+    def added(self, page: Page, changed: Set[str]) -> Page:
         """Return the page with only the messages that the run added.
 
-        Messages that the run did not add become anchors of the added messages.  The page contains
-        them because they share an id with an added message, perhaps of another memory.
+        ``changed`` has the ids of the messages of the page that the run changed.  Messages that the
+        run did not add become anchors of the added messages.  The page contains them because they
+        share an id with an added message, perhaps of another memory, or because it was read whole.
         """
         messages: list[StoredMessage] = []
         anchors: list[str | None] = []
@@ -216,7 +241,7 @@ class _RunEffect:
             if page.indexes is not None and at > self._next:  # unread messages are in between
                 self._stays = self._behind = behind
             self._next = at + 1
-            if self._is_added(one.id, at):
+            if one.id in changed and self._is_added(one.id, at):
                 messages.append(one)
                 anchors.append(self._stays if behind == self._behind else behind)
                 indexes.append(at)
@@ -226,17 +251,18 @@ class _RunEffect:
         return replace(page, memory=memory, messages=messages, anchors=anchors, indexes=indexes)
 
     def _is_added(self, id: str, at: int) -> bool:
-        """Return whether the run added the next message, which has this id, at index ``at``.
+        """Return whether the run added the next message, which has this changed id, at ``at``.
 
         If inserted messages with the id have moved since, the last messages with the id count as
         added.
         """
-        if id not in self.ends:
-            return False
-        if self._stayed[id] == len(self.ends[id]):
-            return self._put.get(at) == id
-        self._passed[id] += 1
-        return self._passed[id] > len(self.there.get(id, ())) - len(self.ends[id])
+        shared = self._shared.get(id)
+        if shared is None:
+            return True
+        if shared.stayed == shared.changes:
+            return at in shared.put
+        shared.passed += 1
+        return shared.passed > shared.present - shared.changes
 
     def placed(self, edit: Edit) -> Edit:
         """Return the edit without the indexes ``at`` and ``to`` of messages with unique ids.
@@ -248,22 +274,7 @@ class _RunEffect:
         return replace(edit, changes=changes)
 
     def _shares_its_id(self, change: Change) -> bool:
-        others = len(self.there.get(change.id, ())) - (change.old is not None)
-        shares = max(others, len(self.ends[change.id]) - 1, self.shared_ids.get(change.id, 0))
-        follows = change.after is not None and self._anchored[change.after] > 1
-        return shares > 0 or follows
-
-    @property
-    def unseen(self) -> frozenset[str]:
-        """Return the ids of messages that deleted messages followed, but that do not exist now."""
-        return frozenset(self.anchors - self.seen)
-
-    @property
-    def only_adds(self) -> bool:
-        """Return whether the run inserted messages in the memory, and changed no other message."""
-        return bool(self.ends) and all(
-            old is None for some in self.ends.values() for old, _ in some
-        )
+        return change.id in self._shared or change.after in self._shared_anchors
 
     def verdict(self, refused: UndoConflicts, key: MemoryKey, *, facts: bool) -> bool:
         """Return whether the run can and must be undone in the memory ``key``.
@@ -274,7 +285,7 @@ class _RunEffect:
         if self._is_as_before():
             return False
         # Facts need no check: they do not follow one another, and the store compares each fact.
-        why = "" if facts else self._misfit()
+        why = "" if facts else self._conflict()
         if why:
             refused.append((key, Failure("conflict", why)))
             return False
@@ -288,67 +299,88 @@ class _RunEffect:
         the messages.
         """
         before, after = self.summary
-        changed = after is not None and after != (before or "") and self.now == after
-        return changed and bool(self.ends) and self._messages_are_as_before()
+        changed = after is not None and after != (before or "") and self._now == after
+        return changed and bool(self.changes) and self._messages_are_as_before()
 
     def _is_as_before(self) -> bool:
         """Return whether the changed messages and the summary are as before the run."""
         before, after = self.summary
-        if after is not None and (self.now or "") != (before or ""):
+        if after is not None and (self._now or "") != (before or ""):
             return False
-        if not self.ends and self.noted and self.found:
+        if not self.changes and self.noted and self.found:
             return False  # the run created a memory without messages
         return self._messages_are_as_before()
 
     def _messages_are_as_before(self) -> bool:
-        return (
-            all(one.old <= one.now for one in self._replaced.values())
-            and all(
-                at in self._unmarked
-                or len(self.there.get(id, ())) < 2  # a message with the same id may have its marks
-                for at, (id, _) in self._marked.items()
-            )
-            and all(
-                self._fits(id, [old for old, _ in some], len(some))
-                for id, some in self.ends.items()
-            )
-        )
+        return self._as_before and all(one.old <= one.now for one in self._replaced.values())
 
-    def _fits(self, id: str, wanted: list[Marks | None], more: int = 0) -> bool:
+    def _fits(
+        self, id: str, wanted: list[str | None], there: list[str | None], more: int = 0
+    ) -> bool:
         """Return whether the present messages with the id have the wanted marks.
 
-        ``wanted`` has the marks of one message each; None stands for no message.  If
-        ``shared_ids`` has a number of remaining messages with the id, at least ``more`` messages
-        must exist in addition to them; if ``more`` is zero, none may.
+        ``wanted`` has the marks of one message each; None stands for no message.  ``there`` has the
+        marks of the present messages.  If ``shared_ids`` has a number of remaining messages with
+        the id, at least ``more`` messages must exist in addition to them; if ``more`` is zero, none
+        may.
         """
-        there = self.there.get(id, [])
         shared = self.shared_ids.get(id)
         if shared is not None and (len(there) < shared + more if more else len(there) > shared):
             return False
-        expected = Counter(frozenset(marks) for marks in wanted if marks is not None)
+        expected = [marks for marks in wanted if marks is not None]
         if not expected:
             return shared is not None or not there
-        return expected <= Counter(map(frozenset, there))
+        if len(expected) == 1:
+            return expected[0] in there
+        return Counter(expected) <= Counter(there)
 
-    def _misfit(self) -> str:
+    def _conflict(self) -> str:
         """Return the reason why the run cannot be undone in this memory; empty if it can."""
-        for id, some in self.ends.items():
-            here = self.there.get(id, [])
-            after = [new for _, new in some]
-            if not self._fits(id, after):
-                if not here:
-                    return f"the message {id!r} was deleted since"
-                if after == [None] * len(after):
-                    return f"a message {id!r} exists"
-                return f"the marks of the message {id!r} changed since"
+        if self._misfit is not None:
+            return self._misfit[1]
         for id, one in self._replaced.items():
             if not one.new <= one.now:
                 return f"the message {id!r} changed since"
-        if self.summary[1] is not None and (self.now or "") != self.summary[1]:
+        if self.summary[1] is not None and (self._now or "") != self.summary[1]:
             return "its summary changed since"
         for id in self.unseen:
             return f"the message {id!r}, which others followed, was deleted since"
         return ""
+
+
+def _have_their_marks(changed: list[_Row], there: list[_Row]) -> bool:
+    """Return whether each message whose marks the run changed has its old marks at its index."""
+    present = {(row.at, row.old) for row in there}
+    return all(
+        (row.at, row.old) in present
+        for row in changed
+        if row.at is not None and row.old is not None and row.new is not None
+    )
+
+
+def _misfit(id: str, wanted: list[str | None], there: list[str | None]) -> str:
+    """Return the reason why the present messages with the id do not have the wanted marks."""
+    if not there:
+        return f"the message {id!r} was deleted since"
+    if wanted == [None] * len(wanted):
+        return f"a message {id!r} exists"
+    return f"the marks of the message {id!r} changed since"
+
+
+@dataclass(slots=True)
+class _SharedId:
+    """The messages that share an id: how many the run changed, and how many are present.
+
+    ``put`` are the recorded indexes of the messages that the run inserted, ``stayed`` is how many
+    of the present messages have such an index.
+    """
+
+    changes: int
+    present: int
+    put: frozenset[int]
+    stayed: int
+    passed: int = 0
+    """The number of messages with the id that were passed to ``added``."""
 
 
 @dataclass(slots=True)
@@ -360,30 +392,33 @@ class _Replaced:
     now: Counter[bytes] = field(default_factory=Counter)
 
 
-async def _compare_replaced(store: Store, path: Path, group: dict[MemoryKey, _RunEffect]) -> None:
-    """Read the replaced messages of the group from ``path`` and from the store, and set digests.
+async def _compare_replaced(store: Store, path: Path, cases: dict[MemoryKey, _RunEffect]) -> None:
+    """Read the replaced messages of the memories from ``path`` and from the store.
 
     The ids and marks of a replaced message do not show whether the text changed.
     """
-    ids = {key: some for key, case in group.items() if (some := case.replaced())}
-    if not ids:
+    found = {
+        key: {id: _Replaced() for id in case.replaced}
+        for key, case in cases.items()
+        if case.replaced
+    }
+    if not found:
         return
-    found = {key: {id: _Replaced() for id in some} for key, some in ids.items()}
     for edit in read_changes(path):
         there = found.get(edit.memory.key, {})
         for change in edit.changes:
             if (one := there.get(change.id)) is not None:
                 texts = one.old if change.new is None else one.new
                 texts[_digest(change.message)] += 1
-    every = frozenset(id for some in ids.values() for id in some)
-    async with aclosing(store.read(Selection(keys=frozenset(ids), ids=every))) as pages:
+    every = frozenset(id for some in found.values() for id in some)
+    async with aclosing(store.read(Selection(keys=frozenset(found), ids=every))) as pages:
         async for page in pages:
             there = found[page.memory.key]
             for entry in page.messages:
                 if (one := there.get(entry.id)) is not None:
                     one.now[_digest(entry.message)] += 1
     for key, compared in found.items():
-        group[key].compare(compared)
+        cases[key].compare_replaced(compared)
 
 
 def _digest(text: bytes) -> bytes:
@@ -393,38 +428,174 @@ def _digest(text: bytes) -> bytes:
     return blake2b(text, digest_size=16).digest()
 
 
-def _groups(
-    path: Path, where: Selection, notes: Callable[[MemoryKey], Note]
-) -> Iterator[dict[MemoryKey, _RunEffect]]:
+class _Row(NamedTuple):
+    """A row of the table of a group.
+
+    A row of ``_CHANGED`` has the marks of a message before and after the run; None if the message
+    did not exist.  ``at`` is the index of a message that the run inserted or whose marks it
+    changed, if the index was recorded.  A row of ``_PRESENT`` has the marks and the index of a
+    present message in ``old`` and ``at``.
+    """
+
+    memory: int
+    id: bytes
+    kind: int
+    number: int
+    old: str | None
+    new: str | None
+    at: int | None
+
+
+_CHANGED, _ANCHOR, _PRESENT = range(3)
+"""Kinds of rows: a change of the run, a message that a deleted message followed, a message."""
+_SCHEMA = """
+PRAGMA journal_mode = OFF;
+CREATE TABLE message (memory INTEGER, id BLOB, kind INTEGER, old TEXT, new TEXT, at INTEGER);
+"""
+_INSERT = "INSERT INTO message VALUES (?, ?, ?, ?, ?, ?)"
+_IN_ORDER = "SELECT memory, id, kind, rowid, old, new, at FROM message ORDER BY 1, 2, 3, 4"
+_INDEX = f"CREATE INDEX IF NOT EXISTS changed ON message (memory, id) WHERE kind = {_CHANGED}"
+_IDS = f"SELECT DISTINCT id FROM message WHERE memory = ? AND kind = {_CHANGED}"
+_IS_CHANGED = f"SELECT 1 FROM message WHERE memory = ? AND id = ? AND kind = {_CHANGED} LIMIT 1"
+_FILTER = 1 << 20
+
+
+class _Group:
+    """The changes of a run in several memories, and the present messages with the same ids.
+
+    The messages are in an unnamed temporary file, because a run may change a memory of any size.
+    """
+
+    def __init__(self) -> None:
+        self.cases: dict[MemoryKey, _RunEffect] = {}
+        self._database = sqlite3.connect("", isolation_level=None)
+        self._database.executescript(_SCHEMA)
+        self._known = bytearray(_FILTER)
+        """True at the hash values of all ids in the file; few other ids have such hash values."""
+
+    def close(self) -> None:
+        """Close and remove the temporary file."""
+        self._database.close()
+
+    def fill(
+        self, edits: Iterator[Edit], where: Selection, notes: Callable[[MemoryKey], Note]
+    ) -> bool:
+        """Add the changes of memories until the group is full; return False if no edit is left.
+
+        Memories that are not selected, or whose changes the store refused, are left out.
+        """
+        size = 0
+        for edit in edits:
+            key = edit.memory.key
+            if not where.has_key(key):
+                continue
+            if key not in self.cases:
+                note = notes(key)
+                if note.unchanged:
+                    continue
+                self.cases[key] = _RunEffect(len(self.cases), edit, note)
+            self._add(self.cases[key], edit.changes)
+            size += len(edit.changes) + 1
+            if edit.last and size >= GROUP_CHANGES:
+                return True
+        return False
+
+    def _add(self, case: _RunEffect, changes: Sequence[Change]) -> None:
+        case.add(changes)
+        rows: list[tuple[Any, ...]] = []
+        after: str | None = None
+        for one in changes:
+            at = None
+            if one.old is None:
+                at = one.to
+            elif one.new is not None:
+                at = one.to if one.at is None else one.at  # an undo records only one
+            elif one.after not in (None, after):
+                after = one.after
+                rows.append(self._row(case, after, _ANCHOR))
+            rows.append(self._row(case, one.id, _CHANGED, _text(one.old), _text(one.new), at))
+        self._database.executemany(_INSERT, rows)
+
+    def _row(
+        self,
+        case: _RunEffect,
+        id: str,
+        kind: int,
+        old: str | None = None,
+        new: str | None = None,
+        at: int | None = None,
+    ) -> tuple[Any, ...]:
+        self._known[hash(id) % _FILTER] = True
+        return case.number, encoded(id), kind, old, new, at
+
+    def look(self, page: Page) -> None:
+        """Add the messages of a page of a present memory; their texts may be empty.
+
+        All pages of the memory must be passed, in order.
+        """
+        case = self.cases[page.memory.key]
+        case.look(page)
+        rows = [
+            (case.number, encoded(one.id), _PRESENT, _text(one.marks), None, at)
+            for at, one in zip(page.places, page.messages, strict=True)
+            if self._known[hash(one.id) % _FILTER]
+        ]
+        self._database.executemany(_INSERT, rows)
+
+    def compare(self) -> None:
+        """Compare the changes of each memory to its present messages, for the later verdicts."""
+        cases = list(self.cases.values())
+        rows = map(_Row._make, self._database.execute(_IN_ORDER))
+        for (memory, id), some in groupby(rows, itemgetter(0, 1)):
+            cases[memory].compare(decoded(id), list(some))
+
+    def selection(self, keys: frozenset[MemoryKey]) -> Selection:
+        """Return a selection of the changed messages of memories, or of the whole memories.
+
+        Whole memories are read if the messages are so many that their ids would take much memory.
+        """
+        self._database.execute(_INDEX)
+        if sum(self.cases[key].changes for key in keys) > 2 * GROUP_CHANGES:
+            return Selection(keys=keys)
+        own = {
+            key: {decoded(id) for (id,) in self._database.execute(_IDS, (self.cases[key].number,))}
+            for key in keys
+        }
+        ids = frozenset(id for some in own.values() for id in some)
+        return Selection(keys=keys, ids=ids, own_ids=own)
+
+    def changed(self, page: Page) -> frozenset[str]:
+        """Return the ids of the messages of a page that the run changed."""
+        memory = self.cases[page.memory.key].number
+        ids = (one.id for one in page.messages if self._known[hash(one.id) % _FILTER])
+        find = self._database.execute
+        return frozenset(id for id in ids if find(_IS_CHANGED, (memory, encoded(id))).fetchone())
+
+
+@lru_cache
+def _text(marks: Marks | None) -> str | None:
+    """Return a text that is the same for the same marks in any order."""
+    return None if marks is None else json.dumps(sorted(set(marks)))
+
+
+def _groups(path: Path, where: Selection, notes: Callable[[MemoryKey], Note]) -> Iterator[_Group]:
     """Yield the changes recorded in the file ``path``, in groups of several memories.
 
-    All changes of a memory are in one group.  Memories that are not selected, or whose changes the
-    store refused, are left out.
+    All changes of a memory are in one group.
     """
-    group: dict[MemoryKey, _RunEffect] = {}
-    size = 0
-    for edit in read_changes(path, messages=False):
-        key = edit.memory.key
-        if not where.has_key(key):
-            continue
-        if key not in group:
-            note = notes(key)
-            if note.unchanged:
-                continue
-            group[key] = _RunEffect(edit, note)
-        group[key].add(edit)
-        size += len(edit.changes) + 1
-        if edit.last and size >= GROUP_CHANGES:
-            yield group
-            group, size = {}, 0
-    if group:
-        yield group
+    edits = read_changes(path, messages=False)
+    more = True
+    while more:
+        with closing(_Group()) as group:
+            more = group.fill(edits, where, notes)
+            if group.cases:
+                yield group
 
 
-async def _look(store: Store, group: dict[MemoryKey, _RunEffect]) -> None:
-    async with aclosing(store.outline(Selection(keys=frozenset(group)))) as pages:
+async def _look(store: Store, group: _Group) -> None:
+    async with aclosing(store.outline(Selection(keys=frozenset(group.cases)))) as pages:
         async for page in pages:
-            group[page.memory.key].look(page)
+            group.look(page)
 
 
 def _reversed(path: Path, keys: Iterable[MemoryKey]) -> Iterator[Edit]:
@@ -469,9 +640,9 @@ def _unplaced(change: Change) -> Change:
     return change._replace(at=None, to=None)
 
 
-def _summarised(edit: Edit, group: dict[MemoryKey, _RunEffect]) -> Edit:
+def _summarised(edit: Edit, cases: dict[MemoryKey, _RunEffect]) -> Edit:
     """Return the edit; if the run changed the summary, the edit restores the old summary."""
-    old, new = group[edit.memory.key].summary
+    old, new = cases[edit.memory.key].summary
     if new is None:
         return edit
     return replace(edit, memory=replace(edit.memory, summary=old), summary=new)

@@ -34,6 +34,13 @@ TARGETS: dict[str, Callable[[Path, Servers], str]] = {
 }
 
 
+CHANGES = {
+    "marks": ["mark", "add", "a.db", "reviewed"],
+    "compression": ["compress", "a.db", "--mode", "message"],
+    "messages": ["migrate", "a.db", "b.db", "--no-verify"],
+}
+
+
 def peak(*arguments: str) -> float:
     """The largest resident set of a run of memctl, in bytes."""
     return run([sys.executable, "-m", "memctl", *arguments]).peak * 1024 * 1024
@@ -76,3 +83,22 @@ def test_memory_archive_that_unpacks_to_gigabytes(tmp_path: Path, begin: bytes) 
     done = subprocess.run([*limited, "inspect", str(bomb)], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (8, "")
     assert "is not a record of an archive (it" in done.stderr
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_memory_undo_of_many_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """The undo of a run holds no more if the run changed twelve times as many messages."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    peaks = []
+    for size in (5_000, 60_000):
+        folder = tmp_path / str(size)
+        folder.mkdir()
+        monkeypatch.chdir(folder)
+        entries = [samples.entry(f"m{number:020}", number) for number in range(size)]
+        asyncio.run(fill("a.db", {MemoryKey("u", "s"): entries}))
+        asyncio.run(fill("b.db", {MemoryKey("u", "other"): entries[:1]}))
+        peak(*CHANGES[name])
+        peaks.append(peak("undo", "--yes", "--dry-run"))
+    assert peaks[1] - peaks[0] < 20_000_000
