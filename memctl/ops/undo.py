@@ -133,6 +133,7 @@ class _RunEffect:
         "noted",
         "number",
         "only_adds",
+        "records",
         "replaced",
         "shared_ids",
         "summary",
@@ -150,6 +151,8 @@ class _RunEffect:
         self.noted = bool(note.before)
         self._owner = edit.memory.owner
         self.found = False
+        self.records = 0
+        """The number of records of the memory so far."""
         self.changes = 0
         """The number of changes that the run made in the memory."""
         self.only_adds = True
@@ -179,10 +182,11 @@ class _RunEffect:
         self._next = 0
         """The index after the last message that was passed to ``added``."""
 
-    def add(self, changes: Sequence[Change]) -> None:
+    def add(self, edit: Edit) -> None:
         """Count the changes of the run's next edit of the memory."""
-        self.changes += len(changes)
-        self.only_adds = self.only_adds and all(change.old is None for change in changes)
+        self.records += edit.offset == 0
+        self.changes += len(edit.changes)
+        self.only_adds = self.only_adds and all(change.old is None for change in edit.changes)
 
     def look(self, page: Page) -> None:
         """Note that the memory exists, and its summary."""
@@ -196,6 +200,7 @@ class _RunEffect:
         recorded, those of ``_PRESENT`` in the order of the memory.
         """
         changed = [row for row in rows if row.kind == _CHANGED]
+        changed = [row for row in changed if row.record == changed[-1].record]
         there = [row for row in rows if row.kind == _PRESENT]
         if len(changed) + len(there) < len(rows):
             if not there:
@@ -431,6 +436,9 @@ def _digest(text: bytes) -> bytes:
 class _Row(NamedTuple):
     """A row of the table of a group.
 
+    ``record`` counts the records of the memory.  A copy that was repeated after an error recorded a
+    memory again; of the messages in both records, those in the last record were inserted.
+
     A row of ``_CHANGED`` has the marks of a message before and after the run; None if the message
     did not exist.  ``at`` is the index of a message that the run inserted or whose marks it
     changed, if the index was recorded.  A row of ``_PRESENT`` has the marks and the index of a
@@ -441,6 +449,7 @@ class _Row(NamedTuple):
     id: bytes
     kind: int
     number: int
+    record: int
     old: str | None
     new: str | None
     at: int | None
@@ -450,10 +459,14 @@ _CHANGED, _ANCHOR, _PRESENT = range(3)
 """Kinds of rows: a change of the run, a message that a deleted message followed, a message."""
 _SCHEMA = """
 PRAGMA journal_mode = OFF;
-CREATE TABLE message (memory INTEGER, id BLOB, kind INTEGER, old TEXT, new TEXT, at INTEGER);
+CREATE TABLE message (
+    memory INTEGER, id BLOB, kind INTEGER, record INTEGER, old TEXT, new TEXT, at INTEGER
+);
 """
-_INSERT = "INSERT INTO message VALUES (?, ?, ?, ?, ?, ?)"
-_IN_ORDER = "SELECT memory, id, kind, rowid, old, new, at FROM message ORDER BY 1, 2, 3, 4"
+_INSERT = "INSERT INTO message VALUES (?, ?, ?, ?, ?, ?, ?)"
+_IN_ORDER = """
+SELECT memory, id, kind, rowid, record, old, new, at FROM message ORDER BY 1, 2, 3, 4
+"""
 _INDEX = f"CREATE INDEX IF NOT EXISTS changed ON message (memory, id) WHERE kind = {_CHANGED}"
 _IDS = f"SELECT DISTINCT id FROM message WHERE memory = ? AND kind = {_CHANGED}"
 _IS_CHANGED = f"SELECT 1 FROM message WHERE memory = ? AND id = ? AND kind = {_CHANGED} LIMIT 1"
@@ -494,17 +507,17 @@ class _Group:
                 if note.unchanged:
                     continue
                 self.cases[key] = _RunEffect(len(self.cases), edit, note)
-            self._add(self.cases[key], edit.changes)
+            self._add(self.cases[key], edit)
             size += len(edit.changes) + 1
             if edit.last and size >= GROUP_CHANGES:
                 return True
         return False
 
-    def _add(self, case: _RunEffect, changes: Sequence[Change]) -> None:
-        case.add(changes)
+    def _add(self, case: _RunEffect, edit: Edit) -> None:
+        case.add(edit)
         rows: list[tuple[Any, ...]] = []
         after: str | None = None
-        for one in changes:
+        for one in edit.changes:
             at = None
             if one.old is None:
                 at = one.to
@@ -526,7 +539,7 @@ class _Group:
         at: int | None = None,
     ) -> tuple[Any, ...]:
         self._known[hash(id) % _FILTER] = True
-        return case.number, encoded(id), kind, old, new, at
+        return case.number, encoded(id), kind, case.records, old, new, at
 
     def look(self, page: Page) -> None:
         """Add the messages of a page of a present memory; their texts may be empty.
@@ -536,7 +549,7 @@ class _Group:
         case = self.cases[page.memory.key]
         case.look(page)
         rows = [
-            (case.number, encoded(one.id), _PRESENT, _text(one.marks), None, at)
+            (case.number, encoded(one.id), _PRESENT, 0, _text(one.marks), None, at)
             for at, one in zip(page.places, page.messages, strict=True)
             if self._known[hash(one.id) % _FILTER]
         ]

@@ -28,6 +28,7 @@ from tests.support.servers.pool import Servers
 
 KEYS = [samples.key(number) for number in range(3)]
 OTHER = samples.key(90)
+LARGE = [samples.key(number) for number in range(40)]
 HOLDER = "pid 4242 since 2026-11-21T02:17:53Z on web-1 (ada)"
 
 
@@ -100,7 +101,7 @@ def test_lock_second_run_is_busy(run: Run, source: str, target: str) -> None:
 def large(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A source that takes a while to copy: 40 memories of 1,000 messages."""
     path = str(tmp_path_factory.mktemp("large") / "large.ndjson")
-    memories = {samples.key(number): samples.entries(1000) for number in range(40)}
+    memories = {key: samples.entries(1000) for key in LARGE}
     asyncio.run(fill(path, memories))
     return path
 
@@ -144,6 +145,54 @@ def test_lock_two_processes(source: str, large: str, target: str, tmp_path: Path
     assert first.returncode == 0, said
     assert OTHER not in keys(target)
     assert len(keys(target)) == 40
+
+
+@pytest.mark.parametrize("command", ["migrate", "delete"])
+def test_lock_suspended_run_writes_no_more_without_it(
+    run: Run, large: str, servers: Servers, command: str
+) -> None:
+    """As a laptop that sleeps for longer than the lock lives, while another run has its turn."""
+    url = servers.redis.fresh()
+    asyncio.run(fill(url, {OTHER: samples.entries(2)}))
+    if command == "delete":
+        assert run("migrate", large, url, "--no-verify", "--no-backup").exit_code == 0
+        users = [word for key in LARGE for word in ("--user", key.user)]
+        words = ["delete", url, *users, "--yes"]
+    else:
+        words = ["migrate", large, url, "--no-verify"]
+    before = keys(url)
+    first = memctl(*words, "--json")
+    try:
+        deadline = time.monotonic() + 30
+        while keys(url) == before:
+            assert time.monotonic() < deadline
+            assert first.poll() is None, first.communicate()
+            time.sleep(0.002)
+        first.send_signal(signal.SIGSTOP)
+        with servers.redis.client(url) as client:
+            assert client.delete("memctl:lock:memory") == 1  # as at the end of its life
+        assert run("mark", "add", url, "seen", "--user", OTHER.user).exit_code == 0
+        there = keys(url)
+    finally:
+        first.send_signal(signal.SIGCONT)
+        output, said = first.communicate()
+    found = json.loads(output)
+    changed = len(there ^ before)
+    assert 0 < changed < len(LARGE)
+    if command == "migrate":  # it takes the lock again, and compares the rest anew
+        assert first.returncode == 0, said
+        assert "was lost" in said
+        assert keys(url) == {OTHER, *LARGE}
+        assert found["memories"]["written"] == len(LARGE)
+    else:
+        assert first.returncode == 75, said
+        assert "was lost" in found["error"]["message"]
+        assert keys(url) == there
+        assert found["memories"]["written"] == changed
+    assert report(run("undo", found["run"], "--json"))["failures"] == []
+    assert keys(url) == before
+    marks = report(run("mark", "list", url, "--json"))["marks"]
+    assert [one["messages"] for one in marks if one["mark"] == "seen"] == [2]
 
 
 def test_lock_run_that_was_killed_is_in_nobodys_way(

@@ -11,7 +11,7 @@ from typing import Protocol, TypeVar
 
 from memctl.engines.redis.pipeline import Command, Pipeline, in_thread
 from memctl.engines.redis.text import encode
-from memctl.errors import MemctlError
+from memctl.errors import Busy, MemctlError
 from memctl.storekit.locks import ServerLock
 
 T = TypeVar("T")
@@ -50,9 +50,10 @@ class RedisLock(ServerLock):
             f"the lock of a run that was killed ends by itself within {LEASE_SECONDS:.0f} seconds"
         )
         self._server = server
-        self._key = encode(f"{server.prefix}memctl:lock:{kind}")
+        self.key = encode(f"{server.prefix}memctl:lock:{kind}")
         self._lease = b"%d" % round(LEASE_SECONDS * 1000)
         self._word = secrets.token_hex(16)
+        self._is_lost = False
 
     @property
     def _value(self) -> bytes:
@@ -63,29 +64,47 @@ class RedisLock(ServerLock):
 
     async def stay(self) -> bool:
         await asyncio.sleep(self.period)
-        return await self._run(partial(self._if_ours, (b"PEXPIRE", self._key, self._lease)))
+        kept = await self._run(partial(self._if_ours, (b"PEXPIRE", self.key, self._lease)))
+        self._is_lost = self._is_lost or not kept
+        return kept
+
+    def check(self, value: bytes | None) -> None:
+        """Check the value of the key before a write.
+
+        A lock that was lost and taken again does not count: another run may have had it meanwhile.
+
+        Raises:
+            Busy: the run has lost the lock.
+        """
+        if not self._is_lost and value == self._value:
+            return
+        self._is_lost = True
+        raise Busy(
+            f"the lock of {self.label} was lost, and another memctl run may have written there",
+            "run memctl again: it changes only what is left",
+        )
 
     async def let_go(self) -> None:
         with suppress(MemctlError):  # the lock expires by itself
-            await self._run(partial(self._if_ours, (b"UNLINK", self._key)))
+            await self._run(partial(self._if_ours, (b"UNLINK", self.key)))
 
     async def _run(self, call: Callable[[Pipeline], T]) -> T:
         async with self._server.pipeline() as pipeline:
             return await in_thread(pipeline, partial(call, pipeline))
 
     def _attempt(self, pipeline: Pipeline) -> str | None:
-        _, held = pipeline.execute([(b"WATCH", self._key), (b"GET", self._key)])
+        _, held = pipeline.execute([(b"WATCH", self.key), (b"GET", self.key)])
         other = (held or b"").decode(errors="replace").partition(" ")[2]
         if held is not None and other != self.owner:
             pipeline.execute([(b"UNWATCH",)])
             return other
-        put = (b"SET", self._key, self._value, b"PX", self._lease)
+        put = (b"SET", self.key, self._value, b"PX", self._lease)
         *_, done = pipeline.execute([(b"MULTI",), put, (b"EXEC",)])
         return None if done is not None else ""
 
     def _if_ours(self, command: Command, pipeline: Pipeline) -> bool:
         """Run a Redis command if this run still holds the lock; return whether it ran."""
-        _, held = pipeline.execute([(b"WATCH", self._key), (b"GET", self._key)])
+        _, held = pipeline.execute([(b"WATCH", self.key), (b"GET", self.key)])
         if held != self._value:
             pipeline.execute([(b"UNWATCH",)])
             return False

@@ -21,7 +21,7 @@ from hiredis import Reader, pack_command
 from redis import exceptions
 
 from memctl import concurrency
-from memctl.errors import Lost, MemctlError, UsageError
+from memctl.errors import Busy, Lost, MemctlError, UsageError
 from memctl.model import PAGE_BYTES, PAGE_ENTRIES
 
 T = TypeVar("T")
@@ -62,6 +62,23 @@ class Connections(Protocol):
 
     def translate(self, error: exceptions.RedisError) -> MemctlError:
         """Return the memctl error for an error of redis-py or an error reply of the server."""
+
+    @property
+    def held_lock(self) -> HeldLock | None:
+        """The lock that the run holds on the database; None if it took none."""
+
+
+class HeldLock(Protocol):
+    """The lock of a run: a key that may expire, or become the lock of another run."""
+
+    key: bytes
+
+    def check(self, value: bytes | None) -> None:
+        """Check the value of the key; the run must hold the lock since it took it.
+
+        Raises:
+            Busy: the run has lost the lock.
+        """
 
 
 class Pacer:
@@ -205,6 +222,7 @@ class Pipeline:
         begin with the word ``tolerate`` are yielded.
 
         Raises:
+            Busy: the run has lost its lock.
             Lost: the connection broke.
             Unavailable: the server refuses a command.
         """
@@ -218,6 +236,7 @@ class Pipeline:
         False means that a watched key had changed, so that the server ran no command.
 
         Raises:
+            Busy: the run has lost its lock; the server ran no command.
             Lost: the connection broke.
             Unavailable: the server refuses a command, and with it the transaction.
         """
@@ -229,9 +248,21 @@ class Pipeline:
     def _transact(self, commands: Iterable[Command | PackedCommands]) -> bool:
         """Send commands as a transaction; return whether the server ran the transaction.
 
-        The caller must then read the replies.
+        The caller must then read the replies.  If the run has lost its lock, the server runs no
+        command: a run that was suspended may go on long after another run changed the store.
         """
-        deque(self.stream(chain([(b"MULTI",)], commands)), maxlen=0)
+        lock = self._server.held_lock
+        if lock is None:
+            deque(self.stream(chain([(b"MULTI",)], commands)), maxlen=0)
+        else:
+            replies = self.stream(chain([(b"GET", lock.key), (b"MULTI",)], commands))
+            held = next(replies)
+            deque(replies, maxlen=0)
+            try:
+                lock.check(held)
+            except Busy:
+                self._broken = True  # the server drops the transaction with the connection
+                raise
         resp = self._send([b"*1\r\n$4\r\nEXEC\r\n"], 1)
         try:
             count = resp.open_array()

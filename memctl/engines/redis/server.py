@@ -46,6 +46,8 @@ class RedisServer:
         self._pool, self._reply_seconds = make_pool(location, environ.get("REDISCLI_AUTH"))
         self._run_id: str | None = None
         self._lock: RedisLock | None = None
+        self.held_lock: RedisLock | None = None
+        """The lock, after it was taken: every transaction checks it."""
 
     async def open(self) -> None:
         """Connect and log in.
@@ -75,6 +77,7 @@ class RedisServer:
         """
         self._lock = RedisLock(self, kind, warnings)
         await self._lock.take(owner)
+        self.held_lock = self._lock
 
     async def close(self) -> None:
         """Release the lock, and close every connection."""
