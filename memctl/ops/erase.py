@@ -12,12 +12,13 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from memctl.concurrency import in_thread
-from memctl.errors import Failure
+from memctl.errors import Failure, Lost, MemctlError
 from memctl.index.folder import remove_of
 from memctl.journal.erase import ErasedRuns, RunEraser
 from memctl.journal.runs import Run, Runs
 from memctl.model import MemoryKey
 from memctl.ops.lock import lock
+from memctl.ops.lost_answer import ask_again
 from memctl.ops.names import list_names
 from memctl.ops.observer import Observer, Unobserved
 from memctl.ops.receipt import BEGUN, ERASED, NOTHING, PARTIAL, Digests, ErasedStore
@@ -159,17 +160,37 @@ class EraseRun:
         report = self.report
         for _ in range(_ATTEMPTS):
             report.failures.clear()
-            async with aclosing(store.erase(self.subject.where)) as results:
-                async for result in results:
-                    key = result.key._replace(part="")
-                    if result.failure is not None:
-                        report.failures.append((key, result.failure))
-                    else:
-                        report.erased[key] = report.erased.get(key, 0) + result.deleted
+            try:
+                async with aclosing(store.erase(self.subject.where)) as results:
+                    async for result in results:
+                        key = result.key._replace(part="")
+                        if result.failure is not None:
+                            report.failures.append((key, result.failure))
+                        else:
+                            report.erased[key] = report.erased.get(key, 0) + result.deleted
+            except Lost as error:
+                await self._settle_lost(store, error)
             left = await list_names(store, self.subject.where)
             if not left or report.failures:
                 break
         return left
+
+    async def _settle_lost(self, store: Store, error: Lost) -> None:
+        """Count the memories that are gone, although the answer of the store was lost.
+
+        Raises:
+            Lost: some still exist, or that is not known.
+        """
+        try:
+            names = await ask_again(partial(list_names, store, self.subject.where))
+        except MemctlError:
+            raise error from None
+        left = {key._replace(part="") for key in names}
+        for key in self.report.found.keys() - left - self.report.erased.keys():
+            self.report.erased[key] = self.report.found[key]
+        if left:
+            raise error
+        self._observer.warn(f"{error.message}; the change is stored")
 
     def _settle(self) -> None:
         """Put the results so far into ``entry``, the part of the receipt."""

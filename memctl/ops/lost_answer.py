@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Iterable
-from contextlib import aclosing
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import aclosing, suppress
+from typing import TypeVar
 
 from memctl.concurrency import backoff
 from memctl.errors import Lost
@@ -17,6 +18,8 @@ from memctl.model import Edit, MemoryKey
 from memctl.numbers import count
 from memctl.selection import Selection
 from memctl.store import Store
+
+T = TypeVar("T")
 
 ATTEMPTS = 4
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 4.0
@@ -44,19 +47,26 @@ async def look_again(store: Store, edits: Iterable[Edit]) -> dict[MemoryKey, boo
                 after[key][change.id, tuple(sorted(change.new))] += 1
     keys = frozenset(before) | frozenset(after)
     ids = {key: {id for id, _ in (*before[key], *after[key])} for key in keys}
-    for failures in range(1, ATTEMPTS):
-        try:
-            found = await _held(store, ids)
-            break
-        except Lost:
-            await asyncio.sleep(backoff(failures, FIRST_PAUSE, LONGEST_PAUSE))
-    else:
-        found = await _held(store, ids)
+    found = await ask_again(lambda: _held(store, ids))
     return {
         key: found[key] == after[key]
         for key in keys
         if before[key] != after[key] and found[key] in (before[key], after[key])
     }
+
+
+async def ask_again(ask: Callable[[], Awaitable[T]]) -> T:
+    """Return what ``ask`` returns, in the first of several attempts that reaches the store.
+
+    Raises:
+        Lost: the store cannot be reached; it was tried several times.
+        MemctlError: as ``ask``.
+    """
+    for failures in range(1, ATTEMPTS):
+        with suppress(Lost):
+            return await ask()
+        await asyncio.sleep(backoff(failures, FIRST_PAUSE, LONGEST_PAUSE))
+    return await ask()
 
 
 def unclear(error: Lost, memories: int) -> Lost:

@@ -121,12 +121,15 @@ class SummaryCommitter:
         report: CompressReport,
         watching: SummaryProgress,
         note: Callable[[WriteResult], None],
+        warn: Callable[[str], None],
     ) -> None:
         """``note`` records the result of each written memory in the journal.
 
-        ``spool`` has the messages of the memories.  ``writer`` writes their changes to the journal.
+        ``warn`` shows a warning.  ``spool`` has the messages of the memories.  ``writer`` writes
+        their changes to the journal.
         """
         self._note = note
+        self._warn = warn
         self._store = store
         self._spool = spool
         self._summarizer = summarizer
@@ -146,8 +149,12 @@ class SummaryCommitter:
         going_on = True
         while going_on:
             group, going_on = await self._gather(ready)
-            if group:
+            try:
                 await self._commit(group)
+            except Lost as error:
+                if going_on or self._report.changes.left:
+                    raise
+                self._warn(f"{error.message}; the change is stored")
 
     async def _gather(
         self, ready: asyncio.Queue[SummarizedMemory | None]
@@ -171,6 +178,8 @@ class SummaryCommitter:
         return group, True
 
     async def _commit(self, group: list[SummarizedMemory]) -> None:
+        if not group:
+            return
         await asyncio.to_thread(self._write_down, group)
         self.begun = True
         waiting = {done.case.memory.key: done for done in group}

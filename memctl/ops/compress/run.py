@@ -137,7 +137,7 @@ class CompressRun(ChangeRun):
         ):
             commits = SummaryCommitter(
                 *(store, spool, self.summarizer, writer, self.compressed, watching),
-                self.journal.note,
+                *(self.journal.note, self._observer.warn),
             )
             try:
                 await commits.run(ready)
