@@ -23,8 +23,8 @@ import pytest
 
 pytest.register_assert_rewrite("memctl.testing.drive", "memctl.testing.suite")
 
-from memctl.testing.backend import Backend, Place, new_place  # noqa: E402
+from memctl.testing.backend import Backend, Place, SharedTable, new_place  # noqa: E402
 from memctl.testing.samples import Style  # noqa: E402
 from memctl.testing.suite import FactSuite, StoreSuite  # noqa: E402
 
-__all__ = ["Backend", "FactSuite", "Place", "StoreSuite", "Style", "new_place"]
+__all__ = ["Backend", "FactSuite", "Place", "SharedTable", "StoreSuite", "Style", "new_place"]

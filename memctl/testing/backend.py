@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from memctl.dialects.registry import DIALECTS
 from memctl.location import Location
@@ -20,6 +20,19 @@ from memctl.wrappers.converted import shown_as
 
 LARGE = 1500
 """The usual ``Backend.large``."""
+
+
+@dataclass(frozen=True)
+class SharedTable:
+    """The table with the messages of a store in a SQL database, which an application may share."""
+
+    engine: Literal["postgresql", "mysql", "sqlite"]
+    name: str
+    """The name, quoted for a statement."""
+    key: tuple[str, ...]
+    """The names of the columns of the primary key, quoted."""
+    execute: Callable[[str, str], Sequence[Any]]
+    """Runs a statement in the database of a location, and returns the rows of its result."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +89,8 @@ class Backend:
     """Prepares written messages for the search service, if the application must do this."""
     shown_as: str = ""
     """The dialect for the tests, if the store derives ids from the texts of messages."""
+    shared: SharedTable | None = None
+    """The table of the messages, if the store is in a SQL database that an application shares."""
     lock_holder: str = "memctl.testing.lock_holder"
     """The module to run as a second process that holds the lock of the store."""
 

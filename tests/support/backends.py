@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from uuid import NAMESPACE_OID, uuid5
 
 import pytest
@@ -21,7 +21,7 @@ from memctl.model import MemoryKey
 from memctl.store import Store
 from memctl.stores.agentscope1.sql.store import SqlMemoryStore
 from memctl.stores.agentscope2.sql import SqlAgentscope2Store
-from memctl.testing import Backend, Place, Style, samples
+from memctl.testing import Backend, Place, SharedTable, Style, samples
 from memctl.wrappers.wrapper import StoreWrapper
 from tests.support.servers.pool import Servers
 from tests.support.servers.tablestore import make_text_index
@@ -93,6 +93,36 @@ TABLE = (
 )
 
 
+ROWS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "agentscope1": ("message", ("id",)),
+    "agentscope2": ("messages", ("session_id", "msg_id")),
+    "langchain": ("message_store", ("id",)),
+    "openai-agents": ("agent_messages", ("id",)),
+    "openai-branches": ("agent_messages", ("id",)),
+    "adk": ("events", ("id", "app_name", "user_id", "session_id")),
+    "agno": ("agno_runs", ("run_id",)),
+    "llamaindex": ("llama_index_memory", ("id",)),
+    "table": ('"chat log"', ("nr",)),
+}
+"""The table with the messages of each layout, and its primary key."""
+
+
+def shared(engine: str, layout: str, servers: Servers) -> SharedTable:
+    """Return the table with the messages of a layout, and a function that runs SQL there."""
+
+    def execute(text: str, sql: str) -> Sequence[Any]:
+        url = text.partition("?")[0]
+        if engine == "mysql":
+            return servers.mariadb.rows(url, sql)
+        if engine == "postgresql":
+            return servers.postgresql.execute(url, sql).splitlines()
+        with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as database, database:
+            return database.execute(sql).fetchall()
+
+    name, key = ROWS[layout]
+    return SharedTable(cast("Any", engine), name, key, execute)
+
+
 def _mapped(
     engine: str,
     layout: str,
@@ -121,14 +151,15 @@ def _mapped(
         about["users"] = False
     name = f"{engine}-{layout}" + ("" if encoding == "text" else f"-{encoding}")
 
-    def sqlite(_: Servers) -> Backend:
+    def sqlite(servers: Servers) -> Backend:
         def make(folder: Path) -> str:
             if layout == "table":
                 with closing(sqlite3.connect(folder / "m.db")) as database:
                     database.execute(TABLE)
             return f"sqlite:///{folder}/m.db?{option}"
 
-        return Backend(name, make, exists=layout == "table", **about)
+        table = shared("sqlite", layout, servers)
+        return Backend(name, make, exists=layout == "table", shared=table, **about)
 
     def server(servers: Servers) -> Backend:
         place = servers.postgresql if engine == "postgresql" else servers.mariadb
@@ -141,6 +172,7 @@ def _mapped(
             lambda _: f"{place.fresh()}?{option}",
             alias,
             lambda text: place.dump(text.partition("?")[0]),
+            shared=shared(engine, layout, servers),
             **about,
         )
 
@@ -148,12 +180,18 @@ def _mapped(
 
 
 BACKENDS: dict[str, Callable[[Servers], Backend]] = {
-    "sqlite": lambda _: Backend("sqlite", lambda folder: f"sqlite:///{folder}/m.db", many=MANY),
+    "sqlite": lambda servers: Backend(
+        "sqlite",
+        lambda folder: f"sqlite:///{folder}/m.db",
+        many=MANY,
+        shared=shared("sqlite", "agentscope1", servers),
+    ),
     "postgresql": lambda servers: Backend(
         "postgresql",
         lambda _: servers.postgresql.fresh(),
         servers.postgresql.socket_url,
         servers.postgresql.dump,
+        shared=shared("postgresql", "agentscope1", servers),
         refuses=frozenset({"not a number", "infinity"}),
         many=MANY,
         refuses_names=True,  # row ids of more than 255 characters
@@ -163,14 +201,16 @@ BACKENDS: dict[str, Callable[[Servers], Backend]] = {
         lambda _: servers.mariadb.fresh(),
         servers.mariadb.socket_url,
         servers.mariadb.dump,
+        shared=shared("mysql", "agentscope1", servers),
         # MariaDB checks the JSON: at most 31 levels, and both halves of a surrogate pair
         refuses=frozenset({"not a number", "infinity", "deep", "lone surrogate"}),
         many=MANY,
         refuses_names=True,  # as PostgreSQL
     ),
-    "sqlite-agentscope2": lambda _: Backend(
+    "sqlite-agentscope2": lambda servers: Backend(
         "sqlite-agentscope2",
         lambda folder: f"sqlite:///{folder}/m.db?layout=agentscope2",
+        shared=shared("sqlite", "agentscope2", servers),
         many=MANY_SESSIONS,
         style=AGENTSCOPE2,
         refuses_names=True,  # of sessions of other users
@@ -180,6 +220,7 @@ BACKENDS: dict[str, Callable[[Servers], Backend]] = {
         lambda _: f"{servers.postgresql.fresh()}?layout=agentscope2",
         lambda text: f"{servers.postgresql.socket_url(text.partition('?')[0])}&layout=agentscope2",
         lambda text: servers.postgresql.dump(text.partition("?")[0]),
+        shared=shared("postgresql", "agentscope2", servers),
         refuses=frozenset({"not a number", "infinity"}),
         many=MANY_SESSIONS,
         style=AGENTSCOPE2,
@@ -190,6 +231,7 @@ BACKENDS: dict[str, Callable[[Servers], Backend]] = {
         lambda _: f"{servers.mariadb.fresh()}?layout=agentscope2",
         lambda text: f"{servers.mariadb.socket_url(text.partition('?')[0])}&layout=agentscope2",
         lambda text: servers.mariadb.dump(text.partition("?")[0]),
+        shared=shared("mysql", "agentscope2", servers),
         refuses=frozenset({"not a number", "infinity", "deep", "lone surrogate"}),
         many=MANY_SESSIONS,
         style=AGENTSCOPE2,

@@ -19,6 +19,7 @@ from memctl.testing.suite.place import PlaceTests
 from memctl.testing.suite.roundtrip import RoundtripTests
 from memctl.testing.suite.search import SearchTests, ServiceSearchTests
 from memctl.testing.suite.selection import SelectionTests
+from memctl.testing.suite.shared import SharedTests
 from memctl.testing.suite.version import VersionTests
 from memctl.testing.suite.write import WriteTests
 
@@ -67,6 +68,7 @@ class StoreSuite(
     LockTests,
     SearchTests,
     ServiceSearchTests,
+    SharedTests,
 ):
     """All tests of the contract of a store of conversations."""
 

@@ -66,6 +66,14 @@ class Mariadb:
             connection.commit()
             return int(cursor.lastrowid or 0)
 
+    def rows(self, url: str, sql: str) -> list[Any]:
+        """Run one statement in the database of the URL; return the rows of its result."""
+        with _connect(self.socket, "memctl", PASSWORD, _database(url)) as connection:
+            cursor = connection.cursor()
+            cursor.execute(sql)
+            connection.commit()
+            return list(cursor.fetchall())
+
     def cut(self, url: str) -> None:
         """End every connection to the database, as a restart or a firewall would."""
         with _connect(self.socket, "memctl", PASSWORD) as connection:
