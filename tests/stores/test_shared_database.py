@@ -253,3 +253,52 @@ def test_shared_triggers_that_leave_rows_out(
     held = contents(shared.url)
     assert held[KYOTO] == before[KYOTO]
     assert len(held[OSAKA]) == 21
+
+
+REFUSES = {
+    "postgresql": [
+        "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS "
+        "'BEGIN IF new.session_id = ''kyoto'' THEN RAISE EXCEPTION ''full''; END IF; "
+        "RETURN new; END'",
+        "CREATE TRIGGER quota BEFORE INSERT ON message FOR EACH ROW EXECUTE FUNCTION refuse()",
+    ],
+    "mysql": [
+        "CREATE TRIGGER quota BEFORE INSERT ON message FOR EACH ROW "
+        "IF new.session_id = 'kyoto' THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'full'; END IF"
+    ],
+    "sqlite": [
+        "CREATE TRIGGER quota BEFORE INSERT ON message WHEN new.session_id = 'kyoto' "
+        "BEGIN SELECT RAISE(ABORT, 'full'); END"
+    ],
+}
+
+
+@pytest.mark.parametrize("shared", SQL, indirect=True)
+def test_shared_triggers_that_refuse_rows_fail_their_memory_alone(
+    run: Run, shared: Shared, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    for sql in REFUSES[request.node.callspec.params["shared"]]:
+        shared.execute(sql)
+    source = f"sqlite:///{tmp_path}/source.db"
+    asyncio.run(fill(source, {key: samples.entries(21) for key in (KYOTO, OSAKA)}))
+    done = run("migrate", source, shared.url, "--on-conflict", "append")
+    assert done.exit_code == 7, done.stderr
+    assert "full" in done.stderr
+    assert "trying again" not in done.stderr
+    assert {key: len(found) for key, found in ids(shared.url).items()} == {KYOTO: 20, OSAKA: 21}
+
+
+@pytest.mark.parametrize("shared", ["postgresql", "mysql"], indirect=True)
+@pytest.mark.parametrize("action", ["RESTRICT", "NO ACTION"])
+def test_shared_references_that_keep_a_message_fail_its_memory_alone(
+    run: Run, shared: Shared, action: str, tmp_path: Path
+) -> None:
+    refer(shared, action)
+    source = f"sqlite:///{tmp_path}/source.db"
+    asyncio.run(
+        fill(source, {key: samples.entries(15, start=100) for key in (KYOTO, OSAKA)}),
+    )
+    done = run("migrate", source, shared.url, "--on-conflict", "replace")
+    assert done.exit_code == 7, done.stderr
+    assert "trying again" not in done.stderr
+    assert ids(shared.url) == {KYOTO: _ids(0, 20), OSAKA: _ids(100, 15)}

@@ -42,9 +42,11 @@ CONNECT_TIMEOUT = 15
 _SSL_MODES = ("disable", "prefer", "require", "verify-ca", "verify-full")
 
 # Refused values: too long, invalid JSON, wrong encoding, a repeated key, a packet beyond
-# max_allowed_packet, of another type.
+# max_allowed_packet, of another type, none where one is needed.  Refused by a foreign key, a CHECK
+# of MySQL or of MariaDB, or a trigger.
 _REJECTED = frozenset(
-    {1048, 1062, 1153, 1264, 1265, 1292, 1366, 1406, 1452, 3140, 3141, 3144, 4025, 22032}
+    {1048, 1062, 1153, 1264, 1265, 1292, 1364, 1366, 1406, 1451, 1452, 1644}
+    | {3140, 3141, 3144, 3819, 4025, 22032}
 )
 _DUPLICATE_KEY = 1062
 _DENIED = frozenset({1045, 1698})

@@ -41,6 +41,8 @@ WORK_KILOBYTES = 32 * 1024
 UNIQUE_VIOLATION = "23505"
 UNKNOWN_SETTING = "42704"
 _GONE = "check that the server is running, and host and port"
+_RAISED = "P0001"
+"""The state of an error that a trigger raises."""
 _CONTENDED = ("40", "55P03")
 _TRANSIENT = {
     "08": _GONE,  # no connection
@@ -353,6 +355,8 @@ class PostgresqlDatabase(Database):
             return Lost(message, _GONE)
         match state[:2]:
             case "22" | "23" | "54":
+                return None
+            case "P0" if state == _RAISED:
                 return None
             case "28":
                 return Unavailable(message, "check user, password and pg_hba.conf")
