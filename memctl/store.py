@@ -127,6 +127,8 @@ class Deletion(Enum):
 
     MESSAGES = auto()
     """Messages of memories that stay, perhaps empty."""
+    MARKS = auto()
+    """Marks of messages that stay."""
     MEMORIES = auto()
     """Whole memories, with the rows of their sessions and users."""
     REPAIRS = auto()

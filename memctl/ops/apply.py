@@ -40,12 +40,14 @@ class ChangeCounts:
     """The numbers of planned or made changes, by kind.
 
     ``memories`` counts changed memories, ``summaries`` changed summaries.  ``marked`` counts
-    messages with changed marks, ``restored`` counts inserted messages.
+    messages with changed marks, ``unmarked`` those among them that lose a mark, and ``restored``
+    inserted messages.
     """
 
     memories: int = 0
     deleted: int = 0
     marked: int = 0
+    unmarked: int = 0
     restored: int = 0
     summaries: int = 0
 
@@ -59,6 +61,7 @@ class ChangeCounts:
         self.memories += other.memories
         self.deleted += other.deleted
         self.marked += other.marked
+        self.unmarked += other.unmarked
         self.restored += other.restored
         self.summaries += other.summaries
 
@@ -67,6 +70,7 @@ class ChangeCounts:
         self.memories -= other.memories
         self.deleted -= other.deleted
         self.marked -= other.marked
+        self.unmarked -= other.unmarked
         self.restored -= other.restored
         self.summaries -= other.summaries
 
@@ -79,6 +83,13 @@ class ChangeCounts:
         self.restored += restored
         self.marked += len(edit.changes) - restored
         self.marked -= sum([change.new is None for change in edit.changes])
+        self.unmarked += sum(
+            [
+                not {*one.old} <= {*one.new}
+                for one in edit.changes
+                if one.old and one.new is not None
+            ]
+        )
 
 
 @dataclass(slots=True)

@@ -215,6 +215,8 @@ class ChangeRun:
         self.note_damage(store)
         if self.report.planned.deleted:
             await self.refuse_deletion(store)
+        elif self.report.planned.unmarked:
+            await refuse_side_effects(store, whole_memories(self.where), Deletion.MARKS)
         if not something and self.where.sessions:
             await self._refuse_absent(store)
         elif not something and self.where.users:  # a user without memories is not an error

@@ -302,3 +302,33 @@ def test_shared_references_that_keep_a_message_fail_its_memory_alone(
     assert done.exit_code == 7, done.stderr
     assert "trying again" not in done.stderr
     assert ids(shared.url) == {KYOTO: _ids(0, 20), OSAKA: _ids(100, 15)}
+
+
+@pytest.mark.parametrize("shared", SQL, indirect=True)
+def test_shared_columns_of_marks_stop_the_removal_of_marks(run: Run, shared: Shared) -> None:
+    shared.execute("ALTER TABLE message_mark ADD COLUMN reason VARCHAR(80)")
+    shared.execute("UPDATE message_mark SET reason = 'seen' WHERE msg_id LIKE 'ada-%'")
+    before = contents(shared.url)
+    text = "removing marks deletes values in the column 'reason' of the table 'message_mark'"
+    kyoto = ("--session", "kyoto")
+    fails(run("mark", "remove", shared.url, "hint", *kyoto), 9, text, "side_effects=allow")
+    fails(run("mark", "rename", shared.url, "hint", "seen", *kyoto), 9, text)
+    assert contents(shared.url) == before
+    assert run("mark", "remove", shared.url, "hint", "--session", "osaka").exit_code == 0
+    assert run("mark", "add", shared.url, "new", *kyoto).exit_code == 0
+    fails(run("undo", "--store", shared.url, "--yes"), 9, text)
+    accepted = f"{shared.url}?side_effects=allow"
+    assert run("mark", "remove", accepted, "new", *kyoto).exit_code == 0
+
+
+@pytest.mark.parametrize("shared", SQL, indirect=True)
+def test_shared_triggers_of_marks_stop_the_removal_of_marks(
+    run: Run, shared: Shared, request: pytest.FixtureRequest
+) -> None:
+    for sql in TRIGGERS[request.node.callspec.params["shared"]]:
+        shared.execute(sql.replace("ON message ", "ON message_mark ").replace("old.id", "old.mark"))
+    before = contents(shared.url)
+    text = "deleting rows of 'message_mark' runs the trigger 'audit'"
+    fails(run("mark", "remove", shared.url, "hint"), 9, text)
+    assert contents(shared.url) == before
+    assert run("mark", "add", shared.url, "new").exit_code == 0

@@ -1253,6 +1253,8 @@ class SqlAgentscope2Store(Store):
         return await self.database.find_other_values("messages", MESSAGE_COLUMNS, condition)
 
     async def side_effects(self, where: Selection, deletion: Deletion) -> list[str]:
+        if deletion is Deletion.MARKS:  # they are in the payloads of sessions
+            return []
         tables = {"messages": session_condition(where)}
         if deletion is not Deletion.MESSAGES:
             tables |= {"sessions": session_condition(where, "id"), "agents": EVERY, "teams": EVERY}

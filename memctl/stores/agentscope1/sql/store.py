@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from memctl.engines.sql.side_effects import ALLOW, SIDE_EFFECTS
 from memctl.engines.sql.syntax import EVERY, Condition, session_condition
 from memctl.errors import UsageError
 from memctl.layouts.sql import find_layouts, has_agentscope_table, preset_layouts, unknown_database
@@ -100,20 +101,29 @@ class SqlMemoryStore(Store):
     async def unrestorable(self, where: Selection) -> str:
         # Check all users: to find the user of a message, memctl may have to parse the message.
         messages = session_condition(where)
-        inner = f"SELECT m.id FROM message m WHERE {messages.sql}"
-        marks = Condition(f"m.msg_id IN ({inner})", messages.values)
-        for table, condition in ("message", messages), ("message_mark", marks):
+        for table, condition in ("message", messages), ("message_mark", _marks(messages)):
             if found := await self.database.find_other_values(table, COLUMNS[table], condition):
                 return found
         return ""
 
     async def side_effects(self, where: Selection, deletion: Deletion) -> list[str]:
+        if deletion is Deletion.MARKS:
+            return await self._lost_with_marks(_marks(session_condition(where)))
         tables = {"message": session_condition(where), "message_mark": EVERY}
         if deletion is not Deletion.MESSAGES:
             tables |= {"session": session_condition(where, "id"), "users": EVERY}
         found = await self.database.side_effects(tables, COLUMNS)
         if deletion is Deletion.REPAIRS and self.database.sees_part:
             found.append("a repair may take rows that row-level security hides for missing rows")
+        return found
+
+    async def _lost_with_marks(self, where: Condition) -> list[str]:
+        """Return, as ``side_effects``, what the removal of marks of these rows would change."""
+        found = await self.database.side_effects({"message_mark": where}, COLUMNS)
+        if not self.database.check_option(SIDE_EFFECTS, ALLOW):
+            known = COLUMNS["message_mark"]
+            values = await self.database.find_other_values("message_mark", known, where)
+            found += [f"removing marks deletes values in {values}"] if values else []
         return found
 
     async def is_empty(self) -> bool:
@@ -237,3 +247,10 @@ class SqlMemoryStore(Store):
 
     def maintenance(self) -> SqlMaintenance:
         return SqlMaintenance(self, self.database)
+
+
+def _marks(messages: Condition) -> Condition:
+    """Return the condition that a row ``m`` of ``message_mark`` is of one of the messages."""
+    return Condition(
+        f"m.msg_id IN (SELECT m.id FROM message m WHERE {messages.sql})", messages.values
+    )
