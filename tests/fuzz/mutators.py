@@ -13,7 +13,7 @@ from tests.fuzz.files import Archives, Folders, Mutator, Odd, Sqlite, States, fi
 from tests.fuzz.frameworks import Tables, Trees
 from tests.fuzz.servers import MysqlRows, PostgresqlRows, RedisKeys
 from tests.fuzz.settings import CommandLines, Configurations, Journals
-from tests.fuzz.surroundings import SharedMysql, SharedPostgresql, SharedSqlite
+from tests.fuzz.surroundings import SharedMysql, SharedPostgresql, SharedRedis, SharedSqlite
 from tests.support.servers import Missing
 
 _HERE: list[Callable[[], Mutator]] = [
@@ -21,7 +21,7 @@ _HERE: list[Callable[[], Mutator]] = [
     *(Tables, Trees, SharedSqlite),
 ]
 _ON_SERVERS: list[Callable[[Path], Mutator]] = [
-    *(RedisKeys, PostgresqlRows, MysqlRows, SharedPostgresql, SharedMysql)
+    *(RedisKeys, PostgresqlRows, MysqlRows, SharedPostgresql, SharedMysql, SharedRedis)
 ]
 
 

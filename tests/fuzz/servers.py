@@ -75,7 +75,7 @@ class RedisKeys:
         options = "&layout=session" if session else rng.choice(["", "", "", "&state=redis"])
         store = Specimen(
             self._url + options,
-            lambda: _contents(self._client),
+            lambda: contents(self._client),
             on_server=True,
             is_foreign="layout=" in options,
         )
@@ -120,7 +120,7 @@ def _keys(client: redis.Redis) -> Keys:
         return dict(zip(names, pipeline.execute(), strict=True))
 
 
-def _contents(client: redis.Redis) -> Any:
+def contents(client: redis.Redis) -> Any:
     """The value of each key, and about when it expires; that of a state is a value of JSON."""
     found = _keys(client)
     for name, value in found.items():

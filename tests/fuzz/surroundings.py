@@ -10,10 +10,13 @@ import json
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property, partial
 from pathlib import Path
 from random import Random
 from subprocess import CalledProcessError
 from typing import Any, ClassVar
+
+import redis
 
 from memctl.testing import samples
 from memctl.testing.samples import Sample, sample
@@ -30,9 +33,11 @@ from tests.fuzz.frameworks import layouts
 from tests.fuzz.invariants import NOTHING_DONE, Broken, check_counts, check_same
 from tests.fuzz.mutations import seal
 from tests.fuzz.scenarios import CONFLICTS, SESSIONS, USERS, changing
+from tests.fuzz.servers import contents as redis_contents
 from tests.stores.test_table_types import MYSQL, POSTGRESQL, SQLITE, TYPES
 from tests.support.backends import TABLE
 from tests.support.servers.mariadb import PASSWORD
+from tests.support.servers.redis import Redis
 
 MESSAGES = {
     "": "message",
@@ -49,6 +54,8 @@ EVENTS = ("DELETE", "DELETE", "INSERT", "UPDATE")
 COUNTED = {"delete", "import", "migrate", "erase"}
 """The commands that report by how many the messages are more or fewer."""
 SOURCE = "source.ndjson"
+REDIS_COMMANDS = ["del", "unlink", "lrem", "rpush", "sadd", "srem", "mget", "exec", "watch", "set"]
+REDIS_COMMANDS += ["linsert", "lset", "expire", "rename", "scan", "type", "lrange", "info", "eval"]
 ALLOW = "side_effects=allow"
 
 
@@ -56,7 +63,7 @@ ALLOW = "side_effects=allow"
 class Application:
     """What an application keeps beside a memory."""
 
-    database: Database
+    database: Database | None
     memory: list[str]
     """The tables of the memory."""
     tables: list[str] = field(default_factory=list)
@@ -241,6 +248,14 @@ AROUND: list[Callable[[Random, Application, str], None]] = [
 """The surroundings that every database can have."""
 
 
+def grown() -> bytes:
+    """Return an archive of memories, some of which others begin like."""
+    found = [
+        sample(samples.key(number), samples.entries(7, start=4 * number)) for number in range(3)
+    ]
+    return seal(lines_of(found))
+
+
 class Shared:
     """A memory in the database of an application."""
 
@@ -257,10 +272,7 @@ class Shared:
             if layout != "openai-branches" or database.engine == "sqlite"
             for world in worlds[:1]
         ]
-        grown = [
-            sample(samples.key(number), samples.entries(7, start=4 * number)) for number in range(3)
-        ]
-        self._source = seal(lines_of(grown))
+        self._source = grown()
 
     def play(self, rng: Random, bench: Bench) -> None:
         database = self._database
@@ -360,6 +372,48 @@ class SharedMysql(Shared):
             f"REVOKE ALL, GRANT OPTION FROM {app.login}",
         )
         super()._grant(rng, app)
+
+
+class SharedRedis:
+    """Redis, with a login that lacks commands or sees the keys of one user."""
+
+    name = "shared-redis"
+    weight = 2
+
+    def __init__(self, folder: Path) -> None:
+        self._server = Redis(folder)
+        self._source = grown()
+
+    @cached_property
+    def _url(self) -> str:
+        return self._server.fresh()
+
+    def play(self, rng: Random, bench: Bench) -> None:
+        login = f"guest{self._url.rpartition('/')[2]}"
+        with self._server.client(self._url) as client:
+            client.flushdb()
+            asyncio.run(fill(self._url, rng.choice(plain_worlds()[:3])))
+            lacking = rng.sample(REDIS_COMMANDS, rng.choice([0, 1, 1, 2]))
+            client.acl_setuser(
+                login,
+                enabled=True,
+                reset=True,
+                passwords=[f"+{login}"],
+                keys=[rng.choice(["*", "*", "user_id:user0:*"])],
+                categories=["+@all"],
+                commands=[f"-{name}" for name in lacking],
+            )
+            url = self._url.replace("//", f"//{login}:{login}@")
+            store = Specimen(url, partial(_unlocked, client), on_server=True, has_password=True)
+            bench.specimens.append(store)
+            Path(SOURCE).write_bytes(self._source)
+            change(rng, bench, store, Application(None, [], refuses=True), "")
+
+
+def _unlocked(client: redis.Redis) -> Any:
+    """Return all keys but locks, which end by themselves where a login may not remove them."""
+    found = redis_contents(client)
+    return {name: value for name, value in found.items() if not name.startswith(b"memctl:lock:")}
 
 
 def change(rng: Random, bench: Bench, store: Specimen, app: Application, messages: str) -> None:
