@@ -20,8 +20,9 @@ from memctl.store import OpenMode
 from memctl.testing import samples
 from memctl.testing.drive import write_all
 from tests.stores.test_sql_findings import ALICE, BOB, Database, fill, make_database, messages
-from tests.support.backends import sql_database
+from tests.support.backends import AGENTSCOPE2, sql_database
 from tests.support.cli import contents, fails, report
+from tests.support.cli import fill as fill_store
 from tests.support.servers.pool import Servers
 
 Run = Callable[..., Result]
@@ -683,3 +684,36 @@ def test_message_that_only_mariadb_takes_for_json_is_damaged(
     assert contents(str(target)).keys() == {good}
     found = report(run("doctor", database.url, "--json"), 6)["findings"]
     assert ("invalid-message", "bad") in {(one["code"], one["session"]) for one in found}
+
+
+FAR_TIMES = ["infinity", "-infinity", "0044-03-15 12:00 BC", "20000-01-01", "9999-12-31 23:59:59"]
+"""Times of PostgreSQL that Python does not have, or after which it has no other."""
+
+
+@pytest.mark.parametrize("time", FAR_TIMES)
+@pytest.mark.parametrize(
+    ("table", "column", "name"),
+    [("messages", "created_at", "session_id"), ("sessions", "updated_at", "id")],
+)
+def test_far_time_damages_one_session(
+    run: Run, servers: Servers, tmp_path: Path, table: str, column: str, name: str, time: str
+) -> None:
+    database, part = servers.postgresql.fresh(), tmp_path / "part.ndjson"
+    url = f"{database}?layout=agentscope2"
+    samples.use(AGENTSCOPE2)
+    try:
+        keys = [MemoryKey("ada", "Zürich"), MemoryKey("ada", "京")]
+        asyncio.run(fill_store(url, {key: samples.entries(3) for key in keys}))
+        sql = f"UPDATE {table} SET {column} = '{time}' WHERE {name} = '京'"
+        servers.postgresql.execute(database, sql)
+        [failure] = report(run("export", url, "-o", part, "--json"), 7)["failures"]
+        assert (failure["session"], failure["code"]) == ("京", "damaged")
+        assert contents(str(part)).keys() == {keys[0]}
+        found = report(run("doctor", url, "--json"), 6)["findings"]
+        assert ("damaged-row", "京") in {(one["code"], one["session"]) for one in found}
+        fails(run("delete", url, "--session", "京", "--last", "1", "--yes"), 8, "damaged")
+        assert run("delete", url, "--session", "Zürich", "--last", "1", "--yes").exit_code == 0
+        assert run("undo", "--store", url, "--yes").exit_code == 0
+        assert run("erase", "--user", "ada", url, "--yes").exit_code == 0
+    finally:
+        samples.use(samples.Style())

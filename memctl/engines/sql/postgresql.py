@@ -210,6 +210,11 @@ class PostgresqlSyntax(Syntax):
     def json_size(self, column: str) -> str:
         return f"octet_length(CAST({column} AS TEXT))"
 
+    def readable_time(self, column: str) -> str:
+        # Python has the years 1 to 9999, and no infinity.  Its first and last day leave no room for
+        # time zones, or for a later message.
+        return f"CASE WHEN {column} BETWEEN '0001-01-02' AND '9999-12-30' THEN {column} END"
+
     def temporary(self, table: str) -> str:
         return f"pg_temp.{table}"
 

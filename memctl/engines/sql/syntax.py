@@ -151,6 +151,10 @@ class Syntax(ABC):
         """Return a time without a zone in the type that the driver expects for a time column."""
         return time
 
+    def readable_time(self, column: str) -> str:
+        """Return SQL for the time in a column; NULL for a time that the driver cannot return."""
+        return column
+
     def earlier(self, column: str, seconds: int) -> str:
         """Return SQL for the time in a column minus a number of seconds."""
         return f"{column} - INTERVAL '{seconds}' SECOND"

@@ -181,7 +181,10 @@ class Agentscope2Database:
 
         ``lock`` is the SQL clause that locks the rows; empty reads without a lock.
         """
-        columns = ", ".join(f"s.{name}" for name in SESSION_COLUMNS[:-1])
+        columns = ", ".join(
+            self.syntax.readable_time(f"s.{name}") if name in _TIMES else f"s.{name}"
+            for name in SESSION_COLUMNS[:-1]
+        )
         found: dict[str, StoredSession] = {}
         for some in pieces(sorted(names)):
             sql = (
@@ -201,8 +204,9 @@ class Agentscope2Database:
 
         Sessions without messages are absent.
         """
+        last = f"MAX({self.syntax.readable_time('created_at')})"
         sql = (
-            "SELECT session_id, COUNT(*), MAX(created_at) FROM messages WHERE session_id IN :names "
+            f"SELECT session_id, COUNT(*), {last} FROM messages WHERE session_id IN :names "
             "GROUP BY session_id"
         )
         found: dict[str, tuple[int, Any]] = {}
@@ -234,8 +238,9 @@ class Agentscope2Database:
         """
         contexts = [session.context for session in sessions.values()]
         known = {one.text: one.text for context in contexts for one in context}
+        time = self.syntax.readable_time("m.created_at")
         sql = (
-            f"SELECT m.session_id, m.msg_id, m.created_at, {self._small('m.payload')} "
+            f"SELECT m.session_id, m.msg_id, {time}, {self._small('m.payload')} "
             "FROM messages m WHERE m.session_id IN :names "
             "ORDER BY m.session_id, m.created_at, m.msg_id"
         )
@@ -287,6 +292,8 @@ class Agentscope2Database:
         for name, value in stored.record.items():
             if isinstance(value, bytes):
                 raise NotASession(f"its column {name} is not a text")
+            if value is None and name in _TIMES:
+                raise NotASession(f"its column {name} is not a time of the years 1 to 9999")
         text = stored.text
         if text is None:
             sql = f"SELECT {self._text('s.payload')} FROM sessions s WHERE s.id = :id"
