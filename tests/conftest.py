@@ -38,6 +38,7 @@ def pytest_configure() -> None:
     # pytest keeps the modules that it has rewritten.  The processes that tests start find modules
     # compiled and write none: a process whose files are limited would leave half a module.
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+    os.environ["OMP_NUM_THREADS"] = "1"  # numpy and faiss: other tests run on the other cores
     sys.dont_write_bytecode = False
     if (memory := folder_in_memory()) is not None:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(memory))
@@ -83,8 +84,7 @@ def _no_databases_left(request: pytest.FixtureRequest) -> Iterator[None]:
     """Drop the databases of a test, whose files take memory."""
     yield
     if "servers" in request.fixturenames:
-        shared = "filled" in request.fixturenames  # see memctl/testing/suite/selection.py
-        request.getfixturevalue("servers").end_test(keep=shared)
+        request.getfixturevalue("servers").end_test()
 
 
 @pytest.fixture

@@ -136,6 +136,7 @@ def main() -> None:
     # mem0 prints notices to stdout, which is for answers.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
+    gc.freeze()  # ``close`` collects only what a Memory leaves
     for line in sys.stdin:
         try:
             given: dict[str, Any] = {"answer": answer(json.loads(line))}

@@ -38,10 +38,10 @@ class Servers:
     def postgresql(self) -> Postgresql:
         return start(lambda: Postgresql(self.run))
 
-    def end_test(self, *, keep: bool = False) -> None:
-        """End the projects of a test, and empty its databases unless ``keep`` is set."""
+    def end_test(self) -> None:
+        """End the projects of a test, and empty its databases."""
         if "postgresql" in self.__dict__:  # started
-            self.postgresql.end_test(keep=keep)
+            self.postgresql.end_test()
         self._projects.clear()
         self._ends.close()
 

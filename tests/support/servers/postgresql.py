@@ -80,17 +80,16 @@ class Postgresql:
         name = url.rpartition("/")[2]
         self.execute(self._admin, f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
 
-    def end_test(self, *, keep: bool) -> None:
-        """Empty the databases that ``fresh`` gave during the test, unless ``keep`` is set.
+    def end_test(self) -> None:
+        """Empty the databases that ``fresh`` gave during the test.
 
         The next test gets the emptied databases: to create and drop a database takes four times as
         long.
         """
-        if not keep:
-            for url in self._taken:
-                writing = f"{self.admin_url(url)}&options=-cdefault_transaction_read_only%3Doff"
-                self.execute(writing, _EMPTY)
-            self._empty += self._taken
+        for url in self._taken:
+            writing = f"{self.admin_url(url)}&options=-cdefault_transaction_read_only%3Doff"
+            self.execute(writing, _EMPTY)
+        self._empty += self._taken
         self._taken.clear()
 
     @property
