@@ -83,10 +83,13 @@ $(VENV)/.package: pyproject.toml requirements/dev.txt
 	@scripts/make-venv "$(PYTHON)" $(VENV) requirements/dev.txt -e .
 	@touch $@
 
-# All its drivers, and the tools that pyproject.toml lists as its group "dev".  The pip of Python
-# 3.11 does not know dependency groups.
+# All its drivers, and the tools that pyproject.toml lists as its group "dev".  uv installs them in
+# a third of the time that pip takes; pip does where uv fails: uv does not read the settings of pip.
+# The pip of Python 3.11 does not know dependency groups.
+$(VENV)/.dev: DEV = -c requirements/dev.txt -e '.[all]' --group dev
 $(VENV)/.dev: $(VENV)/.package
 	@echo "Installing all drivers and the tools for development into $(VENV), for about a minute"
-	@$(BIN)/python -m pip install -q -c requirements/dev.txt --upgrade pip
-	@$(BIN)/python -m pip install -q -c requirements/dev.txt -e '.[all]' --group dev
+	@$(BIN)/python -m pip install -q -c requirements/dev.txt --upgrade pip uv
+	@$(BIN)/uv pip install -q --python $(BIN)/python $(DEV) || \
+		$(BIN)/python -m pip install -q $(DEV)
 	@touch $@
