@@ -16,6 +16,7 @@ from tests.support.cli import Run, contents, fails, fill, report
 from tests.support.servers.pool import Servers
 
 KYOTO, OSAKA = MemoryKey("ada", "kyoto"), MemoryKey("bob", "osaka")
+NARA = MemoryKey("ada", "nara")
 SQL = ["postgresql", "mysql", "sqlite"]
 
 
@@ -28,18 +29,21 @@ class Shared(NamedTuple):
 
 @pytest.fixture
 def shared(request: pytest.FixtureRequest, servers: Servers, tmp_path: Path) -> Shared:
-    match request.param:
-        case "postgresql":
-            url = servers.postgresql.fresh()
-            database = Shared(url, lambda sql: servers.postgresql.execute(url, sql))
-        case "mysql":
-            url = servers.mariadb.fresh()
-            database = Shared(url, lambda sql: servers.mariadb.execute(sql, url))
-        case _:
-            path = tmp_path / "app.db"
-            database = Shared(f"sqlite:///{path}", lambda sql: _execute(path, sql))
+    database = _database(request.param, servers, tmp_path)
     asyncio.run(fill(database.url, {KYOTO: samples.entries(20), OSAKA: samples.entries(20)}))
     return database
+
+
+def _database(engine: str, servers: Servers, tmp_path: Path) -> Shared:
+    match engine:
+        case "postgresql":
+            url = servers.postgresql.fresh()
+            return Shared(url, lambda sql: servers.postgresql.execute(url, sql))
+        case "mysql":
+            url = servers.mariadb.fresh()
+            return Shared(url, lambda sql: servers.mariadb.execute(sql, url))
+    path = tmp_path / "app.db"
+    return Shared(f"sqlite:///{path}", lambda sql: _execute(path, sql))
 
 
 def _execute(path: Path, sql: str) -> list[tuple[object, ...]]:
@@ -332,3 +336,144 @@ def test_shared_triggers_of_marks_stop_the_removal_of_marks(
     fails(run("mark", "remove", shared.url, "hint"), 9, text)
     assert contents(shared.url) == before
     assert run("mark", "add", shared.url, "new").exit_code == 0
+
+
+@pytest.fixture
+def in_layout(request: pytest.FixtureRequest, run: Run, servers: Servers, tmp_path: Path) -> Shared:
+    """Return a database with two memories in the layout of another framework."""
+    engine, layout = request.param
+    database = _database(engine, servers, tmp_path)
+    url = f"{database.url}?layout={layout}&side_effects=allow"
+    assert run("migrate", _source(tmp_path, 6), url, "--lossy").exit_code == 0
+    return Shared(url, database.execute)
+
+
+def _source(folder: Path, messages: int) -> str:
+    """Return a database of AgentScope 1.x with the two memories."""
+    source = f"sqlite:///{folder}/source{messages}.db"
+    asyncio.run(fill(source, dict.fromkeys((KYOTO, NARA), samples.entries(messages))))
+    return source
+
+
+def _leave_out(engine: str, event: str, table: str) -> list[str]:
+    """Return SQL that leaves the rows of the session ``kyoto`` out of updates or deletions."""
+    column = "id" if table == "sessions" else "session_id"
+    if engine == "sqlite":
+        return [
+            f"CREATE TRIGGER keep BEFORE {event} ON {table} WHEN old.{column} = 'kyoto' "
+            "BEGIN SELECT RAISE(IGNORE); END"
+        ]
+    back = "new" if event == "UPDATE" else "old"
+    return [
+        "CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS "
+        f"'BEGIN IF old.{column} = ''kyoto'' THEN RETURN NULL; END IF; RETURN {back}; END'",
+        f"CREATE TRIGGER keep BEFORE {event} ON {table} FOR EACH ROW EXECUTE FUNCTION keep()",
+    ]
+
+
+AGENTSCOPE2 = [("sqlite", "agentscope2"), ("postgresql", "agentscope2")]
+
+
+@pytest.mark.parametrize("in_layout", [("postgresql", "agentscope2")], indirect=True)
+def test_shared_policies_that_keep_messages_fail_their_session(run: Run, in_layout: Shared) -> None:
+    for sql in (
+        "ALTER TABLE messages ENABLE ROW LEVEL SECURITY",
+        "ALTER TABLE messages FORCE ROW LEVEL SECURITY",
+        "CREATE POLICY every ON messages USING (true)",
+        "CREATE POLICY own ON messages AS RESTRICTIVE FOR DELETE USING (session_id = 'nara')",
+    ):
+        in_layout.execute(sql)
+    url = f"{in_layout.url}&row_security=on"
+    before = contents(url)
+    done = run("delete", url, "--id", "m0000003", "--yes", "--json")
+    assert report(done, 7)["messages"]["deleted"] == 1
+    text = "deleted 0 rows of 'messages', not 1"
+    assert text in done.stderr
+    after = contents(url)
+    assert after[KYOTO] == before[KYOTO]
+    assert len(after[NARA]) == 5
+
+
+@pytest.mark.parametrize("in_layout", AGENTSCOPE2, indirect=True)
+@pytest.mark.parametrize("event", ["DELETE", "UPDATE"])
+def test_shared_triggers_that_keep_a_session_fail_it(
+    run: Run, in_layout: Shared, request: pytest.FixtureRequest, event: str, tmp_path: Path
+) -> None:
+    engine, _ = request.node.callspec.params["in_layout"]
+    url = in_layout.url
+    before = contents(url)
+    assert run("delete", url, "--id", "m0000003", "--yes").exit_code == 0
+    less = contents(url)
+    table = "messages" if event == "DELETE" else "sessions"
+    for sql in _leave_out(engine, event, table):
+        in_layout.execute(sql)
+    done = run("migrate", _source(tmp_path, 9), url, "--on-conflict", "replace", "--lossy")
+    assert done.exit_code == 7, done.stderr
+    held = contents(url)
+    assert held[KYOTO] == less[KYOTO]
+    assert len(held[NARA]) == 9
+    assert run("undo", "--store", url, "--yes").exit_code == 0
+    assert contents(url) == less
+    if event == "UPDATE":
+        fails(run("undo", "--store", url, "--yes"), 7, "updated 0 rows of 'sessions', not 1")
+        assert contents(url) == {KYOTO: less[KYOTO], NARA: before[NARA]}
+
+
+@pytest.mark.parametrize("in_layout", [("postgresql", "agentscope2")], indirect=True)
+def test_shared_rules_that_keep_sessions_fail_them(
+    run: Run, in_layout: Shared, tmp_path: Path
+) -> None:
+    url = in_layout.url
+    assert run("delete", url, "--id", "m0000003", "--yes").exit_code == 0
+    less = contents(url)
+    in_layout.execute("CREATE RULE keep AS ON UPDATE TO sessions DO INSTEAD NOTHING")
+    fails(run("undo", "--store", url, "--yes"), 7, "updated 0 rows of 'sessions', not 1")
+    done = run("migrate", _source(tmp_path, 9), url, "--on-conflict", "append", "--lossy")
+    assert done.exit_code == 7, done.stderr
+    assert contents(url) == less
+
+
+LAYOUTS = [
+    ("sqlite", "agno", "agno_runs"),
+    ("postgresql", "agno", "agno_runs"),
+    ("sqlite", "openai-branches&owner=ada", "agent_messages"),
+    ("sqlite", "langchain&owner=ada", "message_store"),
+    ("postgresql", "langchain&owner=ada", "message_store"),
+]
+
+
+@pytest.mark.parametrize(
+    ("in_layout", "table"),
+    [((one, two), three) for one, two, three in LAYOUTS],
+    indirect=["in_layout"],
+)
+def test_shared_triggers_that_keep_rows_fail_their_memory(
+    run: Run, in_layout: Shared, request: pytest.FixtureRequest, table: str, tmp_path: Path
+) -> None:
+    engine, _ = request.node.callspec.params["in_layout"]
+    url, before = in_layout.url, contents(in_layout.url)
+    assert (
+        run("migrate", _source(tmp_path, 9), url, "--on-conflict", "append", "--lossy").exit_code
+        == 0
+    )
+    more = contents(url)
+    for sql in _leave_out(engine, "DELETE", table):
+        in_layout.execute(sql)
+    fails(run("undo", "--store", url, "--yes"), 7, f"rows of '{table}', not")
+    assert contents(url) == {KYOTO: more[KYOTO], NARA: before[NARA]}
+
+
+@pytest.mark.parametrize("in_layout", [("sqlite", "openai-branches&owner=ada")], indirect=True)
+@pytest.mark.parametrize("table", ["agent_messages", "message_structure"])
+def test_shared_columns_of_branches_stop_a_deletion(
+    run: Run, in_layout: Shared, table: str
+) -> None:
+    url, before = in_layout.url, contents(in_layout.url)
+    in_layout.execute(f"""ALTER TABLE {table} ADD COLUMN "app:note" VARCHAR(80)""")
+    in_layout.execute(f"""UPDATE {table} SET "app:note" = 'mine' WHERE session_id = 'kyoto'""")
+    text = f"the column 'app:note' of the table '{table}'"
+    fails(run("delete", url, "--session", "kyoto", "--yes"), 8, text)
+    assert run("delete", url, "--session", "nara", "--yes").exit_code == 0
+    assert contents(url).keys() == {KYOTO}
+    assert run("undo", "--store", url, "--yes").exit_code == 0
+    assert contents(url) == before

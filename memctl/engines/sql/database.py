@@ -219,6 +219,26 @@ class Database(ABC):
             text = f"a trigger of {visible(table)!r} left out {rows - inserted:,} of {rows:,} rows"
             raise RejectedValue(f"{self.label}: {text}", "refused")
 
+    def check_deleted(self, table: str, rows: int, deleted: int) -> None:
+        """Check that the database deleted each row: a trigger or a policy may leave rows out.
+
+        Raises:
+            RejectedValue: the database deleted another number of rows.
+        """
+        self._check_count(table, "deleted", rows, deleted)
+
+    def check_updated(self, table: str, rows: int, updated: int) -> None:
+        """Check that the database updated each row; raises as ``check_deleted``."""
+        self._check_count(table, "updated", rows, updated)
+
+    def _check_count(self, table: str, done: str, rows: int, found: int) -> None:
+        if found != rows:
+            text = (
+                f"the database {done} {found:,} rows of {visible(table)!r}, not {rows:,}: look for "
+                "a trigger, a rule or row-level security on the table"
+            )
+            raise RejectedValue(f"{self.label}: {text}", "changed")
+
     async def execute_alone(self, connection: AsyncConnection, sql: str) -> None:
         """Run a statement outside of SQLAlchemy's transactions.
 
@@ -376,9 +396,10 @@ class Database(ABC):
         async with self.snapshot() as connection:
             for name in columns:
                 column = f"m.{self.syntax.quoted(name)}"
-                sql = f"SELECT 1 FROM {table} m WHERE {where.sql} AND {column} IS NOT NULL LIMIT 1"
+                rows = f"{self.syntax.quoted(table)} m WHERE {where.sql}"
+                sql = f"SELECT 1 FROM {rows} AND {column} IS NOT NULL LIMIT 1"
                 if await self.fetch_all(connection, sql, where.values):
-                    return f"the column {visible(name)!r} of the table {table!r}"
+                    return f"the column {visible(name)!r} of the table {visible(table)!r}"
         return ""
 
     async def side_effects(
@@ -514,14 +535,14 @@ class Database(ABC):
 
     async def execute_json(
         self, connection: AsyncConnection, sql: str, value: bytes, values: Mapping[str, Any]
-    ) -> None:
-        """Run a statement that stores a JSON text.
+    ) -> int:
+        """Run a statement that stores a JSON text; return the number of changed rows.
 
         ``Syntax.json_place`` in ``sql`` stands for the text, and ``values`` are the other
         parameters.
         """
         stored = {**values, "json": self.syntax.stored_json(value)}
-        await self.execute(connection, sql, stored)
+        return await self.change(connection, sql, stored)
 
     async def execute_json_many(
         self,
@@ -529,11 +550,11 @@ class Database(ABC):
         sql: str,
         texts: Sequence[bytes],
         values: Sequence[Mapping[str, Any]],
-    ) -> None:
+    ) -> int:
         """Run a statement once for each of several JSON texts, which it stores.
 
         ``Syntax.json_place`` in ``sql`` stands for the text.  ``values`` has the other parameters
-        for each text.
+        for each text.  Returns the number of changed rows.
         """
         compiled = text(sql).compile(dialect=self._engine.dialect)
         names = compiled.positiontup or []
@@ -541,8 +562,22 @@ class Database(ABC):
             {**one, "json": self.syntax.stored_json(json)}
             for json, one in zip(texts, values, strict=True)
         ]
-        bound = [[one[name] for name in names] for one in stored]
-        await (await driver_of(connection)).executemany(str(compiled), bound)
+        bound = [tuple(one[name] for name in names) for one in stored]
+        return await self.change_many(connection, str(compiled), bound)
+
+    async def change(self, connection: AsyncConnection, sql: str, values: Mapping[str, Any]) -> int:
+        """Run a statement that updates or deletes rows; return the number of changed rows."""
+        statement, bound = self.compile(sql, values)
+        return (await connection.exec_driver_sql(statement, tuple(bound))).rowcount
+
+    async def change_many(
+        self, connection: AsyncConnection, sql: str, rows: list[tuple[Any, ...]]
+    ) -> int:
+        """Run a statement that updates or deletes rows once for each tuple of parameters.
+
+        ``sql`` has the driver's placeholders.  Returns the number of changed rows.
+        """
+        return (await connection.exec_driver_sql(sql, rows)).rowcount
 
     async def execute(
         self, connection: AsyncConnection, sql: str, values: Mapping[str, Any]

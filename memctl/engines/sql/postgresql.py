@@ -359,7 +359,7 @@ class PostgresqlDatabase(Database):
         if any(words in message for words in _BROKEN):
             return Lost(message, _GONE)
         match state[:2]:
-            case "22" | "23" | "54":
+            case "0A" | "22" | "23" | "54":  # 0A: a rule that changes nothing instead
                 return None
             case "P0" if state == _RAISED:
                 return None
@@ -480,6 +480,12 @@ class PostgresqlDatabase(Database):
         driver = await driver_of(connection)
         status = await driver.copy_records_to_table(table, columns=columns, records=rows)
         self.check_inserted(table, len(rows), int(status.rpartition(" ")[2]))
+
+    async def change_many(
+        self, connection: AsyncConnection, sql: str, rows: list[tuple[Any, ...]]
+    ) -> int:
+        # The driver returns rows of many statements, but not their number.
+        return len(await (await driver_of(connection)).fetchmany(f"{sql} RETURNING 1", rows))
 
     async def insert_rows(
         self,

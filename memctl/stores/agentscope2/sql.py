@@ -316,22 +316,27 @@ class Agentscope2Database:
     # Writing
 
     async def delete_messages(
-        self, connection: AsyncConnection, session: str, ids: Iterable[str] | None = None
-    ) -> int:
-        """Delete the messages with ``ids`` from the log of a session, or all messages if None.
+        self, connection: AsyncConnection, session: str, ids: Iterable[str]
+    ) -> None:
+        """Delete the messages with ``ids`` from the log of a session.
 
-        Returns the number of deleted rows.
+        Raises:
+            RejectedValue: the database deleted another number of rows.
+        """
+        sql = "DELETE FROM messages WHERE session_id = :session AND msg_id IN :ids"
+        for some in pieces(list(ids)):
+            deleted = await self._run(connection, sql, {"session": session, "ids": some})
+            self.database.check_deleted("messages", len(some), deleted)
+
+    async def clear_log(self, connection: AsyncConnection, session: str, messages: int) -> None:
+        """Delete the log of a session, which has that number of messages.
+
+        Raises:
+            RejectedValue: the database deleted another number of rows.
         """
         sql = "DELETE FROM messages WHERE session_id = :session"
-        if ids is None:
-            statement = self.syntax.bind(sql, {"session": session})
-            return (await connection.execute(*statement)).rowcount
-        deleted = 0
-        for some in pieces(list(ids)):
-            values = {"session": session, "ids": some}
-            statement = self.syntax.bind(f"{sql} AND msg_id IN :ids", values)
-            deleted += (await connection.execute(*statement)).rowcount
-        return deleted
+        deleted = await self._run(connection, sql, {"session": session})
+        self.database.check_deleted("messages", messages, deleted)
 
     async def ensure_agents(
         self, connection: AsyncConnection, wanted: Iterable[tuple[str, str]], now: datetime
@@ -381,22 +386,25 @@ class Agentscope2Database:
         texts = [one.pop("payload") for one in values]
         for one in values:
             del one["user_id"]
-        await self.database.execute_json_many(connection, sql, texts, values)
+        updated = await self.database.execute_json_many(connection, sql, texts, values)
+        self.database.check_updated("sessions", len(values), updated)
 
     async def update_payload(
         self, connection: AsyncConnection, session: str, payload: bytes
     ) -> None:
         """Replace the payload of a session."""
         sql = f"UPDATE sessions SET payload = {self.syntax.json_place} WHERE id = :id"
-        await self.database.execute_json(connection, sql, payload, {"id": session})
+        updated = await self.database.execute_json(connection, sql, payload, {"id": session})
+        self.database.check_updated("sessions", 1, updated)
 
     async def move_message(
         self, connection: AsyncConnection, session: str, id: str, time: datetime
     ) -> None:
         """Set the time of a message in the log of a session."""
         sql = "UPDATE messages SET created_at = :time WHERE session_id = :session AND msg_id = :id"
-        moment = self.syntax.stored_time(time)
-        await self.fetch(connection, sql, time=moment, session=session, id=id)
+        values = {"time": self.syntax.stored_time(time), "session": session, "id": id}
+        updated = await self.database.change(connection, sql, values)
+        self.database.check_updated("messages", 1, updated)
 
     async def shift_log(self, connection: AsyncConnection, session: str, by: timedelta) -> None:
         """Make the times of all messages in the log of a session earlier by ``by``.
@@ -405,7 +413,9 @@ class Agentscope2Database:
         """
         shifted = self.syntax.earlier("created_at", int(by.total_seconds()) + 1)
         sql = f"UPDATE messages SET created_at = {shifted} WHERE session_id = :session"
-        await self.fetch(connection, sql, session=session)
+        messages, _ = (await self.counts(connection, [session])).get(session, (0, None))
+        updated = await self.database.change(connection, sql, {"session": session})
+        self.database.check_updated("messages", messages, updated)
 
     async def delete_empty(self, connection: AsyncConnection, key: MemoryKey, agent: Any) -> None:
         """Delete a session whose log is empty, and its agent if no other session has the agent.
@@ -415,7 +425,10 @@ class Agentscope2Database:
         """
         if await self.counts(connection, [key.session]):
             return
-        await self.fetch(connection, "DELETE FROM sessions WHERE id = :id", id=key.session)
+        sql = "DELETE FROM sessions WHERE id = :id"
+        self.database.check_deleted(
+            "sessions", 1, await self._run(connection, sql, {"id": key.session})
+        )
         if isinstance(agent, str):
             sql = (
                 "DELETE FROM agents WHERE id = :id AND user_id = :user AND created_at = updated_at "
@@ -772,9 +785,9 @@ class Agentscope2Writer(Writer):
         new: Group[tuple[Any, ...]] = Group(BATCH_BYTES)
         changed: Group[tuple[Any, ...]] = Group(BATCH_BYTES)
         for draft in drafts:
-            deleted = 0
-            if self._mode is WriteMode.REPLACE and draft.held:
-                deleted = await tables.delete_messages(connection, draft.key.session)
+            deleted = draft.held if self._mode is WriteMode.REPLACE else 0
+            if deleted:
+                await tables.clear_log(connection, draft.key.session, deleted)
             for name, id, time, text in draft.rows():
                 if log.add((name, id, tables.syntax.stored_time(time), text), len(text), 1):
                     await insert(connection, "messages", MESSAGE_COLUMNS, log.take())

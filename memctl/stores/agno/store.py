@@ -469,10 +469,10 @@ class AgnoStore(SqlSimpleStore):
 
     async def remove(self, key: MemoryKey, expect: str | None) -> None:
         async with self.changing(erases=True) as connection:
-            if await self._expected(connection, key, expect) is not None:
+            if (there := await self._expected(connection, key, expect)) is not None:
                 which = ("session_id", key.session)
-                if self._columns[self._runs]:
-                    await self._delete(connection, self._runs, *which)
+                if there.runs:
+                    await self._delete(connection, self._runs, *which, rows=len(there.runs))
                 await self._delete(connection, self._sessions, *which)
 
     # Statements
@@ -511,7 +511,7 @@ class AgnoStore(SqlSimpleStore):
         wanted: str,
         values: dict[str, Any],
     ) -> None:
-        """Set ``values``, by column, in the rows whose column ``name`` has the value ``wanted``."""
+        """Set ``values``, by column, in the row whose column ``name`` has the value ``wanted``."""
         quoted, syntax, own = self._quoted, self.database.syntax, self._columns[table]
         stored = self._stored(table, values)
         places = {f"v{at}": own[one].bound(value) for at, (one, value) in enumerate(stored.items())}
@@ -520,16 +520,18 @@ class AgnoStore(SqlSimpleStore):
             for column, place in zip(stored, places, strict=True)
         )
         sql = f"UPDATE {quoted(table)} SET {changes} WHERE {syntax.exact(quoted(name))} = :wanted"
-        await connection.execute(*syntax.bind(sql, places | {"wanted": wanted}))
+        done = await connection.execute(*syntax.bind(sql, places | {"wanted": wanted}))
+        self.database.check_updated(table, 1, done.rowcount)
 
     async def _delete(
-        self, connection: AsyncConnection, table: str, name: str, wanted: str
+        self, connection: AsyncConnection, table: str, name: str, wanted: str, rows: int = 1
     ) -> None:
-        """Delete the rows of ``table`` whose column ``name`` has the value ``wanted``."""
+        """Delete the ``rows`` rows of ``table`` whose column ``name`` has the value ``wanted``."""
         syntax = self.database.syntax
         condition = f"{syntax.exact(self._quoted(name))} = :wanted"
         sql = f"DELETE FROM {self._quoted(table)} WHERE {condition}"
-        await connection.execute(*syntax.bind(sql, {"wanted": wanted}))
+        done = await connection.execute(*syntax.bind(sql, {"wanted": wanted}))
+        self.database.check_deleted(table, rows, done.rowcount)
 
 
 def _backed_up(value: Any) -> list[Any]:

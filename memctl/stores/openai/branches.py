@@ -29,9 +29,10 @@ from memctl.dialects.rows import EXTRA, METADATA, TIME
 from memctl.engines.sql.columns import TimeFormat
 from memctl.engines.sql.database import decoded, is_text
 from memctl.engines.sql.simple import SqlSimpleStore
-from memctl.engines.sql.syntax import EVERY, pieces
+from memctl.engines.sql.syntax import EVERY, pieces, session_condition
 from memctl.errors import BadData, Uninitialised
 from memctl.layouts.sql import (
+    BRANCH_COLUMNS,
     BRANCH_TABLES,
     STRUCTURE,
     USAGE,
@@ -58,11 +59,13 @@ _TYPED_NAMES = frozenset(
     }
 )
 """The types of items without a name.  The type is also the name of the tool."""
-_PLACE = (
-    *("id", "session_id", "message_id", "branch_id", "message_type", "sequence_number"),
-    *("user_turn_number", "branch_turn_number", "tool_name", "created_at"),
+_MESSAGE = ("id", "session_id", "message_data", "created_at")
+"""The columns of a message."""
+_USAGE = (
+    *("id", "user_turn_number", "requests", "input_tokens", "output_tokens"),
+    *("total_tokens", "input_tokens_details", "output_tokens_details", "created_at"),
 )
-"""The columns of ``message_structure``."""
+"""The columns of ``turn_usage``, without the name of the branch."""
 _CREATE = """
 CREATE TABLE IF NOT EXISTS {sessions} (
     session_id TEXT PRIMARY KEY,
@@ -276,6 +279,17 @@ class BranchStore(SqlSimpleStore):
             tables[self._tables.sessions] = EVERY
         return await self.database.side_effects(tables, BRANCH_TABLES)
 
+    async def unrestorable(self, where: Selection) -> str:
+        condition = session_condition(where)
+        for table, columns in (
+            (self._tables.messages, _MESSAGE),
+            (STRUCTURE, BRANCH_COLUMNS),
+            (USAGE, ("session_id", "branch_id", *_USAGE)),
+        ):
+            if found := await self.database.find_other_values(table, columns, condition):
+                return found
+        return ""
+
     # Reading
 
     async def keys(self) -> AsyncGenerator[MemoryKey]:
@@ -358,16 +372,12 @@ class BranchStore(SqlSimpleStore):
     async def _usage(
         self, connection: AsyncConnection, values: dict[str, Any]
     ) -> list[dict[str, Any]]:
-        columns = (
-            *("id", "user_turn_number", "requests", "input_tokens", "output_tokens"),
-            *("total_tokens", "input_tokens_details", "output_tokens_details", "created_at"),
-        )
         sql = (
-            f"SELECT {', '.join(columns)} FROM {USAGE} "
+            f"SELECT {', '.join(_USAGE)} FROM {USAGE} "
             "WHERE session_id = :session AND branch_id = :branch ORDER BY user_turn_number"
         )
         rows = await self.database.fetch_all(connection, sql, values)
-        return [dict(zip(columns, row, strict=True)) for row in rows]
+        return [dict(zip(_USAGE, row, strict=True)) for row in rows]
 
     async def _has(self, connection: AsyncConnection, table: str, key: MemoryKey) -> bool:
         sql = f"SELECT 1 FROM {table} WHERE session_id = :session LIMIT 1"
@@ -448,7 +458,7 @@ class BranchStore(SqlSimpleStore):
             self._made.add(key.session)
         kept_ids = {id(row) for row in old.rows} - {id(row) for row in known.values()}
         if old.is_plain:
-            await self._delete(connection, messages, known)
+            await self._delete(connection, self._tables.messages, known)
             await self._place_plain(connection, key, rows, kept_ids)
             return
         await self._delete(connection, STRUCTURE, known)
@@ -474,7 +484,7 @@ class BranchStore(SqlSimpleStore):
                 new.append(row)
             assert row.message is not None
             last = row.message
-        await self._delete(connection, self._quoted(self._tables.messages), moved)
+        await self._delete(connection, self._tables.messages, moved)
         await self._insert_messages(connection, key, new)
 
     async def _place(
@@ -508,7 +518,8 @@ class BranchStore(SqlSimpleStore):
             row.sequence = place
         if moved:
             sql = f"UPDATE {STRUCTURE} SET sequence_number = ? WHERE id = ?"
-            await connection.exec_driver_sql(sql, moved)
+            updated = await self.database.change_many(connection, sql, moved)
+            self.database.check_updated(STRUCTURE, len(moved), updated)
         await self._insert(connection, key, new)
 
     async def _insert(
@@ -532,17 +543,16 @@ class BranchStore(SqlSimpleStore):
                 )
                 for row in some
             ]
-            names = _PLACE if is_placed else _PLACE[:-1]
+            names = BRANCH_COLUMNS if is_placed else BRANCH_COLUMNS[:-1]
             await self.database.insert_rows(connection, STRUCTURE, names, values)
 
     async def _insert_messages(
         self, connection: AsyncConnection, key: MemoryKey, rows: Sequence[Row]
     ) -> None:
         """Insert messages with the ids that their rows have."""
-        names = ["id", "session_id", "message_data", "created_at"]
         values = [(row.message, key.session, row.data, row.created) for row in rows]
         if values:
-            await self.database.insert_rows(connection, self._tables.messages, names, values)
+            await self.database.insert_rows(connection, self._tables.messages, _MESSAGE, values)
 
     async def _stored(
         self, connection: AsyncConnection, key: MemoryKey, rows: Sequence[Row]
@@ -578,18 +588,23 @@ class BranchStore(SqlSimpleStore):
         self, connection: AsyncConnection, table: str, ids: Iterable[int | None]
     ) -> None:
         if found := [(id,) for id in ids]:
-            await connection.exec_driver_sql(f"DELETE FROM {table} WHERE id = ?", found)
+            sql = f"DELETE FROM {self.database.syntax.identifier(table)} WHERE id = ?"
+            deleted = await self.database.change_many(connection, sql, found)
+            self.database.check_deleted(table, len(found), deleted)
 
     async def _drop_orphans(
         self, connection: AsyncConnection, key: MemoryKey, ids: Iterable[int | None]
     ) -> None:
         """Delete those messages among ``ids`` that no branch contains."""
         sql = (
-            f"DELETE FROM {self._quoted(self._tables.messages)} WHERE id = ? AND session_id = ? "
-            f"AND NOT EXISTS (SELECT 1 FROM {STRUCTURE} s WHERE s.message_id = ?)"
+            f"SELECT m.id FROM {self._quoted(self._tables.messages)} m WHERE m.id IN :some "
+            "AND m.session_id = :session "
+            f"AND NOT EXISTS (SELECT 1 FROM {STRUCTURE} s WHERE s.message_id = m.id)"
         )
-        if found := [(id, key.session, id) for id in ids]:
-            await connection.exec_driver_sql(sql, found)
+        for some in pieces(list(ids)):
+            values = {"session": key.session, "some": some}
+            found = await self.database.fetch_all(connection, sql, values)
+            await self._delete(connection, self._tables.messages, [id for (id,) in found])
 
     async def _save_usage(
         self,
@@ -622,9 +637,10 @@ class BranchStore(SqlSimpleStore):
             await self._save(connection, key, Snapshot(Memory(key), []), there)
             messages, sessions = map(self._quoted, self._tables[::-1])
             if not await self._has(connection, messages, key):
+                rows = int(await self._has(connection, sessions, key))
                 sql = f"DELETE FROM {sessions} WHERE session_id = :session"
-                values = {"session": key.session}
-                await connection.execute(*self.database.syntax.bind(sql, values))
+                deleted = await self.database.change(connection, sql, {"session": key.session})
+                self.database.check_deleted(self._tables.sessions, rows, deleted)
 
     # Erasing
 

@@ -197,7 +197,11 @@ class Sessions:
                 found = await self._database.fetch_all(connection, sql, values)
                 if not all(_is_state(text, made[table.table]) for (text,) in found):
                     continue
-            await connection.execute(*self._database.syntax.bind(f"DELETE {rows}", values))
+            [[count]] = await self._database.fetch_all(
+                connection, f"SELECT COUNT(*) {rows}", values
+            )
+            done = await connection.execute(*self._database.syntax.bind(f"DELETE {rows}", values))
+            self._database.check_deleted(table.table, count, done.rowcount)
             removed[table.table] = made[table.table]
         return removed
 

@@ -107,8 +107,11 @@ class TableRows:
     async def clear(self, connection: AsyncConnection, key: MemoryKey) -> int:
         """Delete the message rows of a memory; return the number of deleted rows."""
         condition, values = self.codec.of(key)
-        sql = f"DELETE FROM {self.codec.table} WHERE {condition}"
-        return (await connection.execute(*self.database.syntax.bind(sql, values))).rowcount
+        rows = f"FROM {self.codec.table} WHERE {condition}"
+        [[count]] = await self.database.fetch_all(connection, f"SELECT COUNT(*) {rows}", values)
+        done = await connection.execute(*self.database.syntax.bind(f"DELETE {rows}", values))
+        self.database.check_deleted(self.table, count, done.rowcount)
+        return done.rowcount
 
     def made(self, key: MemoryKey, made: MadeRows) -> dict[str, Any]:
         """Return the fields for ``WriteResult.before`` about rows made for a memory.
@@ -422,7 +425,7 @@ class TableEditor(Executor[Edit, LargeEdit]):
         )
         table = syntax.identifier(self._rows.table)
         if keys:
-            await connection.exec_driver_sql(
-                f"DELETE FROM {table} WHERE {' AND '.join(tests)}",
-                [tuple(map(codec.bound, names, key)) for key in keys],
-            )
+            sql = f"DELETE FROM {table} WHERE {' AND '.join(tests)}"
+            rows = [tuple(map(codec.bound, names, key)) for key in keys]
+            deleted = await self._database.change_many(connection, sql, rows)
+            self._database.check_deleted(self._rows.table, len(rows), deleted)
