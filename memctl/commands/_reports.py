@@ -186,13 +186,11 @@ class ChangeOutcome:
         self.ended = False
         self.more: dict[str, Any] = {}
         """Additional keys for the report of a command."""
-        self.earlier: str | None = None
-        """The id of an earlier run that did a part of the work."""
 
     @property
     def run(self) -> str | None:
         """The id of the run for ``memctl undo``; None if there is nothing to undo."""
-        return self.change.id or self.earlier
+        return self.change.id
 
     @property
     def begun(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -16,20 +17,17 @@ from memctl.commands._options import (
     opens_stores,
 )
 from memctl.commands._reports import ChangeOutcome
-from memctl.commands._run import is_on, record, run_options, wait_for
+from memctl.commands._run import is_on, record, run_options
 from memctl.errors import Busy, NotFound, Unavailable
 from memctl.journal.runs import Run, Runs
 from memctl.location import Location, visible
-from memctl.model import MemoryKey
 from memctl.numbers import local_time
 from memctl.ops.apply import ChangeReport
-from memctl.ops.observer import opened
-from memctl.ops.restore import RestoreRun
+from memctl.ops.restore import CopyUndoRun, RestoreRun
 from memctl.ops.undo import UndoRun
 from memctl.output import tables
-from memctl.registry import as_recorded, make_store
+from memctl.registry import as_recorded
 from memctl.selection import Selection
-from memctl.store import OpenMode
 
 
 @opens_stores
@@ -93,7 +91,12 @@ def undo(
     new = new_record()
     # Who names the store without a password names it on purpose.
     named = run_id is not None and store is not None and not new.secret
-    undoing = UndoRun(
+    archive = runs.replaced(undone)
+    kind: type[UndoRun] | partial[CopyUndoRun] = UndoRun
+    if archive is not None:
+        restoring = RestoreRun(new_record(), archive, parts, notes, options, report)
+        kind = partial(CopyUndoRun, restoring)
+    undoing = kind(
         *(new, where, parts, folder, options, report, notes),
         undone=None if named else undone,
         skips_damage=runs.origin(undone).command == "doctor",
@@ -103,13 +106,7 @@ def undo(
     asks = run_id is None and not yes and not dry_run
     if asks:
         confirm(_question(undone))
-    archive = runs.replaced(undone)
     try:
-        if archive is not None:
-            restoring = RestoreRun(new_record(), archive, parts, notes, options, report)
-            keys = wait_for(_restore(this, restoring, location, where))
-            outcome.earlier = restoring.id
-            undoing.where = where.without(keys)
         change(this.output, undoing, location, outcome)
     except Unavailable as error:
         if undone.secret and store is None:
@@ -118,13 +115,6 @@ def undo(
     finally:
         if outcome.ended and not where.named and not dry_run and not outcome.changes.failures:
             _note(runs, undone, outcome.run)
-
-
-async def _restore(
-    this: ThisRun, restoring: RestoreRun, location: Location, where: Selection
-) -> frozenset[MemoryKey]:
-    async with opened(make_store(location, OpenMode.RESTORE), this.output) as store:
-        return await restoring.execute(store, where)
 
 
 def _question(undone: Run) -> str:

@@ -115,6 +115,11 @@ class ChangeRun:
         return self.begun
 
     @property
+    def concerned(self) -> Selection:
+        """The memories from which the plan may delete, whole."""
+        return whole_memories(self.where)
+
+    @property
     def journal(self) -> Journal:
         """The journal of the run, which is open within ``recorded``."""
         assert self._journal is not None
@@ -216,7 +221,7 @@ class ChangeRun:
         if self.report.planned.deleted:
             await self.refuse_deletion(store)
         elif self.report.planned.unmarked:
-            await refuse_side_effects(store, whole_memories(self.where), Deletion.MARKS)
+            await refuse_side_effects(store, self.concerned, Deletion.MARKS)
         if not something and self.where.sessions:
             await self._refuse_absent(store)
         elif not something and self.where.users:  # a user without memories is not an error
@@ -233,7 +238,7 @@ class ChangeRun:
             Loss: the deletion would change other data.
             MemctlError: as ``Store.read``.
         """
-        where = whole_memories(self.where)
+        where = self.concerned
         recorded = self._options.backup and not self.record.undoes
         if recorded and (found := await store.unrestorable(where)):
             raise BadData(

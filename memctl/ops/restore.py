@@ -1,10 +1,11 @@
-"""Restore the memories that a copy replaced, from the archive of its run."""
+"""Undo a copy that replaced memories: restore them from the archive of its run."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from pathlib import Path
+from typing import Any
 
 from memctl.errors import Failure
 from memctl.journal import runs
@@ -15,10 +16,9 @@ from memctl.ops.apply import ChangeReport
 from memctl.ops.change import RunOptions
 from memctl.ops.compare import Comparability, Hasher, Precision, fingerprints
 from memctl.ops.copy import CopyOptions, copy
-from memctl.ops.lock import lock
 from memctl.ops.recording import Recording
 from memctl.ops.report import CopyReport
-from memctl.ops.undo import as_recorded
+from memctl.ops.undo import UndoRun, as_recorded
 from memctl.registry import make_store
 from memctl.selection import Selection
 from memctl.store import Store
@@ -43,36 +43,33 @@ class RestoreRun:
         """
         self._notes = notes
         self.record = record
-        self.dry_run = options.dry_run
         self.report = report or ChangeReport()
         self._parts = parts
         self._archive = Location("archive", str(archive), path=archive)
         self._recording = Recording(record, options.keep)
         self._warn = options.observer.warn
+        self._keys = frozenset[MemoryKey]()
+        """The memories to restore."""
 
     @property
     def id(self) -> str | None:
         """The id of the run for ``memctl undo``; None if nothing can be undone."""
         return self.record.id or None
 
-    async def execute(self, store: Store, where: Selection) -> frozenset[MemoryKey]:
-        """Restore the selected memories that are unchanged since the run replaced them.
+    @property
+    def something(self) -> bool:
+        """True if the plan restores a memory."""
+        return bool(self._keys)
 
-        Return all selected memories that the run replaced, restored or not.
+    async def plan(self, store: Store, where: Selection) -> frozenset[MemoryKey]:
+        """Find the selected memories that are unchanged since the run replaced them.
+
+        Return all selected memories that the run replaced, also if they cannot be restored.
 
         Raises:
-            MemctlError: as ``copy``.
+            MemctlError: as ``Store.read``.
         """
-        copied = CopyReport()
-        with self._recording.ended(copied):
-            return await self._restore(store, where, copied)
-
-    async def _restore(
-        self, store: Store, where: Selection, copied: CopyReport
-    ) -> frozenset[MemoryKey]:
         async with make_store(self._archive) as source:
-            if not self.dry_run:
-                await lock(store)
             async with aclosing(source.headers(where)) as memories:
                 keys = frozenset([memory.key async for memory in memories])
             keys = frozenset(key for key in keys if not self._notes.of(key).unchanged)
@@ -85,20 +82,30 @@ class RestoreRun:
                 (key, Failure("conflict", "it has changed since it was replaced"))
                 for key in sorted(keys - good - as_before)
             ]
-            if self.dry_run:
-                await self._count(source, good)
-            elif good:
+            self._keys = good
+            return keys
+
+    async def carry_out(self, store: Store) -> None:
+        """Restore the memories of the plan in a locked store.
+
+        Raises:
+            MemctlError: as ``copy``.
+        """
+        if not self._keys:
+            return
+        copied = CopyReport()
+        with self._recording.ended(copied):
+            async with make_store(self._archive) as source:
                 self._recording.begin(store, self._warn)
                 options = CopyOptions(OnConflict.REPLACE, checksum=True, exact=True)
-                chosen = Selection(keys=good)
+                chosen = Selection(keys=self._keys)
                 await copy(source, store, chosen, options, copied, recorder=self._recording)
-                await self._tidy(store, good)
-                for counted in (self.report.planned, self.report.done):
-                    counted.memories += copied.memories.written
-                    counted.restored += copied.messages.written
-                    counted.deleted += copied.messages.deleted
-                self.report.failures += copied.failures
-            return keys
+            await self._tidy(store, self._keys)
+            for counted in (self.report.planned, self.report.done):
+                counted.memories += copied.memories.written
+                counted.restored += copied.messages.written
+                counted.deleted += copied.messages.deleted
+            self.report.failures += copied.failures
 
     async def _tidy(self, store: Store, keys: frozenset[MemoryKey]) -> None:
         """Pass the notes on the memories ``keys`` from the undone run back to the store."""
@@ -113,12 +120,44 @@ class RestoreRun:
                 if result.failure is not None:
                     self.report.failures.append((result.key, result.failure))
 
-    async def _count(self, source: Store, keys: frozenset[MemoryKey]) -> None:
-        planned = self.report.planned
-        async with aclosing(source.list_memories(Selection(keys=keys))) as infos:
+    async def count(self) -> None:
+        """Count the memories to restore, for a dry run."""
+        planned, where = self.report.planned, Selection(keys=self._keys)
+        async with (
+            make_store(self._archive) as source,
+            aclosing(source.list_memories(where)) as infos,
+        ):
             async for info in infos:
                 planned.memories += 1
                 planned.restored += info.messages
+
+
+class CopyUndoRun(UndoRun):
+    """A run that reverses a copy, and restores the memories that the copy replaced first."""
+
+    def __init__(self, restoring: RestoreRun, *args: Any, **more: Any) -> None:
+        """The further arguments are those of ``UndoRun``."""
+        super().__init__(*args, **more)
+        self._restoring = restoring
+        self._reverses = False
+        """True if there is something to undo in memories that the copy did not replace."""
+
+    @property
+    def id(self) -> str | None:
+        return super().id or self._restoring.id
+
+    async def plan(self, store: Store) -> bool:
+        """Plan both parts, so that a refusal comes before the first change."""
+        self.where = self.where.without(await self._restoring.plan(store, self.where))
+        self._reverses = await super().plan(store)
+        if self.dry_run:
+            await self._restoring.count()
+        return self._reverses or self._restoring.something
+
+    async def carry_out(self, store: Store) -> None:
+        await self._restoring.carry_out(store)
+        if self._reverses:
+            await super().carry_out(store)
 
 
 async def unchanged_since_run(

@@ -687,20 +687,29 @@ class UndoRun(ChangeRun):
         ``skips_damage`` is True if the run to undo was a repair: a repair changes memories that
         hold further damage.
         """
-        of = notes.of if notes is not None else lambda _: runs.Note()
-        report = report or ChangeReport()
-        super().__init__(
-            record,
-            where,
-            lambda store, some: plan_undo(store, parts, some, report.failures, of),
-            options,
-            report,
-        )
+        super().__init__(record, where, self._plan, options, report)
+        self._parts = parts
+        self._note_of = notes.of if notes is not None else lambda _: runs.Note()
+        self._planned: set[MemoryKey] = set()
+        """The memories with a change to undo."""
         self._folder = folder
         self._undone = undone
         self._repaired = (folder / REPAIRS).exists()
         self._skips_damage = skips_damage
         self._reverted: int | None = None
+
+    async def _plan(self, store: Store, where: Selection) -> AsyncGenerator[Edit]:
+        failures = self.report.failures
+        edits = plan_undo(store, self._parts, where, failures, self._note_of)
+        async with aclosing(edits):
+            async for edit in edits:
+                self._planned.add(edit.memory.key)
+                yield edit
+                del edit  # free a large edit before the next read
+
+    @property
+    def concerned(self) -> Selection:
+        return Selection(keys=frozenset(self._planned))
 
     @property
     def nothing(self) -> str:

@@ -477,3 +477,25 @@ def test_shared_columns_of_branches_stop_a_deletion(
     assert contents(url).keys() == {KYOTO}
     assert run("undo", "--store", url, "--yes").exit_code == 0
     assert contents(url) == before
+
+
+@pytest.mark.parametrize("shared", ["postgresql", "mysql"], indirect=True)
+def test_shared_references_stop_the_undo_of_a_replacement_before_it_begins(
+    run: Run, shared: Shared, tmp_path: Path
+) -> None:
+    source = f"sqlite:///{tmp_path}/source.db"
+    new = MemoryKey("eve", "new")
+    asyncio.run(fill(source, {key: samples.entries(15, start=100) for key in (OSAKA, new)}))
+    before = contents(shared.url)
+    assert run("migrate", source, shared.url, "--on-conflict", "replace").exit_code == 0
+    refer(shared, "CASCADE")
+    shared.execute("UPDATE notes SET about = 'eve-new-m0000103'")
+    copied = contents(shared.url)
+    effect = "deleting rows of 'message' deletes rows of 'notes'"
+    fails(run("undo", "--store", shared.url, "--yes"), 9, effect)
+    fails(run("undo", "--store", shared.url, "--dry-run"), 9, effect)
+    assert contents(shared.url) == copied
+    shared.execute("UPDATE notes SET about = 'ada-kyoto-m0000003'")  # not a message of the copy
+    undone = report(run("undo", "--store", shared.url, "--yes", "--json"))
+    assert contents(shared.url) == before
+    assert run("undo", undone["run"], "--store", shared.url, "--yes").exit_code == 0
