@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 from memctl.commands._context import Run
 from memctl.commands._reports import CopyOutcome
 from memctl.commands._run import wait_for, writable
+from memctl.errors import Lost, MemctlError, Partial, Unavailable
 from memctl.location import Location
+from memctl.numbers import count
 from memctl.ops.retry import Transfer
 from memctl.ops.stop import Stop
 from memctl.registry import refuse_unknown_extension
@@ -30,7 +32,8 @@ def carry_out(
     rate limit.
 
     Raises:
-        MemctlError: as ``api.copy``; ``Conflict`` or ``Partial`` if memories were left unchanged.
+        MemctlError: as ``api.copy``; ``Conflict`` or ``Partial`` if memories were left unchanged,
+            or if a store refused to go on after memories were written.
     """
     refuse_unknown_extension(destination)
     output, stop = run.output, Stop()
@@ -46,8 +49,22 @@ def carry_out(
             report=outcome.copied,
             stop=stop,
         )
-        outcome.run = wait_for(copying, stop).run or ""
+        try:
+            outcome.run = wait_for(copying, stop).run or ""
+        except Unavailable as end:
+            raise _cut_short(outcome, end) from end
     outcome.ended = True
     if error := outcome.error():
         raise error
     output.emit()
+
+
+def _cut_short(outcome: CopyOutcome, error: Unavailable) -> MemctlError:
+    """Return Partial if a store refused to go on after memories were written, else ``error``."""
+    written = outcome.copied.memories.written
+    if not written or isinstance(error, Lost):
+        return error
+    return Partial(
+        f"{error.message}; done: {count(written, 'memory')}",
+        "permit the rest and run again; what was done is complete",
+    )

@@ -171,3 +171,22 @@ def test_missing_memory_of_redis_stops_no_deletion(run: Run, servers: Servers) -
         deleted = run("delete", url, "--all", "--yes")
         client.config_set("maxmemory", 0)
     assert "restore messages" not in deleted.stderr
+
+
+@pytest.mark.parametrize("command", ["migrate", "import"])
+def test_missing_command_of_redis_after_a_memory_was_written_is_a_part_of_a_copy(
+    run: Run, deny: Callable[[str], Denied], tmp_path: Path, command: str
+) -> None:
+    denied = deny("redis")
+    [old, new] = denied.place.keys(2)
+    archive = tmp_path / "source.ndjson"
+    asyncio.run(fill(str(archive), dict.fromkeys((old, new), samples.entries(9, start=100))))
+    denied.may("+@all", "-@admin", "-unlink")
+    words = (command, archive, denied.login, "--on-conflict", "replace")
+    done = run(*words, "--json")
+    assert report(done, 7)["memories"]["written"] == 1
+    assert "done: 1 memory" in done.stderr
+    fails(run(*words), 3, "'unlink'")
+    stored = {key: [one.id for one in some] for key, some in contents(denied.place.text).items()}
+    written, kept = samples.entries(9, start=100), samples.entries(9)
+    assert stored == {new: [one.id for one in written], old: [one.id for one in kept]}
