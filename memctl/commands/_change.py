@@ -7,13 +7,24 @@ import sys
 from memctl import signals
 from memctl.commands._reports import ChangeOutcome
 from memctl.commands._run import wait_for
-from memctl.errors import BadData, Interrupted, MemctlError, Partial, Unavailable, UsageError
+from memctl.errors import (
+    BadData,
+    Interrupted,
+    Loss,
+    MemctlError,
+    Partial,
+    Unavailable,
+    UsageError,
+)
 from memctl.location import Location
+from memctl.numbers import count
+from memctl.ops.apply import SHOWN_MEMORIES, ChangeReport
 from memctl.ops.change import ChangeRun
 from memctl.ops.lock import lock
 from memctl.ops.observer import opened
 from memctl.output.terminal import Output
 from memctl.registry import make_store
+from memctl.selection import Selection
 from memctl.store import OpenMode
 
 
@@ -123,3 +134,46 @@ def refuse_unasked(yes: bool) -> None:
             "refusing without confirmation: not a terminal",
             "use --yes; --dry-run shows what would be done",
         )
+
+
+def refuse_unclear(where: Selection, *, all_: bool, chosen: bool) -> None:
+    """Refuse a change of all messages without ``--all``, and ``--all`` with a selection.
+
+    ``chosen`` tells that other options than those of ``where`` limit the change.
+
+    Raises:
+        UsageError: both or neither of ``--all`` and a selection are given.
+    """
+    nothing = where == Selection()
+    if all_ and not nothing:
+        raise UsageError("--all cannot be combined with a selection", "leave one of them out")
+    if nothing and not (all_ or chosen):
+        raise UsageError(
+            "nothing is selected",
+            "select with --mark, --user or --older-than 90d, or use --all for everything",
+        )
+
+
+def refuse_many(found: ChangeReport, most: float, limit: str | None) -> None:
+    """Refuse a plan that deletes more than ``most`` messages; ``limit`` is ``--max-delete``.
+
+    Raises:
+        Loss: the plan deletes more messages.
+    """
+    if found.planned.deleted > most:
+        raise Loss(
+            f"{count(found.planned.deleted, found.noun)} would be deleted, more than --max-delete "
+            f"{limit}",
+            "nothing was deleted; preview with --dry-run",
+        )
+
+
+def deletions(found: ChangeReport) -> str:
+    """Return how much a plan deletes: ``36 messages in 12 memories (and 2 memories more)``.
+
+    The memories in parentheses are those that ``tables.change_plan`` does not show.
+    """
+    planned = found.planned
+    hidden = planned.memories - SHOWN_MEMORIES
+    more = f" (and {count(hidden, 'memory')} more)" if hidden > 0 else ""
+    return f"{count(planned.deleted, found.noun)} in {count(planned.memories, 'memory')}{more}"

@@ -8,13 +8,24 @@ from typing import Annotated, Any
 import typer
 from rich.console import RenderableType
 
-from memctl.commands._change import change
+from memctl.commands._change import (
+    at_terminal,
+    change,
+    confirm,
+    deletions,
+    refuse_many,
+    refuse_unasked,
+    refuse_unclear,
+)
 from memctl.commands._context import Run
 from memctl.commands._options import (
     BackupOption,
     DryRunOption,
+    MaxDeleteOption,
     PathOption,
     StoreArgument,
+    YesOption,
+    deletion_limit,
     guarding,
     opens_stores,
     selecting,
@@ -22,7 +33,9 @@ from memctl.commands._options import (
 from memctl.commands._reports import ChangeOutcome
 from memctl.commands._run import changeable, record, run_options, wait_for
 from memctl.errors import Loss, UsageError
-from memctl.ops.compress.plan import CompressMode, CompressOptions
+from memctl.location import redact, visible
+from memctl.numbers import count
+from memctl.ops.compress.plan import KEEP_RECENT, CompressMode, CompressOptions
 from memctl.ops.compress.run import CompressRun
 from memctl.output import tables
 from memctl.registry import located, make_store
@@ -37,6 +50,7 @@ def compress(
     run: Run,
     store: StoreArgument,
     where: Selection,
+    all_: Annotated[bool, selecting("--all", help="Select every memory of the store.")] = False,
     mode: Annotated[
         CompressMode | None,
         typer.Option(
@@ -53,14 +67,15 @@ def compress(
         ),
     ] = "extractive",
     keep_recent: Annotated[
-        int,
+        int | None,
         selecting(
             *("--keep-recent", "--keep-last"),
             metavar="N",
             min=1,
             help="Keep the newest N messages of each memory.",
+            show_default=str(KEEP_RECENT),
         ),
-    ] = 3,
+    ] = None,
     trigger_tokens: Annotated[
         int | None,
         selecting(
@@ -112,6 +127,8 @@ def compress(
         int | None,
         guarding("--max-memories", metavar="N", min=1, help="Compress at most N memories."),
     ] = None,
+    max_delete: MaxDeleteOption = None,
+    yes: YesOption = False,
     backup: BackupOption = True,
     path: PathOption = None,
     dry_run: DryRunOption = False,
@@ -120,17 +137,23 @@ def compress(
 
     Each memory keeps its newest messages. The others get a summary and the mark compressed, as in
     AgentScope, so that agents no longer send them to their model. The built-in summarizer,
-    extractive, needs no model and no network. memctl undo restores the memory.
+    extractive, needs no model and no network. With --mode replace, the old messages are deleted:
+    this asks first; scripts use --yes. memctl undo restores the memory.
 
     Examples:
-      memctl compress agents.db --dry-run
+      memctl compress agents.db --all --dry-run
       memctl compress agents.db --mode message --trigger-messages 50
-      memctl compress prod --summarizer qwen --max-cost 5
+      memctl compress prod --all --summarizer qwen --max-cost 5
     """
     if where.last is not None:
         raise UsageError(
             "--last cannot be used with compress", "use --keep-recent to keep the newest messages"
         )
+    chosen = (keep_recent, trigger_tokens, trigger_messages) != (None, None, None)
+    refuse_unclear(where, all_=all_, chosen=chosen)
+    limit = deletion_limit(max_delete)
+    if mode is CompressMode.REPLACE and not dry_run:
+        refuse_unasked(yes)
     made = _summarizer(run, summarizer, prompt_file)
     if max_cost is not None and made.prices is None:
         raise UsageError(
@@ -147,7 +170,7 @@ def compress(
         )
     wanted = CompressOptions(
         mode or (CompressMode.MARK if can_hold else CompressMode.MESSAGE),
-        keep_recent,
+        KEEP_RECENT if keep_recent is None else keep_recent,
         trigger_tokens,
         trigger_messages,
         max_memories,
@@ -161,9 +184,25 @@ def compress(
         wanted,
         made,
         run_options(run, backup=backup, dry_run=dry_run),
+        limit=limit,
     )
+    asks = mode is CompressMode.REPLACE and not yes and at_terminal()
+
+    def approve() -> bool:
+        found = compression.preview.changes
+        refuse_many(found, compression.most, max_delete)
+        if asks and not dry_run and found.planned.deleted:
+            run.output.show(tables.change_plan(found))
+            confirm(
+                f"replace {deletions(found)} of {visible(location.label)} by "
+                f"{count(found.planned.memories, 'summary')}?",
+                expected=redact(store) if all_ else None,
+            )
+        return True
+
+    compression.approve = approve
     outcome = CompressOutcome(compression, location.label)
-    change(run.output, compression, location, outcome)
+    change(run.output, compression, location, outcome, asks=asks)
 
 
 def _summarizer(run: Run, name: str, prompt_file: Path | None) -> Summarizer:

@@ -5,7 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Annotated
 
-from memctl.commands._change import at_terminal, change, confirm, refuse_unasked
+from memctl.commands._change import (
+    at_terminal,
+    change,
+    confirm,
+    deletions,
+    refuse_many,
+    refuse_unasked,
+    refuse_unclear,
+)
 from memctl.commands._context import Run
 from memctl.commands._options import (
     BackupOption,
@@ -20,10 +28,9 @@ from memctl.commands._options import (
 )
 from memctl.commands._reports import ChangeOutcome
 from memctl.commands._run import changeable, record, run_options
-from memctl.errors import Loss, UsageError
+from memctl.errors import UsageError
 from memctl.location import redact, visible
 from memctl.model import ToolPairPolicy
-from memctl.numbers import count
 from memctl.ops.apply import ChangeReport
 from memctl.ops.delete import DeleteRun
 from memctl.output import tables
@@ -73,7 +80,7 @@ def delete(
       memctl delete prod --older-than 90d --max-delete 10% --yes
     """
     output = run.output
-    _refuse_unclear(where, all_=all_, keep_last=keep_last)
+    refuse_unclear(where, all_=all_, chosen=keep_last is not None)
     pairs = _pairs(keep=keep_tool_pairs, take=with_tool_pairs)
     limit = deletion_limit(max_delete)
     if not dry_run:
@@ -89,14 +96,8 @@ def delete(
     )
 
     def approve() -> bool:
-        number = deletion.report.planned.deleted
-        if number > deletion.most:
-            raise Loss(
-                f"{count(number, deletion.report.noun)} would be deleted, more than --max-delete "
-                f"{max_delete}",
-                "nothing was deleted; preview with --dry-run",
-            )
-        if yes or dry_run or not number:
+        refuse_many(deletion.report, deletion.most, max_delete)
+        if yes or dry_run or not deletion.report.planned.deleted:
             return True
         expected = redact(store) if all_ else None
         _ask(output, deletion.report, location.label, expected)
@@ -106,22 +107,6 @@ def delete(
     deletion.counts_staying = dry_run or not yes
     outcome = ChangeOutcome(deletion, location.label)
     change(output, deletion, location, outcome, asks=not yes and at_terminal())
-
-
-def _refuse_unclear(where: Selection, *, all_: bool, keep_last: int | None) -> None:
-    """Refuse a deletion of all messages without ``--all``, and ``--all`` with a selection.
-
-    Raises:
-        UsageError: both or neither of ``--all`` and a selection are given.
-    """
-    nothing = where == Selection()
-    if all_ and not nothing:
-        raise UsageError("--all cannot be combined with a selection", "leave one of them out")
-    if nothing and not all_ and keep_last is None:
-        raise UsageError(
-            "nothing is selected",
-            "select with --mark, --user or --older-than 90d, or use --all for everything",
-        )
 
 
 def _pairs(*, keep: bool, take: bool) -> ToolPairPolicy:
@@ -134,9 +119,4 @@ def _pairs(*, keep: bool, take: bool) -> ToolPairPolicy:
 
 def _ask(output: Output, found: ChangeReport, target: str, expected: str | None) -> None:
     output.show(tables.change_plan(found))
-    hidden = found.planned.memories - len(found.planned_by_memory)
-    more = f" (and {count(hidden, 'memory')} more)" if hidden else ""
-    where = (
-        f"{count(found.planned.deleted, found.noun)} in {count(found.planned.memories, 'memory')}"
-    )
-    confirm(f"delete {where}{more} of {visible(target)}?", expected=expected)
+    confirm(f"delete {deletions(found)} of {visible(target)}?", expected=expected)

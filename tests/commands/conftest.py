@@ -48,7 +48,8 @@ def by_model(tmp_path: Path) -> Callable[..., list[object]]:
 
     def words(store: str, url: str, *more: object, **options: Any) -> list[object]:
         path = configure(tmp_path, model(url, **options))
-        return ["--config", path, "compress", store, "--summarizer", "model", *more, "--json"]
+        words = ["--config", path, "compress", store, "--all", "--summarizer", "model"]
+        return [*words, *more, "--json"]
 
     return words
 

@@ -20,7 +20,7 @@ from memctl.model import MemoryKey
 from memctl.testing import Place, samples
 from tests.support.backends import place_at
 from tests.support.cli import Run, contents, fails, fill, report
-from tests.support.places import held, runs_kept
+from tests.support.places import append, held, put, runs_kept
 from tests.support.servers.pool import Servers
 
 PATIENCE = 60
@@ -328,3 +328,69 @@ def test_prompt_doctor_shows_what_it_would_repair(database: str, said: str) -> N
     assert ("repaired" in session.said) == (said == "y\n")
     held_now = {entry.id for entries in contents(database).values() for entry in entries}
     assert held_now == ({"reply"} if said == "y\n" else {"left", "reply"})
+
+
+@pytest.mark.parametrize("said", ["y\n", "n\n"])
+def test_prompt_compress_shows_what_it_would_delete(filled: Place, run: Run, said: str) -> None:
+    before = held(filled)
+    words = ("compress", filled.text, "--mode", "replace", "--keep-recent", "2")
+    session = Session(*words)
+    session.until("[y/N] ")
+    shown = session.said
+    new = MemoryKey("new", "new")
+    put(filled, [samples.sample(new, samples.entries(9))])
+    session.types(said)
+    assert session.ends() == (0 if said == "y\n" else 130)
+    assert re.search(r"user +session +delete +keep\n", shown)
+    assert re.search(r"user0 +session0 +7 +2\n", shown)
+    asked = "replace 84 messages in 12 memories (and 2 memories more) of "
+    assert asked in shown
+    assert "agents.db by 12 summaries? [y/N]" in shown
+    after = held(filled)
+    assert len(after.pop(new)[2]) == 9, "it was not in the question"
+    if said == "y\n":
+        assert {len(found) for _, _, found in after.values()} == {3}
+        assert run("undo", "--yes").exit_code == 0
+        after = held(filled)
+        after.pop(new)
+    assert after == before
+
+
+def test_prompt_compress_of_everything_asks_for_the_name(filled: Place) -> None:
+    before = held(filled)
+    session = Session("compress", filled.text, "--all", "--mode", "replace")
+    session.until(f"type {filled.text} to continue: ")
+    session.types("y\n")
+    assert session.ends() == 130
+    assert held(filled) == before
+
+
+@pytest.mark.parametrize("words", [["--mode", "message"], ["--mode", "replace", "--yes"]])
+def test_prompt_compress_does_not_ask(filled: Place, words: list[str]) -> None:
+    """Messages that are marked stay, as they do for ``memctl mark``."""
+    session = Session("compress", filled.text, "--all", *words)
+    assert session.ends() == 0
+    assert "[y/N]" not in session.said
+    assert "12 memories compressed" in session.said
+
+
+def test_prompt_compress_limit_is_looked_at_before_anybody_is_asked(filled: Place) -> None:
+    words = ("--all", "--mode", "replace", "--max-delete", "5%")
+    session = Session("compress", filled.text, *words)
+    assert session.ends() == 9
+    assert "to continue" not in session.said
+
+
+@pytest.mark.parametrize("limit", [84, 85])
+def test_prompt_compress_too_much_by_the_time_of_the_answer(filled: Place, limit: int) -> None:
+    key = next(iter(held(filled)))
+    words = ("--all", "--mode", "replace", "--keep-recent", "2", "--max-delete", limit)
+    session = Session("compress", filled.text, *words)
+    session.until("to continue: ")
+    append(filled, key, [samples.entry("new", 99)])
+    session.types(f"{filled.text}\n")
+    allowed = limit == 85
+    assert session.ends() == (0 if allowed else 7)
+    assert ("has grown, and would exceed --max-delete" in session.said) != allowed
+    left = [one for one, (_, _, found) in held(filled).items() if len(found) > 3]
+    assert len(left) == (0 if allowed else 1)

@@ -42,7 +42,8 @@ def by_codes(tmp_path: Path) -> Words:
     path = configure(tmp_path, CODES)
 
     def words(store: str, *more: object) -> list[object]:
-        return ["--config", path, "compress", store, "--summarizer", "codes", *more, "--json"]
+        words = ["--config", path, "compress", store, "--summarizer", "codes", "--yes", "--json"]
+        return [*words, "--keep-recent", "3", *more]
 
     return words
 
@@ -328,13 +329,13 @@ def test_compress_when_it_is_worth_it(
 def test_compress_what_is_not_understood(
     run: Run, filled: str, servers: Servers, by_codes: Words
 ) -> None:
-    fails(run(*by_codes(filled)[:4], "--summarizer", "code"), 2, "did you mean 'codes'?")
-    fails(run("compress", filled, "--summarizer", "mine"), 2, "[summarizers.NAME]")
-    fails(run("compress", filled, "--mode", "mark"), 9, "?state=")
+    fails(run(*by_codes(filled)[:4], "--all", "--summarizer", "code"), 2, "did you mean 'codes'?")
+    fails(run("compress", filled, "--all", "--summarizer", "mine"), 2, "[summarizers.NAME]")
+    fails(run("compress", filled, "--all", "--mode", "mark"), 9, "?state=")
     fails(run("compress", filled, "--user", "nobody"), 4, "nobody")
     fails(run("compress", filled, "--user", "nobody", "--dry-run"), 4, "nobody")
-    fails(run("compress", filled + ".none.db"), 4, "does not exist")
-    fails(run("compress", "-"), 2, "cannot be changed")
+    fails(run("compress", filled + ".none.db", "--all"), 4, "does not exist")
+    fails(run("compress", "-", "--all"), 2, "cannot be changed")
     fails(run("compress", filled, "--last", "3"), 2, "--keep-recent")
     fails(run("compress", servers.redis.fresh(), "--user", "nobody"), 4, "nobody")
     assert run("compress", filled, "--keep-recent", "0").exit_code == 2
@@ -351,7 +352,7 @@ def test_compress_no_more_than_it_may_cost(
 ) -> None:
     place = one("sqlite")
     fill(place, 6, messages=60)
-    words = ("--config", configure(tmp_path, PRICED), "compress", place.text)
+    words = ("--config", configure(tmp_path, PRICED), "compress", place.text, "--all")
     words = (*words, "--summarizer", "codes", "--jobs", "1", "--json")
     dry = report(run(*words, "--dry-run"))
     all_of_it, model = dry["model"]["cost"], dry["model"]
@@ -372,21 +373,21 @@ def test_compress_no_more_than_it_may_cost(
     assert len(foreseen["plan"]) == foreseen["memories"]["written"] <= done
     assert any("--max-cost" in text for text in found["warnings"])
     assert report(run(*words))["memories"]["written"] == 6 - done
-    fails(run("compress", place.text, "--max-cost", "1"), 2, "input_price")
+    fails(run("compress", place.text, "--all", "--max-cost", "1"), 2, "input_price")
 
 
 def test_compress_every_form_of_the_report(run: Run, filled: str) -> None:
-    table = run("compress", filled, "--dry-run")
+    table = run("compress", filled, "--all", "--dry-run")
     assert "4 memories would be compressed by extractive" in table.stdout
     assert "(estimated)" in table.stdout
-    dry = report(run("compress", filled, "--dry-run", "--json"))
+    dry = report(run("compress", filled, "--all", "--dry-run", "--json"))
     assert dry["model"]["tokens_in"] == 0, "no model is asked"
     [row] = csv.DictReader(
-        io.StringIO(run("compress", filled, "--dry-run", "--format", "csv").stdout)
+        io.StringIO(run("compress", filled, "--all", "--dry-run", "--format", "csv").stdout)
     )
     assert int(row["messages_selected"]) == dry["messages"]["selected"] == 62
     assert int(row["tokens_before"]) == dry["tokens"]["before"]
-    lines = run("compress", filled, "--format", "ndjson").stdout.splitlines()
+    lines = run("compress", filled, "--all", "--format", "ndjson").stdout.splitlines()
     [done] = map(json.loads, lines)
     assert (done["mode"], done["summarizer"]) == ("message", "extractive")
     assert done["memories_written"] == 4
@@ -395,18 +396,18 @@ def test_compress_every_form_of_the_report(run: Run, filled: str) -> None:
     assert re.search(
         r"nothing to compress; the largest memory, 'user\d'/'session\d', has "
         r"\d+ messages, \d+ tokens \(estimated\), including what --keep-recent keeps\n",
-        run("compress", filled).stdout,
+        run("compress", filled, "--all").stdout,
     )
     [kept] = report(run("history", "--json"))["runs"]
     assert (kept["command"], kept["outcome"], kept["run"]) == ("compress", "done", done["run"])
     assert "4 summarised, 62 marked" in run("history").stdout
     assert run("undo", "--yes").exit_code == 0
-    shown = run("compress", filled)
+    shown = run("compress", filled, "--all")
     assert "4 memories compressed by extractive, 62 messages" in shown.stdout
     assert "undo it with: memctl undo" in shown.stdout
     gone = run("undo", "--yes")
     assert gone.exit_code == 0
-    found = report(run("compress", filled, "--no-backup", "--json"))
+    found = report(run("compress", filled, "--all", "--no-backup", "--json"))
     assert (found["memories"]["written"], "run" in found) == (4, False)
     fails(run("undo", "--yes"), 4, "no run can be undone")
 
@@ -414,7 +415,7 @@ def test_compress_every_form_of_the_report(run: Run, filled: str) -> None:
 def test_compress_text_around_a_summary(run: Run, filled: str, tmp_path: Path) -> None:
     file = tmp_path / "template"
     file.write_text("<mine>{task_overview} | {{}} {next_steps}</mine>")
-    words = ("compress", filled, "--template-file", file)
+    words = ("compress", filled, "--all", "--template-file", file)
     report(run(*words, "--json"))
     shown = run("inspect", filled, "--messages", "--mark", "summary", "--json").stdout
     assert shown.count("<mine>message") == shown.count("| {} ") == 4
@@ -431,7 +432,9 @@ def test_compress_text_around_a_summary(run: Run, filled: str, tmp_path: Path) -
     ):
         file.write_text(text)
         fails(run(*words, "--dry-run"), 2, said)
-    fails(run("compress", filled, "--template-file", tmp_path / "none"), 2, "cannot be read")
+    fails(
+        run("compress", filled, "--all", "--template-file", tmp_path / "none"), 2, "cannot be read"
+    )
 
 
 def test_compress_prompt_of_ones_own(run: Run, filled: str, tmp_path: Path) -> None:
@@ -442,13 +445,86 @@ def test_compress_prompt_of_ones_own(run: Run, filled: str, tmp_path: Path) -> N
     kind = "command"
     command = "grep -o PIRATE || true"
     """
-    words = ("--config", configure(tmp_path, config), "compress", filled, "--summarizer", "echo")
-    found = report(run(*words, "--json", "--user", "user0", "--session", "session0"), 7)
+    words = ("--config", configure(tmp_path, config), "compress", filled)
+    words = (*words, "--summarizer", "echo", "--json")
+    found = report(run(*words, "--user", "user0", "--session", "session0"), 7)
     assert found["failures"][0]["code"] == "bad-reply", "memctl's own prompt knows no pirate"
-    assert report(run(*words, "--json", "--prompt-file", told))["memories"]["written"] == 4
-    fails(run("compress", filled, "--prompt-file", told), 2, "extractive")
+    words = (*words, "--all")
+    assert report(run(*words, "--prompt-file", told))["memories"]["written"] == 4
+    fails(run("compress", filled, "--all", "--prompt-file", told), 2, "extractive")
     told.write_bytes(b"\xff\xfe")
     fails(run(*words, "--prompt-file", told), 2, "cannot be read")
     os.mkfifo(tmp_path / "pipe")
     for option in ("--prompt-file", "--template-file"):
         fails(run(*words, option, tmp_path / "pipe"), 2, "not a regular file")
+
+
+# What is confirmed
+
+
+def test_compress_of_everything_wants_all(run: Run, filled: str) -> None:
+    hint = "select with --mark, --user or --older-than 90d, or use --all for everything"
+    for mode in ("message", "replace"):
+        for more in ([], ["--dry-run"], ["--yes"], ["--max-memories", "1"]):
+            fails(run("compress", filled, "--mode", mode, *more), 2, "nothing is selected", hint)
+    fails(run("compress", filled, "--all", "--user", "user0"), 2, "cannot be combined")
+    for words in (
+        ["--all"],
+        ["--user", "user0"],
+        ["--keep-recent", "3"],
+        ["--trigger-tokens", "9"],
+    ):
+        assert run("compress", filled, *words).exit_code == 0
+        assert run("undo", "--yes").exit_code == 0
+
+
+def test_compress_replace_needs_yes_without_a_terminal(
+    run: Run, one: Callable[[str], Place]
+) -> None:
+    place = one("sqlite")
+    keys = fill(place)
+    before = held(place)
+    words = ("compress", place.text, "--all", "--mode", "replace")
+    fails(run(*words), 2, "refusing without confirmation: not a terminal", "use --yes")
+    assert held(place) == before
+    assert report(run(*words, "--dry-run", "--json"))["messages"]["deleted"] == 9 * len(keys)
+    assert report(run(*words, "--yes", "--json"))["messages"]["deleted"] == 9 * len(keys)
+    assert run("undo", "--yes").exit_code == 0
+    assert held(place) == before
+
+
+@pytest.mark.parametrize("limit", ["26", "74%", "27", "75%"])
+def test_compress_max_delete(run: Run, one: Callable[[str], Place], limit: str) -> None:
+    """27 of 36 messages would go, with those that were compressed before."""
+    place = one("sqlite")
+    fill(place)
+    before = held(place)
+    words = ("compress", place.text, "--all", "--mode", "replace", "--max-delete", limit)
+    for more in (["--dry-run"], ["--yes"]):
+        result = run(*words, *more)
+        if limit in ("26", "74%"):
+            said = f"27 messages would be deleted, more than --max-delete {limit}"
+            fails(result, 9, said, "nothing was deleted")
+            assert held(place) == before
+        else:
+            assert result.exit_code == 0
+    assert (held(place) == before) == (limit in ("26", "74%"))
+    fails(run(*words[:-1], "many"), 2, "--max-delete 'many' is not a valid limit")
+
+
+@pytest.mark.parametrize("words", [["--trigger-messages", "100"], ["--max-cost", "0"]])
+def test_compress_nothing_within_a_limit(
+    run: Run, one: Callable[[str], Place], tmp_path: Path, words: list[str]
+) -> None:
+    place = one("sqlite")
+    fill(place)
+    before = held(place)
+    config = configure(tmp_path, PRICED)
+    words = ["compress", place.text, "--all", "--mode", "replace", "--summarizer", "codes", *words]
+    done = run("--config", config, *words, "--max-delete", "1", "--yes")
+    assert done.exit_code == 0
+    assert ("the largest memory" in done.stdout) == ("--trigger-messages" in words)
+    assert ("3 memories not compressed because of --max-cost" in done.stderr) == (
+        "--max-cost" in words
+    )
+    assert held(place) == before

@@ -149,7 +149,7 @@ def test_compress_program_without_an_end_is_killed(
         "timeout = 1\nmax_retries = 0\n",
     )
     words = ["--summarizer", "program", "--jobs", "4", "--json"]
-    process = start("--config", config, "compress", sqlite.text, *words)
+    process = start("--config", config, "compress", sqlite.text, "--all", *words)
     stdout, stderr = process.communicate(timeout=30)
     assert process.returncode == 7, stderr
     failures = json.loads(stdout)["failures"]
@@ -232,7 +232,7 @@ def test_compress_no_room_for_what_is_to_be_summarized(sqlite: Place, room: int)
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
 
-    process = start("compress", sqlite.text, preexec_fn=limit)
+    process = start("compress", sqlite.text, "--all", preexec_fn=limit)
     said, errors = process.communicate()
     assert process.returncode == 3, errors
     assert errors.count("memctl: error:") == 1
@@ -303,7 +303,10 @@ def test_compress_second_run(run: Run, sqlite: Place, by_model: Words) -> None:
     seen: list[int] = []
 
     def meanwhile(request: Request) -> Reply:
-        for words in (["compress", sqlite.text], ["compress", sqlite.text, "--dry-run"]):
+        for words in (
+            ["compress", sqlite.text, "--all"],
+            ["compress", sqlite.text, "--all", "--dry-run"],
+        ):
             with start(*words) as process:
                 process.communicate()
                 seen.append(process.returncode)

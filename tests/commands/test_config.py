@@ -281,7 +281,7 @@ def test_config_paths_of_the_file_may_be_at_home(
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     write.write_text('[defaults.compress]\nprompt-file = "~/none.txt"\n')
-    fails(run("compress", filled, "--dry-run"), 2, f"{tmp_path}/none.txt cannot be read")
+    fails(run("compress", filled, "--all", "--dry-run"), 2, f"{tmp_path}/none.txt cannot be read")
 
 
 @pytest.mark.parametrize("name", ["yes", "all", "backup"])

@@ -187,7 +187,7 @@ def test_cron_metrics_of_a_run(run: Run, filled: str, tmp_path: Path) -> None:
 
 def test_cron_metrics_of_each_kind_of_report(run: Run, filled: str, tmp_path: Path) -> None:
     path = tmp_path / "m.prom"
-    assert run("--metrics-file", path, "compress", filled).exit_code == 0
+    assert run("--metrics-file", path, "compress", filled, "--all").exit_code == 0
     found = families(path)
     assert found["memctl_tokens_before"].samples[0].value > 0
     assert found["memctl_model_tokens_in"].samples[0].value >= 0

@@ -82,7 +82,7 @@ COMMANDS = {
     ),
     "migrate": Command(lambda url: ("migrate", SOURCE, url, *REPLACE), 2, counts=_copied),
     "compress": Command(
-        lambda url: ("compress", url, "--mode", "replace", "--keep-recent", "2"), 1
+        lambda url: ("compress", url, "--mode", "replace", "--keep-recent", "2", "--yes"), 1
     ),
     "erase": Command(lambda url: ("erase", url, "--user", "ada", "--yes"), 1, counts=_erased),
     "undo": Command(lambda url: ("undo", "--store", url), 2, _deleted),

@@ -450,7 +450,7 @@ def test_undo_what_was_not_written_down_was_not_done(run: Run, filled: str, tmp_
     """Wherever the file ends, what can be read of it goes back, and the rest is left alone."""
     path = filled.removeprefix("sqlite:///")
     before = counts(run, filled)
-    done = report(run("compress", filled, "--mode", "replace", "--json"))["run"]
+    done = report(run("compress", filled, "--all", "--mode", "replace", "--yes", "--json"))["run"]
     after = counts(run, filled)
     shutil.copyfile(path, tmp_path / "after.db")
     length = size(done)

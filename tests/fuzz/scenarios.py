@@ -131,7 +131,7 @@ def changing(rng: Random, name: str) -> list[str]:
             ["mark", "add", name, rng.choice([*MARKS, "new", word(rng)]), *selection(rng)],
             ["mark", "remove", name, rng.choice(MARKS), *selection(rng)],
             ["mark", "rename", name, rng.choice(MARKS), rng.choice([*MARKS, "new"])],
-            ["compress", name, "--keep-recent", keep, *mode],
+            ["compress", name, "--yes", "--keep-recent", keep, *mode],
             ["doctor", name, "--repair", "--yes"],
             ["doctor", name, "--repair", "--yes"],
         ]

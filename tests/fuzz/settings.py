@@ -123,6 +123,7 @@ class Configurations:
         data = "\n".join(lines).encode("utf-8", "surrogatepass")
         Path("c.toml").write_bytes(mutate_bytes(rng, data, 1) if rng.random() < 0.2 else data)
         for _ in range(rng.choice([1, 2])):
+            program = ["--summarizer", rng.choice(["plain", "program"])]
             words = rng.choice(
                 [
                     ["config", "show", *rng.choice([[], ["--all"]])],
@@ -130,7 +131,7 @@ class Configurations:
                     ["inspect", rng.choice(["agents", "backup", "keys", "./agents.db"])],
                     ["mark", "list", "agents"],
                     ["verify", "agents", "backup"],
-                    ["compress", "agents", "--summarizer", rng.choice(["plain", "program"]), "-n"],
+                    ["compress", "agents", "--all", *program, "-n"],
                     ["context", "agents", "--user", "user0", "--session", "session0"],
                     ["history"],
                     ["delete", "agents", "--mark", "hint", "--yes", "--dry-run"],

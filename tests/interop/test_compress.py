@@ -185,7 +185,7 @@ def reply(
 
 def compress(run: Run, at: Place, mode: str, *options: object) -> dict[str, Any]:
     """A run of memctl compress; what it reports."""
-    return report(run("compress", at.text, *NAMED, "--mode", mode, *options, "--json"))
+    return report(run("compress", at.text, *NAMED, "--mode", mode, *options, "--yes", "--json"))
 
 
 SESSIONS = ["json_session", "json_session nested", "redis_session", "redis_session nested"]

@@ -158,7 +158,7 @@ def test_interop_compress_nothing_is_lost_of_a_talk(
             found = report(
                 run(
                     *("compress", at.text, "--mode", mode, "--keep-recent", 2),
-                    *("--summarizer", "ranges", "--json"),
+                    *("--summarizer", "ranges", "--yes", "--json"),
                 )
             )
             compressed += found["memories"]["written"]
@@ -195,7 +195,7 @@ def compress_while(
         finally:
             (folder / "go").touch()
 
-    options = "--mode", mode, "--keep-recent", KEEP, "--summarizer", "waits", "--json"
+    options = "--mode", mode, "--keep-recent", KEEP, "--summarizer", "waits", "--yes", "--json"
     with ThreadPoolExecutor(1) as thread:
         acting = thread.submit(meanwhile)
         result = run("compress", at.text, *options)

@@ -214,8 +214,8 @@ def test_facts_of_a_user_are_erased(run: Run, notes: str) -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        ("compress", "{}"),
-        ("compress", "{}", "--dry-run"),
+        ("compress", "{}", "--all"),
+        ("compress", "{}", "--all", "--dry-run"),
         ("context", "{}", "--user", "ada"),
         ("mark", "list", "{}"),
         ("mark", "add", "{}", "x", "--user", "ada"),

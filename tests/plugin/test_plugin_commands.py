@@ -78,7 +78,7 @@ def test_plugin_mark_adds_and_undo_removes(run: Run, lines: str) -> None:
 def test_plugin_compress_summarizes_and_undo_restores(run: Run, lines: str, mode: str) -> None:
     before = contents(lines)
     words = ("compress", lines, "--mode", mode, "--keep-recent", "2", "--trigger-tokens", "0")
-    done = report(run(*words, "--json"))
+    done = report(run(*words, "--yes", "--json"))
     assert done["memories"]["written"] == 2
     assert contents(lines) != before
     assert run("undo", "--yes").exit_code == 0

@@ -396,7 +396,7 @@ STORES = {
 }
 
 COPY = ("migrate", "ARCHIVE", "STORE", "--lossy", "--no-verify", "--on-conflict")
-COMPRESS = ("compress", "STORE", "--keep-recent", "1", "--mode")
+COMPRESS = ("compress", "STORE", "--yes", "--keep-recent", "1", "--mode")
 SESSION_ACTIONS: list[tuple[str, ...]] = [
     ("delete", "STORE", "--mark", "compressed", "--yes"),
     ("delete", "STORE", "--id", "m1", "--id", "m3", "--yes"),

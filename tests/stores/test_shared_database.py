@@ -81,7 +81,7 @@ def test_shared_rows_that_refer_to_messages_stay(run: Run, shared: Shared, actio
     fails(run("delete", shared.url, "--session", "kyoto", "--dry-run"), 9, effect)
     fails(run("delete", shared.url, "--session", "kyoto", "--yes", "--no-backup"), 9, effect)
     fails(run("erase", shared.url, "--user", "ada", "--yes"), 9, effect)
-    words = ("compress", shared.url, "--summarizer", "extractive", "--keep-recent", "1")
+    words = ("compress", shared.url, "--summarizer", "extractive", "--yes", "--keep-recent", "1")
     fails(run(*words, "--mode", "replace"), 9, effect)
     assert contents(shared.url) == before
     deleted = report(run("delete", shared.url, "--session", "osaka", "--yes", "--json"))
@@ -120,7 +120,7 @@ def test_shared_rows_that_refer_to_a_session_stop_the_undo_of_its_import(
     shared.execute("UPDATE notes SET about = 'new'")
     text = "deleting rows of 'session' deletes rows of 'notes'"
     fails(run("undo", "--store", shared.url, "--yes"), 9, text)
-    words = ("--summarizer", "extractive", "--mode", "replace", "--keep-recent", "1")
+    words = ("--yes", "--summarizer", "extractive", "--mode", "replace", "--keep-recent", "1")
     done = report(run("compress", shared.url, "--user", "eve", *words, "--json"))
     assert run("undo", done["run"], "--store", shared.url, "--yes").exit_code == 0
     deleted = report(run("delete", shared.url, "--user", "eve", "--yes", "--json"))

@@ -430,7 +430,7 @@ def test_sql_damage_of_a_table_without_its_key(tmp_path: Path, good: Path, run: 
     for command in (
         ("delete", path, "--all", "--yes"),
         ("mark", "add", path, "new"),
-        ("compress", path, "--mode", "message"),
+        ("compress", path, "--mode", "message", "--all"),
         ("doctor", path, "--repair", "--yes"),
     ):
         refused = run(*command)
@@ -569,7 +569,7 @@ def test_sql_damage_any_change_is_refused_or_undone_exactly(
         ("delete", path, "--yes", "--keep-last", "1"),
         ("mark", "add", path, "new", "--id", "m2"),
         ("compress", path, "--keep-recent", "1", "--mode", "message"),
-        ("compress", path, "--keep-recent", "1", "--mode", "replace"),
+        ("compress", path, "--keep-recent", "1", "--mode", "replace", "--yes"),
         ("import", more, path, "--on-conflict", "append"),
         ("import", more, path, "--on-conflict", "replace"),
         ("doctor", path, "--repair", "--yes"),
@@ -636,7 +636,7 @@ def test_sql_damage_any_change_on_a_server_is_refused_or_undone_exactly(
     for words in (
         ("delete", url, "--yes", "--id", "m2"),
         ("mark", "add", url, "new", "--id", "m2"),
-        ("compress", url, "--keep-recent", "1", "--mode", "replace"),
+        ("compress", url, "--keep-recent", "1", "--mode", "replace", "--yes"),
         ("doctor", url, "--repair", "--yes"),
         ("import", more, url, "--on-conflict", "replace"),
     ):

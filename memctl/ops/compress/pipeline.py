@@ -6,6 +6,7 @@ One pass over the store fills the spool, without waiting for the model.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import aclosing
 from dataclasses import replace
@@ -93,6 +94,7 @@ _NO_STATE = Failure(
     "no-state",
     "its session has no saved state for the summary; use --mode message",
 )
+_TOO_MANY = Failure("too-many", "has grown, and would exceed --max-delete")
 
 
 async def plan_compression(
@@ -155,7 +157,7 @@ async def plan_compression(
                 spool.keep(case) if case is not None else spool.drop()
             if case is not None:
                 found += 1
-                report.plan(case, deleted=options.mode is CompressMode.REPLACE)
+                report.plan(case, options.mode)
                 seen(case)
             if found == options.max_memories:
                 return
@@ -203,8 +205,11 @@ class CompressionPipeline:
         report: CompressReport,
         stop: Stop,
         dialect: Dialect = AGENTSCOPE1,
+        most: float = math.inf,
     ) -> None:
-        """``run`` opens the summarizer.
+        """``run`` opens the summarizer.  ``most`` is the largest number of messages to delete.
+
+        A memory with which the compression would delete more becomes a failure of ``report``.
 
         Raises:
             UsageError: as ``ChunkedSummarizer``.
@@ -228,6 +233,9 @@ class CompressionPipeline:
         """The summarized memories that wait for a commit; None is the end."""
         self._answered = False
         """True if the model has answered a request."""
+        self._most = most
+        self._deleted = 0
+        """The number of messages to delete in the memories that jobs have taken."""
         self._summarised = self._failed = 0
         self._silent = 0
         """The number of memories in a row whose requests were not answered."""
@@ -333,7 +341,7 @@ class CompressionPipeline:
                 self._budget.settle(case)
 
     async def _next(self) -> CompressionPlan | None:
-        """Wait for the next memory in the spool whose cost the limit allows, and return its plan.
+        """Wait for the next memory in the spool that the limits allow, and return its plan.
 
         None if there are no further memories, or a stop was asked for.
         """
@@ -341,10 +349,16 @@ class CompressionPipeline:
             may_begin = self._all_found or self._spool.taken < self._ahead
             case = self._spool.take() if may_begin else None
             if case is not None:
-                if self._budget.allows(case, self._report.cost or 0.0):
+                deleted = self._deleted + case.deleted(self._options.mode)
+                if not self._budget.allows(case, self._report.cost or 0.0):
+                    self._report.over_budget += 1
+                    self._report.changes.left -= 1
+                elif deleted > self._most:
+                    self._budget.settle(case)
+                    self._fail(case, _TOO_MANY)
+                else:
+                    self._deleted = deleted
                     return case
-                self._report.over_budget += 1
-                self._report.changes.left -= 1
             elif self._all_found:
                 break
             else:

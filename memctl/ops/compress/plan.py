@@ -24,6 +24,9 @@ from memctl.selection import Selection, Verdict
 from memctl.summarizer import Turn
 from memctl.summary import TEMPLATE
 
+KEEP_RECENT = 3
+"""The default number of the newest messages that stay."""
+
 
 class CompressMode(StrEnum):
     """Where the summary is stored, and what happens to the summarized messages."""
@@ -52,7 +55,7 @@ class CompressOptions:
     """
 
     mode: CompressMode
-    keep_recent: int = 3
+    keep_recent: int = KEEP_RECENT
     trigger_tokens: int | None = None
     trigger_messages: int | None = None
     max_memories: int | None = None
@@ -128,6 +131,10 @@ class CompressionPlan:
     stay: int = 0
     start: int = 0
     end: int = 0
+
+    def deleted(self, mode: CompressMode) -> int:
+        """Return the number of messages that a compression in this mode deletes."""
+        return self.gone + (self.messages if mode is CompressMode.REPLACE else 0)
 
     def goes(self, line: PlannedMessage) -> bool:
         """Return whether the new summary stands for the message from now on."""

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from memctl.inference.settings import Usage
 from memctl.model import MemoryKey
-from memctl.ops.apply import ChangeReport
-from memctl.ops.compress.plan import CompressionPlan
+from memctl.ops.apply import ChangeCounts, ChangeReport
+from memctl.ops.compress.plan import CompressionPlan, CompressMode
 
 
 class LargestMemory(NamedTuple):
@@ -59,31 +59,16 @@ class CompressReport:
         """``after`` as a share of ``before``; None if nothing was compressed."""
         return round(self.after / self.before, 4) if self.before and self.after else None
 
-    def plan(self, case: CompressionPlan, *, deleted: bool) -> None:
-        """Add a memory to compress to the planned changes; ``deleted`` if messages are deleted."""
+    def plan(self, case: CompressionPlan, mode: CompressMode) -> None:
+        """Add a memory to compress to the planned changes."""
         self.selected += case.messages
-        planned = self.changes.planned
-        planned.memories += 1
-        planned.deleted += case.gone
-        if deleted:
-            planned.deleted += case.messages
-        else:
-            planned.marked += case.messages
+        self.changes.planned.merge(_changes(case, mode))
 
-    def leave(self, case: CompressionPlan, *, deleted: bool) -> None:
-        """Take a memory out of the planned changes, because the limit of the cost forbids it.
-
-        ``deleted`` is as in the call of ``plan``.
-        """
+    def leave(self, case: CompressionPlan, mode: CompressMode) -> None:
+        """Take a memory out of the planned changes, because the limit of the cost forbids it."""
         self.over_budget += 1
         self.selected -= case.messages
-        planned = self.changes.planned
-        planned.memories -= 1
-        planned.deleted -= case.gone
-        if deleted:
-            planned.deleted -= case.messages
-        else:
-            planned.marked -= case.messages
+        self.changes.planned.drop(_changes(case, mode))
 
     def estimate(self, case: CompressionPlan, usage: Usage, calls: int) -> None:
         """Add the estimated tokens and requests of a memory, in a dry run."""
@@ -98,3 +83,8 @@ class CompressReport:
         self.summarised += case.tokens
         self.before += case.before
         self.after += after
+
+
+def _changes(case: CompressionPlan, mode: CompressMode) -> ChangeCounts:
+    marked = 0 if mode is CompressMode.REPLACE else case.messages
+    return ChangeCounts(1, case.deleted(mode), marked)

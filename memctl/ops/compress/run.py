@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Callable
 from memctl.errors import Unavailable
 from memctl.journal import runs
 from memctl.journal.changes import ChangesWriter
-from memctl.model import Edit
+from memctl.model import Edit, MemoryKey
 from memctl.ops.change import ChangeRun, RunOptions
 from memctl.ops.compress.chunks import ChunkedSummarizer
 from memctl.ops.compress.commit import SummarizedMemory, SummaryCommitter
@@ -16,6 +16,7 @@ from memctl.ops.compress.pipeline import Budget, CompressionPipeline, plan_compr
 from memctl.ops.compress.plan import CompressionPlan, CompressMode, CompressOptions
 from memctl.ops.compress.report import CompressReport
 from memctl.ops.compress.spool import Spool
+from memctl.ops.delete import most_deletions
 from memctl.ops.lock import lock
 from memctl.selection import Selection
 from memctl.store import Store
@@ -38,7 +39,9 @@ class CompressRun(ChangeRun):
         wanted: CompressOptions,
         summarizer: Summarizer,
         options: RunOptions,
+        limit: tuple[float, bool] | None = None,
     ) -> None:
+        """``limit`` is the largest number of messages to delete, as for ``DeleteRun``."""
         super().__init__(
             record,
             where,
@@ -50,6 +53,9 @@ class CompressRun(ChangeRun):
         self.compressed = CompressReport(self.report, summarizer.counted_by)
         if summarizer.prices is not None:
             self.compressed.cost = 0.0
+        self.preview = self.compressed if self.dry_run else CompressReport()
+        """What ``plan`` has counted; a dry run reports it."""
+        self._limit = limit
         self._parts = ChunkedSummarizer(summarizer, lambda _: None)
         self._written = False
 
@@ -64,47 +70,78 @@ class CompressRun(ChangeRun):
         return {"summarised": done.memories, "deleted": done.deleted, "marked": done.marked}
 
     async def plan(self, store: Store) -> bool:
-        """Plan and estimate the compression for a dry run; return False if no memory qualifies."""
+        """Count the memories to compress in ``preview``, and estimate the cost.
+
+        Return False if there is none.  ``carry_out`` will look at these memories again, and at no
+        others.
+
+        Raises:
+            MemctlError: as ``plan_compression``.
+        """
+        found = self.preview
+        keys: set[MemoryKey] = set()
         budget = Budget(self.wanted.max_cost, self.summarizer, self._parts)
 
         def seen(case: CompressionPlan) -> None:
+            keys.add(case.memory.key)
             if not budget.allows(case, self._estimated()):
-                self.compressed.leave(case, deleted=self.wanted.mode is CompressMode.REPLACE)
+                found.leave(case, self.wanted.mode)
                 return
             budget.settle(case)
-            self.report.planned_by_memory[case.memory.key] = case.messages
-            self.report.staying[case.memory.key] = case.stay
-            self.compressed.estimate(case, budget.estimate(case), self._parts.calls(case.tokens))
+            changes = found.changes
+            changes.planned_by_memory[case.memory.key] = case.messages + case.gone
+            changes.staying[case.memory.key] = case.stay
+            found.estimate(case, budget.estimate(case), self._parts.calls(case.tokens))
 
-        await self._scan(store, None, seen)
+        await self._scan(store, None, seen, found)
         if self.summarizer.prices is not None:
-            self.compressed.cost = self._estimated()
-        return bool(self.report.planned.memories)
+            found.cost = self._estimated()
+        if self._limit is not None:
+            self.most = await most_deletions(store, self.where, self._limit)
+        if self.dry_run:
+            return bool(keys)
+        if not keys:
+            self.compressed.largest = found.largest
+            self.report.failures += found.changes.failures
+            return False
+        self.where = self.where.only(frozenset(keys))
+        return True
 
     def _estimated(self) -> float:
         prices = self.summarizer.prices
-        return 0.0 if prices is None else prices.of(self.compressed.usage)
+        return 0.0 if prices is None else prices.of(self.preview.usage)
 
     async def execute(self, store: Store) -> None:
-        """Lock the store, find memories and summarize them at the same time, and commit them.
+        """Lock the store, and summarize and commit the memories if ``approve`` returns True.
 
-        A dry run only plans.
+        Without a limit, memories are not counted first.  A dry run only plans.
+
+        Raises:
+            MemctlError: as ``plan`` and ``carry_out``.
+        """
+        if not self.dry_run:
+            await lock(store)
+        if self.dry_run:
+            await self.plan(store)
+            self.approve()
+        elif self._limit is None or (await self.plan(store) and self.approve()):
+            await self.carry_out(store)
+
+    async def carry_out(self, store: Store) -> None:
+        """Find memories and summarize them at the same time, and commit them.
 
         Raises:
             Unavailable: the model or the store cannot be reached any more; no memory is half
                 changed.
-            MemctlError: as ``ChangeRun.execute``.
+            Interrupted: a stop was asked for; no memory is half changed.
         """
-        if self.dry_run:
-            await self.plan(store)
-            return
-        await lock(store)
         with Spool(self.journal.folder) as spool:
             work = CompressionPipeline(
-                *(spool, self.wanted, self.summarizer, self.compressed, self.stop), store.dialect
+                *(spool, self.wanted, self.summarizer, self.compressed, self.stop),
+                *(store.dialect, self.most),
             )
             await work.run(
-                lambda: self._scan(store, spool, lambda _: work.found()),
+                lambda: self._scan(store, spool, lambda _: work.found(), self.compressed),
                 lambda ready: self._commit(store, spool, ready),
             )
         if left := self.compressed.over_budget:
@@ -114,17 +151,21 @@ class CompressRun(ChangeRun):
             )
 
     async def _scan(
-        self, store: Store, spool: Spool | None, then: Callable[[CompressionPlan], None]
+        self,
+        store: Store,
+        spool: Spool | None,
+        then: Callable[[CompressionPlan], None],
+        report: CompressReport,
     ) -> None:
         if self.wanted.mode is CompressMode.REPLACE:
             await self.refuse_deletion(store)
         with self._observer.progress("reading") as progress:
             await plan_compression(
                 *(store, self.where, self.wanted, self.summarizer.count, spool),
-                *(self.compressed, then, progress),
+                *(report, then, progress),
             )
         self.note_damage(store)
-        if not self.report.planned.memories:
+        if not report.changes.planned.memories:
             await self._refuse_absent(store)
 
     async def _commit(
