@@ -97,7 +97,7 @@ def search(
             refuse_absent(where, report.memories, *(target.location for target in targets))
         _note_costs(output, report)
         if ids:
-            _print_ids(report.hits)
+            _print_ids(output, report)
             return
         output.report = _report(query, by, targets, report)
         output.finish()
@@ -177,9 +177,20 @@ def _note_costs(output: Output, report: SearchReport) -> None:
         )
 
 
-def _print_ids(hits: list[Hit]) -> None:
+def _print_ids(output: Output, report: SearchReport) -> None:
+    """Print the ids of the hits that have words of the query; these are safe to act on."""
+    hits = [hit for hit in report.hits if hit.has_words]
+    if left := len(report.hits) - len(hits):
+        output.warn(
+            f"left out {count(left, 'hit')} with none of the words of the query;"
+            " --json has their ids"
+        )
     for id in dict.fromkeys(hit.id for hit in hits):
         sys.stdout.write(f"{visible(id)}\n")
+    if report.found is not None and report.found > len(report.hits):
+        from memctl.output.found import number_of_hits  # only needed here
+
+        output.note(f"{number_of_hits(report)}: --top N takes more than {len(report.hits)}")
 
 
 def _report(query: str, by: By, targets: list[Target], report: SearchReport) -> Report:
@@ -188,11 +199,13 @@ def _report(query: str, by: By, targets: list[Target], report: SearchReport) -> 
 
     def data() -> dict[str, Any]:
         use = report.index
+        counted = {"found": report.found, "complete": report.complete}
         return {
             "query": query,
             "by": by.value,
             "stores": [target.location.label for target in targets],
             "hits": rows(),
+            **(counted if report.found is not None else {}),
             "index": {
                 "messages": use.messages,
                 "new": use.new,
@@ -225,6 +238,7 @@ def _row(hit: Hit) -> dict[str, Any]:
         "marks": list(hit.marks),
         "score": hit.score,
         "snippet": hit.snippet,
+        "words": hit.has_words,
     }
     if hit.before or hit.after:
         row["before"] = [_neighbour(one) for one in hit.before]

@@ -221,6 +221,12 @@ class MessageView(ABC):
         calls = [block for block in self.blocks if isinstance(block, ToolCallBlock)]
         return "\n".join([*self.texts(), *(call_text(call.name, call.input) for call in calls)])
 
+    @property
+    def is_tool_output(self) -> bool:
+        """True if the content is results of tool calls and nothing else."""
+        blocks = self.blocks
+        return bool(blocks) and all(isinstance(block, ToolResultBlock) for block in blocks)
+
 
 class ToolSide(StrEnum):
     """One half of a tool call: the call or the result."""

@@ -22,8 +22,8 @@ from memctl.errors import MemctlError, Unavailable
 from memctl.index.text import END_OF_PIECE, plain, prepare
 from memctl.model import MemoryKey
 
-FORMAT = 1
-"""The version of the file; to be raised whenever the result of ``block_text`` changes."""
+FORMAT = 2
+"""The version of the file; to be raised when its rows or the result of ``block_text`` change."""
 TOKENIZER = "porter unicode61 remove_diacritics 2 categories 'L* N* Co Mn Mc So'"
 
 _HASH_BYTES = 32 * 1024 * 1024
@@ -64,13 +64,17 @@ class DamagedIndex(Exception):
 
 
 class Entry(NamedTuple):
-    """A message in the index; ``pieces`` are the pieces of its prepared text."""
+    """A message in the index; ``pieces`` are the pieces of its prepared text.
+
+    ``is_output`` is true if the message is the output of tools and nothing else.
+    """
 
     id: str
     role: str | None
     name: str | None
     time: str | None
     marks: tuple[str, ...]
+    is_output: bool
     pieces: list[str]
 
 
@@ -110,6 +114,7 @@ class Source(NamedTuple):
     name: str | None
     time: str | None
     marks: tuple[str, ...]
+    is_output: bool
     text: str
 
 
@@ -198,9 +203,9 @@ def _unpack(content: bytes) -> list[Entry]:
         head, _, body = zstd.decompress(content).partition(b"\n")
         pieces = body.decode().split(END_OF_PIECE)
         entries, start = [], 0
-        for id, role, name, at, marks, count in jsonio.loads(head):
+        for id, role, name, at, marks, is_output, count in jsonio.loads(head):
             texts = pieces[start : start + count]
-            entries.append(Entry(id, role, name, at, tuple(marks), texts))
+            entries.append(Entry(id, role, name, at, tuple(marks), is_output, texts))
             start += count
     except (ValueError, TypeError, zstd.ZstdError) as error:
         raise _Unreadable from error
@@ -670,12 +675,15 @@ def remove_file(path: Path) -> None:
 
 
 class Candidates:
-    """A full-text table in RAM with the texts of messages, to count words as the index does."""
+    """A full-text table in RAM with the texts of messages, to count words as the index does.
+
+    A text may have a heading, with words that count but are not part of the text.
+    """
 
     def __init__(self) -> None:
         self._connection = sqlite3.connect(":memory:", isolation_level=None)
         self._connection.execute(
-            f'CREATE VIRTUAL TABLE found USING fts5 (text, tokenize="{TOKENIZER}")'
+            f'CREATE VIRTUAL TABLE found USING fts5 (heading, text, tokenize="{TOKENIZER}")'
         )
 
     def __enter__(self) -> Candidates:
@@ -684,26 +692,37 @@ class Candidates:
     def __exit__(self, *_: object) -> None:
         self._connection.close()
 
-    def add(self, rows: Iterable[tuple[int, str]]) -> None:
-        """Add texts, each with the number that identifies it."""
+    def add(self, rows: Iterable[tuple[int, str, str]]) -> None:
+        """Add texts, each with the number that identifies it, and its heading before it."""
         self._connection.execute("BEGIN")
         self._connection.executemany(
-            "INSERT INTO found (rowid, text) VALUES (?, ?)",
-            ((number, text.translate(_UNMARKED)) for number, text in rows),
+            "INSERT INTO found (rowid, heading, text) VALUES (?, ?, ?)",
+            (
+                (number, heading.translate(_UNMARKED), text.translate(_UNMARKED))
+                for number, heading, text in rows
+            ),
         )
         self._connection.execute("COMMIT")
 
-    def counts(self, match: str) -> dict[int, int]:
-        """Return the number of matches by text number, without texts that do not match.
+    def counts(self, match: str) -> dict[int, tuple[int, int]]:
+        """Return the numbers of matches by text number: in the heading, and in the text.
+
+        ``match`` is an expression of FTS5.  Texts that do not match are left out.
+        """
+        query = (
+            "SELECT rowid, highlight(found, 0, ?1, ''), highlight(found, 1, ?1, '')"
+            " FROM found WHERE found MATCH ?2"
+        )
+        with closing(self._connection.execute(query, (START, match))) as rows:
+            return {
+                number: (heading.count(START), text.count(START)) for number, heading, text in rows
+            }
+
+    def matching(self, match: str) -> set[int]:
+        """Return the numbers of the texts that match, or whose headings match.
 
         ``match`` is an expression of FTS5.
         """
-        query = "SELECT rowid, highlight(found, 0, ?, '') FROM found WHERE found MATCH ?"
-        with closing(self._connection.execute(query, (START, match))) as rows:
-            return {number: text.count(START) for number, text in rows}
-
-    def matching(self, match: str) -> set[int]:
-        """Return the numbers of the texts that match an expression of FTS5."""
         query = "SELECT rowid FROM found WHERE found MATCH ?"
         return {row[0] for row in self._connection.execute(query, (match,))}
 
@@ -712,7 +731,7 @@ class Candidates:
 
         A text that does not match is returned unchanged.
         """
-        query = "SELECT highlight(found, 0, ?, ?) FROM found WHERE found MATCH ? AND rowid = ?"
+        query = "SELECT highlight(found, 1, ?, ?) FROM found WHERE found MATCH ? AND rowid = ?"
         row = self._connection.execute(query, (START, END, match, number)).fetchone()
         if row is None:
             query = "SELECT text FROM found WHERE rowid = ?"

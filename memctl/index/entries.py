@@ -12,7 +12,7 @@ _LARGE = 1 << 20
 
 
 def source(message: StoredMessage, dialect: Dialect) -> Source:
-    """Return what the index keeps of a message: id, sender, time, marks and searchable text.
+    """Return what the index keeps of a message: id, sender, time, marks, searchable text.
 
     For a message that is not JSON, the text is the whole message.
     """
@@ -21,9 +21,10 @@ def source(message: StoredMessage, dialect: Dialect) -> Source:
         view = (dialect.parse if large else dialect.outline)(message.message)
     except ValueError:
         text = message.message.decode("utf-8", "replace")
-        return Source(message.id, None, None, None, message.marks, text)
+        return Source(message.id, None, None, None, message.marks, False, text)
     text = view.searchable()
-    return Source(message.id, view.role, view.name, view.time, message.marks, text)
+    output = view.role == "tool" or view.is_tool_output
+    return Source(message.id, view.role, view.name, view.time, message.marks, output, text)
 
 
 def pack(batch: Batch) -> list[PackedBlock]:

@@ -6,7 +6,7 @@ A query has no syntax errors: text that is not an operator is a word.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
@@ -28,6 +28,9 @@ FIELDS = {
 LONGEST = 256
 """The maximum number of words of a query."""
 
+_ONE_WORD = 3
+"""The number of characters up to which a text in a script without spaces is one word."""
+
 _TOKEN = re.compile(
     r"""(?P<minus>-)?(?:(?P<field>[a-z]+):)?(?:"(?P<quoted>[^"]*)"?|(?P<bare>[^\s"]\S*))""",
     re.IGNORECASE,
@@ -48,12 +51,15 @@ STOP_WORDS = frozenset(_ENGLISH.split())
 class Query:
     """A search query, taken apart; words and phrases are expressions of FTS5.
 
-    ``words`` raise the rank of a message.  ``phrases`` must be in a message and raise its rank.
-    ``excluded`` must not be in a message.  ``filters`` are the values by field of ``Selection``.
-    ``text`` is the query without operators and filters, for models that make vectors.
+    ``words`` raise the rank of a message.  ``wanted`` has the words in sets: a message that has
+    more than half of a set has a word of the query.  ``phrases`` must be in a message and raise its
+    rank.  ``excluded`` must not be in a message.  ``filters`` are the values by field of
+    ``Selection``.  ``text`` is the query without operators and filters, for models that make
+    vectors.
     """
 
     words: list[str]
+    wanted: list[frozenset[str]]
     phrases: list[str] = field(default_factory=list)
     excluded: list[str] = field(default_factory=list)
     filters: dict[str, frozenset[str]] = field(default_factory=dict)
@@ -63,6 +69,15 @@ class Query:
     def units(self) -> list[str]:
         """All words and phrases of the query that count for the rank, without duplicates."""
         return list(dict.fromkeys((*self.phrases, *self.words)))
+
+    def is_in(self, units: Collection[str]) -> bool:
+        """Return whether a message has a word of the query, and all phrases.
+
+        ``units`` are the words and phrases in the text of the message.
+        """
+        if self.phrases:
+            return all(one in units for one in self.phrases)
+        return any(2 * sum(one in units for one in some) > len(some) for some in self.wanted)
 
     def narrowed(self, where: Selection) -> Selection | None:
         """Return ``where`` with the filters of the query added.
@@ -89,7 +104,7 @@ def parse(text: str) -> Query:
     Raises:
         UsageError: the text has no words to search for, or excludes a filter such as ``-user:ada``.
     """
-    words: list[str] = []
+    words: list[list[str]] = []
     phrases: list[str] = []
     excluded: list[str] = []
     filters: dict[str, set[str]] = {}
@@ -119,7 +134,7 @@ def parse(text: str) -> Query:
         else:
             said.append(value)
             words += _units(value)
-    kept = [one for one in words if not _is_stop_word(one)]
+    kept = [some for some in words if not all(map(_is_stop_word, some))]
     if not phrases:
         kept = kept or words
     if not kept and not phrases:
@@ -127,8 +142,10 @@ def parse(text: str) -> Query:
             "the query has no words to look for",
             "name at least one word or phrase that messages should have",
         )
+    units = list(dict.fromkeys(one for some in kept for one in some))[:LONGEST]
     return Query(
-        list(dict.fromkeys(kept))[:LONGEST],
+        units,
+        [some for one in kept if (some := frozenset(one).intersection(units))],
         list(dict.fromkeys(phrases))[:LONGEST],
         list(dict.fromkeys(excluded))[:LONGEST],
         {name: frozenset(values) for name, values in filters.items()},
@@ -142,22 +159,21 @@ def phrase(text: str) -> list[str]:
     return [f'"{prepared}"'] if any(map(_is_part_of_word, prepared)) else []
 
 
-def _units(text: str) -> Iterator[str]:
-    """Yield the FTS5 expressions for the words of a text.
+def _units(text: str) -> Iterator[list[str]]:
+    """Yield the words of a text, each as a list of FTS5 expressions.
 
-    In scripts without spaces between words, each pair of neighbouring characters is a word, because
-    most words of these scripts have two characters or more.
+    In scripts without spaces between words, up to three characters are a word.  More characters may
+    be several words: the expressions are their pairs of neighbouring characters.
     """
     for part, alone in runs(prepare(text)):
         if not alone:
             for word in _words(part):
                 bare = word.rstrip("*")
-                yield f'"{bare}" *' if bare != word else f'"{bare.lower()}"'
-        elif len(part) == 1:
-            yield f'"{part}"'
+                yield [f'"{bare}" *' if bare != word else f'"{bare.lower()}"']
+        elif len(part) <= _ONE_WORD:
+            yield [f'"{SEPARATOR.join(part)}"']
         else:
-            for pair in pairwise(part):
-                yield f'"{SEPARATOR.join(pair)}"'
+            yield [f'"{SEPARATOR.join(pair)}"' for pair in pairwise(part)]
 
 
 def _words(text: str) -> Iterator[str]:

@@ -4,6 +4,9 @@ An answer often stands next to the words of the query, in a conversation about t
 therefore has three scores: for the words of the message, for the words of the message and its
 neighbours as one text, and for the words of its block, which is a conversation or a part of one.
 Facts are independent of each other and have only the first score.
+
+The sender and the day of a message count, too, but only a word in its text makes it a hit of a
+search by words.  The output of tools weighs less than what people and agents say.
 """
 
 from __future__ import annotations
@@ -50,6 +53,8 @@ _SURROUNDINGS = Saturation(0.7, 0.4)
 _BLOCK = Saturation(2.0, 0.75)
 _WEIGHTS = (0.7, 1.0, 1.0)
 """The weights of the scores of message, surroundings and block."""
+_OUTPUT = 0.6
+"""The weight of a message that is the output of tools: repeated words do not outweigh a person."""
 _RARITY = 0.8
 """The exponent of a word's rarity: below 1, several words outweigh one rare word."""
 
@@ -84,6 +89,12 @@ class Statistics:
         share = min(self.frequencies[unit], blocks - 0.5) / blocks
         each = 1 - (1 - share) ** (blocks / max(self.messages, 1))
         return math.pow(_rarity(self.messages * each, self.messages), _RARITY)
+
+    def chooses_all(self, query: Query) -> bool:
+        """Return whether all blocks of messages that may have a hit are among those chosen."""
+        chosen = set(self.choosing(query))
+        found = {unit for unit in query.units if self.frequencies[unit]}
+        return chosen == found or not chosen.isdisjoint(query.phrases)
 
     def choosing(self, query: Query) -> list[str]:
         """Return the words and phrases of a query by which blocks of messages are chosen.
@@ -120,6 +131,8 @@ class Ranked(NamedTuple):
     """The index of the message in the block."""
     piece: int
     """The index of the piece of the message with the best score."""
+    has_words: bool
+    """True if the text of the message has a word of the query, and all phrases."""
 
     @property
     def entry(self) -> Entry:
@@ -155,25 +168,35 @@ class Ranker:
         rows = _rows(blocks, candidates)
         if not rows:
             return []
-        scores = self._scores(rows, candidates)
-        if everything:
-            scores = dict.fromkeys(rows, 0.0) | scores
-        places = {_place(row) for row in rows.values()}
-        for phrase in self._query.phrases:
-            places &= {_place(rows[number]) for number in candidates.matching(phrase)}
+        scores, units = self._scores(rows, candidates)
+        places: dict[tuple[int, int], set[str]] = defaultdict(set)
+        for number, row in rows.items():
+            places[_place(row)] |= units[number]
         for phrase in self._query.excluded:
-            places -= {_place(rows[number]) for number in candidates.matching(phrase)}
-        best: dict[tuple[int, int], Ranked] = {}
-        for number, score in scores.items():
-            row = rows[number]
+            for number in candidates.matching(phrase):
+                places.pop(_place(rows[number]), None)
+        found = {place: self._query.is_in(some) for place, some in places.items()}
+        if not everything or self._query.phrases:
+            found = {place: has_words for place, has_words in found.items() if has_words}
+        best: dict[tuple[int, int], tuple[bool, Ranked]] = {}
+        for number, row in rows.items():
             place = _place(row)
-            if place in places and (place not in best or best[place].score < score):
-                best[place] = Ranked(score, row.block, row.at, row.piece)
-        return list(best.values())
+            if place not in found:
+                continue
+            one = Ranked(scores[number], row.block, row.at, row.piece, found[place])
+            other = best.get(place)
+            in_piece = bool(units[number])
+            if other is None or (in_piece, one.score) > (other[0], other[1].score):
+                best[place] = in_piece, one
+        return [one for _, one in best.values()]
 
-    def _scores(self, rows: dict[int, _Row], candidates: Candidates) -> dict[int, float]:
+    def _scores(
+        self, rows: dict[int, _Row], candidates: Candidates
+    ) -> tuple[defaultdict[int, float], defaultdict[int, set[str]]]:
+        """Return the score of each text by its number, and the words and phrases in the text."""
+        found: defaultdict[int, set[str]] = defaultdict(set)
         mean = sum(row.length for row in rows.values()) / len(rows) or 1.0
-        scores: dict[int, float] = defaultdict(float)
+        scores: defaultdict[int, float] = defaultdict(float)
         in_blocks: dict[int, float] = defaultdict(float)
         sizes: dict[int, int] = defaultdict(int)
         for row in rows.values():
@@ -181,7 +204,11 @@ class Ranker:
         mean_size = sum(sizes.values()) / len(sizes) or 1.0
         own, near, whole = _WEIGHTS
         for unit in self._units:
-            counts = candidates.counts(unit)
+            counts = {}
+            for number, (in_heading, in_text) in candidates.counts(unit).items():
+                counts[number] = in_heading + in_text
+                if in_text:
+                    found[number].add(unit)
             weight = self._rarity[unit]
             for number, count in counts.items():
                 worth = _MESSAGE(count, rows[number].length / mean)
@@ -197,9 +224,11 @@ class Ranker:
             for block, count in totals.items():
                 worth = _BLOCK(count, sizes[block] / mean_size)
                 in_blocks[block] += whole * self._in_blocks[unit] * worth
-        return {
-            number: score + in_blocks[rows[number].block.number] for number, score in scores.items()
-        }
+        for number, score in scores.items():
+            row = rows[number]
+            weight = _OUTPUT if row.block.entries[row.at].is_output else 1.0
+            scores[number] = weight * (score + in_blocks[row.block.number])
+        return scores, found
 
 
 def _place(row: _Row) -> tuple[int, int]:
@@ -213,26 +242,22 @@ def _rows(blocks: Iterable[Block], candidates: Candidates) -> dict[int, _Row]:
     memory have consecutive numbers.
     """
     rows: dict[int, _Row] = {}
-    texts: list[tuple[int, str]] = []
+    texts: list[tuple[int, str, str]] = []
     number = 0
     follows = (0, 0)
     for block in sorted(blocks, key=lambda one: (one.memory, one.place)):
         if (block.memory, block.place) != follows:
             number += len(_NEIGHBOURS)  # out of reach of ``_NEIGHBOURS``
         for at, entry in enumerate(block.entries):
-            for piece, text in enumerate(entry_texts(entry)):
-                rows[number] = _Row(block, at, piece, len(text))
-                texts.append((number, text))
+            above = heading(entry)
+            for piece, text in enumerate(entry.pieces or [""]):
+                rows[number] = _Row(block, at, piece, len(above) + len(text))
+                texts.append((number, above, text))
+                above = ""
                 number += 1
         follows = block.memory, block.place + len(block.entries)
     candidates.add(texts)
     return rows
-
-
-def entry_texts(entry: Entry) -> list[str]:
-    """Return the texts of a message to search, piece by piece; the first has sender and day."""
-    first, *others = entry.pieces or [""]
-    return [f"{heading(entry)}\n{first}", *others]
 
 
 def _spread(counts: dict[int, int], rows: dict[int, _Row]) -> dict[int, float]:

@@ -88,9 +88,10 @@ class Hit:
     """A found message.
 
     ``store`` is the label of the store.  ``position`` counts from 1 in the memory; None if the
-    service of a store does not know it.  ``snippet`` is a part of the text on one line.  ``spans``
-    are the start and end of each match in the snippet.  ``before`` and ``after`` are the messages
-    before and after the hit in the memory, in order.
+    service of a store does not know it.  ``has_words`` is true if the message itself has a word of
+    the query, and all phrases; a hit without was found by its meaning alone.  ``snippet`` is a part
+    of the text on one line.  ``spans`` are the start and end of each match in the snippet.
+    ``before`` and ``after`` are the messages before and after the hit in the memory, in order.
     """
 
     store: str
@@ -102,6 +103,7 @@ class Hit:
     name: str | None
     marks: tuple[str, ...]
     score: float
+    has_words: bool
     snippet: str
     spans: tuple[tuple[int, int], ...] = ()
     before: tuple[Neighbour, ...] = ()
@@ -113,6 +115,10 @@ class SearchReport:
     """The result of a search, best hits first."""
 
     hits: list[Hit] = field(default_factory=list)
+    found: int | None = None
+    """The number of hits, before the best were chosen; None unless the search was by words."""
+    complete: bool = True
+    """False if not all messages were looked at, so that ``found`` may be too small."""
     index: IndexUse = field(default_factory=IndexUse)
     warnings: list[str] = field(default_factory=list)
     noun: str = "message"
@@ -169,15 +175,19 @@ async def _by_service(
         async with target.make() as store:
             report.noun = store.dialect.noun
             for found in await store.search(parsed.text, narrowed or where, options.top):
-                report.hits.append(_service_hit(store, found, parsed.units))
+                report.hits.append(_service_hit(store, found, parsed))
             report.warnings += store.warnings
     report.hits = heapq.nlargest(options.top, report.hits, key=lambda hit: hit.score)
     return report
 
 
-def _service_hit(store: Store, found: ServiceHit, units: Sequence[str]) -> Hit:
+def _service_hit(store: Store, found: ServiceHit, query: Query) -> Hit:
     view = store.dialect.outline(found.message.message)
-    snippet, spans = excerpt(prepare(view.searchable()), units)
+    text = prepare(view.searchable())
+    with Candidates() as candidates:
+        candidates.add([(1, "", text)])
+        has_words = query.is_in([one for one in query.units if candidates.matching(one)])
+    snippet, spans = excerpt(text, query.units)
     place = found.position
     return Hit(
         *(store.label, found.key, found.message.id),
@@ -187,6 +197,7 @@ def _service_hit(store: Store, found: ServiceHit, units: Sequence[str]) -> Hit:
         view.name,
         found.message.marks,
         round(found.score, 4),
+        has_words,
         snippet,
         spans,
     )
@@ -233,7 +244,12 @@ async def _search(
             for index in indexes:
                 stack.enter_context(index.file.snapshot())
         if narrowed is not None:
-            report.hits = _Search(parsed, narrowed, options, indexes, vector).hits()
+            found = _Search(parsed, narrowed, options, indexes, vector)
+            report.hits = found.hits()
+            report.complete = found.complete
+            report.found = found.count
+        elif options.by is By.WORDS:
+            report.found = 0
         if where.named:
             report.memories = sum(
                 where.has_key(row.key)
@@ -284,13 +300,19 @@ class _Search:
         indexes: Sequence[OpenIndex],
         vector: array[float] | None,
     ) -> None:
-        """``vector`` is the vector of the query; None searches by words only."""
+        """``vector`` is the vector of the query; None searches by words only.
+
+        After ``hits``, ``count`` is the number of all hits of a search by words, and ``complete``
+        is false if there may be more.
+        """
         self._query = query
         self._where = where
         self._options = options
         self._indexes = indexes
         self._vector = vector
         self._statistics = Statistics()
+        self.count: int | None = None
+        self.complete = True
 
     def hits(self) -> list[Hit]:
         """Return the best hits of all indexes, the best first.
@@ -301,6 +323,9 @@ class _Search:
         for index in self._indexes:
             self._statistics.add(index.file, self._query.units)
         found = [one for index in self._indexes for one in self._found(index)]
+        if self._vector is None:
+            self.count = len(found)
+            self.complete &= self._statistics.chooses_all(self._query)
         scored = self._mixed(found)
         best = heapq.nlargest(self._options.top, scored, key=lambda one: one[0])
         return [self._hit(score, one) for score, one in best]
@@ -326,7 +351,7 @@ class _Search:
         newest = _Newest(index.file, self._where) if self._where.last is not None else None
         always = replace(self._where, since=None, until=None)
         hits = untimed = 0
-        for blocks in self._blocks(index, allowed):
+        for blocks, more in self._blocks(index, allowed):
             with Candidates() as candidates:
                 ranked = ranker.rank(blocks, candidates, everything=self._vector is not None)
             for one in self._with_meaning(index, blocks, ranked):
@@ -339,11 +364,14 @@ class _Search:
                     untimed += local_time(one.ranked.entry.time) is None
                     noun = "fact" if index.facts else "message"
                     self._where.untimed.note(index.file.path, untimed, noun)
-            if hits >= self._options.top:
+            if more and hits >= self._options.top:
+                self.complete = False
                 return
 
-    def _blocks(self, index: OpenIndex, allowed: list[int] | None) -> Iterator[list[Block]]:
-        """Yield lists of blocks that may have hits, the best blocks first.
+    def _blocks(
+        self, index: OpenIndex, allowed: list[int] | None
+    ) -> Iterator[tuple[list[Block], bool]]:
+        """Yield lists of blocks that may have hits, the best first; and whether more may follow.
 
         ``allowed`` are the numbers of the memories to search; None searches all.
         """
@@ -355,10 +383,12 @@ class _Search:
                 nearest = self._by_meaning(index, limit, allowed)
             numbers = list(dict.fromkeys(one for one in (*words, *nearest) if one not in seen))
             seen.update(numbers)
+            last = max(len(words), len(nearest)) < limit
             for start in range(0, len(numbers), 2 * BATCH):  # holds only some blocks
                 some = numbers[start : start + 2 * BATCH]
-                yield [index.file.block(number) for number in some]
-            if max(len(words), len(nearest)) < limit:
+                more = not last or start + 2 * BATCH < len(numbers)
+                yield [index.file.block(number) for number in some], more
+            if last:
                 return
             limit *= 4
 
@@ -402,7 +432,7 @@ class _Search:
         for one in ranked:
             meaning, piece = meanings[one.block.number, one.at]
             # A message without the words shows the piece with the most similar meaning.
-            yield _Found(index, one if one.score else one._replace(piece=piece), meaning)
+            yield _Found(index, one if one.has_words else one._replace(piece=piece), meaning)
 
     def _memories(self, index: OpenIndex) -> list[int] | None:
         """Return the numbers of the selected memories in the index; None if all are selected."""
@@ -421,6 +451,7 @@ class _Search:
             *(index.label, memory.key, entry.id, place + 1),
             *(entry.time, entry.role, entry.name, entry.marks),
             round(score, 4),
+            ranked.has_words,
             snippet,
             spans,
         )
@@ -524,7 +555,7 @@ def excerpt(text: str, units: Sequence[str]) -> tuple[str, tuple[tuple[int, int]
     marked = text
     if units:
         with Candidates() as candidates:
-            candidates.add([(1, text)])
+            candidates.add([(1, "", text)])
             marked = candidates.highlighted(1, " OR ".join(units))
     whole, spans = _unmark(" ".join(plain(marked).split()))
     start = _best_start(spans)

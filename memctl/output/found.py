@@ -25,8 +25,21 @@ def hits(report: SearchReport, *, several: bool) -> RenderableType:
         parts.append(Text())
     searched = count(report.index.messages, report.noun)
     if report.index.messages:
-        parts.append(Text(f"{count(len(report.hits), 'hit')} in {searched}", "dim"))
+        parts.append(Text(f"{number_of_hits(report)} in {searched}", "dim"))
     return Group(*parts)
+
+
+def number_of_hits(report: SearchReport) -> str:
+    """Return the number of hits in words, such as ``2 of 38 hits`` or ``10 of at least 99 hits``.
+
+    The number of all hits is left out if it is not known.
+    """
+    shown, found = len(report.hits), report.found
+    if found is None or (found == shown and report.complete):
+        return count(shown, "hit")
+    least = "" if report.complete else "at least "
+    some = "" if found == shown else f"{shown:,} of "
+    return f"{some}{least}{count(found, 'hit')}"
 
 
 def _heading(number: int, hit: Hit, *, several: bool) -> Text:
@@ -44,6 +57,8 @@ def _heading(number: int, hit: Hit, *, several: bool) -> Text:
         text.append(f"  {visible(hit.time[:16])}", "not bold dim")
     for mark in hit.marks:
         text.append(f"  [{visible(mark)}]", "not bold yellow")
+    if not hit.has_words:
+        text.append("  none of the words", "not bold dim")
     return text
 
 

@@ -37,7 +37,8 @@ def test_search_prints_where_who_and_what(run: Run, store: Path) -> None:
     lines = done.stdout.splitlines()
     assert lines[0] == "1. ada / a-1 #1  Alice (user)  2025-03-01 12:00"
     assert lines[1].strip() == "a violet umbrella"
-    assert lines[-1] == "1 hit in 5 messages"
+    assert lines[-1] == "1 of 3 hits in 5 messages"
+    assert run("search", store, "kettle").stdout.splitlines()[-1] == "1 hit in 5 messages"
 
 
 def test_search_reports_as_json(run: Run, store: Path) -> None:
@@ -48,6 +49,8 @@ def test_search_reports_as_json(run: Run, store: Path) -> None:
     hit = found["hits"][0]
     assert (hit["user"], hit["session"], hit["position"], hit["role"]) == ("ada", "a-1", 3, "user")
     assert "umbrella" in hit["snippet"]
+    assert hit["words"] is True
+    assert (found["found"], found["complete"]) == (2, True)
     scores = [one["score"] for one in found["hits"]]
     assert scores == sorted(scores, reverse=True)
     assert "before" not in hit
@@ -74,6 +77,43 @@ def test_search_shows_the_messages_around(run: Run, store: Path) -> None:
     assert "#1 Alice (user): a violet umbrella" in shown
     assert "#3" in shown
     assert "good night" not in shown
+
+
+def test_search_hits_have_a_word_of_the_query_in_themselves(run: Run, tmp_path: Path) -> None:
+    friday = MemoryKey("kyoto", "kyoto")
+    texts = ["we fly to Kyoto", "great", "which hotel?", "no idea", "in May 2024 I may know"]
+    path = make(tmp_path / "a.db", {friday: texts, BOB: [f"nothing {n}" for n in range(50)]})
+    assert run("search", path, "kyoto", "--ids").stdout == "m0\n"
+    assert run("search", path, "Alice", "--ids").stdout == ""  # the sender
+    assert run("search", path, "kyoto March 2025", "--ids").stdout == "m0\n"  # and the day
+    assert run("search", path, '"March 2025"', "--ids").stdout == ""
+    shown = run("search", path, "nothing", "--top", "3").stdout
+    assert shown.splitlines()[-1] == "3 of 50 hits in 55 messages"
+    done = run("search", path, "nothing", "--top", "3", "--ids")
+    assert len(done.stdout.split()) == 3
+    assert "3 of 50 hits: --top N takes more than 3" in done.stderr
+
+
+def test_search_of_a_large_store_says_that_there_may_be_more_hits(run: Run, tmp_path: Path) -> None:
+    sessions = {MemoryKey("ada", f"s{n}"): ["umbrella", "violet"] for n in range(60)}
+    path = make(tmp_path / "a.db", sessions)
+    shown = run("search", path, "umbrella", "--top", "3").stdout
+    assert shown.splitlines()[-1] == "3 of at least 32 hits in 120 messages"
+    found = report(run("search", path, "umbrella", "--top", "100", "--json"))
+    assert (len(found["hits"]), found["found"], found["complete"]) == (60, 60, True)
+
+
+def test_search_ranks_what_people_say_before_the_output_of_tools(run: Run, tmp_path: Path) -> None:
+    result = {"type": "tool_result", "id": "c", "name": "look", "output": "kyoto " * 9}
+    call = {"type": "tool_use", "id": "c", "name": "look", "input": {}}
+    talk = [
+        entry(said("call", [call], "assistant")),
+        entry(said("result", [result], "system")),
+        entry(said("asked", "a hotel in kyoto, please")),
+    ]
+    path = tmp_path / "a.db"
+    asyncio.run(fill(str(path), {ADA: talk}))
+    assert run("search", path, "kyoto", "--ids").stdout.split() == ["asked", "result"]
 
 
 def test_search_ids_go_on_to_delete_and_mark(run: Run, store: Path) -> None:
@@ -244,6 +284,15 @@ def test_search_by_meaning_finds_the_nearest(run: Run, tmp_path: Path) -> None:
     assert found["hits"][0]["user"] == "ada"
     assert len(found["hits"]) == 3  # everything means something
     assert len({hit["score"] for hit in found["hits"]}) == 3
+    assert {hit["user"] for hit in found["hits"] if hit["words"]} == {"ada", "c"}
+    assert "found" not in found
+    shown = run("search", path, "tea", "--by", "meaning").stdout
+    assert [line for line in shown.splitlines() if line.endswith("none of the words")] == [
+        line for line in shown.splitlines() if " bob / " in line
+    ]
+    done = run("search", path, "ada likes", "--by", "both", "--user", "ada", "--ids")
+    assert done.stdout == ""  # --ids is for what holds the words
+    assert "left out 1 hit with none of the words of the query" in done.stderr
     both = report(run("search", path, "tea", "--by", "both", "--embedder", "local", "--json"))
     assert both["hits"][0]["user"] == "ada"
     assert both["index"]["new"] == 0

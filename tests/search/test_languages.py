@@ -166,6 +166,29 @@ def test_search_command_takes_odd_queries(run: Run, crowded: Path, query: str) -
     assert done.stdout.split()[0] == found["hits"][0]["id"]
 
 
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("出租车", ["m0"]),
+        ("出租", ["m0", "m1", "m3"]),
+        ("租车", ["m0", "m2"]),
+        ("出租 租车", ["m0", "m1", "m2", "m3"]),
+        ("出租车司机", ["m3"]),
+        ("東京旅行", ["m4"]),
+        ("โรงพยาบาล", ["m5"]),
+    ],
+)
+def test_search_hits_have_the_characters_together(
+    tmp_path: Path, query: str, found: list[str]
+) -> None:
+    texts = [
+        *("我们叫了出租车", "房子出租", "他想租车", "那个司机出租汽车司机", "東京への旅行です"),
+        *("เขาไปโรงพยาบาลเมื่อวาน", "ฉันอยากไปเที่ยวโรงเรียน"),
+    ]
+    path = make(tmp_path / "a.db", {ADA: texts})
+    assert sorted(ids(find(path, query=query))) == sorted(found)
+
+
 def test_search_two_characters_that_are_not_together_are_not_found(store: Path) -> None:
     assert find(store, query="京差").hits == []
     assert ids(find(store, query='"订机"')) == ["m0"]
