@@ -183,4 +183,6 @@ def _change(
         lambda opened, some: plan_marks(opened, some, remark),
         run_options(run, backup=backup, dry_run=dry_run),
     )
+    if remark.old is not None:
+        marking.named_marks = frozenset({remark.old})
     change(run.output, marking, location, ChangeOutcome(marking, location.label))

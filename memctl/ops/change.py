@@ -26,7 +26,7 @@ from memctl.ops.apply import (
 from memctl.ops.evidence import record_evidence
 from memctl.ops.lock import lock
 from memctl.ops.lost_answer import unclear
-from memctl.ops.names import refuse_absent_in
+from memctl.ops.names import note_absent_marks, refuse_absent_in
 from memctl.ops.observer import Observer, Unobserved
 from memctl.ops.report import Total
 from memctl.ops.retry import leaving_damaged
@@ -95,6 +95,8 @@ class ChangeRun:
         """The largest number of messages to delete, with messages that agents add meanwhile."""
         self.approve: Callable[[], bool] = lambda: True
         """Called after planning; returns whether to carry out the plan, or raises a refusal."""
+        self.named_marks: frozenset[str] = frozenset()
+        """Marks besides those of ``where`` that messages should have, for hints."""
         self._options = options
         self._observer = options.observer
         self._journal: Journal | None = None
@@ -226,6 +228,7 @@ class ChangeRun:
             await self._refuse_absent(store)
         elif not something and self.where.users:  # a user without memories is not an error
             await self._note_absent(store)
+        await note_absent_marks(self.where, something, store, self._observer, self.named_marks)
         await self.check(store)
         return something
 

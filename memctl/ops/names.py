@@ -1,4 +1,4 @@
-"""The names of users and sessions in a store: listed, missing, and similar to a missing name."""
+"""The names of users, sessions and marks in a store: listed, missing, and similar ones."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from itertools import islice
 from memctl.errors import MemctlError, NotFound
 from memctl.location import Location
 from memctl.model import MemoryKey
+from memctl.ops.observer import Observer
 from memctl.ops.retry import leaving_damaged
 from memctl.selection import Selection
 from memctl.store import Store
@@ -75,6 +76,29 @@ async def refuse_absent_in(where: Selection, found: int, *stores: Store) -> None
     refuse_absent(where, found, *(store.location for store in stores), names=names)
 
 
+async def note_absent_marks(
+    where: Selection, found: int, store: Store, observer: Observer, more: Iterable[str] = ()
+) -> None:
+    """Note similar marks if ``found`` is zero and no message has one of the selected marks.
+
+    ``found`` is the number of selected memories.  ``more`` are further marks that were named.
+    """
+    wanted = where.marks.union(more)
+    if found or not wanted:
+        return
+    known: set[str] = set()
+    with suppress(MemctlError):  # a hint must not raise an error
+        async with aclosing(store.list_memories(Selection())) as infos:
+            async for info in infos:
+                known.update(info.marks)
+    for mark in sorted(wanted - known):
+        if near := _near(mark, known):
+            observer.note(
+                f"{store.label} has no message with the mark {mark!r}: did you mean "
+                f"{' or '.join(map(repr, near))}?"
+            )
+
+
 def suggestion(names: Iterable[MemoryKey], where: Selection) -> str:
     """Return a hint that suggests names similar to selected but missing names, out of ``names``.
 
@@ -98,9 +122,14 @@ def similar(names: Iterable[MemoryKey], where: Selection) -> list[str]:
         (where.sessions, {key.session for key in some}),
     ):
         for name in sorted(wanted - known):
-            folded: dict[str, list[str]] = {}
-            for one in sorted(known):
-                folded.setdefault(one.strip().casefold(), []).append(one)
-            near = difflib.get_close_matches(name.strip().casefold(), folded, n=3, cutoff=0.6)
-            found |= dict.fromkeys(one for text in near for one in folded[text])
+            found |= dict.fromkeys(_near(name, known))
     return list(found)[:3]
+
+
+def _near(name: str, known: Iterable[str]) -> list[str]:
+    """Return the names out of ``known`` that are similar to ``name``, the most similar first."""
+    folded: dict[str, list[str]] = {}
+    for one in sorted(known):
+        folded.setdefault(one.strip().casefold(), []).append(one)
+    near = difflib.get_close_matches(name.strip().casefold(), folded, n=3, cutoff=0.6)
+    return [one for text in near for one in folded[text]]

@@ -49,6 +49,28 @@ def test_usage_export_never_replaces_a_database(run: Run, filled: str, tmp_path:
     assert archive.read_bytes() == before
 
 
+def test_usage_misspelt_mark_gets_a_suggestion(run: Run, filled: str, tmp_path: Path) -> None:
+    suggested = "has no message with the mark 'hnt': did you mean 'hint'?"
+    target = tmp_path / "new.db"
+    for words in (
+        ("delete", filled, "--mark", "hnt", "--yes"),
+        ("mark", "add", filled, "new", "--mark", "hnt"),
+        ("mark", "remove", filled, "hnt"),
+        ("mark", "rename", filled, "hnt", "new"),
+        ("inspect", filled, "--mark", "hnt"),
+        ("inspect", filled, "--mark", "hnt", "--messages"),
+        ("export", filled, "--mark", "hnt", "--as", "archive", "-o", tmp_path / "a.ndjson"),
+        ("export", filled, "--mark", "hnt", "--as", "markdown", "-o", tmp_path / "a.md"),
+        ("migrate", filled, target, "--mark", "hnt"),
+    ):
+        done = run(*words)
+        assert done.exit_code == 0, words
+        assert suggested in " ".join(done.stderr.split()), words
+    for other in ("unknown", "hint"):  # nothing similar; and a mark that is there
+        done = run("delete", filled, "--mark", other, "--id", "none", "--yes")
+        assert "did you mean" not in done.stderr
+
+
 def test_usage_export_can_be_read_back(run: Run, filled: str, tmp_path: Path) -> None:
     for name, shape in (("a.txt", "archive"), ("a.json", "archive"), ("a.ndjson", "state-dict")):
         fails(
