@@ -44,8 +44,9 @@ class Column:
     """A column of a table: a name and the cells below.
 
     On a narrow terminal, columns with a number in ``leaves`` are left out, lowest number first.
-    Then the cells of columns with ``shrinks`` are cut, with an ellipsis.  ``keeps_end`` cuts their
-    beginning instead of their end, as for paths.  ``right`` aligns cells to the right.
+    Then the cells of columns with ``shrinks`` are cut, with an ellipsis; no column is left out to
+    show more than ``enough`` of them.  ``keeps_end`` cuts their beginning instead of their end, as
+    for paths.  ``right`` aligns cells to the right.
     """
 
     name: str
@@ -53,10 +54,15 @@ class Column:
     right: bool = False
     leaves: int | None = None
     shrinks: bool = False
+    enough: int = ENOUGH
     keeps_end: bool = False
 
     def width(self) -> int:
         return max(cell_len(self.name), max((cell.cell_len for cell in self.cells), default=0))
+
+    def needed(self, width: int) -> int:
+        """Return the width for which other columns are left out; ``width`` is the full width."""
+        return min(width, self.enough) if self.shrinks else width
 
 
 class Grid:
@@ -88,26 +94,25 @@ def _fit(columns: list[tuple[Column, int]], room: int) -> list[tuple[Column, int
     If not all fit, columns without any text are left out first, then columns with ``leaves``; then
     columns with ``shrinks`` become narrower.
     """
-    if _taken(min(width, ENOUGH) if column.shrinks else width for column, width in columns) > room:
+    if _taken(column.needed(width) for column, width in columns) > room:
         columns = [item for item in columns if any(map(len, item[0].cells))]
     for leaving in sorted({column.leaves for column, _ in columns if column.leaves is not None}):
-        needed = (min(width, ENOUGH) if column.shrinks else width for column, width in columns)
-        if _taken(needed) <= room:
+        if _taken(column.needed(width) for column, width in columns) <= room:
             break
         columns = [item for item in columns if item[0].leaves != leaving]
     room -= _taken(0 if column.shrinks else width for column, width in columns)
-    fitted = dict.fromkeys(range(len(columns)), 0)
-    shrinking = sorted(
-        (width, place) for place, (column, width) in enumerate(columns) if column.shrinks
-    )
-    for before, (width, place) in enumerate(shrinking):
+    shrinking = [place for place, (column, _) in enumerate(columns) if column.shrinks]
+    fitted = {place: column.needed(width) for place, (column, width) in enumerate(columns)}
+    if sum(fitted[place] for place in shrinking) > room:
+        fitted |= dict.fromkeys(shrinking, 0)
+    room -= sum(fitted[place] for place in shrinking)
+    missing = sorted((columns[place][1] - fitted[place], place) for place in shrinking)
+    for before, (more, place) in enumerate(missing):
         # Longer ids get the space that shorter ids leave.
-        fitted[place] = min(width, max(LEAST, room // (len(shrinking) - before)))
-        room -= fitted[place]
-    return [
-        (column, fitted[place] if column.shrinks else width)
-        for place, (column, width) in enumerate(columns)
-    ]
+        taken = min(more, room // (len(missing) - before))
+        fitted[place] += max(taken, min(more, LEAST - fitted[place]))
+        room -= taken
+    return [(column, fitted[place]) for place, (column, _) in enumerate(columns)]
 
 
 def _line(row: Sequence[Text], columns: list[tuple[Column, int]]) -> Text:
@@ -536,17 +541,24 @@ class _Runs:
         names = self._names if options.max_width < WIDE else {}
         runs, sizes = self._runs, self._sizes
         ids = [Text(visible(names.get(run.id, run.id)), "cyan") for run in runs]
+        stores = [cell(run.store) for run in runs]
+        changes = [Text(run_changes(run)) for run in runs]
+        states = [Text(visible(run_state(run, names))) for run in runs]
         yield Grid(
             [
                 Column("run", ids),
                 Column("command", [Text(visible(run.command)) for run in runs]),
-                Column("store", [cell(run.store) for run in runs], shrinks=True, keeps_end=True),
-                Column("changed", [Text(run_changes(run)) for run in runs], leaves=3),
+                Column("store", stores, shrinks=True, enough=_STORE, keeps_end=True),
+                Column("changed", changes, leaves=3, shrinks=True, enough=_CHANGED),
                 Column("when", [Text(visible(local_time(run.started))) for run in runs], leaves=2),
                 Column("size", [Text(size(sizes[run.id])) for run in runs], right=True, leaves=1),
-                Column("state", [Text(visible(run_state(run, names))) for run in runs]),
+                Column("state", states, shrinks=True, enough=_STATE),
             ]
         )
+
+
+_STORE, _CHANGED, _STATE = 8, 13, 15
+"""The columns of a store, of what a run changed and of its state that suffice in ``history``."""
 
 
 def run_changes(run: Run) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from pathlib import Path
 
@@ -9,6 +10,9 @@ import pexpect
 import pytest
 from rich.cells import cell_len
 
+from memctl.model import MemoryKey
+from memctl.testing import samples
+from tests.support.cli import fill
 from tests.support.servers.pool import Servers
 from tests.terminal.conftest import Shell, Terminal
 
@@ -115,8 +119,8 @@ def test_terminal_first_migration_shows_how_much_is_left(
 
 
 HISTORY = {
-    60: ["run", "command", "store", "state"],
-    80: ["run", "command", "store", "changed", "state"],
+    60: ["run", "command", "store", "changed", "state"],
+    80: ["run", "command", "store", "changed", "when", "size", "state"],
     120: ["run", "command", "store", "changed", "when", "size", "state"],
 }
 
@@ -189,3 +193,18 @@ def test_terminal_errors_break_no_word(terminal: Terminal, shell: Shell, columns
     assert max(map(cell_len, lines)) <= columns
     said = shell(f"memctl inspect none.db --until '{words[-1]}'").stderr
     assert " ".join(" ".join(lines).split()) == " ".join(said.split())
+
+
+def test_terminal_history_keeps_what_changed_and_when(terminal: Terminal, tmp_path: Path) -> None:
+    folder = tmp_path / "a-folder-with-a-long-name" / "and-another-folder"
+    folder.mkdir(parents=True)
+    store = folder / "agents.db"
+    asyncio.run(fill(str(store), {MemoryKey("ada", "kyoto"): samples.entries(3)}))
+    drawn(terminal(80, "mark", "add", store, "new"))
+    drawn(terminal(80, "undo", "--yes"))
+    lines = STYLE.sub("", drawn(terminal(80, "history"))).splitlines()
+    assert lines[0].split()[:5] == ["run", "command", "store", "changed", "when"]
+    assert lines[0].split()[-1] == "state"
+    assert re.search(r"gents\.db  3 marked +\d{4}-\d\d-\d\d \d\d:\d\d UTC ", lines[2])
+    assert re.search(r"  undone by [0-9a-f]{5}$", lines[2])
+    assert all(cell_len(line) <= 80 for line in lines)
