@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sqlite3
 from collections.abc import Callable
@@ -12,8 +13,10 @@ from typing import Any
 import pytest
 
 from memctl.engines.sql.columns import FarTime, rank_of
+from memctl.model import MemoryKey
+from memctl.testing import samples
 from tests.stores.test_tables import ask
-from tests.support.cli import Run, fails
+from tests.support.cli import Run, fails, fill
 from tests.support.servers.pool import Servers
 
 COLUMNS = "session:session,role:role,content:content,time:created_at,order:id"
@@ -268,6 +271,24 @@ def test_mysql_keys(run: Run, mysql_url: str) -> None:
     ask(mysql_url, f"CREATE TABLE chats ({table})", f"INSERT INTO chats VALUES {rows}")
     place = store(mysql_url, "session:session,role:role,content:content")
     check_undo(run, place, lambda: ask(mysql_url, "SELECT * FROM chats ORDER BY id"))
+
+
+def test_mysql_defaults_are_no_part_of_a_message(run: Run, mysql_url: str, tmp_path: Path) -> None:
+    """A default of a type that SQLAlchemy reflects without it, among others."""
+    defaults = "flag BIT(3) DEFAULT b'101', set_ BIT NOT NULL DEFAULT b'1', number INT DEFAULT 5"
+    table = "id INTEGER PRIMARY KEY AUTO_INCREMENT, session TEXT, user TEXT, role TEXT, "
+    table += f"content TEXT, about TEXT, {defaults}"
+    ask(mysql_url, f"CREATE TABLE chats ({table})")
+    columns = "session:session,user:user,role:role,content:content,metadata:about,order:id"
+    ask(mysql_url, "INSERT INTO chats (session, role, content) VALUES ('own', 'user', 'a')")
+    place = store(mysql_url, columns)
+    source = f"sqlite:///{tmp_path}/source.db"
+    asyncio.run(fill(source, {MemoryKey("ada", "kyoto"): samples.entries(9)}))
+    done = run("migrate", source, place, "--lossy")
+    assert done.exit_code == 0, done.stderr
+    assert {row[-3:] for row in ask(mysql_url, "SELECT * FROM chats")} == {(b"\5", b"\1", 5)}
+    assert run("undo", "--store", place, "--yes").exit_code == 0
+    assert len(ask(mysql_url, "SELECT * FROM chats")) == 1
 
 
 @pytest.mark.parametrize(

@@ -269,10 +269,13 @@ class Column(NamedTuple):
 def columns_of(database: Database, table: str, connection: Connection) -> dict[str, Column]:
     """Return the columns of a table by name."""
     typed, forms = database.syntax.typed, database.text_forms(connection, table)
+    defaults = database.missed_defaults(connection, table)
     return {
         one["name"]: Column(
             *(one["name"], one["type"], typed, one["nullable"]),
-            default=one["default"] is not None or bool(one.get("identity")),
+            default=one["default"] is not None
+            or bool(one.get("identity"))
+            or one["name"] in defaults,
             computed=bool(one.get("computed")),
             form=forms.get(one["name"], TextForm()),
         )

@@ -308,6 +308,14 @@ class Database(ABC):
         """Return the forms of columns whose values the driver does not convert exactly, by name."""
         return {}
 
+    def missed_defaults(
+        self,
+        connection: Connection,  # noqa: ARG002 - most databases have none
+        table: str,  # noqa: ARG002
+    ) -> Collection[str]:
+        """Return the names of columns with a default that SQLAlchemy's inspection may miss."""
+        return ()
+
     async def prepare_inspection(  # noqa: B027 - most databases need nothing
         self, connection: AsyncConnection
     ) -> None:

@@ -7,7 +7,7 @@ import codecs
 import os
 import re
 import ssl
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from functools import partial
@@ -237,6 +237,14 @@ class MysqlDatabase(Database):
         )
         rows = connection.execute(sql, {"table": table})
         return {name: _FORMS[kind.lower()] for name, kind in rows if kind.lower() in _FORMS}
+
+    def missed_defaults(self, connection: Connection, table: str) -> Collection[str]:
+        # SQLAlchemy does not see a default like b'101'.  MariaDB notes the default NULL as a text.
+        sql = text(
+            "SELECT column_name FROM information_schema.columns WHERE table_schema = DATABASE() "
+            "AND table_name = :table AND column_default <> 'NULL'"
+        )
+        return {name for (name,) in connection.execute(sql, {"table": table})}
 
     async def missing_right(self, tables: Sequence[str]) -> str:
         # Rights may come from roles and patterns; the server checks them for EXPLAIN, too.
