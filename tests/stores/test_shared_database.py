@@ -499,3 +499,23 @@ def test_shared_references_stop_the_undo_of_a_replacement_before_it_begins(
     undone = report(run("undo", "--store", shared.url, "--yes", "--json"))
     assert contents(shared.url) == before
     assert run("undo", undone["run"], "--store", shared.url, "--yes").exit_code == 0
+
+
+@pytest.mark.parametrize("shared", ["mysql"], indirect=True)
+def test_shared_references_seen_by_a_login_with_rights_on_tables(
+    run: Run, shared: Shared, servers: Servers
+) -> None:
+    refer(shared, "CASCADE")
+    name = shared.url.rpartition("/")[2]
+    login = f"guest_{name}"
+    shared.execute(f"CREATE USER {login} IDENTIFIED BY 'secret'")
+    for table in "users", "session", "message", "message_mark":
+        shared.execute(f"GRANT SELECT, INSERT, UPDATE, DELETE ON {table} TO {login}")
+    shared.execute(f"GRANT CREATE TEMPORARY TABLES ON {name}.* TO {login}")
+    shared.execute(f"GRANT SELECT ON notes TO {login}")
+    url = servers.mariadb.url(name, user=login, password="secret")
+    text = "deleting rows of 'message' may change rows of 'notes' (by an action hidden from this"
+    fails(run("delete", url, "--session", "kyoto", "--yes"), 9, text)
+    deleted = report(run("delete", url, "--session", "osaka", "--yes", "--json"))
+    assert deleted["messages"]["deleted"] == 20
+    shared.execute(f"DROP USER {login}")

@@ -197,13 +197,14 @@ class MysqlDatabase(Database):
     )
     references_sql = (
         "SELECT k.REFERENCED_TABLE_NAME, CONCAT(k.TABLE_SCHEMA, '.', k.CONSTRAINT_NAME), "
-        "k.TABLE_SCHEMA, k.TABLE_NAME, k.COLUMN_NAME, k.REFERENCED_COLUMN_NAME, r.DELETE_RULE "
-        "FROM information_schema.KEY_COLUMN_USAGE k "
-        "JOIN information_schema.REFERENTIAL_CONSTRAINTS r "
+        "k.TABLE_SCHEMA, k.TABLE_NAME, k.COLUMN_NAME, k.REFERENCED_COLUMN_NAME, "
+        # A login with rights on single tables may see the columns alone.
+        "COALESCE(r.DELETE_RULE, '') FROM information_schema.KEY_COLUMN_USAGE k "
+        "LEFT JOIN information_schema.REFERENTIAL_CONSTRAINTS r "
         "ON r.CONSTRAINT_SCHEMA = k.CONSTRAINT_SCHEMA AND r.TABLE_NAME = k.TABLE_NAME "
         "AND r.CONSTRAINT_NAME = k.CONSTRAINT_NAME "
         "WHERE k.REFERENCED_TABLE_SCHEMA = DATABASE() "
-        "AND r.DELETE_RULE IN ('CASCADE', 'SET NULL', 'SET DEFAULT')"
+        "AND COALESCE(r.DELETE_RULE, '') IN ('CASCADE', 'SET NULL', 'SET DEFAULT', '')"
     )
     triggers_sql = (
         "SELECT EVENT_OBJECT_TABLE, 'trigger', TRIGGER_NAME FROM information_schema.TRIGGERS "

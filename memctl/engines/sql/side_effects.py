@@ -19,8 +19,12 @@ ACTIONS = {
     "CASCADE": "deletes",
     "SET NULL": "changes",
     "SET DEFAULT": "changes",
+    "": "may change",
 }
-"""The actions of a foreign key at a deletion that change the referring row, each as a verb."""
+"""The actions of a foreign key at a deletion that change the referring row, each as a verb.
+
+The empty action is one that the login may not see.
+"""
 
 
 SIDE_EFFECTS, ALLOW = "side_effects", "allow"
@@ -56,9 +60,10 @@ class Reference(NamedTuple):
     def text(self) -> str:
         """A description of what a deletion does to the rows with the foreign key."""
         one = self.columns[0]
+        action = f"ON DELETE {one.action}" if one.action else "by an action hidden from this login"
         return (
             f"deleting rows of {visible(one.referred)!r} {ACTIONS[one.action]} rows of "
-            f"{visible(one.table)!r} (ON DELETE {one.action})"
+            f"{visible(one.table)!r} ({action})"
         )
 
     def query(self, where: Condition, syntax: Syntax) -> str:
