@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from functools import partial
 from typing import Annotated
 
@@ -87,34 +88,34 @@ def undo(
         return found
 
     folder = runs.folder / undone.id
-    notes = runs.before(undone)
     new = new_record()
     # Who names the store without a password names it on purpose.
     named = run_id is not None and store is not None and not new.secret
     archive = runs.replaced(undone)
-    kind: type[UndoRun] | partial[CopyUndoRun] = UndoRun
-    if archive is not None:
-        restoring = RestoreRun(new_record(), archive, parts, notes, options, report)
-        kind = partial(CopyUndoRun, restoring)
-    undoing = kind(
-        *(new, where, parts, folder, options, report, notes),
-        undone=None if named else undone,
-        skips_damage=runs.origin(undone).command == "doctor",
-    )
-    outcome = ChangeOutcome(undoing, location.label)
-    outcome.more["undoes"] = undone.id
-    asks = run_id is None and not yes and not dry_run
-    if asks:
-        confirm(_question(undone))
-    try:
-        change(this.output, undoing, location, outcome)
-    except Unavailable as error:
-        if undone.secret and store is None:
-            error.hint = "name the store with its password: memctl undo RUN --store URL"
-        raise
-    finally:
-        if outcome.ended and not where.named and not dry_run and not outcome.changes.failures:
-            _note(runs, undone, outcome.run)
+    with closing(runs.before(undone)) as notes:
+        kind: type[UndoRun] | partial[CopyUndoRun] = UndoRun
+        if archive is not None:
+            restoring = RestoreRun(new_record(), archive, parts, notes, options, report)
+            kind = partial(CopyUndoRun, restoring)
+        undoing = kind(
+            *(new, where, parts, folder, options, report, notes),
+            undone=None if named else undone,
+            skips_damage=runs.origin(undone).command == "doctor",
+        )
+        outcome = ChangeOutcome(undoing, location.label)
+        outcome.more["undoes"] = undone.id
+        asks = run_id is None and not yes and not dry_run
+        if asks:
+            confirm(_question(undone))
+        try:
+            change(this.output, undoing, location, outcome)
+        except Unavailable as error:
+            if undone.secret and store is None:
+                error.hint = "name the store with its password: memctl undo RUN --store URL"
+            raise
+        finally:
+            if outcome.ended and not where.named and not dry_run and not outcome.changes.failures:
+                _note(runs, undone, outcome.run)
 
 
 def _question(undone: Run) -> str:

@@ -23,6 +23,7 @@ import os
 import re
 import secrets
 import shutil
+import sqlite3
 import time
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
@@ -260,6 +261,17 @@ class Journal:
                 (self.folder / RUNNING).unlink()
 
 
+_NOTES_SCHEMA = """
+PRAGMA journal_mode = OFF;
+CREATE TABLE note (key TEXT PRIMARY KEY, line BLOB, unchanged INTEGER);
+"""
+_ADD_NOTE = """
+INSERT INTO note VALUES (?, ?, ?) ON CONFLICT (key)
+DO UPDATE SET line = excluded.line, unchanged = excluded.unchanged WHERE unchanged
+"""
+_FIND_NOTE = "SELECT line FROM note WHERE key = ?"
+
+
 class Note(NamedTuple):
     """The note of a store on one changed memory; see ``WriteResult``."""
 
@@ -270,47 +282,48 @@ class Note(NamedTuple):
 
 
 class Notes:
-    """The notes of a store on the memories that a run changed, read from the file on demand."""
+    """The notes of a store on the memories that a run changed, until ``close``.
+
+    The notes are in an unnamed temporary file, because a run may change any number of memories.
+    """
 
     def __init__(self, path: Path) -> None:
-        """Find the notes of the store in the file ``before.ndjson``; a missing file has none.
+        """Read the notes of the store from the file ``before.ndjson``; a missing file has none.
 
         Raises:
             Unavailable: the operating system refuses to read the file.
             BadData: the file is damaged.
         """
         self._path = path
-        self._places: dict[MemoryKey, int] = {}
-        self._unchanged: set[MemoryKey] = set()
-        with refusals(path):
-            if path.exists():
-                with path.open("rb") as file:
-                    place = 0
-                    for line in file:
-                        if line.endswith(b"\n"):  # an incomplete line is from a killed run
-                            self._note(*self._parse(line), place)
-                        place += len(line)
+        self._database = sqlite3.connect("", isolation_level=None)
+        try:
+            self._database.executescript(_NOTES_SCHEMA)
+            with refusals(path):
+                if path.exists():
+                    with path.open("rb") as file:
+                        self._database.executemany(_ADD_NOTE, self._rows(file))
+        except BaseException:
+            self.close()
+            raise
 
-    def _note(self, key: MemoryKey, note: Note, place: int) -> None:
-        if key not in self._places or key in self._unchanged:
-            self._places[key] = place
-            (self._unchanged.add if note.unchanged else self._unchanged.discard)(key)
+    def close(self) -> None:
+        """Close and remove the temporary file."""
+        self._database.close()
+
+    def _rows(self, lines: Iterable[bytes]) -> Iterator[tuple[str, bytes, bool]]:
+        for line in lines:
+            if line.endswith(b"\n"):  # an incomplete line is from a killed run
+                key, note = self._parse(line)
+                yield json.dumps(key), line, note.unchanged
 
     def of(self, key: MemoryKey) -> Note:
         """Return the note on the first change of a memory that the store did not refuse.
 
         If the store refused all changes, return the last note.  If there is no note, return an
         empty one.
-
-        Raises:
-            Unavailable: the operating system refuses to read the file.
         """
-        place = self._places.get(key)
-        if place is None:
-            return Note()
-        with refusals(self._path), self._path.open("rb") as file:
-            file.seek(place)
-            return self._parse(file.readline())[1]
+        row = self._database.execute(_FIND_NOTE, (json.dumps(key),)).fetchone()
+        return Note() if row is None else self._parse(row[0])[1]
 
     def _parse(self, line: bytes) -> tuple[MemoryKey, Note]:
         try:

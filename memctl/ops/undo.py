@@ -67,7 +67,7 @@ async def plan_undo(
         MemctlError: as ``Store.read``.
     """
     for number, path in enumerate(reversed(parts), 1):
-        done: set[MemoryKey] = set()
+        done: set[MemoryKey] | None = set() if number < len(parts) else None
         async with aclosing(_reversals(store, path, where, refused, done, notes)) as edits:
             async for edit in edits:
                 if edit.offset == 0:
@@ -76,7 +76,7 @@ async def plan_undo(
                     yield replace(edit, before=note.before, shared_ids=shared_ids)
                 else:
                     yield edit
-        if number < len(parts):
+        if done is not None:
             where = where.without(frozenset(done))
 
 
@@ -85,12 +85,14 @@ async def _reversals(
     path: Path,
     where: Selection,
     refused: UndoConflicts,
-    done: set[MemoryKey],
+    done: set[MemoryKey] | None,
     notes: Callable[[MemoryKey], Note],
 ) -> AsyncGenerator[Edit]:
+    """Yield edits that undo the changes in the file ``path``; add their memories to ``done``."""
     for group in _groups(path, where, notes):
         cases = group.cases
-        done.update(cases)
+        if done is not None:
+            done.update(cases)
         await _look(store, group)
         group.compare()
         await _compare_replaced(store, path, cases)
