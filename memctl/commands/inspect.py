@@ -147,6 +147,7 @@ def _catalogue(
             "store": head,
             "totals": {
                 "users": totals.users,
+                "without_user": totals.without_user,
                 "memories": totals.memories,
                 "messages": totals.messages,
                 "bytes": totals.bytes,

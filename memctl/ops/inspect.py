@@ -37,11 +37,13 @@ class GroupBy(StrEnum):
 class Totals:
     """Sums over the selected memories.
 
-    ``first`` and ``last`` are the earliest and the latest time of a message.  ``summaries`` is None
-    if the store has no place for summaries.
+    ``without_user`` is the number of memories that belong to no user.  ``first`` and ``last`` are
+    the earliest and the latest time of a message.  ``summaries`` is None if the store has no place
+    for summaries.
     """
 
     users: int = 0
+    without_user: int = 0
     memories: int = 0
     messages: int = 0
     bytes: int = 0
@@ -91,7 +93,8 @@ async def inspect(store: Store, where: Selection, sort: Sort) -> Catalogue:
     totals = Totals(summaries=0 if store.features.summaries else None)
     for info in memories:
         _add(totals, info)
-    totals.users = len({info.key.user for info in memories})
+    totals.users = len({info.key.user for info in memories} - {""})
+    totals.without_user = sum(not info.key.user for info in memories)
     orders: dict[Sort, Callable[[MemoryInfo], tuple[object, ...]]] = {
         Sort.MESSAGES: lambda info: (-info.messages, info.key),
         Sort.BYTES: lambda info: (-info.bytes, info.key),

@@ -174,8 +174,8 @@ def catalogue(
 
 def _totals(head: Text, totals: Totals) -> Text:
     facts = [
-        count(totals.users, "user"),
-        count(totals.memories, "memory"),
+        *_users(totals),
+        count(totals.memories, "memory") + _without_user(totals.users, totals.without_user),
         count(totals.messages, "message"),
         size(totals.bytes),
     ]
@@ -190,13 +190,24 @@ def _totals(head: Text, totals: Totals) -> Text:
     return head
 
 
+def _users(totals: Totals) -> list[str]:
+    """Return the number of users as a text; nothing if no memory belongs to a user."""
+    return [] if totals.memories and not totals.users else [count(totals.users, "user")]
+
+
+def _without_user(users: int, number: int) -> str:
+    """Return how many belong to no user, as an addition; nothing if all or none do."""
+    return f" ({number:,} without a user)" if users and number else ""
+
+
 def _fact_totals(head: Text, found: Catalogue, embedding: Embedding | None) -> Text:
     totals = found.totals
     agents = len({info.key.part for info in found.memories} - {""})
+    alone = sum(info.messages for info in found.memories if not info.key.user)
     numbers = [
-        count(totals.users, "user"),
+        *_users(totals),
         *([count(agents, "agent")] if agents else []),
-        count(totals.messages, "fact"),
+        count(totals.messages, "fact") + _without_user(totals.users, alone),
         size(totals.bytes),
     ]
     head.append("\n" + " · ".join(numbers), "not bold")

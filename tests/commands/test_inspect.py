@@ -312,3 +312,15 @@ def test_inspect_state_with_many_keys(
         fails(result, 8, "is not JSON")
     else:
         assert report(result)["totals"]["memories"] == 1
+
+
+def test_inspect_counts_no_user_for_memories_without_one(run: Run, tmp_path: Path) -> None:
+    keys = [MemoryKey("ada", "kyoto"), MemoryKey("bob", "kyoto"), MemoryKey("", "oslo")]
+    store = tmp_path / "a.ndjson"
+    asyncio.run(fill(str(store), {key: samples.entries(2) for key in keys}))
+    assert "\n2 users · 3 memories (1 without a user) · " in run("inspect", store).stdout
+    totals = report(run("inspect", store, "--json"))["totals"]
+    assert (totals["users"], totals["without_user"], totals["memories"]) == (2, 1, 3)
+    alone = run("inspect", store, "--session", "oslo").stdout
+    assert "\n1 memory · 2 messages" in alone
+    assert "user" not in alone.split("\n")[1]
