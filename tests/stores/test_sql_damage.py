@@ -6,7 +6,7 @@ import asyncio
 import json
 import shutil
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -717,3 +717,109 @@ def test_far_time_damages_one_session(
         assert run("erase", "--user", "ada", url, "--yes").exit_code == 0
     finally:
         samples.use(samples.Style())
+
+
+@pytest.fixture
+def any_bytes(servers: Servers) -> Iterator[str]:
+    """A PostgreSQL database in SQL_ASCII: the server takes any bytes, and converts none."""
+    options = "TEMPLATE template0 ENCODING 'SQL_ASCII' LC_COLLATE 'C' LC_CTYPE 'C'"
+    url = servers.postgresql.create(options)
+    yield url
+    servers.postgresql.drop(url)
+
+
+def _bytes(text: str, kind: str = "text") -> str:
+    """Return SQL for a text whose lone surrogates stand for bytes that are not UTF-8."""
+    value = text.encode("utf-8", "surrogateescape").hex()
+    return f"CAST(convert_from('\\x{value}', 'SQL_ASCII') AS {kind})"
+
+
+_LARGE = _bytes('{"content": "\udcff*"}')
+_WRONG = _bytes('"a\udcff"')
+_MESSAGE = "UPDATE message SET msg = {} WHERE id = 'ada-京-m0000001'"
+ANY_BYTES = {
+    "message": _MESSAGE.format(_bytes('{"id": "m0000001", "content": "\udcff"}', "json")),
+    "large message": _MESSAGE.format(f"CAST(replace({_LARGE}, '*', repeat('x', 100000)) AS json)"),
+    # The server's error about the escape quotes the byte.
+    "message in an error": _MESSAGE.format(_bytes('{"a": "\udcff", "b": "\\ud800"}', "json")),
+    "id": f"UPDATE message SET id = {_WRONG} WHERE id = 'ada-京-m0000000'",
+    "mark": f"INSERT INTO message_mark VALUES ('ada-京-m0000000', {_WRONG})",
+    "session": "ALTER TABLE message DROP CONSTRAINT message_session_id_fkey; "
+    f"UPDATE session SET id = {_WRONG} WHERE id = '京'; "
+    f"UPDATE message SET session_id = {_WRONG} WHERE session_id = '京'",
+}
+"""Damage of the memory 京 in AgentScope's tables."""
+ANY_BYTES_OF_TABLE = {
+    "session_id": _WRONG,
+    "role": _WRONG,
+    "content": _WRONG,
+    "mood": "(enum_range(NULL::mood))[2]",
+    "tags": f"ARRAY[{_WRONG}]",
+    "data": f"CAST({_WRONG} AS jsonb)",
+}
+"""Values of a table of one's own."""
+
+
+@pytest.mark.parametrize("damage", ANY_BYTES)
+def test_bytes_that_are_not_utf8_damage_one_memory(
+    run: Run, servers: Servers, any_bytes: str, tmp_path: Path, damage: str
+) -> None:
+    _fill_any_bytes(any_bytes)
+    sql = ANY_BYTES[damage]
+    _check_bytes(run, any_bytes, tmp_path, lambda: servers.postgresql.execute(any_bytes, sql))
+
+
+def test_bytes_that_are_not_utf8_come_through_pgbouncer(
+    run: Run, servers: Servers, any_bytes: str, tmp_path: Path
+) -> None:
+    _fill_any_bytes(any_bytes)
+    through, sql = servers.pgbouncer("transaction").url(any_bytes), ANY_BYTES["session"]
+    _check_bytes(run, through, tmp_path, lambda: servers.postgresql.execute(any_bytes, sql))
+
+
+@pytest.mark.parametrize("column", ANY_BYTES_OF_TABLE)
+def test_bytes_that_are_not_utf8_damage_one_memory_of_a_table(
+    run: Run, servers: Servers, any_bytes: str, tmp_path: Path, column: str
+) -> None:
+    servers.postgresql.execute(
+        any_bytes,
+        "CREATE TYPE mood AS ENUM ('fröhlich'); "
+        f"DO $$ BEGIN EXECUTE 'ALTER TYPE mood ADD VALUE ' || quote_literal({_WRONG}); END $$; "
+        'CREATE TABLE "gespräche" (id SERIAL PRIMARY KEY, session_id TEXT, role TEXT, '
+        "content TEXT, mood mood, tags TEXT[], data JSONB); "
+        'INSERT INTO "gespräche" (session_id, role, content, mood, tags, data) VALUES '
+        "('Zürich', 'user', 'grüezi', 'fröhlich', '{früh}', '{\"ä\": 1}'), "
+        "('京', 'user', 'hello', NULL, NULL, NULL)",
+    )
+    columns = "session:session_id,role:role,content:content,order:id&content_encoding=text"
+    url = f"{any_bytes}?layout=table&table=gespräche&columns={columns}"
+    value = ANY_BYTES_OF_TABLE[column]
+    sql = f"UPDATE \"gespräche\" SET {column} = {value} WHERE session_id = '京'"
+    _check_bytes(run, url, tmp_path, lambda: servers.postgresql.execute(any_bytes, sql))
+
+
+def _fill_any_bytes(url: str) -> None:
+    keys = [MemoryKey("ada", "Zürich"), MemoryKey("ada", "京")]
+    memories = {key: samples.entries(3) for key in keys}
+    asyncio.run(fill(Database("postgresql", url, print), memories))
+
+
+def _check_bytes(run: Run, url: str, folder: Path, damage: Callable[[], object]) -> None:
+    """Check that damage of the memory 京 leaves the other one to every command."""
+    whole, part = folder / "whole.ndjson", folder / "part.ndjson"
+    report(run("export", url, "-o", whole, "--json"))
+    damage()
+    [failure] = report(run("export", url, "-o", part, "--json"), 7)["failures"]
+    assert failure["code"] == "damaged"
+    [good] = [key for key in contents(str(whole)) if key.session == "Zürich"]
+    assert contents(str(part)) == {good: contents(str(whole))[good]}
+    for words in (("inspect", url), ("inspect", url, "--messages")):
+        assert run(*words).exit_code in (0, 7), words
+    assert run("doctor", url).exit_code == 6
+    for words in (
+        ("delete", url, "--session", "Zürich", "--role", "user", "--yes"),
+        ("undo", "--store", url, "--yes"),
+        ("verify", url, whole, "--session", "Zürich"),
+    ):
+        done = run(*words)
+        assert done.exit_code == 0, (words, done.stderr)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import codecs
 import json
+import struct
+from collections import deque
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from hashlib import sha256
@@ -97,6 +100,13 @@ FROM bases WHERE typtype <> 'd'
 
 The type is without its modifier: a cast to a type with a modifier may truncate a value silently.
 """
+_ANY_BYTES = "SQL_ASCII"
+"""The encoding of databases whose texts are any bytes.
+
+The server sends bytes that are not UTF-8 only to a connection in the same encoding.
+"""
+_LENIENT_UTF8 = "memctl_lenient_utf8"
+"""The codec of these connections, which decodes bytes as ``decoded`` does."""
 _SPACE = 0x6D656D63
 """The upper half of memctl's advisory locks in PostgreSQL: ``memc`` in ASCII."""
 _ALL_ROWS = (
@@ -230,7 +240,7 @@ class PostgresqlDatabase(Database):
     lock_class = PostgresqlLock
     driver_errors = (
         *(asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError),
-        UnicodeEncodeError,
+        UnicodeError,
     )
     identity_sql = (
         "SELECT 'postgresql:', pg_postmaster_start_time()::text, oid, current_schema() "
@@ -303,7 +313,7 @@ class PostgresqlDatabase(Database):
         engine = create_async_engine(
             "postgresql+asyncpg://", connect_args=settings, poolclass=NullPool
         )
-        event.listen(engine.sync_engine, "connect", _pass_json_through)
+        event.listen(engine.sync_engine, "connect", _set_codecs)
         return engine
 
     async def prepare_inspection(self, connection: AsyncConnection) -> None:
@@ -381,7 +391,7 @@ class PostgresqlDatabase(Database):
                 )
             case "53":
                 return Unavailable(message, "free disk space, memory or connections on the server")
-        if isinstance(error, asyncpg.DataError | UnicodeEncodeError):
+        if isinstance(error, asyncpg.DataError | UnicodeError):
             return None
         if isinstance(error, TimeoutError):
             return Lost(f"{self.label}: no answer in {CONNECT_TIMEOUT} seconds", _GONE)
@@ -566,12 +576,52 @@ async def _connected(dsn: str, settings: Mapping[str, str] | None) -> asyncpg.Co
     )
 
 
-def _pass_json_through(connection: Any, _record: Any) -> None:
-    """Configure a new connection to take and return JSON values as unparsed UTF-8 bytes."""
+def _set_codecs(connection: Any, _record: Any) -> None:
+    """Configure a new connection to take and return JSON values as unparsed UTF-8 bytes.
 
-    async def set_codec(driver: Any) -> None:
+    In a database whose texts are any bytes, texts are taken as UTF-8 and returned as by
+    ``decoded``.
+    """
+
+    async def set_codecs(driver: asyncpg.Connection) -> None:
+        if getattr(driver.get_settings(), "server_encoding", "") == _ANY_BYTES:
+            await driver.execute(f"SET client_encoding = {_ANY_BYTES}")
+            _use_codec(driver, _LENIENT_UTF8)
         await driver.set_type_codec(
             "json", schema="pg_catalog", encoder=bytes, decoder=bytes, format="binary"
         )
 
-    connection.run_async(set_codec)
+    connection.run_async(set_codecs)
+
+
+def _use_codec(driver: asyncpg.Connection, name: str) -> None:
+    """Have the driver encode and decode the texts of a connection with a Python codec.
+
+    The driver takes the codec from the server's message about the client encoding alone, and would
+    take ASCII for SQL_ASCII.
+    """
+    body = b"client_encoding\0" + name.encode() + b"\0"
+    driver._protocol.data_received(b"S" + struct.pack("!i", 4 + len(body)) + body)
+
+
+_last_encoded = deque[bytes](maxlen=1)
+"""The last text given to the driver, which drops its only reference before it copies the bytes."""
+
+
+def _encode(text: str, errors: str = "strict") -> tuple[bytes, int]:
+    found = codecs.utf_8_encode(text, errors)
+    _last_encoded.append(found[0])
+    return found
+
+
+def _find_codec(name: str) -> codecs.CodecInfo | None:
+    if name != _LENIENT_UTF8:
+        return None
+    return codecs.CodecInfo(
+        _encode,
+        lambda value, _errors="strict": codecs.utf_8_decode(value, "surrogateescape", True),
+        name=name,
+    )
+
+
+codecs.register(_find_codec)

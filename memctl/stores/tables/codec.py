@@ -395,7 +395,7 @@ class RowCodec:
             raise DamagedRow(
                 f"{self._which(row)} names its session or user with a value that is not a text"
             )
-        if self._loose and not all(is_text(one) for one in row if isinstance(one, str)):
+        if not all(is_text(one) for one in row if isinstance(one, str)):
             raise DamagedRow(f"{self._which(row)} is not UTF-8")
         dialect = self.mapping.dialect
         value: dict[str, Any] = {}

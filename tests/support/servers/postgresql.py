@@ -68,11 +68,14 @@ class Postgresql:
         self._taken.append(url)
         return url
 
-    def create(self) -> str:
-        """Return the URL of a new, empty database that stays until ``drop``."""
+    def create(self, more: str = "") -> str:
+        """Return the URL of a new, empty database that stays until ``drop``.
+
+        ``more`` are further options of CREATE DATABASE.
+        """
         name = f"test_{uuid4().hex[:12]}"
         # This strategy does not log each copied page.
-        self.execute(self._admin, f"CREATE DATABASE {name} OWNER memctl STRATEGY file_copy")
+        self.execute(self._admin, f"CREATE DATABASE {name} OWNER memctl STRATEGY file_copy {more}")
         return self.url(name)
 
     def drop(self, url: str) -> None:

@@ -111,7 +111,8 @@ class PostgresqlStatements(Statements, PostgresqlSyntax):
         return "json_typeof(msg) <> 'object'"
 
     def as_bytes(self, text: str) -> str:
-        return f"convert_to(CAST({text} AS TEXT), 'UTF8')"
+        # The client encoding is UTF-8, or that of a database whose texts are any bytes.
+        return f"convert_to(CAST({text} AS TEXT), pg_client_encoding())"
 
     def message_size(self) -> str:
         return self.json_size("m.msg")
@@ -146,7 +147,7 @@ class PostgresqlTables(MemoryTables, PostgresqlDatabase):
     async def fetch_message(self, connection: AsyncConnection, row_id: str) -> bytes:
         # Fetch in pieces: the driver would collect a large value twice.
         sql = (
-            "WITH whole AS MATERIALIZED (SELECT convert_to(CAST(msg AS TEXT), 'UTF8') AS text "
+            f"WITH whole AS MATERIALIZED (SELECT {self.syntax.as_bytes('msg')} AS text "
             "FROM message WHERE id = $1) "
             f"SELECT substring(text FROM at FOR {CHUNK_BYTES}) FROM whole, "
             f"generate_series(1, octet_length(text), {CHUNK_BYTES}) AS at ORDER BY at"
