@@ -519,3 +519,41 @@ def test_shared_references_seen_by_a_login_with_rights_on_tables(
     deleted = report(run("delete", url, "--session", "osaka", "--yes", "--json"))
     assert deleted["messages"]["deleted"] == 20
     shared.execute(f"DROP USER {login}")
+
+
+@pytest.mark.parametrize("shared", ["postgresql"], indirect=True)
+def test_shared_policies_that_keep_messages_of_agentscope1_fail_their_memory(
+    run: Run, shared: Shared
+) -> None:
+    for sql in (
+        "ALTER TABLE message ENABLE ROW LEVEL SECURITY",
+        "ALTER TABLE message FORCE ROW LEVEL SECURITY",
+        "CREATE POLICY every ON message USING (true)",
+        "CREATE POLICY own ON message AS RESTRICTIVE FOR DELETE USING (session_id = 'osaka')",
+    ):
+        shared.execute(sql)
+    url = f"{shared.url}?row_security=on"
+    before = contents(url)
+    done = run("delete", url, "--id", "m0000003", "--yes", "--json")
+    assert report(done, 7)["messages"]["deleted"] == 1
+    assert "deleted 0 rows of 'message', not 1" in done.stderr
+    after = contents(url)
+    assert after[KYOTO] == before[KYOTO]
+    assert len(after[OSAKA]) == 19
+
+
+@pytest.mark.parametrize("shared", LEAVES_OUT, indirect=True)
+def test_shared_triggers_that_keep_positions_fail_their_memory(
+    run: Run, shared: Shared, request: pytest.FixtureRequest
+) -> None:
+    assert run("delete", shared.url, "--id", "m0000003", "--yes").exit_code == 0
+    # The application numbers the messages anew: the restored one needs room.
+    shared.execute('UPDATE message SET "index" = "index" - 2 WHERE id > \'ada-kyoto-m0000003\'')
+    less = contents(shared.url)
+    engine = request.node.callspec.params["shared"]
+    for sql in _leave_out(engine, "UPDATE", "message"):
+        shared.execute(sql)
+    done = run("undo", "--store", shared.url, "--yes")
+    assert done.exit_code == 7, done.stderr
+    assert "rows of 'message', not" in done.stderr
+    assert contents(shared.url)[KYOTO] == less[KYOTO]

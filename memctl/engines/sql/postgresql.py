@@ -369,7 +369,9 @@ class PostgresqlDatabase(Database):
         if any(words in message for words in _BROKEN):
             return Lost(message, _GONE)
         match state[:2]:
-            case "0A" | "22" | "23" | "54":  # 0A: a rule that changes nothing instead
+            case "22" | "23" | "54":
+                return None
+            case "0A" if "RETURNING" in message:  # a rule does something else instead
                 return None
             case "P0" if state == _RAISED:
                 return None

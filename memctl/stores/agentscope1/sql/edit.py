@@ -452,8 +452,7 @@ class EditTransaction:
             ("message", "id", deleted),
         ):
             if row_ids:
-                sql = self._database.statements.delete_keyed(table, column)
-                await self._database.for_rows(self.connection, sql, row_ids)
+                await self._database.delete_rows(self.connection, table, column, row_ids)
         for key, one in resolved.items():
             if one.freed and key in self._scans:
                 self._scans[key].positions.remove(one.freed)
@@ -857,8 +856,11 @@ async def shift_rows(
         if lock:
             selected = f"SELECT 1 FROM message m WHERE {condition}"
             await lock_selected(database, connection, selected, values, lock)
+        counted = f"SELECT COUNT(*) FROM message m WHERE {condition}"
+        [[rows]] = await database.fetch_all(connection, counted, values)
         change = f"UPDATE message AS m SET {_shifted('m', name)} WHERE {condition}"
-        await connection.execute(*statements.bind(change, values))
+        done = await connection.execute(*statements.bind(change, values))
+        database.check_updated("message", rows, done.rowcount)
     await connection.exec_driver_sql("DELETE FROM memctl_shifts")
 
 

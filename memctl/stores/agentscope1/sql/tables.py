@@ -201,6 +201,21 @@ class MemoryTables(Database):
         stages the ids once for several statements.
         """
 
+    async def delete_rows(
+        self, connection: AsyncConnection, table: str, column: str, row_ids: Sequence[str]
+    ) -> None:
+        """Delete the rows of a table that have one of ``row_ids`` in ``column``.
+
+        ``column`` is the first column of the primary key.
+
+        Raises:
+            RejectedValue: a trigger, a rule or a policy of the database kept rows.
+        """
+        await self.for_rows(connection, self.statements.delete_keyed(table, column), row_ids)
+        sql = f"SELECT COUNT(*) FROM {self.statements.keyed_rows(table, column)}"
+        [[kept]] = await self.for_rows(connection, sql, row_ids)
+        self.check_deleted(table, kept, 0)
+
     async def select_rows(
         self, connection: AsyncConnection, sql: str, row_ids: Sequence[str]
     ) -> Sequence[Any]:

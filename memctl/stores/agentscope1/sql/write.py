@@ -299,8 +299,7 @@ async def delete_messages(
                     spool.add(row_ids)
         for row_ids in spool:
             for table, column in (("message_mark", "msg_id"), ("message", "id")):
-                sql = statements.delete_keyed(table, column)
-                await database.for_rows(connection, sql, row_ids)
+                await database.delete_rows(connection, table, column, row_ids)
     return found
 
 
