@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from memctl.commands._change import confirm, deletions, refuse_unasked
 from memctl.commands._context import Run
 from memctl.commands._reports import CopyOutcome
 from memctl.commands._run import wait_for, writable
-from memctl.errors import Lost, MemctlError, Partial, Unavailable
-from memctl.location import Location
+from memctl.errors import Loss, Lost, MemctlError, Partial, Unavailable
+from memctl.location import Location, visible
 from memctl.numbers import count
+from memctl.ops.apply import ChangeCounts, ChangeReport
+from memctl.ops.observer import Unobserved
+from memctl.ops.report import CopyReport
 from memctl.ops.retry import Transfer
 from memctl.ops.stop import Stop
+from memctl.output import tables
 from memctl.registry import refuse_unknown_extension
 
 if TYPE_CHECKING:
@@ -25,13 +31,16 @@ def carry_out(
     destination: Location,
     transfer: Transfer,
     work: Callable[..., Coroutine[Any, Any, Copied]],
+    *,
+    asks: bool,
 ) -> None:
     """Copy memories to the store ``destination``, and write the report ``outcome``.
 
     ``work`` is ``api.copy`` with its source and options.  ``transfer`` has the retries, timeout and
-    rate limit.
+    rate limit.  ``asks`` tells that the user confirms that messages of the target are removed.
 
     Raises:
+        UsageError: messages would be removed, and nobody can confirm that.
         MemctlError: as ``api.copy``; ``Conflict`` or ``Partial`` if memories were left unchanged,
             or if a store refused to go on after memories were written.
     """
@@ -40,6 +49,8 @@ def carry_out(
     if destination.kind != "stdio":  # stdout is the archive and must not get a report
         output.report = outcome.report()
     with writable(destination) as place:
+        if asks and not outcome.dry_run:
+            _ask(run, outcome, partial(work, target=place, must_exist=True, transfer=transfer))
         copying = work(
             target=place,
             must_exist=True,
@@ -68,3 +79,34 @@ def _cut_short(outcome: CopyOutcome, error: Unavailable) -> MemctlError:
         f"{error.message}; done: {count(written, 'memory')}",
         "permit the rest and run again; what was done is complete",
     )
+
+
+def _ask(run: Run, outcome: CopyOutcome, work: Callable[..., Coroutine[Any, Any, Copied]]) -> None:
+    """Count by a dry run which messages of the target the copy would remove, and ask, if any.
+
+    Raises:
+        UsageError: there are such messages, and no terminal.
+        MemctlError: as ``api.copy`` and ``confirm``.
+    """
+    found = CopyReport()
+    try:
+        with run.output.progress("counting") as progress:
+            wait_for(
+                work(
+                    dry_run=True,
+                    verify=False,
+                    follow=None,
+                    observer=Unobserved(progress),
+                    report=found,
+                )
+            )
+    except Loss:
+        outcome.copied.losses = found.losses
+        raise
+    if not found.removed:
+        return
+    refuse_unasked(False)
+    counts = ChangeCounts(len(found.removed), sum(found.removed.values()))
+    plan = ChangeReport(found.noun, counts, found.removed)
+    run.output.show(tables.change_plan(plan))
+    confirm(f"replace {deletions(plan)} of {visible(outcome.target)}?")

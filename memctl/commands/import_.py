@@ -20,6 +20,7 @@ from memctl.commands._options import (
     MaxDeleteOption,
     PathOption,
     StoreArgument,
+    YesOption,
     deletion_limit,
     takes_options,
 )
@@ -45,6 +46,7 @@ def import_(
     where: Selection,
     on_conflict: ConflictOption = OnConflict.FAIL,
     max_delete: MaxDeleteOption = None,
+    yes: YesOption = False,
     lossy: LossyOption = False,
     embedder: EmbedderOption = None,
     transfer: Transfer = TRANSFER,
@@ -56,6 +58,7 @@ def import_(
 
     A state_dict does not name its memory: set --user and --session. For an archive or a folder,
     these options select memories. A damaged file is refused before anything is written.
+    --on-conflict replace asks before it removes messages; scripts use --yes.
 
     Examples:
       memctl import backup.ndjson.zst restored.db
@@ -83,4 +86,5 @@ def import_(
             dry_run=dry_run,
             record=record(run, "import", store, destination),
         )
-        carry_out(run, outcome, destination, transfer, work)
+        asks = on_conflict is OnConflict.REPLACE and not yes
+        carry_out(run, outcome, destination, transfer, work, asks=asks)

@@ -21,6 +21,7 @@ from memctl.commands._options import (
     LossyOption,
     MaxDeleteOption,
     PathOption,
+    YesOption,
     deletion_limit,
     guarding,
     takes_options,
@@ -42,6 +43,7 @@ def migrate(
     where: Selection,
     on_conflict: ConflictOption = OnConflict.FAIL,
     max_delete: MaxDeleteOption = None,
+    yes: YesOption = False,
     verify: Annotated[
         bool, guarding("--verify/--no-verify", help="Do not compare source and target afterwards.")
     ] = True,
@@ -76,7 +78,8 @@ def migrate(
 
     Each memory is copied completely or not at all, and compared with its source afterwards. The
     source is never changed. A memory that differs in the target is a conflict: it is left alone
-    and reported (exit code 5). With --follow, the first Ctrl-C copies the rest and ends; the
+    and reported (exit code 5). --on-conflict replace asks before it removes messages from the
+    target; scripts use --yes. With --follow, the first Ctrl-C copies the rest and ends; the
     second stops at once.
 
     Examples:
@@ -95,6 +98,8 @@ def migrate(
             )
             if "-" in (source, target):
                 raise UsageError("--follow cannot be combined with -", "name a file or a URL")
+            if on_conflict is OnConflict.REPLACE and not yes:
+                raise UsageError("--follow cannot ask before each replacement", "add --yes")
         outcome = CopyOutcome("migrate", origin.label, destination.label, dry_run=dry_run)
         work = partial(
             api.copy,
@@ -112,4 +117,5 @@ def migrate(
             dry_run=dry_run,
             record=record(run, "migrate", target, destination),
         )
-        carry_out(run, outcome, destination, transfer, work)
+        asks = on_conflict is OnConflict.REPLACE and not yes
+        carry_out(run, outcome, destination, transfer, work, asks=asks)

@@ -698,6 +698,8 @@ class _Copy:
         report.memories.written += 1
         report.messages.written += result.written
         report.messages.deleted += result.deleted
+        if result.deleted:
+            report.removed[result.key] = result.deleted
 
     # Conflicts
 

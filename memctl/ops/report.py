@@ -136,6 +136,8 @@ class CopyReport:
     warnings: list[str] = field(default_factory=list)
     embedding: EmbeddingReport = field(default_factory=EmbeddingReport)
     """The vectors of facts that were made for the target."""
+    removed: dict[MemoryKey, int] = field(default_factory=dict)
+    """The number of messages that were removed from each memory of the target that lost any."""
     losses: list[Lost] = field(default_factory=list)
     """The kinds of data that the target has no place for."""
     total: Total | None = None

@@ -241,7 +241,7 @@ def test_prompt_undo_of_what_was_replaced_asks_first(
 ) -> None:
     origin = place_at("sqlite", f"sqlite:///{tmp_path}/source.db", tmp_path, servers)
     asyncio.run(fill(origin.text, {samples.key(0): samples.entries(5, start=3)}))
-    words = ("migrate", origin.text, filled.text, "--on-conflict", "replace")
+    words = ("migrate", origin.text, filled.text, "--on-conflict", "replace", "--yes")
     assert run(*words).exit_code == 0
     after = filled.dump()
     session = Session("undo")
@@ -394,3 +394,38 @@ def test_prompt_compress_too_much_by_the_time_of_the_answer(filled: Place, limit
     assert ("has grown, and would exceed --max-delete" in session.said) != allowed
     left = [one for one, (_, _, found) in held(filled).items() if len(found) > 3]
     assert len(left) == (0 if allowed else 1)
+
+
+@pytest.mark.parametrize("command", ["migrate", "import"])
+@pytest.mark.parametrize("said", ["y\n", "n\n"])
+def test_prompt_replace_names_what_it_would_remove(
+    filled: Place, run: Run, tmp_path: Path, command: str, said: str
+) -> None:
+    origin = f"{tmp_path}/other.ndjson"
+    new = MemoryKey("new", "new")
+    entries = samples.entries(5, start=3)
+    asyncio.run(fill(origin, dict.fromkeys((samples.key(0), samples.key(1), new), entries)))
+    before = held(filled)
+    session = Session(command, origin, filled.text, "--on-conflict", "replace")
+    session.until("[y/N] ")
+    shown = session.said
+    assert held(filled) == before
+    session.types(said)
+    assert session.ends() == (0 if said == "y\n" else 130)
+    assert re.search(r"user0 +session0 +9\n", shown)
+    assert "replace 18 messages in 2 memories of " in shown
+    assert len(held(filled)) == (13 if said == "y\n" else 12)
+    if said == "y\n":
+        assert run("undo", "--yes").exit_code == 0
+    assert held(filled) == before
+
+
+def test_prompt_replace_asks_only_about_other_messages(filled: Place, tmp_path: Path) -> None:
+    """A memory that is new, the same or longer is no conflict."""
+    origin = f"{tmp_path}/other.ndjson"
+    memories = {samples.key(0): samples.entries(9), samples.key(1): samples.entries(12)}
+    asyncio.run(fill(origin, memories | {MemoryKey("new", "new"): samples.entries(5)}))
+    session = Session("migrate", origin, filled.text, "--on-conflict", "replace")
+    assert session.ends() == 0
+    assert "[y/N]" not in session.said
+    assert len(held(filled)[samples.key(1)][2]) == 12

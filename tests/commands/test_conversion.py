@@ -369,7 +369,7 @@ def test_undo_takes_settings_back_out_of_messages_that_were_there(
     with closing(sqlite3.connect(tmp_path / "adk.db")) as there:
         there.execute("""UPDATE sessions SET state = '{"city": "Oslo"}'""")
         there.commit()
-    copied = report(run("migrate", adk, old.text, "--on-conflict", conflict, "--json"))
+    copied = report(run("migrate", adk, old.text, "--on-conflict", conflict, "--yes", "--json"))
     assert copied["verified"] is True
     assert "Oslo" in str(held(old))
     report(run("undo", "--yes", "--json"))

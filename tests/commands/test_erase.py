@@ -173,7 +173,7 @@ def test_erase_takes_the_user_out_of_what_a_migrate_replaced(
 ) -> None:
     asyncio.run(fill(target, {ADA: messages(), BOB: messages(3)}))
     asyncio.run(fill(database, {ADA: others(2), BOB: others(2)}))
-    done = run("migrate", database, target, "--on-conflict", "replace")
+    done = run("migrate", database, target, "--on-conflict", "replace", "--yes")
     assert done.exit_code == 0, done.stderr
     assert kept_text().count(SECRET) == 9
     found = report(run("erase", "--user", "quokka", target, "--yes", "--json"))

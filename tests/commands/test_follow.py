@@ -33,7 +33,7 @@ def source(tmp_path: Path) -> Path:
     return path
 
 
-REPLACE = ("--on-conflict", "replace", "--no-backup")
+REPLACE = ("--on-conflict", "replace", "--yes", "--no-backup")
 
 
 @pytest.fixture
@@ -212,5 +212,5 @@ def test_follow_ends_with_the_state_and_is_not_offered_to_undo(
 def test_follow_does_not_replace_what_could_not_be_restored(
     run: Run, source: Path, target: str
 ) -> None:
-    words = ("migrate", source, target, "--follow", "--on-conflict", "replace")
+    words = ("migrate", source, target, "--follow", "--on-conflict", "replace", "--yes")
     fails(run(*words), 2, "--follow cannot be undone", "--no-backup")

@@ -73,7 +73,7 @@ def _repaired(found: dict[str, Any]) -> tuple[int, int]:
 
 
 SOURCE = "source.ndjson"
-REPLACE = "--on-conflict", "replace"
+REPLACE = "--on-conflict", "replace", "--yes"
 COMMANDS = {
     "delete": Command(lambda url: ("delete", url, "--all", "--yes"), 2),
     "mark": Command(lambda url: ("mark", "add", url, "new"), 2),

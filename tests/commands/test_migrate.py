@@ -19,6 +19,8 @@ from tests.support.cli import FRIDAY, Run, contents, fails, fill, report
 from tests.support.places import held
 from tests.support.servers.pool import Servers
 
+REPLACE = ("--on-conflict", "replace", "--yes")
+
 ONE = MemoryKey("ada", "one")
 
 
@@ -116,7 +118,7 @@ def test_migrate_content_is_compared_when_asked_for(run: Run, database: str, tar
     assert "verified" not in quick, "nothing was written, nothing was read again"
     assert report(run("verify", database, target, "--json"), 6)["memories"]["different"] == 1
     fails(run("migrate", database, target, "--checksum"), 5, "different messages")
-    options = ("--on-conflict", "replace", "--json")
+    options = (*REPLACE, "--json")
     assert report(run("migrate", database, target, *options))["verified"] is True
     assert run("verify", database, target).exit_code == 0
 
@@ -127,7 +129,7 @@ def test_migrate_import_mends_what_was_edited(run: Run, database: str, tmp_path:
     assert run("export", database, "-o", backup).exit_code == 0
     put(target := f"sqlite:///{tmp_path}/edited.db", CONFLICTS["another content"])
     fails(run("import", backup, target), 5, "different messages")
-    assert run("import", backup, target, "--on-conflict", "replace").exit_code == 0
+    assert run("import", backup, target, *REPLACE).exit_code == 0
     assert run("verify", database, target).exit_code == 0
 
 
@@ -145,13 +147,30 @@ def test_migrate_append_brings_the_ids_that_lack(run: Run, database: str, target
 def test_migrate_replace_makes_the_target_the_source(run: Run, database: str, target: str) -> None:
     put(database, samples.entries(5))
     put(target, [samples.entry("m0000001", 42), samples.entry("own", 43)])
-    words = ("migrate", database, target, "--json", "--on-conflict", "replace", "--no-backup")
+    words = ("migrate", database, target, "--json", *REPLACE, "--no-backup")
     found = report(run(*words))
     assert (found["messages"]["written"], found["messages"]["deleted"]) == (5, 2)
     assert any("cannot be undone" in text for text in found["warnings"])
     assert [(e.id, e.message, e.marks) for e in contents(target)[ONE]] == [
         (e.id, e.message, tuple(sorted(e.marks))) for e in samples.entries(5)
     ]
+
+
+def test_migrate_replace_needs_yes_without_a_terminal(run: Run, database: str, target: str) -> None:
+    """Only if a message of the target would be removed."""
+    put(database, samples.entries(5))
+    put(target, samples.entries(3))
+    words = ("migrate", database, target, "--on-conflict", "replace")
+    assert run(*words).exit_code == 0
+    assert run("mark", "add", target, "seen", "--last", "1").exit_code == 0
+    before = contents(target)
+    fails(run(*words), 2, "refusing without confirmation: not a terminal", "use --yes")
+    assert report(run(*words, "--json"), 2)["messages"]["written"] == 0
+    assert contents(target) == before
+    assert report(run(*words, "--dry-run", "--json"))["messages"]["deleted"] == 5
+    assert report(run(*words, "--yes", "--json"))["messages"]["deleted"] == 5
+    words = (*words, "--follow", "--no-backup")
+    fails(run(*words), 2, "--follow cannot ask before each replacement", "add --yes")
 
 
 @pytest.mark.parametrize(
@@ -166,9 +185,9 @@ def test_migrate_replace_refuses_to_cut_a_memory(
     put(database, samples.entries(5))
     put(target, samples.entries(3))
     before = contents(target)
-    fails(run("migrate", database, target, "--on-conflict", "replace", *selection, *more), 2)
+    fails(run("migrate", database, target, *REPLACE, *selection, *more), 2)
     assert contents(target) == before
-    done = run("migrate", database, target, "--on-conflict", "replace", "--user", ONE.user, *more)
+    done = run("migrate", database, target, *REPLACE, "--user", ONE.user, *more)
     assert done.exit_code == 0, done.stderr
 
 
@@ -366,7 +385,7 @@ def test_migrate_replaces_no_more_than_a_limit(
     assert run("export", source, "-o", archive).exit_code == 0
     before = held(place)
     for first in ("migrate", source), ("import", archive):
-        words = (*first, place.text, "--on-conflict", "replace", "--json")
+        words = (*first, place.text, *REPLACE, "--json")
         assert report(run(*words, "--dry-run"))["messages"]["deleted"] == 20
         shown = run(*words[:-1], "--dry-run").stdout
         assert "20 of the target would be removed" in shown

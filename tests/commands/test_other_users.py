@@ -111,7 +111,7 @@ def test_store_that_may_only_be_read(theirs: Path, tmp_path: Path, name: str) ->
             continue
         refused(run_plain(command, store, *words), "no permission", "readonly", "cannot write")
     refused(run_plain("mark", "add", store, "new"), "no permission", "cannot write")
-    words = ("import", tmp_path / "copy.ndjson", store, "--on-conflict", "replace")
+    words = ("import", tmp_path / "copy.ndjson", store, "--on-conflict", "replace", "--yes")
     refused(run_plain(*words), "no permission", "cannot write")
     assert contents(theirs) == before
     assert not run_folders()

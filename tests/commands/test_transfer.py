@@ -215,7 +215,7 @@ def test_transfer_writers_that_replace_do_not_lock_each_other_out(
         entries = samples.entries(20, start=20 * number)
         asyncio.run(fill(source, dict.fromkeys(KEYS, entries)))
     assert run("migrate", sources[0], target).exit_code == 0
-    options = ("--on-conflict", "replace", "--jobs", "4", "--json")
+    options = ("--on-conflict", "replace", "--yes", "--jobs", "4", "--json")
     for source in reversed(sources * 2):
         before = servers.mariadb.dump(target)
         done = run("migrate", source, target, *options)

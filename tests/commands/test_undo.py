@@ -35,6 +35,8 @@ from tests.support.cli import fill as fill_text
 from tests.support.places import append, held, ids, put, runs_folder
 from tests.support.servers.pool import Servers
 
+REPLACE = ("--on-conflict", "replace", "--yes")
+
 ACTIONS = {
     "delete": ("delete", "--mark", "hint", "--yes"),
     "delete everything": ("delete", "--all", "--yes"),
@@ -224,7 +226,7 @@ def test_undo_what_was_replaced_comes_back(
     before = held(place)
     origin = Place(place.backend, f"sqlite:///{tmp_path}/source.db", tmp_path)
     put(origin, [sample(one, samples.entries(7, start=3)) for one in keys])
-    words = ("migrate", origin.text, place.text, "--lossy", "--on-conflict", "replace", "--json")
+    words = ("migrate", origin.text, place.text, "--lossy", *REPLACE, "--json")
     found = report(run(*words))
     assert not any("cannot be undone" in text for text in found["warnings"])
     after = held(place)
@@ -577,7 +579,7 @@ def test_undo_of_replacing_in_redis_restores_what_no_message_shows(
             client.expire(f"{base}:{name}", 500)
 
         before = redis_keys(client, base)
-        words = ("migrate", origin.text, place.text, "--on-conflict", "replace", "--lossy")
+        words = ("migrate", origin.text, place.text, *REPLACE, "--lossy")
         last = report(run(*words, "--json"))["run"]
         there_and_back(run, last, lambda: redis_keys(client, base), before)
 
@@ -598,7 +600,7 @@ def a_memory_without_its_list(client: redis.Redis, base: str) -> None:
     client.delete(f"{base}:messages")
 
 
-REPLACING = ("migrate", "SOURCE", "STORE", "--on-conflict", "replace")
+REPLACING = ("migrate", "SOURCE", "STORE", *REPLACE)
 UNRESTORABLE = [
     pytest.param(fault, words, id=f"{fault.__name__}, {words[0]}")
     for fault, commands in (
@@ -689,7 +691,7 @@ def test_undo_replacing_what_is_damaged_in_redis_is_refused(
     with redis_memory(place, key) as (client, base):
         client.set(f"{base}:msg:m0000001", "not JSON")
         before = redis_keys(client, base)
-        words = ("migrate", source.text, f"{place.text}{states}", "--on-conflict", "replace")
+        words = ("migrate", source.text, f"{place.text}{states}", *REPLACE)
         fails(run(*words), 8, "some of its messages are damaged")
         assert redis_keys(client, base) == before
 
@@ -760,7 +762,7 @@ def test_undo_of_replacing_beside_states_that_hold_messages(
             )
 
         before = contents()
-        done = report(run("migrate", source.text, text, "--on-conflict", "replace", "--json"))
+        done = report(run("migrate", source.text, text, *REPLACE, "--json"))
         assert done["messages"]["written"] == 3
         there_and_back(run, done["run"], contents, before)
 
@@ -800,7 +802,7 @@ def test_undo_of_replacing_by_the_beginning_is_exact(
     put(origin, [sample(key, samples.entries(2))])
     state = f"{tmp_path}/state.json"  # which has no positions
     report(run("export", origin.text, "--as", "state-dict", "-o", state, "--json"))
-    words = ("--user", key.user, "--session", key.session, "--on-conflict", "replace", "--json")
+    words = ("--user", key.user, "--session", key.session, *REPLACE, "--json")
     assert report(run("migrate", state, place.text, *words))["messages"]["deleted"] == 5
     assert [row[-1] for row in rows()] != [0, 1]
     report(run("undo", "--store", place.text, "--yes", "--json"))
@@ -828,7 +830,7 @@ def test_undo_of_replacing_gives_back_line_breaks(
     before = messages()
     origin = Place(place.backend, f"sqlite:///{tmp_path}/source.db", tmp_path)
     put(origin, [sample(key, samples.entries(3, start=9))])
-    report(run("migrate", origin.text, place.text, "--on-conflict", "replace", "--json"))
+    report(run("migrate", origin.text, place.text, *REPLACE, "--json"))
     assert messages() != before
     report(run("undo", "--yes", "--json"))
     assert messages() == before
@@ -845,7 +847,7 @@ def test_undo_of_replacing_a_state_that_is_named_in_part(
         path.write_text(json.dumps({"_compressed_summary": "", "content": [[message, []]]}))
     before = target.read_bytes()
     words = [word for name in named.split() for word in (f"--{name}", "ada")]
-    report(run("migrate", source, target, "--on-conflict", "replace", *words, "--json"))
+    report(run("migrate", source, target, *REPLACE, *words, "--json"))
     assert target.read_bytes() != before
     report(run("undo", "--yes", "--json"))
     assert target.read_bytes() == before
@@ -926,7 +928,7 @@ def test_undo_memory_that_could_not_come_back_is_not_replaced(
     origin = Place(place.backend, f"sqlite:///{tmp_path}/source.db", tmp_path)
     put(origin, [sample(key, samples.entries(3, start=7))])
     before = place.dump()
-    words = ("migrate", origin.text, place.text, "--on-conflict", "replace", "--json")
+    words = ("migrate", origin.text, place.text, *REPLACE, "--json")
     found = report(run(*words), 7)
     assert found["failures"][0]["code"] == "repeated-id"
     assert place.dump() == before
@@ -971,7 +973,7 @@ def test_undo_sqlite_message_that_is_a_blob(
     before = rows(place, query)
     command, *more = words
     if command == "migrate":
-        more = [place.text, "--on-conflict", "replace"]
+        more = [place.text, *REPLACE]
     else:
         source = place
     last = report(run(command, source.text, *more, "--json"))["run"]
@@ -1188,7 +1190,7 @@ def test_undo_of_replacing_in_an_archive_takes_its_summary_away(
     put(place, [sample(MemoryKey("u", "s"), samples.entries(2), summary=None)])
     put(origin, [sample(MemoryKey("u", "s"), samples.entries(1, start=7), summary="New.")])
     before = place.location.path.read_bytes().splitlines()[1:-1]
-    words = ("import", origin.text, place.text, "--on-conflict", "replace", "--json")
+    words = ("import", origin.text, place.text, *REPLACE, "--json")
     report(run("undo", report(run(*words))["run"], "--json"))
     assert place.location.path.read_bytes().splitlines()[1:-1] == before
 
@@ -1199,7 +1201,7 @@ def test_undo_of_replacing_in_an_archive_takes_its_summary_away(
         ("delete", "--all", "--yes"),
         ("mark add", "new"),
         ("mark remove", "x"),
-        ("import", "--on-conflict", "replace"),
+        ("import", *REPLACE),
     ],
     ids=" ".join,
 )
@@ -1321,7 +1323,7 @@ def test_undo_import_into_a_state_that_has_no_paths(
     put(origin, [sample(key, samples.entries(1, start=7)) for key in origin.keys(1)])
     messages = [json.loads(entry.message) for entry in samples.entries(2)]
     path.write_text(json.dumps({"content": messages}))
-    words = ("import", origin.text, path, "--path", "agent.memory", "--on-conflict", "replace")
+    words = ("import", origin.text, path, "--path", "agent.memory", *REPLACE)
     done = report(run(*words, "--lossy", "--json"))["run"]
     assert "agent" not in json.loads(path.read_bytes())
     report(run("undo", done, "--yes", "--json"))

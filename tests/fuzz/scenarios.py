@@ -254,7 +254,7 @@ def _copy(rng: Random, bench: Bench, source: Specimen, target: Specimen) -> None
     conflict = rng.choice(CONFLICTS)
     words = [rng.choice(["migrate", "import"]), source.argument, target.argument]
     where = selection(rng)
-    more = ["--on-conflict", conflict, "--retries", "0", *where]
+    more = ["--on-conflict", conflict, "--yes", "--retries", "0", *where]
     if words[0] == "migrate":
         more += rng.choice([[], [], ["--jobs", "3"], ["--checksum"], ["--no-verify"]])
     lossy = rng.choice([[], ["--lossy"]])

@@ -337,7 +337,7 @@ class Journals:
             ["mark", "add", name, "new"],
             ["compress", name, "--keep-recent", "1"],
             ["doctor", name, "--repair", "--yes"],
-            ["import", "b.ndjson", name, "--on-conflict", "replace", "--lossy"],
+            ["import", "b.ndjson", name, "--on-conflict", "replace", "--yes", "--lossy"],
             ["mark", "rename", name, "new", "old"],
         ):
             bench.memctl.run(words)

@@ -183,7 +183,7 @@ def test_fact_that_differs_is_a_conflict(run: Run, notes: str, target: str) -> N
     asyncio.run(fill(target, {ADA: [*before[:3], other_text(before[3])]}))
     fails(run("migrate", notes, target), 5, "left unchanged")
     assert set(contents(target)[ADA]) == {one.id for one in before}
-    done = report(run("migrate", notes, target, "--on-conflict", "replace", "--json"))
+    done = report(run("migrate", notes, target, "--on-conflict", "replace", "--yes", "--json"))
     assert contents(target) == contents(notes)
     report(run("undo", done["run"], "--yes", "--json"))
     assert b"changed" in contents(target)[ADA][before[3].id]

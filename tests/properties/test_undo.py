@@ -395,7 +395,7 @@ STORES = {
     "redis-agentscope2": Case(fill_redis_sessions, dump_redis_sessions, 40),
 }
 
-COPY = ("migrate", "ARCHIVE", "STORE", "--lossy", "--no-verify", "--on-conflict")
+COPY = ("migrate", "ARCHIVE", "STORE", "--lossy", "--no-verify", "--yes", "--on-conflict")
 COMPRESS = ("compress", "STORE", "--yes", "--keep-recent", "1", "--mode")
 SESSION_ACTIONS: list[tuple[str, ...]] = [
     ("delete", "STORE", "--mark", "compressed", "--yes"),

@@ -22,6 +22,8 @@ from memctl.testing.drive import write
 from memctl.testing.samples import Sample
 from tests.support.cli import contents, fails, fill, report
 
+REPLACE = ("--on-conflict", "replace", "--yes")
+
 SESSION = "session_id TEXT PRIMARY KEY, session_type TEXT NOT NULL, " + ", ".join(
     f"{name} {kind}"
     for kind, names in (
@@ -405,7 +407,7 @@ def test_agno_replaces_a_session_that_it_migrated(run: Any, migrated: Path, tmp_
     assert run("export", migrated, "--user", "ada", "-o", kept).exit_code == 0
     ids = [one.id for one in contents(str(kept))[MemoryKey("ada", "kyoto")]]
     assert run("delete", kept, "--id", ids[0], "--id", ids[1], "-y").exit_code == 0
-    assert run("migrate", kept, migrated, "--on-conflict", "replace", "--lossy").exit_code == 0
+    assert run("migrate", kept, migrated, *REPLACE, "--lossy").exit_code == 0
     assert list(backed_up(migrated)) == ["r1", "r2", "r3"]
     assert run("undo", "--store", str(migrated), "-y").exit_code == 0
     assert list(backed_up(migrated)) == ["r0", "r1", "r2", "r3"]

@@ -619,7 +619,7 @@ def test_undone_import_leaves_each_line_of_an_archive(tmp_path: Path, run: Any, 
     new = tmp_path / "new.ndjson"
     more = b'{"memory":{"user":"u","session":"s","summary":"so far","attributes":{}}}'
     new.write_bytes(sealed(more, b'{"message":%s,"marks":[],"id":"2"}' % MESSAGE))
-    report(run("import", new, path, "--on-conflict", mode, "--json"))
+    report(run("import", new, path, "--on-conflict", mode, "--yes", "--json"))
     assert lines_of(path)[:2] == OTHERS[:2]
     assert lines_of(path)[2:] != OTHERS[2:]
     assert run("undo", "--yes").exit_code == 0
@@ -636,5 +636,9 @@ def test_import_into_an_archive_with_a_message_that_is_none_changes_nothing(
     new = tmp_path / "new.ndjson"
     new.write_bytes(sealed(*OTHERS[2:]))
     for mode in ("append", "skip", "replace"):
-        fails(run("import", new, path, "--on-conflict", mode), 8, "a message that is not valid")
+        fails(
+            run("import", new, path, "--on-conflict", mode, "--yes"),
+            8,
+            "a message that is not valid",
+        )
         assert path.read_bytes() == before

@@ -323,7 +323,7 @@ def test_undo_removes_the_row_that_messages_had_done_without(
     execute(place, f"DELETE FROM {table}")
     before = rows(place, "events")
     origin = place.text.replace(str(place.location.path), str(source))
-    done = report(run("migrate", origin, place.text, "--on-conflict", conflict, "--json"))
+    done = report(run("migrate", origin, place.text, "--on-conflict", conflict, "--yes", "--json"))
     after, made = rows(place, "events"), len(rows(place, table))
     assert made
     for events, number in ((before, 0), (after, made), (before, 0)):

@@ -233,7 +233,7 @@ def test_memory_with_a_damaged_message_is_not_replaced(
     client.set(f"{BASE}:msg:m2", b'{"id": "cut')
     before = contents(client)
     done = json.loads(
-        run("import", archive, redis_url, "--on-conflict", "replace", "--json").stdout
+        run("import", archive, redis_url, "--on-conflict", "replace", "--yes", "--json").stdout
     )
     assert done["memories"] == {"selected": 2} | done["memories"] | {"written": 1, "failed": 1}
     assert "damaged and could not be restored" in done["failures"][0]["message"]

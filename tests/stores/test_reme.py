@@ -122,7 +122,7 @@ def test_an_undone_replacement_is_byte_for_byte(run: Run, tmp_path: Path) -> Non
     write2(source, node2("1", author="new"), node2("9"))
     path = write2(target, *ODD)
     before = path.read_bytes()
-    words = ("--on-conflict", "replace")
+    words = ("--on-conflict", "replace", "--yes")
     assert run("migrate", f"reme:{source}", f"reme:{target}", *words).exit_code == 0
     assert len(path.read_text().splitlines()) == 3  # one is empty
     assert run("undo", "--yes").exit_code == 0

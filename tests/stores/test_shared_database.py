@@ -103,7 +103,7 @@ def test_shared_rows_that_refer_to_messages_stop_a_replacement(
         fill(source, {key: samples.entries(15, start=100) for key in (KYOTO, OSAKA)}),
     )
     for more in (), ("--no-backup",):
-        done = run("migrate", source, shared.url, "--on-conflict", "replace", *more)
+        done = run("migrate", source, shared.url, "--on-conflict", "replace", "--yes", *more)
         assert done.exit_code == 7, done.stderr
         assert "rows of 'notes' (ON DELETE CASCADE)" in done.stderr + done.stdout
         assert ids(shared.url) == {KYOTO: _ids(0, 20), OSAKA: _ids(100, 15)}
@@ -302,7 +302,7 @@ def test_shared_references_that_keep_a_message_fail_its_memory_alone(
     asyncio.run(
         fill(source, {key: samples.entries(15, start=100) for key in (KYOTO, OSAKA)}),
     )
-    done = run("migrate", source, shared.url, "--on-conflict", "replace")
+    done = run("migrate", source, shared.url, "--on-conflict", "replace", "--yes")
     assert done.exit_code == 7, done.stderr
     assert "trying again" not in done.stderr
     assert ids(shared.url) == {KYOTO: _ids(0, 20), OSAKA: _ids(100, 15)}

@@ -545,7 +545,7 @@ def test_sql_damage_of_nobody_is_not_replaced(tmp_path: Path, good: Path, run: R
         driver.execute(LOST_SESSION)
     driver.close()
     before = dump(path)
-    result = run("migrate", good, path, "--on-conflict", "replace", "--json")
+    result = run("migrate", good, path, "--on-conflict", "replace", "--yes", "--json")
     assert result.exit_code == 7, result.stderr
     [failure] = json.loads(result.stdout)["failures"]
     assert (failure["user"], failure["session"], failure["code"]) == ("alice", "s1", "damaged")
@@ -571,7 +571,7 @@ def test_sql_damage_any_change_is_refused_or_undone_exactly(
         ("compress", path, "--keep-recent", "1", "--mode", "message"),
         ("compress", path, "--keep-recent", "1", "--mode", "replace", "--yes"),
         ("import", more, path, "--on-conflict", "append"),
-        ("import", more, path, "--on-conflict", "replace"),
+        ("import", more, path, "--on-conflict", "replace", "--yes"),
         ("doctor", path, "--repair", "--yes"),
     ):
         done = run(*words, "--json")
@@ -638,7 +638,7 @@ def test_sql_damage_any_change_on_a_server_is_refused_or_undone_exactly(
         ("mark", "add", url, "new", "--id", "m2"),
         ("compress", url, "--keep-recent", "1", "--mode", "replace", "--yes"),
         ("doctor", url, "--repair", "--yes"),
-        ("import", more, url, "--on-conflict", "replace"),
+        ("import", more, url, "--on-conflict", "replace", "--yes"),
     ):
         done = run(*words, "--json")
         assert done.exit_code in (0, 5, 6, 7, 8), (words, done.exit_code, done.stderr)

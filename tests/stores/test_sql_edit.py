@@ -415,7 +415,7 @@ def test_edit_refuses_to_delete_values_that_could_not_be_restored(
     assert asyncio.run(rows(url)) == before
     source = f"{tmp_path}/new.db"
     asyncio.run(fill(source, *[(key, new("a", "b", "c")) for key in (ALICE, AWAY)]))
-    found = report(run("migrate", source, url, "--on-conflict", "replace", "--json"), 7)
+    found = report(run("migrate", source, url, "--on-conflict", "replace", "--yes", "--json"), 7)
     [failure] = found["failures"]
     assert (failure["session"], failure["code"]) == ("s", "refused")
     assert "column 'a:b 100%'" in failure["message"]

@@ -364,7 +364,7 @@ def test_replacing_by_older_messages_keeps_their_times(
     report(run("migrate", whole, place, "--lossy", "--json"))
     before = held()
     assert len(set(before)) == 6
-    replace = ("--on-conflict", "replace", "--lossy", "--json")
+    replace = ("--on-conflict", "replace", "--yes", "--lossy", "--json")
     for source, count in ((end, 2), (whole, 6)):
         assert report(run("migrate", source, place, *replace))["verified"] is True
         assert held() == before[-count:]

@@ -154,7 +154,7 @@ def test_links_are_not_followed(run: Run, vault: Path, tmp_path: Path) -> None:
     (other / "linked" / "secret.md").write_text("mine\n")
     (other / "one.md").write_text("mine\n")
     assert run("export", f"vault:{other}", "-o", archive).exit_code == 0
-    found = run("import", archive, f"vault:{vault}", "--on-conflict", "replace")
+    found = run("import", archive, f"vault:{vault}", "--on-conflict", "replace", "--yes")
     fails(found, 7, "could not be written")
     assert texts(outside) == {"secret.md": b"secret\n"}
 
