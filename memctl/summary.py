@@ -40,6 +40,8 @@ TEMPLATE = (
     "# Context to Preserve\n{context_to_preserve}</system-info>"
 )
 _HEADINGS = re.sub("<[^>]*>(Here is.*\n)?", "", TEMPLATE)
+_SECTION = r"(?m)^#+ .*\n\{{{name}\}}\n+(?=#)|\n*^#+ .*\n\{{{name}\}}(?=</|\n*\Z)"
+"""The pattern of a heading in a template with nothing but the field ``name`` below."""
 _FREE = "<system-info>Here is a summary of your previous work\n{text}</system-info>"
 
 # AgentScope puts its own messages to agents in these tags; a summary must not imitate them.
@@ -61,29 +63,46 @@ class Summary:
 
         ``read_headings`` reads the text back.
         """
-        return self.render(_HEADINGS)
+        return _HEADINGS.format_map(self._fields())
 
     def render(self, template: str = TEMPLATE) -> str:
-        """Return the summary as the text that agents read in place of the summarized messages."""
-        fields = {name: _harmless(value) for name, value in asdict(self).items()}
+        """Return the summary as the text that agents read in place of the summarized messages.
+
+        Headings of empty fields are left out.
+        """
+        fields = self._fields()
+        for name, value in fields.items():
+            if not value:
+                template = re.sub(_SECTION.format(name=name), "", template)
         return template.format_map(fields)
+
+    def _fields(self) -> dict[str, str]:
+        return {name: _harmless(value) for name, value in asdict(self).items()}
 
 
 def read_headings(text: str) -> Summary | None:
     """Parse a text of ``Summary.labelled``, or of ``render`` with AgentScope's template.
 
-    The result is None if headings are missing or in a different order.
+    The result is None without headings, or if they are in a different order.
     """
-    places: list[tuple[int, int]] = []
-    for literal, _, _, _ in Formatter().parse(_HEADINGS):
-        start = text.find(literal.strip(), places[-1][1] if places else 0)
-        if not literal.strip() or start < 0:
-            return None
-        places.append((start, start + len(literal.strip())))
-    ends = [start for start, _ in places[1:]] + [len(text)]
-    values = [text[at:end] for (_, at), end in zip(places, ends, strict=True)]
-    values[-1] = values[-1].replace("</system-info>", "")
-    return Summary(*(value.strip() for value in values))
+    places: list[tuple[str, int, int]] = []
+    for literal, name, _, _ in Formatter().parse(_HEADINGS):
+        heading = literal.strip()
+        start = text.find(heading)
+        if start >= 0 and places:
+            start = text.find(heading, places[-1][2])
+            if start < 0:
+                return None
+        if start >= 0 and name:
+            places.append((name, start, start + len(heading)))
+    if not places:
+        return None
+    ends = [start for _, start, _ in places[1:]] + [len(text)]
+    values = dict.fromkeys(LIMITS, "") | {
+        name: text[at:end].replace("</system-info>", "").strip()
+        for (name, _, at), end in zip(places, ends, strict=True)
+    }
+    return Summary(**values)
 
 
 def render_free(text: str) -> str:

@@ -129,10 +129,25 @@ def test_labelled_summary_is_read_back() -> None:
     summary = extract(Excerpt(ENGLISH))
     assert read_headings(summary.labelled()) == summary
     assert read_headings(summary.render()) == summary
-    assert read_headings("# Task Overview\nonly this") is None
+    assert read_headings("# Next Steps\nlater\n\n# Task Overview\nfirst") is None
     assert read_headings("") is None
     empty = Summary("", "", "", "", "")
     assert read_headings(empty.labelled()) == empty
+
+
+def test_headings_of_empty_fields_are_left_out() -> None:
+    for filled in ("task_overview", "important_discoveries", "context_to_preserve"):
+        summary = Summary(**{name: "a fact" if name == filled else "" for name in LIMITS})
+        text = summary.render()
+        heading = filled.replace("_", " ").title().replace(" To ", " to ")
+        body = f"# {heading}\na fact"
+        assert text == (
+            f"<system-info>Here is a summary of your previous work\n{body}</system-info>"
+        )
+        assert read_headings(text) == summary
+    template = "## Now\n{current_state}\nGo on.\n## Then\n{next_steps}\n"
+    nothing = Summary("", "", "", "", "")
+    assert nothing.render(template) == "## Now\n\nGo on.\n"
 
 
 def test_code_tables_and_arguments_are_not_picked() -> None:
