@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -53,9 +54,14 @@ class ForeignFormat:
     """The required columns by table name; ``*`` stands for any name."""
     keys: re.Pattern[bytes] | None = None
     """A pattern for the beginning of a key in Redis, without the prefix of the store."""
+    prefix: str = ""
+    """The beginning of the name under which memctl opens the file as a store, if it does."""
 
     def refusal(self, label: str, kind: type[BadData] = BadData) -> BadData:
         """Return the error for the store ``label`` whose contents have this format."""
+        if self.prefix:
+            store = shlex.quote(f"{self.prefix}{label}")
+            return kind(f"{label} holds {self.name}", f"memctl inspect {store}")
         return kind(f"{label} holds {self.name}, which memctl does not read", self.hint)
 
 
@@ -418,6 +424,15 @@ FORMATS: tuple[ForeignFormat, ...] = (
         document=_has("versions", at=("messages", 0)),
     ),
     # Stores of other frameworks
+    ForeignFormat(
+        "a configuration of mem0",
+        document=_any(
+            _has("provider", at=("vector_store",)),
+            _has("provider", at=("embedder",)),
+            _has("history_db_path"),
+        ),
+        prefix="mem0:",
+    ),
     ForeignFormat(
         "a SimpleChatStore of LlamaIndex",
         document=_any(_is("SimpleChatStore", "class_name"), _has("chat_store", "class_name")),

@@ -130,6 +130,17 @@ def test_foreign_documents_are_named(run: Run, tmp_path: Path, name: str, extens
     path.write_bytes(before)
 
 
+def test_foreign_configuration_of_mem0_is_a_store_under_another_name(
+    run: Run, tmp_path: Path
+) -> None:
+    for name, written in (("mem0.json", "mem0:{}"), ("my mem0.json", "'mem0:{}'")):
+        path = tmp_path / name
+        path.write_text(json.dumps({"vector_store": {"provider": "qdrant", "config": {}}}))
+        hint = f"memctl inspect {written.format(path)}"
+        for words in (("inspect", path), ("search", path, "tea"), ("delete", path, "--all", "-y")):
+            fails(run(*words), 8, "holds a configuration of mem0", hint)
+
+
 @pytest.mark.parametrize("name", LINES)
 def test_foreign_lines_are_named(run: Run, tmp_path: Path, filled: str, name: str) -> None:
     text = "".join(json.dumps(line) + "\n" for line in LINES[name])
