@@ -108,8 +108,7 @@ class SqlEditor(Executor[Edit, LargeEdit]):
                 for key, before in undone:
                     await transaction.shift_back(key, before)
             transaction.finish()
-            for edit in batch:
-                await transaction.remove_made(_key(edit), edit.before)
+            await transaction.remove_made({_key(edit): edit.before for edit in batch})
         return [
             WriteResult(_key(edit), *_count(edit.changes), before=transaction.before(_key(edit)))
             for edit in batch
@@ -135,7 +134,7 @@ class SqlEditor(Executor[Edit, LargeEdit]):
                 await transaction.apply(edits)
             transaction.finish()
             await transaction.shift_back(key, large.edit.before)
-            await transaction.remove_made(key, large.edit.before)
+            await transaction.remove_made({key: large.edit.before})
         return WriteResult(key, written, deleted, before=transaction.before(key))
 
     async def _begin(self, transaction: EditTransaction, key: MemoryKey) -> AsyncExitStack:
@@ -276,17 +275,13 @@ class EditTransaction:
         for step in reversed(_steps(of_shape(before).get("shifts"))):
             await self._shift_back(key, step)
 
-    async def remove_made(self, key: MemoryKey, before: str) -> None:
-        """Delete the unused rows of the session and of users noted as new.
+    async def remove_made(self, befores: Mapping[MemoryKey, str]) -> None:
+        """Delete the unused rows of sessions and of users noted as new.
 
-        ``before`` is the ``Edit.before`` of an undo.
+        ``befores`` maps the memories of an undo to their ``Edit.before``.
         """
-        noted = of_shape(before)
-        if not noted:
-            return
-        removed = await remove_empty(self._database, self.connection, key, noted)
-        if "user" in removed:
-            self._users_removed.add(key)
+        made = {key: of_shape(before) for key, before in befores.items()}
+        self._users_removed |= await remove_empty(self._database, self.connection, made)
 
     async def _shift_back(self, key: MemoryKey, step: list[Shift]) -> None:
         """Undo a step of shifts, unless other rows hold positions that the shifts made free."""

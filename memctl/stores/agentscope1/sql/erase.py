@@ -145,7 +145,5 @@ class SqlEraser:
     async def _remove_users(self, connection: AsyncConnection, users: set[str]) -> None:
         """Delete the rows of those of ``users`` who have no session."""
         async with self._database.transaction(connection):
-            for user in sorted(users):
-                await remove_empty(
-                    *(self._database, connection, MemoryKey(user, ""), {"user": None}), spare=False
-                )
+            made = {MemoryKey(user, ""): {"user": None} for user in users}
+            await remove_empty(self._database, connection, made, spare=False)

@@ -6,7 +6,7 @@ The parameter ``lock`` is SQL to lock rows, empty for a database without row loc
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -147,37 +147,53 @@ async def lock_sessions(
 async def remove_empty(
     database: MemoryTables,
     connection: AsyncConnection,
-    key: MemoryKey,
-    made: Mapping[str, Any],
+    made: Mapping[MemoryKey, Mapping[str, Any]],
     *,
     spare: bool = True,
-) -> set[str]:
-    """Delete the rows of the session and the users noted in ``made``, if unused.
+) -> set[MemoryKey]:
+    """Delete the rows of the sessions and the users noted in ``made`` by memory, if unused.
 
     If ``made`` notes that a session with messages or a user with sessions had no row before, the
     row is deleted although used.  With ``spare``, a row with a value in a column that an
-    application added stays.  Returns the names of the deleted rows: ``session``, ``user``,
-    ``owner``.
+    application added stays.  Returns the last memory of each user noted as ``user`` whose row was
+    deleted.
     """
-    deleted = set()
-    statements = database.statements
-    for name, table, column, child, value, needless in (
-        ("session", "session", "session_id", "message", key.session, UNOWNED),
-        ("user", "users", "user_id", "session", key.user, UNLISTED),
-        (_OWNER, "users", "user_id", "session", made.get(_OWNER), None),
-    ):
-        if name in made:
-            same = f"{statements.exact('id')} = {statements.exact(':name')}"
-            inner = f"{statements.exact(f'c.{column}')} = {statements.exact(':name')}"
-            sql = f"DELETE FROM {table} WHERE {same}"
-            # A value that the application gave to the row would not come back.
-            for added in database.added_columns.get(table, ()) if spare else ():
-                sql += f" AND {statements.quoted(added)} IS NULL"
-            if needless not in made:
-                sql += f" AND NOT EXISTS (SELECT 1 FROM {child} c WHERE {inner})"
-            if (await connection.execute(*statements.bind(sql, {"name": value}))).rowcount:
-                deleted.add(name)
-    return deleted
+    sessions = {key.session for key, notes in made.items() if "session" in notes}
+    unowned = {key.session for key, notes in made.items() if UNOWNED in notes}
+    users = {key.user: key for key, notes in made.items() if "user" in notes}
+    unlisted = {key.user for key, notes in made.items() if UNLISTED in notes}
+    owners = {notes[_OWNER] for notes in made.values() if _OWNER in notes}
+
+    async def delete(table: str, names: Set[str], child: str = "", column: str = "") -> set[str]:
+        condition = f" AND {database.statements.is_unused(child, column)}" if child else ""
+        # A value that the application gave to the row would not come back.
+        for added in database.added_columns.get(table, ()) if spare else ():
+            condition += f" AND t.{database.statements.quoted(added)} IS NULL"
+        return await _delete_rows(database, connection, table, names, condition)
+
+    await delete("session", sessions & unowned)
+    await delete("session", sessions - unowned, "message", "session_id")
+    gone = await delete("users", users.keys() & unlisted)
+    gone |= await delete("users", owners.union(users) - unlisted, "session", "user_id")
+    return {users[name] for name in users.keys() & gone}
+
+
+async def _delete_rows(
+    database: MemoryTables, connection: AsyncConnection, table: str, names: Set[str], condition: str
+) -> set[str]:
+    """Delete the rows of a table with the ids ``names``; return the ids of the deleted rows.
+
+    ``condition`` is further SQL about the row ``t``.
+    """
+    sql = f"SELECT t.id FROM {database.statements.keyed_rows(table, 'id')}"
+    rows = await database.for_rows(connection, sql, sorted(names)) if names else []
+    found = sorted(names & {name for (name,) in rows})  # SQL may ignore case
+    if not found:
+        return set()
+    delete = database.statements.delete_keyed(table, "id") + condition
+    await database.for_rows(connection, delete, found)
+    rows = await database.for_rows(connection, sql, found)
+    return set(found).difference(name for (name,) in rows)
 
 
 async def lock_rows(

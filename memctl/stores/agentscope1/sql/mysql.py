@@ -68,6 +68,11 @@ class MysqlStatements(Statements, MysqlSyntax):
     def delete_keyed(self, table: str, column: str) -> str:
         return f"DELETE t FROM {self.keyed_rows(table, column)}"
 
+    def is_unused(self, child: str, column: str) -> str:
+        # The first condition uses an index, the second compares exactly.
+        same = f"c.{column} = t.id AND {self.exact(f'c.{column}')} = {self.exact('t.id')}"
+        return f"NOT EXISTS (SELECT 1 FROM {child} c WHERE {same})"
+
     def no_object(self) -> str:
         # Python accepts some JSON that the server rejects, such as NaN.
         return "IF(JSON_VALID(msg), JSON_TYPE(msg) <> 'OBJECT', 1)"
@@ -114,7 +119,7 @@ class MysqlTables(MemoryTables, MysqlDatabase):
         self, connection: AsyncConnection, sql: str, row_ids: Sequence[str]
     ) -> Sequence[Any]:
         await self._stage_keys(connection, tuple(row_ids))
-        result = await connection.exec_driver_sql(sql)
+        result = await connection.execute(text(sql))
         return result.all() if result.returns_rows else []
 
     async def _stage_keys(self, connection: AsyncConnection, row_ids: tuple[str, ...]) -> None:

@@ -120,6 +120,11 @@ class SqliteStatements(Statements, SqliteSyntax):
     def parsed_user(self) -> str:
         return "memctl_user(m.rowid, CAST(m.id AS BLOB), CAST(m.session_id AS BLOB))"
 
+    def is_unused(self, child: str, column: str) -> str:
+        # A correlated condition would scan the table once for each row.
+        used = f"SELECT c.{column} FROM {child} c WHERE c.{column} {self.in_row_ids}"
+        return f"t.id NOT IN ({used})"
+
     is_sound_mark = "typeof(k.msg_id) = 'text' AND typeof(k.mark) = 'text'"
 
     def proven_payload(self) -> str:

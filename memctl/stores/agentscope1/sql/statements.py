@@ -403,14 +403,22 @@ class Statements(Syntax):
         ``column`` has the ids, and is the first column of the primary key.  A lock in the SELECT
         locks only rows ``t``.
         """
-        return f"{table} t WHERE t.{column} {self.in_row_ids}"
+        return f"{table} AS t WHERE t.{column} {self.in_row_ids}"
 
     def delete_keyed(self, table: str, column: str) -> str:
-        """Return the statement to delete the rows of a table with the ids of ``for_rows``.
+        """Return the statement to delete the rows ``t`` of a table with the ids of ``for_rows``.
 
-        ``column`` has the ids, and is the first column of the primary key.
+        ``column`` has the ids, and is the first column of the primary key.  The caller may append
+        AND and another condition.
         """
-        return f"DELETE FROM {table} WHERE {column} {self.in_row_ids}"
+        return f"DELETE FROM {self.keyed_rows(table, column)}"
+
+    def is_unused(self, child: str, column: str) -> str:
+        """Return SQL that no row of the table ``child`` has in ``column`` the id of the row ``t``.
+
+        The SQL is a condition for ``delete_keyed``.
+        """
+        return f"NOT EXISTS (SELECT 1 FROM {child} c WHERE c.{column} = t.id)"
 
     def update_index(self, table: str, old: str, new: str) -> str:
         """Return the statement to change indexes of messages from ``old`` to ``new``.
