@@ -22,7 +22,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from memctl import plugins, signals
 from memctl.commands._context import Run
-from memctl.commands._help import Helpful, Rows
+from memctl.commands._help import Helpful, Rows, usage
 from memctl.errors import MemctlError, Unavailable, UsageError
 from memctl.location import visible
 from memctl.output.terminal import Color, Format, LogFormat, Output
@@ -428,7 +428,8 @@ def _usage(error: Any, root: Any = None) -> UsageError | None:
     while context is not None and context.parent is not None:
         words.insert(0, context.info_name)
         context = context.parent
-    hint = f"{' '.join(['memctl', *words])} --help lists its options"
+    command = " ".join(["memctl", *words])
+    hint = f"{command} --help lists its options"
     name = getattr(error, "option_name", None)
     if root is not None and any(name in option.opts for option in root.params):
         error.possibilities = None
@@ -436,8 +437,37 @@ def _usage(error: Any, root: Any = None) -> UsageError | None:
     elif name in WORDS:
         error.possibilities = None
         hint = f"memctl's option is {WORDS[name]}"
+    if found := _EXTRA.fullmatch(error.format_message()):
+        return _unexpected(error.ctx, command, found[1], hint)
     # Some versions of Typer name the kind of their error.
     return UsageError(error.format_message().replace(": Value error, ", ": ", 1), hint)
+
+
+_EXTRA = re.compile(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)", re.DOTALL)
+"""Click's message for words that a command does not take."""
+_VALUES = frozenset(("MARK", "OLD", "NEW"))
+"""The arguments that may have spaces and do not name a store or a file."""
+
+
+def _unexpected(context: Any, command: str, extra: str, hint: str) -> UsageError:
+    """Return the error for the words ``extra``, which a command does not take.
+
+    ``context`` is Click's context of the command, and ``command`` its name.  ``hint`` is for
+    mistakes that are not typical.
+    """
+    taken = [one for one in context.command.params if one.param_type_name == "argument"]
+    takes = " ".join(map(usage, taken)) or "no arguments"
+    options = _options_of(context.command)
+    words = list(context.meta.get(ARGUMENTS, ()))
+    first = extra.split(" ")[0]
+    at = words.index(first) if first in words else 0
+    before, option = words[at - 1] if at else "", words[at - 2] if at > 1 else ""
+    values = {context.params.get(one.name) for one in taken if one.metavar in _VALUES}
+    if options.get(option) or options.get(before.partition("=")[0]) or before in values:
+        hint = f'put words that belong together into quotes: "{before} {extra}"'
+    elif "-o" in options:
+        hint = f"use -o FILE to write a file: -o {extra}"
+    return UsageError(f"unexpected {extra!r}: {command} takes {takes}", hint)
 
 
 def _unusable(error: OSError) -> Unavailable:

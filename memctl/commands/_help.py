@@ -82,7 +82,7 @@ def page(command: Any, context: Any) -> Page:
     words = [
         context.command_path,
         *(["COMMAND"] if listing else []),
-        *map(_usage, arguments),
+        *map(usage, arguments),
         *(["[selection]"] if SELECTION in options else []),
         "[options]",
     ]
@@ -125,7 +125,8 @@ def _name(argument: Any) -> str:
     return str(argument.metavar or argument.name.upper())
 
 
-def _usage(argument: Any) -> str:
+def usage(argument: Any) -> str:
+    """Return an argument as the usage of its command shows it, such as ``[STORE]``."""
     name = _name(argument)
     if argument.nargs < 0 and "..." not in name:
         name += "..."

@@ -71,6 +71,25 @@ def test_usage_misspelt_mark_gets_a_suggestion(run: Run, filled: str, tmp_path: 
         assert "did you mean" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("words", "said", "hint"),
+    [
+        ("export STORE out.json", "'out.json': memctl export takes STORE", "-o FILE to write a"),
+        ("inspect STORE --user Ada Lovelace", "'Lovelace': memctl inspect", '"Ada Lovelace"'),
+        ("inspect STORE --user=Ada Lovelace", "'Lovelace'", '"--user=Ada Lovelace"'),
+        ("mark add STORE to do", "'do': memctl mark add takes STORE MARK", '"to do"'),
+        ("inspect STORE other.db", "'other.db': memctl inspect takes STORE", "inspect --help"),
+        ("undo a b c", "'b c': memctl undo takes [RUN]", "memctl undo --help lists"),
+        ("config show x", "'x': memctl config show takes no arguments", "show --help"),
+    ],
+)
+def test_usage_unexpected_words_are_named(
+    run: Run, filled: str, words: str, said: str, hint: str
+) -> None:
+    line = [filled if word == "STORE" else word for word in words.split()]
+    fails(run(*line), 2, f"unexpected {said}", hint)
+
+
 def test_usage_export_can_be_read_back(run: Run, filled: str, tmp_path: Path) -> None:
     for name, shape in (("a.txt", "archive"), ("a.json", "archive"), ("a.ndjson", "state-dict")):
         fails(
