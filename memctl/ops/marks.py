@@ -45,8 +45,8 @@ class MarkChange:
         return (*left, self.new)
 
 
-def require_mark(store: Store, mark: str) -> None:
-    """Refuse a mark that messages of the store cannot have.
+def require_mark(store: Store, mark: str, way_out: str = "") -> None:
+    """Refuse a mark that messages of the store cannot have; ``way_out`` is added to the hint.
 
     Raises:
         UsageError: the messages of the store cannot have the mark.
@@ -56,7 +56,7 @@ def require_mark(store: Store, mark: str) -> None:
         known = f"its only mark is {', '.join(sorted(possible))}" if possible else ""
         raise UsageError(
             f"the messages of {store.label} cannot be marked {mark!r}",
-            known or "its messages have no marks",
+            (known or "its messages have no marks") + (way_out and f"; {way_out}"),
         )
 
 

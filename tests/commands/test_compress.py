@@ -7,7 +7,9 @@ import io
 import json
 import os
 import re
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -528,3 +530,23 @@ def test_compress_nothing_within_a_limit(
         "--max-cost" in words
     )
     assert held(place) == before
+
+
+def test_compress_a_store_without_marks_says_where_it_works(run: Run, tmp_path: Path) -> None:
+    store, target = tmp_path / "chats.db", tmp_path / "agents.db"
+    with closing(sqlite3.connect(store)) as database, database:
+        database.execute(
+            "CREATE TABLE message_store (id INTEGER PRIMARY KEY, session_id TEXT, message TEXT)"
+        )
+        text = '{"type": "human", "data": {"content": "we fly to Kyoto in May"}}'
+        database.executemany(
+            "INSERT INTO message_store (session_id, message) VALUES ('s', ?)", [(text,)] * 9
+        )
+    for mode in ((), ("--mode", "replace")):
+        fails(
+            run("compress", store, *mode),
+            *(2, "its messages have no marks; copy it to AgentScope to compress it: "),
+            f"memctl migrate {store} agents.db",
+        )
+    assert run("migrate", store, target).exit_code == 0
+    assert run("compress", target).exit_code == 0

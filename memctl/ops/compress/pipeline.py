@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import shlex
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import aclosing
 from dataclasses import replace
@@ -121,8 +122,9 @@ async def plan_compression(
         MemctlError: as ``Store.check_integrity`` and ``Store.read``.
     """
     refuse_facts(store, "conversation to summarize")
+    copying = f"memctl migrate {shlex.quote(store.label)} agents.db"
     for mark in _MARKS[options.mode]:
-        require_mark(store, mark)
+        require_mark(store, mark, f"copy it to AgentScope to compress it: {copying}")
     await store.check_integrity(whole_memories(where))
     found = 0
     behind: str | None = None
