@@ -544,9 +544,9 @@ def test_compress_a_store_without_marks_says_where_it_works(run: Run, tmp_path: 
         )
     for mode in ((), ("--mode", "replace")):
         fails(
-            run("compress", store, *mode),
+            run("compress", store, "--all", "--yes", *mode),
             *(2, "its messages have no marks; copy it to AgentScope to compress it: "),
             f"memctl migrate {store} agents.db",
         )
     assert run("migrate", store, target).exit_code == 0
-    assert run("compress", target).exit_code == 0
+    assert run("compress", target, "--all").exit_code == 0
