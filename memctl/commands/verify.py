@@ -1,4 +1,4 @@
-"""``memctl verify``: compares two stores, or checks a receipt."""
+"""``memctl verify``: compares two stores, or checks an archive or a receipt."""
 
 from __future__ import annotations
 
@@ -58,12 +58,13 @@ def verify(
     """Compare two stores, message by message.
 
     Compares ids, order, marks, contents, summaries, expiries, and paths in session states. Exit
-    code 6 means that the stores differ. With --receipt, checks that no data that memctl erase
-    removed has come back: in the stores of the receipt, or in the named stores.
+    code 6 means that the stores differ. An archive alone is read whole, and its digest and counts
+    are checked; exit code 8 means that it is damaged. With --receipt, checks that no data that
+    memctl erase removed has come back: in the stores of the receipt, or in the named stores.
 
     Examples:
-      memctl verify agents.db postgresql://ops@db/agents
-      memctl verify agents.db backup.ndjson.zst --user ada --show
+      memctl verify agents.db postgresql://ops@db/agents --show
+      memctl verify backup.ndjson.zst
       memctl verify --receipt ada.json
     """
     output = run.output
@@ -74,8 +75,19 @@ def verify(
             )
         verify_receipt(run, receipt, [name for name in (left, right, *(more or ())) if name])
         return
-    if left is None or right is None or more:
-        raise UsageError("verify needs two stores", "name both: memctl verify A B")
+    if left is None or more:
+        raise _two_needed()
+    if right is None:
+        with readable(run.locate(left), where, path) as archive:
+            if archive.kind != "archive":
+                raise _two_needed()
+            if where != Selection() or path is not None or show:
+                raise UsageError(
+                    "an archive alone is checked whole", "leave the selection and --show out"
+                )
+            wait_for(_check(output, archive))
+        output.finish()
+        return
     if left == right == "-":
         raise UsageError("only one side can be stdin", "write the other side to a file")
     with (
@@ -86,6 +98,32 @@ def verify(
     if found.differences:
         raise Different(f"{count(len(found.differences), 'difference')} between the two stores")
     output.finish()
+
+
+def _two_needed() -> UsageError:
+    return UsageError(
+        "verify needs two stores",
+        "name both: memctl verify A B; only an archive is checked alone: memctl verify ARCHIVE",
+    )
+
+
+async def _check(output: Output, archive: Location) -> None:
+    """Check an archive, and report the numbers of its memories and messages.
+
+    Raises:
+        BadData: the archive is damaged.
+    """
+    async with opened(make_store(archive), output) as store:  # which checks it
+        memories, messages = await store.count(Selection()) or (0, 0)
+        found = f"{count(memories, 'memory')}, {count(messages, store.dialect.noun)}"
+        data = {"url": archive.label, "memories": memories, "messages": messages}
+        output.report = Report(
+            "verify",
+            lambda: {"archive": data},
+            list,
+            lambda: Text(f"{visible(archive.label)}\nwhole: {found}"),
+            of_run=True,
+        )
 
 
 async def _compare(

@@ -180,3 +180,24 @@ def test_verify_knows_how_much_there_is_to_do(
     assert shown[-1][:3] == ["comparing", "100 of 100 messages", "4 of 4 memories"]
     assert run("--progress-interval", "60", "export", filled, "--as", "markdown").exit_code == 0
     assert shown[-1][:3] == ["exporting", "100 of 100 messages", "4 of 4 memories"]
+
+
+def test_verify_an_archive_alone(run: Run, filled: str, tmp_path: Path) -> None:
+    archive = tmp_path / "a.ndjson.zst"
+    assert run("export", filled, "-o", archive).exit_code == 0
+    done = run("verify", archive)
+    assert (done.exit_code, done.stdout) == (0, f"{archive}\nwhole: 4 memories, 100 messages\n")
+    assert run("verify", archive, "-q").stdout == ""
+    found = report(run("verify", archive, "--json"))
+    assert found["archive"] == {"url": str(archive), "memories": 4, "messages": 100}
+    data = archive.read_bytes()
+    archive.write_bytes(data[:-9])
+    fails(run("verify", archive), 8, "is cut off after")
+    archive.write_bytes(data)
+    plain = tmp_path / "a.ndjson"
+    assert run("export", filled, "-o", plain).exit_code == 0
+    plain.write_bytes(plain.read_bytes().replace(b'"hint"', b'"hunt"', 1))
+    fails(run("verify", plain), 8, "its digest differs")
+    fails(run("verify", archive, "--user", "ada"), 2, "an archive alone is checked whole")
+    fails(run("verify", filled), 2, "verify needs two stores", "memctl verify ARCHIVE")
+    fails(run("verify", tmp_path / "none.ndjson"), 4, "does not exist")
