@@ -165,11 +165,13 @@ def _the_run(this: ThisRun, runs: Runs, name: str | None, store: str | None) -> 
 def _location(this: ThisRun, undone: Run, store: str | None) -> tuple[Location, str]:
     """Return the location of the store in which to undo a run, and its name in the record.
 
-    It is ``store`` if given, else the store that the run changed.
+    It is ``store`` if that is another store, or has the password; else the name in the record,
+    which has the layout of a store that the run emptied.
     """
-    argument = store or undone.argument
+    named = store is not None and not is_on(this, undone, store)
+    argument = store if store is not None and (named or undone.secret) else undone.argument
     location, options = this.locate(argument), undone.options
-    if store is not None and not is_on(this, undone, store):
+    if named:
         this.output.warn(f"the run changed {undone.store}, but is being undone on {location.label}")
         options = {name: text for name, text in options.items() if name != "layout"}
     return as_recorded(location, options), argument
