@@ -18,6 +18,7 @@ from memctl.commands._change import (
     refuse_unclear,
 )
 from memctl.commands._context import Run
+from memctl.commands._defaults import is_given
 from memctl.commands._options import (
     BackupOption,
     DryRunOption,
@@ -35,7 +36,7 @@ from memctl.commands._run import changeable, record, run_options, wait_for
 from memctl.errors import Loss, UsageError
 from memctl.location import redact, visible
 from memctl.numbers import count
-from memctl.ops.compress.plan import KEEP_RECENT, CompressMode, CompressOptions
+from memctl.ops.compress.plan import CompressMode, CompressOptions
 from memctl.ops.compress.run import CompressRun
 from memctl.output import tables
 from memctl.registry import located, make_store
@@ -48,6 +49,7 @@ from memctl.system import read_file
 @opens_stores
 def compress(
     run: Run,
+    context: typer.Context,
     store: StoreArgument,
     where: Selection,
     all_: Annotated[bool, selecting("--all", help="Select every memory of the store.")] = False,
@@ -67,15 +69,14 @@ def compress(
         ),
     ] = "extractive",
     keep_recent: Annotated[
-        int | None,
+        int,
         selecting(
             *("--keep-recent", "--keep-last"),
             metavar="N",
             min=1,
             help="Keep the newest N messages of each memory.",
-            show_default=str(KEEP_RECENT),
         ),
-    ] = None,
+    ] = 3,
     trigger_tokens: Annotated[
         int | None,
         selecting(
@@ -149,7 +150,8 @@ def compress(
         raise UsageError(
             "--last cannot be used with compress", "use --keep-recent to keep the newest messages"
         )
-    chosen = (keep_recent, trigger_tokens, trigger_messages) != (None, None, None)
+    chosen = (trigger_tokens, trigger_messages) != (None, None)
+    chosen |= is_given(context, "keep_recent")
     refuse_unclear(where, all_=all_, chosen=chosen)
     limit = deletion_limit(max_delete)
     if mode is CompressMode.REPLACE and not dry_run:
@@ -170,7 +172,7 @@ def compress(
         )
     wanted = CompressOptions(
         mode or (CompressMode.MARK if can_hold else CompressMode.MESSAGE),
-        KEEP_RECENT if keep_recent is None else keep_recent,
+        keep_recent,
         trigger_tokens,
         trigger_messages,
         max_memories,

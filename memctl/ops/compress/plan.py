@@ -24,9 +24,6 @@ from memctl.selection import Selection, Verdict
 from memctl.summarizer import Turn
 from memctl.summary import TEMPLATE
 
-KEEP_RECENT = 3
-"""The default number of the newest messages that stay."""
-
 
 class CompressMode(StrEnum):
     """Where the summary is stored, and what happens to the summarized messages."""
@@ -55,7 +52,7 @@ class CompressOptions:
     """
 
     mode: CompressMode
-    keep_recent: int = KEEP_RECENT
+    keep_recent: int = 3
     trigger_tokens: int | None = None
     trigger_messages: int | None = None
     max_memories: int | None = None
