@@ -102,3 +102,19 @@ def test_memory_undo_of_many_changes(
         peak(*CHANGES[name])
         peaks.append(peak("undo", "--yes", "--dry-run"))
     assert peaks[1] - peaks[0] < 20_000_000
+
+
+def test_memory_undo_of_many_memories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The undo of an import holds no more if the import made three times as many memories."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    peaks = []
+    for size in (30_000, 90_000):  # both are more than an undo checks at once
+        folder = tmp_path / str(size)
+        folder.mkdir()
+        monkeypatch.chdir(folder)
+        keys = [MemoryKey(f"u{number // 100}", f"s{number}") for number in range(size)]
+        asyncio.run(fill("a.ndjson", {key: [samples.entry(key.session)] for key in keys}))
+        asyncio.run(fill("b.db", {MemoryKey("u", "other"): [samples.entry("other")]}))
+        peak("import", "a.ndjson", "b.db")
+        peaks.append(peak("undo", "--yes"))
+    assert peaks[1] - peaks[0] < 20_000_000
