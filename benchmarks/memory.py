@@ -8,12 +8,17 @@ Starts PostgreSQL, MariaDB and Redis itself, as the tests do.  Takes about half 
 
 shows for each layout whether memctl streams it or holds a memory: ``inspect`` of as many messages
 in one memory, and of the same number in memories of 100 messages.
+
+    python -m benchmarks.memory --undo
+
+measures the undo of large runs in SQLite.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -28,6 +33,8 @@ from tests.support.servers.redis import Redis
 MESSAGES = 1_000_000
 MEMORIES = 100_000
 LARGE_BYTES = 100_000_000
+UNDONE_MESSAGES = 500_000
+UNDONE_MEMORIES = 200_001
 
 
 def message(number: int, text: str) -> bytes:
@@ -51,10 +58,10 @@ def _state(path: Path, messages: Iterator[bytes]) -> None:
         file.write(b"]}")
 
 
-def one_large_memory(folder: Path) -> list[str]:
+def one_large_memory(folder: Path, messages: int = MESSAGES) -> list[str]:
     """A memory of a million messages, as a state_dict."""
     path = folder / "memory.json"
-    _state(path, (message(number, "x" * 200) for number in range(MESSAGES)))
+    _state(path, (message(number, "x" * 200) for number in range(messages)))
     return [str(path), "--user", "u", "--session", "s"]
 
 
@@ -65,12 +72,13 @@ def one_large_message(folder: Path) -> list[str]:
     return [str(path), "--user", "u", "--session", "s"]
 
 
-def many_memories(folder: Path) -> list[str]:
+def many_memories(folder: Path, memories: int = MEMORIES, messages: int = 3) -> list[str]:
     """A hundred thousand memories of three messages, as session files."""
     sessions = folder / "sessions"
     sessions.mkdir()
-    for number in range(MEMORIES):
-        _state(sessions / f"u{number % 100}_s{number}.json", (message(n, "hi") for n in range(3)))
+    for number in range(memories):
+        texts = (message(at, "hi") for at in range(messages))
+        _state(sessions / f"u{number % 100}_s{number}.json", texts)
     return [str(sessions)]
 
 
@@ -119,6 +127,31 @@ def measure_reads(total: int, sizes: tuple[int, ...]) -> None:
             print(f"| {name} | {' | '.join(peaks)} |", flush=True)
 
 
+def measure_undo() -> None:
+    """Change a store by several large runs, and undo each of them."""
+    print("| undo of | seconds | peak MiB |\n|---|--:|--:|", flush=True)
+    with tempfile.TemporaryDirectory(prefix="memctl-bench-") as text:
+        folder = Path(text)
+        os.environ["XDG_STATE_HOME"] = text  # "undo" reverts the last run recorded there
+        store = str(folder / "a.db")
+        memory, *owner = one_large_memory(folder, UNDONE_MESSAGES)
+        [sessions] = many_memories(folder, UNDONE_MEMORIES, 1)
+        _memctl("migrate", memory, store, *owner, "--no-verify")
+        for name, words in {
+            f"{UNDONE_MESSAGES:,} marks": ["mark", "add", store, "reviewed"],
+            f"a compression of {UNDONE_MESSAGES:,} messages": [
+                "compress",
+                store,
+                "--mode",
+                "message",
+            ],
+            f"{UNDONE_MEMORIES:,} new memories": ["migrate", sessions, store, "--no-verify"],
+        }.items():
+            _memctl(*words)
+            found = _memctl("undo", "--yes")
+            print(f"| {name} | {found.seconds:.0f} | {found.peak:.0f} |", flush=True)
+
+
 def _memctl(*words: str) -> Run:
     return run([sys.executable, "-m", "memctl", "-q", *words])
 
@@ -140,11 +173,15 @@ def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--reads", action="store_true", help="measure reading, by layout")
+    parser.add_argument("--undo", action="store_true", help="measure the undo of large runs")
     parser.add_argument("--messages", type=int, default=300_000, help="messages of --reads")
     options = parser.parse_args()
     print(f"{machine()}\n")
     if options.reads:
         measure_reads(options.messages, (options.messages, 100))
+        return
+    if options.undo:
+        measure_undo()
         return
     print("| what | path | seconds | peak MiB |\n|---|---|--:|--:|", flush=True)
     cases = {
