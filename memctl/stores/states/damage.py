@@ -14,10 +14,10 @@ from memctl.stores.states.memories import CONTENT, scan_damage
 
 
 def damaged_contents(document: Document, chosen: str | None) -> dict[str, ItemScan]:
-    """Find the damaged messages in a document, by the path of their memory.
+    """Find the damaged messages in a document, grouped by the path of their memory.
 
-    ``chosen`` limits the result to the memory at this path; None finds the damaged messages of all
-    memories.  If the whole document is a memory, its damaged messages are always included.
+    ``chosen`` is the path of the only memory to search; None searches all memories.  If the whole
+    document is a memory, that memory is searched in both cases.
 
     Raises:
         BadData: the document is damaged outside of messages.
@@ -27,10 +27,10 @@ def damaged_contents(document: Document, chosen: str | None) -> dict[str, ItemSc
 
 
 def tail_of(document: Document, chosen: str | None) -> int | None:
-    """Return where the complete JSON ends, if further bytes follow that may be cut off.
+    """Return the position at which the complete JSON ends, if bytes after it may be cut off.
 
-    None if no bytes follow, if they may not be cut off, or if the JSON itself is damaged.
-    ``chosen`` is as in ``may_be_cut``.
+    Returns None if no bytes follow, if ``may_be_cut`` is False, or if the JSON itself is damaged.
+    ``chosen`` is the path at which the JSON must have a memory; None accepts a memory at any path.
     """
     try:
         scan_damage(document)
@@ -44,8 +44,9 @@ def tail_of(document: Document, chosen: str | None) -> int | None:
 def may_be_cut(document: Document, tail: TrailingData, chosen: str | None) -> bool:
     """Return whether the bytes ``tail`` after the complete JSON of a document may be cut off.
 
-    The JSON must contain a memory; if ``chosen`` is given, at this path.  The bytes must not be
-    JSON, too: then nobody could tell which of the two is right.
+    True if the JSON contains a memory and ``tail`` is not JSON.  If ``tail`` is JSON, too, nobody
+    can tell which of the two is right.  ``chosen`` is the path at which the JSON must have a
+    memory; None accepts a memory at any path.
     """
     held = tail.paths if chosen is None else tail.paths & {chosen, ""}
     if not held or len(document.data) - tail.end > LARGE:
@@ -60,10 +61,11 @@ def may_be_cut(document: Document, tail: TrailingData, chosen: str | None) -> bo
 def finding_of(
     owner: tuple[str, str], document: Document, error: BadData, chosen: str | None
 ) -> Finding:
-    """Return the finding for a damaged document; reading the document raised ``error``.
+    """Return the finding for a damaged document, of which reading raised ``error``.
 
-    If only messages are damaged, the finding names their places.  ``owner`` is the user and
-    session; ``chosen`` is the path of the only memory to examine, or None.
+    If only messages are damaged, the finding names their places.  ``owner`` is the user and session
+    of the document.  ``chosen`` is the path of the only memory to examine; None examines all
+    memories.
     """
     key = MemoryKey(*owner)
     try:

@@ -34,13 +34,13 @@ class Span(NamedTuple):
 
 
 class DocumentTooLarge(BadData):
-    """The new document would be larger than its store accepts."""
+    """The new document is larger than its store accepts."""
 
 
 class ForeignId(BadData):
-    """A message has another id in its JSON than ``StoredMessage.id``.
+    """The JSON of a message has another id than ``StoredMessage.id``.
 
-    A document stores only the JSON.
+    A document has no place for an id outside of the JSON of the message.
     """
 
 

@@ -28,16 +28,16 @@ from memctl.stores.states.rewrite import Draft
 class StateFileStore(StateFiles):
     """A file with one session: a bare memory, or a state with memories inside.
 
-    The file does not name its session.  The first rule that gives a name decides:
+    The file does not name its session.  The first of these rules that gives a name decides:
 
     1. the session that this store has written to the file, or is about to write;
-    2. the session in the keys of a selection, if only one agrees with the options of the location;
+    2. the session in the keys of a selection, if the location allows only one of them;
     3. the options ``?user=`` and ``?session=``.  The name of the file replaces a missing option, as
        JSONSession reads it (``session/_json_session.py``): ``alice_s1.json`` is the session ``s1``
        of ``alice``.
 
-    A new file is a bare memory, unless the option ``?path=`` or the part of the key is the path of
-    the memory.
+    A new file is a bare memory, unless the option ``?path=`` or the part of the key gives the path
+    of the memory in the JSON.
     """
 
     kind = "state"
@@ -76,7 +76,6 @@ class StateFileStore(StateFiles):
             self._owner = owners.pop()
 
     def _may_belong_to(self, key: MemoryKey) -> bool:
-        """Return whether ``?user=`` and ``?session=`` of the location allow this key."""
         options = self.location.options
         return (
             options.get("user", key.user) == key.user
@@ -126,7 +125,9 @@ class StateFileStore(StateFiles):
             raise found.refusal(document.name)
 
     def check(self, document: Document, index: DocumentIndex) -> None:
-        """Refuse a file without the memory to read; accept any file if the store may create it.
+        """Raise an error if the file does not hold the memory to read.
+
+        Accepts any file if the store is open in a mode that may create the file.
 
         Raises:
             BadData: the file holds no memory.

@@ -36,7 +36,7 @@ Signature = tuple[int, int, int, int]
 class FileDocument(Document):
     """A session document that is a file.
 
-    The file stays open, so that memctl notices writes to it even if it was renamed.
+    The file stays open.  So memctl notices a write to this file even if it was renamed.
     """
 
     def __init__(self, path: Path, name: str | None = None) -> None:
@@ -71,7 +71,7 @@ class FileDocument(Document):
             return _signature(os.fstat(self._handle)) != self.signature
 
     def is_current(self) -> bool:
-        """Return whether the path still names the opened file, and no program has written to it."""
+        """Return whether ``path`` still names the opened file, and no program has written to it."""
         try:
             return _signature(os.stat(self._path)) == self.signature
         except OSError:
@@ -87,7 +87,7 @@ class FileDocument(Document):
 class FileDraft(Draft):
     """A new file at ``path``, which replaces the file ``old`` when it is published.
 
-    ``old`` is None if no file exists.
+    ``old`` is None if no file exists at ``path``.
     """
 
     def __init__(self, path: Path, old: Document | None) -> None:
@@ -104,11 +104,12 @@ class FileDraft(Draft):
     def take_place(self) -> Failure | None:
         """Replace the old file by the new file, unless another program has changed the old file.
 
-        Returns None, or a failure if the old file has changed; then the old file stays.
+        Returns None if the new file is in place.  Returns a failure if the old file has changed;
+        then the old file stays.
 
-        JSONSession opens the existing file and empties it.  An agent may do so while memctl
-        replaces the file.  Therefore memctl checks the old file afterwards, too, and puts it back
-        if it has changed.
+        JSONSession opens the existing file and empties it, perhaps while memctl replaces the file.
+        Therefore memctl checks the old file again after the replacement, and puts it back if it has
+        changed.
         """
         try:
             present = _signature(os.stat(self.path))
@@ -144,7 +145,9 @@ class StateFiles(StateStore):
     ) -> list[Failure | None]:
         """Sync all new files to the disk, then replace the old files.
 
-        Returns None for each replaced file, or a failure if another program has changed it.
+        Each draft comes with a TTL, which files ignore, as they ignore ``keep``.  Returns an item
+        for each draft: None if its file was replaced, or a failure if another program has changed
+        the file.
         """
         files = [draft for draft, _ in drafts if isinstance(draft, FileDraft)]
         return await in_thread(partial(_publish, files))
@@ -171,9 +174,9 @@ def _publish(drafts: list[FileDraft]) -> list[Failure | None]:
 
 @contextmanager
 def _second_name(path: Path) -> Iterator[str | None]:
-    """Provide a hard link to a file, and remove the link on exit.
+    """Provide a hard link to a file; None if the file system has no links.
 
-    Provides None if the file system has no links.
+    Removes the link on exit.
     """
     target = os.path.realpath(path)
     unique = f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}{TEMPORARY_SUFFIX}"

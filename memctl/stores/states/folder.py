@@ -41,7 +41,7 @@ _NAMED = 5
 
 
 class _Name(NamedTuple):
-    """The name of a session file without ``.json``, and its user and session."""
+    """The name of a session file without ``.json``, with the user and session in it."""
 
     stem: str
     user: str
@@ -52,7 +52,8 @@ class SessionFolderStore(StateFiles):
     """A folder with a file for each session.  Files without a memory are left out.
 
     The name of a file gives the user and session (``split_stem``).  If a name can be read in
-    several ways, the user and session for whom this store wrote the file, or is about to, count.
+    several ways, it is read as the user and session for whom this store has written the file, or is
+    about to write it.
     """
 
     kind = "sessions"
@@ -139,9 +140,9 @@ class SessionFolderStore(StateFiles):
             self.warnings.append(text)
 
     def _elsewhere(self) -> dict[str, ForeignFormat | None]:
-        """Return files in the folder that hold messages in other formats, by name.
+        """Return the files in the folder that hold messages in other formats, with their formats.
 
-        A value is the format of the file, None if unknown.
+        A key is the name of a file; a value is None if the format is unknown.
         """
         found: dict[str, ForeignFormat | None] = {}
         with system_errors(self._folder, "read"):
@@ -158,9 +159,9 @@ class SessionFolderStore(StateFiles):
         return found
 
     def _names(self, where: Selection) -> Iterator[_Name]:
-        """Yield the files of the sessions that ``where`` selects, perhaps with others.
+        """Yield the session files that ``where`` may select.
 
-        A selection with exact names also gives files that do not exist.
+        A selection by exact names also yields names of files that do not exist.
         """
         if where.keys is not None:
             asked = {key[:2] for key in where.keys}

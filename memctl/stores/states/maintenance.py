@@ -25,7 +25,10 @@ damaged ones, and their text."""
 
 
 class _Place(NamedTuple):
-    """A document to repair: its user and session, and the key for ``DocumentPlace.name_of``."""
+    """A document to repair.
+
+    ``owner`` is its user and session, ``key`` a key for which ``name_of`` gives its name.
+    """
 
     owner: MemoryKey
     key: MemoryKey
@@ -34,7 +37,7 @@ class _Place(NamedTuple):
 class _Plan(NamedTuple):
     """A planned repair of a document.
 
-    ``record`` is for the quarantine, ``messages`` the number of damaged messages.
+    ``record`` goes into the quarantine.  ``messages`` is the number of damaged messages.
     """
 
     splices: list[Splice]
@@ -46,7 +49,7 @@ class StateMaintenance(Maintenance):
     """The repair of session documents.
 
     A repair cuts out damaged messages with their marks, and cuts off bytes after the complete JSON.
-    Other damage stays, because the end of a message is unknown then.
+    Other damage stays, because it hides where a message ends.
     """
 
     store: DocumentPlace
@@ -63,9 +66,10 @@ class StateMaintenance(Maintenance):
         return sum([await self._change(place, code, note) for place in found])
 
     async def _change(self, place: _Place, code: str, note: Note) -> int:
-        """Repair a document, and return the number of repaired messages.
+        """Repair one finding in a document, and return the number of damaged messages it had.
 
-        ``code`` is the code of the finding to repair.  Cut bytes are noted by ``note`` first.
+        ``code`` is the code of the finding.  ``note`` stores the cut bytes before the document
+        changes.
 
         Raises:
             Lost: another program changed the document during each attempt.
@@ -99,7 +103,7 @@ class StateMaintenance(Maintenance):
         )
 
     def _plan(self, document: Document, code: str) -> _Plan | None:
-        """Plan the repair of a finding with this code; return None if there is nothing to cut."""
+        """Plan the repair of a finding with this code; None if nothing needs a repair."""
         if not document.exists:
             return None
         if code == TAIL:
@@ -111,9 +115,9 @@ class StateMaintenance(Maintenance):
 
 
 def _trimming(document: Document, chosen: str | None) -> _Plan | None:
-    """Plan to cut off the bytes after the complete JSON; None if there are none to cut.
+    """Plan to cut off the bytes after the complete JSON; None if no bytes may be cut.
 
-    ``chosen`` is the path at which the JSON must have a memory, or None.
+    ``chosen`` is the path at which the JSON must have a memory, or None for any path.
     """
     end = tail_of(document, chosen)
     if end is None:
@@ -125,7 +129,7 @@ def _trimming(document: Document, chosen: str | None) -> _Plan | None:
 def _taking(document: Document, chosen: str | None) -> _Plan | None:
     """Plan to cut out the damaged messages of a document; None if no message is damaged.
 
-    ``chosen`` is the path of the only memory to repair, or None.
+    ``chosen`` is the path of the only memory to repair; None repairs all memories.
 
     Raises:
         BadData: the document is damaged outside of messages.

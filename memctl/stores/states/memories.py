@@ -34,9 +34,9 @@ _IDENTIFYING_KEYS = AUTHOR | {CONTENT}
 class MemoryPart:
     """A memory in the JSON document of a session.
 
-    ``span`` has the bytes of the memory's object, ``content`` and ``summary`` the bytes of its list
-    of messages and its summary, None if the key is missing.  ``text`` is the summary; ``info`` has
-    the counts of the messages.
+    ``span`` has the bytes of the memory's object.  ``content`` has the bytes of its list of
+    messages, ``summary`` the bytes of its summary; each is None if the object lacks the key.
+    ``text`` is the decoded summary.  ``info`` counts the messages.
     """
 
     path: str
@@ -53,9 +53,9 @@ class MemoryPart:
 
     @property
     def summary_shape(self) -> str:
-        """How an empty summary is stored: ``missing``, ``null``, or an empty text for a string.
+        """How an empty summary is stored: ``missing`` (no key), ``null``, or "" for a string.
 
-        An empty text, too, if the summary is not empty.
+        If the summary is not empty, the result is "".
         """
         if self.summary is None:
             return "missing"
@@ -64,11 +64,11 @@ class MemoryPart:
 
 @dataclass(slots=True)
 class InsertionPoint:
-    """Where to insert a memory: the innermost existing object on the way to a path.
+    """The place in a document at which a memory is to be inserted at a path.
 
-    ``steps`` is the path of the object, ``span`` its bytes.  ``empty`` is True if it has no
-    members.  ``blocked`` is True if it has a member with the next name of the path, and this member
-    is not an object.
+    ``steps`` is the path of the innermost object that exists on the way, ``span`` its bytes.
+    ``empty`` is True if this object has no members.  ``blocked`` is True if it has a member with
+    the next name of the path whose value is not an object.
     """
 
     steps: Steps
@@ -81,8 +81,8 @@ class InsertionPoint:
 class DocumentIndex:
     """The memories of a document, by path.
 
-    ``place`` says where to insert a memory at the path given to ``find``; None if the document is
-    not a JSON object.
+    ``place`` is the place for a memory at the path ``wanted`` that ``find`` was given; None if the
+    document is not a JSON object.
     """
 
     parts: dict[str, MemoryPart]
@@ -90,9 +90,9 @@ class DocumentIndex:
 
 
 def find(document: Document, *, wanted: str = "") -> DocumentIndex:
-    """Find all memories in a document, and where to insert a memory at the path ``wanted``.
+    """Check a whole document, and find its memories.
 
-    Checks the whole document.
+    Also finds the place at which a memory at the path ``wanted`` is to be inserted.
 
     Raises:
         BadData: the document is not JSON, is cut off, or contains a damaged memory.
@@ -103,9 +103,9 @@ def find(document: Document, *, wanted: str = "") -> DocumentIndex:
 
 
 def scan_damage(document: Document) -> dict[str, ItemScan]:
-    """Find the damaged messages in a document, by the path of their memory.
+    """Find the damaged messages in a document, grouped by the path of their memory.
 
-    Memories without damaged messages are absent.
+    The result lacks memories without damaged messages.
 
     Raises:
         BadData: the document is damaged outside of messages.
@@ -118,7 +118,8 @@ def scan_damage(document: Document) -> dict[str, ItemScan]:
 def member_span(document: Document, steps: Steps) -> Span | None:
     """Return the bytes to cut out of a document to remove the member at the path ``steps``.
 
-    The span includes one comma before or after the member.  None if the member does not exist.
+    The span includes one comma before or after the member.  Returns None if the member does not
+    exist.
 
     Raises:
         BadData: the document is not JSON.
@@ -173,9 +174,10 @@ class _OpenObject:
 
 
 class _MemoryFinder:
-    """One pass over a document that finds its memories; ``wanted`` is the path to insert at.
+    """One pass over a document that finds its memories.
 
-    With ``tolerant``, the pass notes damaged messages and continues.
+    ``wanted`` is the path at which a memory is to be inserted.  With ``tolerant``, the pass notes
+    damaged messages and continues.
     """
 
     def __init__(self, document: Document, *, wanted: Steps, tolerant: bool = False) -> None:
@@ -257,7 +259,7 @@ class _MemoryFinder:
             self.index.place = InsertionPoint(here.steps, span, not here.keys, blocked)
 
     def _may_hold_memory(self, steps: Steps) -> bool:
-        """Return whether the object at the cursor, whose path is ``steps``, must be searched."""
+        """Return whether the object at ``steps`` must be searched."""
         if not steps[-1] or len(steps) > DEPTH:
             return False  # a path has no empty name, and no application nests a memory so deep
         if steps == self._wanted[: len(steps)]:

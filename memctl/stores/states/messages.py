@@ -52,7 +52,7 @@ _Row = tuple[Any, Any, Any, tuple[str, ...], int]
 
 
 class _Tail(NamedTuple):
-    """The marks and the shape of a message, parsed from the bytes that follow it in its pair."""
+    """The marks and the shape of a message."""
 
     marks: tuple[str, ...]
     shape: str = ""
@@ -78,8 +78,8 @@ class Messages:
     def add(self, start: int, end: int, item_end: int) -> tuple[str, ...]:
         """Add the next message, and return its marks.
 
-        ``start`` and ``end`` enclose the bytes of the message in the document; ``item_end`` is the
-        end of its pair, or of the bare message.
+        ``start`` and ``end`` are the positions of the message in the document.  ``item_end`` is the
+        end of the pair of the message and its marks, or ``end`` for a bare message.
 
         Raises:
             ValueError: the marks are not a list of strings.
@@ -92,7 +92,10 @@ class Messages:
         return tail.marks
 
     def pages(self) -> Iterator[range]:
-        """Yield the indexes of the messages of each page; a single empty range if none exists."""
+        """Divide the messages into pages, and yield the range of indexes of each page.
+
+        Without messages, yields a single empty range.
+        """
         start, count = 0, len(self)
         while True:
             most = min(start + PAGE_ENTRIES, count)
@@ -115,7 +118,7 @@ class Messages:
         return found
 
     def ids(self, indexes: range) -> list[str]:
-        """Return the ids of the messages with these indexes, empty for a message without an id."""
+        """Return the ids of the messages with these indexes; "" for a message without an id."""
         return [_id_of(text)[0] for text in self._texts(indexes)]
 
     def marks(self, indexes: range) -> list[tuple[str, ...]]:
@@ -123,7 +126,7 @@ class Messages:
         return [tail.marks for tail in self._tails_of(indexes)]
 
     def item_start(self, at: int) -> int:
-        """Return the position in the document where the item of the message ``at`` starts.
+        """Return the position in the document at which the item of the message ``at`` starts.
 
         The item is the pair of the message and its marks, or the bare message.
         """
@@ -140,7 +143,7 @@ class Messages:
         return Span(match_end(SPACE, self._text, start), self._text.rindex(b"]", start, end) + 1)
 
     def has_text(self, at: int, text: bytes) -> bool:
-        """Return whether the message ``at`` is ``text``, or JSON of the same value."""
+        """Return whether the message ``at`` is equal to ``text`` as bytes or as JSON."""
         start, end = self.starts[at], self.ends[at]
         if end - start == len(text) and self._text.startswith(text, start):
             return True
@@ -158,7 +161,7 @@ class Messages:
             yield self._tails.get(text) or self._parse_tail(text)
 
     def _parse_tail(self, text: bytes) -> _Tail:
-        """Parse the bytes after a message in its pair, and cache the result for equal bytes."""
+        """Parse the bytes after a message in its pair."""
         value = jsonio.loads(text[:-1].strip(b" \t\n\r,"))
         marks = _marks(value)
         found = _Tail(marks, json.dumps(value) if len(marks) < len(value) else "")
@@ -168,10 +171,10 @@ class Messages:
 
 
 class MessageScan:
-    """A scan of an array ``content``, the messages of a memory.
+    """A scan of an array ``content``, the list of messages of a memory.
 
-    ``messages`` and ``counts`` hold the messages found so far.  ``authored`` is True if every
-    message has the keys in ``AUTHOR``.
+    ``messages`` and ``counts`` have the messages read so far.  ``authored`` is True if each of them
+    has the keys in ``AUTHOR``.
     """
 
     def __init__(self, cursor: Cursor) -> None:
@@ -187,10 +190,10 @@ class MessageScan:
         """The messages that ``counts`` lacks."""
 
     def run(self, *, is_memory: bool) -> None:
-        """Read and check an array ``content``, up to its end.
+        """Read and check the whole array ``content``.
 
-        ``is_memory`` says that the array certainly holds messages.  If False, the first item must
-        have the keys in ``AUTHOR``.
+        ``is_memory`` is True if the array is known to be a list of messages.  If False, the array
+        is refused unless its first item has the keys in ``AUTHOR``.
 
         Raises:
             BadData: an item is not a message, or the document is damaged.
@@ -233,9 +236,8 @@ class MessageScan:
     def _usual_items(self) -> None:
         """Read pairs in the form that AgentScope writes, up to the first item in another form.
 
-        This is fast: the scan searches for the bytes between two messages, and parses the bytes
-        before.  If these are a JSON object, they are the whole message, because no JSON object
-        begins with another JSON object.
+        Fast: the scan searches for the bytes between two messages.  The bytes before them are one
+        message if they are a JSON object, because no JSON object begins with another JSON object.
         """
         cursor = self._cursor
         text, at = cursor.text, cursor.at
@@ -288,7 +290,7 @@ class MessageScan:
             raise self._cursor.bad("a list of marks was expected", start) from error
 
     def _delimiter(self) -> None:
-        """Read the comma after an item of the array ``content``, or the end of the array.
+        """Read the comma after an item, or the end of the array.
 
         Raises:
             BadData: another character follows, or the array ends after a comma.
@@ -299,10 +301,10 @@ class MessageScan:
             raise cursor.fault("a message was expected")
 
     def _add(self, message: dict[str, Any], start: int, end: int, item_end: int) -> None:
-        """Add a message to ``messages``; the positions are as in ``Messages.add``.
+        """Add a message to ``messages`` and ``counts``.
 
         Raises:
-            BadData: the first item of a possible memory is not a message.
+            BadData: the array is not a list of messages.
             ValueError: the marks are not a list of strings.
         """
         if ROLE not in message or NAME not in message:  # quicker than to compare with AUTHOR
@@ -323,7 +325,7 @@ class MessageScan:
 def _fields(cursor: Cursor) -> dict[str, Any]:
     """Read and check the message at the cursor, and return its members.
 
-    A large message gives only the members in ``_FIELDS``.
+    Of a large message, returns only the members in ``_FIELDS``.
     """
     text = cursor.small()
     if text is not None:
@@ -340,9 +342,9 @@ def _fields(cursor: Cursor) -> dict[str, Any]:
 
 
 def _id_of(text: bytes) -> tuple[str, bool]:
-    """Return the id of a message, empty without an id, and whether its text is valid UTF-8.
+    """Return the id of a message ("" without an id), and whether the message is valid UTF-8.
 
-    False means that this is unknown.
+    False also means that this was not checked.
     """
     if len(text) <= LARGE:
         try:
@@ -368,9 +370,9 @@ def _marks(value: Any) -> tuple[str, ...]:
 
 
 def marks_of_shape(shape: str, marks: tuple[str, ...]) -> bytes | None:
-    """Return the shape as a JSON list of marks, if it is such a list and equals ``marks``.
+    """Return ``shape`` as bytes if it is a JSON list of exactly these marks, perhaps with repeats.
 
-    The list in the shape may have repeats, which ``marks`` lacks.  None in all other cases.
+    Returns None for any other shape.
     """
     try:
         found = jsonio.loads(shape.encode()) if shape.startswith("[") else None
@@ -380,7 +382,7 @@ def marks_of_shape(shape: str, marks: tuple[str, ...]) -> bytes | None:
 
 
 class MessageCounts:
-    """Counts the messages of a memory for ``MemoryInfo``."""
+    """Counts of the messages of a memory, as ``MemoryInfo`` has them."""
 
     def __init__(self) -> None:
         self._messages = 0
@@ -408,7 +410,7 @@ class MessageCounts:
             self._last = max(self._last or known[0], *known)
 
     def info(self) -> MemoryInfo:
-        """Return the counts; the caller must set the key, the summary and the TTL."""
+        """Return the counts, without key, summary and TTL, which the caller must set."""
         repeated = sum(one == other for one, other in pairwise(sorted(self._ids)))
         return MemoryInfo(
             MemoryKey("", ""),

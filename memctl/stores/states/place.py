@@ -25,7 +25,8 @@ DEFAULT_PATH = "memory"
 class OwnedDocument:
     """A session's document, with its user and session as ``owner``.
 
-    If the whole document is a memory, ``bare``, unless None, replaces ``owner``.
+    ``bare`` is the user and session if the whole document is a memory; None if they are ``owner``
+    then, too.
     """
 
     document: Document
@@ -51,7 +52,7 @@ class DocumentPlace(Store):
         """True for a place of summaries (``?state=``): a document may hold no memory."""
 
     def warn_of_default_path(self) -> None:
-        """Warn that new sessions get their memory at ``DEFAULT_PATH``; further calls do nothing."""
+        """Warn once that new sessions get their memory at ``DEFAULT_PATH``."""
         if not self._warned_of_path:
             self._warned_of_path = True
             self.warnings.append(
@@ -64,22 +65,23 @@ class DocumentPlace(Store):
 
     @abstractmethod
     def documents(self, where: Selection) -> AsyncGenerator[OwnedDocument, None]:
-        """Yield the documents of all sessions that ``where`` selects, perhaps with others.
+        """Yield the documents of all sessions that ``where`` selects.
 
-        Each document is closed before the next is opened.
+        May also yield documents of sessions that ``where`` does not select.  Each document is
+        closed before the next is opened.
         """
 
     @abstractmethod
     def name_of(self, key: MemoryKey) -> str | Failure:
         """Return the name of the document for a memory, whether or not the document exists.
 
-        The name is a text for ``document`` and ``draft``.  Returns a failure if the store cannot
-        hold a memory with this key.
+        ``document``, ``draft`` and ``remove`` take this name.  Returns a failure if the store
+        cannot hold a memory with this key.
         """
 
     @abstractmethod
     async def document(self, name: str) -> Document | None:
-        """Open the document that ``name_of`` named.
+        """Open the document with a name from ``name_of``.
 
         If no document is stored, returns None, or a document with ``exists`` False.
 
@@ -89,9 +91,9 @@ class DocumentPlace(Store):
 
     @abstractmethod
     async def draft(self, name: str, old: Document | None) -> Draft:
-        """Begin a new document that ``publish`` gives the name ``name``.
+        """Begin a draft of a new document, which ``publish`` stores under ``name``.
 
-        ``old`` is the result of ``document``, which the new document replaces.
+        ``old`` is the result of ``document`` for this name; the draft is to replace it.
         """
 
     @abstractmethod
@@ -104,15 +106,17 @@ class DocumentPlace(Store):
     ) -> list[Failure | None]:
         """Replace the old documents by complete drafts, and make the new documents durable.
 
-        Each draft comes with a TTL in seconds; None keeps the old TTL.  With ``keep``, existing
-        documents keep their TTLs.  Returns None for each replaced document, or a failure if another
-        program has changed the old document since it was opened.
+        Each draft comes with a TTL in seconds; None keeps the TTL of the old document.  With
+        ``keep``, documents that exist keep their TTLs in any case.  Returns an item for each draft:
+        None if it is published, or a failure if another program has changed the old document since
+        it was opened.
         """
 
     async def splice(self, name: str, document: Document, splices: list[Splice]) -> Failure | None:
         """Replace spans of a document's bytes, and make the new document durable.
 
-        Returns None, or a failure if another program has changed the document meanwhile.
+        Returns None if the document is replaced.  Returns a failure if another program has changed
+        it meanwhile, or if the store does not accept the new document.
         """
         draft = await self.draft(name, document)
         try:

@@ -39,7 +39,7 @@ _TOGETHER = 128
 
 
 class WatchedKey(WatchedDocument):
-    """A session document that is the value of a Redis key.  WATCH shows changes of the key."""
+    """A session document that is the value of a Redis key, watched for changes."""
 
     def __init__(self, server: RedisServer, key: bytes) -> None:
         super().__init__(server, key, key_name(key))
@@ -51,9 +51,9 @@ class WatchedKey(WatchedDocument):
 
 
 class KeyDraft(WatchedDraft):
-    """A new value of a Redis key.
+    """A draft of a new value of a Redis key.
 
-    A large value is written to a temporary key in pieces; this key is renamed in the end.
+    The bytes of a large value are appended to a temporary key, which is finally renamed to the key.
     """
 
     def __init__(self, server: RedisServer, watched: WatchedKey) -> None:
@@ -70,7 +70,7 @@ class KeyDraft(WatchedDraft):
             await self.watched.execute(self._appending())
 
     def _appending(self) -> Iterator[Command]:
-        """Yield the commands that append the bytes in memory to the temporary key."""
+        """Yield the commands that append ``pieces`` to the temporary key."""
         pieces, self.pieces, self._held = self.pieces, [], 0
         for piece in _cut(pieces):
             if self._is_staged:
@@ -103,13 +103,13 @@ class KeyDraft(WatchedDraft):
 def _expire(key: bytes, ttl: int) -> Command:
     """Return the command that sets the expiry of a key.
 
-    ``ttl`` is in milliseconds, as a reply of PTTL; a negative value removes the expiry.
+    ``ttl`` is in milliseconds; a negative value removes the expiry.
     """
     return (b"PEXPIRE", key, b"%d" % max(ttl, 1)) if ttl >= 0 else (b"PERSIST", key)
 
 
 def _value(pipeline: Pipeline, key: bytes, size: int) -> bytes:
-    """Read the value of a key in several requests; ``size`` is its length in bytes."""
+    """Read a value of ``size`` bytes in several requests."""
     found = BytesIO()
     commands = (
         (b"GETRANGE", key, b"%d" % at, b"%d" % (min(at + _WINDOW, size) - 1))
@@ -121,10 +121,7 @@ def _value(pipeline: Pipeline, key: bytes, size: int) -> bytes:
 
 
 def _cut(pieces: list[bytes | memoryview]) -> Iterator[bytes]:
-    """Yield the bytes of ``pieces`` in pieces for one command each.
-
-    Splits large pieces, and joins adjacent small pieces.
-    """
+    """Split large pieces, and join adjacent small pieces."""
     small: list[bytes | memoryview] = []
     for piece in pieces:
         if len(piece) < _WINDOW:
@@ -140,7 +137,7 @@ def _cut(pieces: list[bytes | memoryview]) -> Iterator[bytes]:
 
 
 class _StateKey(NamedTuple):
-    """The Redis key of a session state, and its user and session."""
+    """The Redis key of a session state, with the user and session in it."""
 
     key: bytes
     owner: MemoryKey
@@ -149,12 +146,12 @@ class _StateKey(NamedTuple):
 class RedisSessionStore(RedisStates):
     """The sessions of RedisSession, strings ``{prefix}user_id:{user}:session:{session}:state``.
 
-    If a name contains ``:session:``, the key can be read in several ways.  The user ends at the
-    first ``:session:``, unless the selection names another user and session, or this store has
-    written the key for another user and session, or is about to.
+    If a name contains ``:session:``, the key can be read in several ways.  Then it is read as the
+    user and session that the selection names, or for whom this store has written the key or is
+    about to write it.  If none of these applies, the user ends at the first ``:session:``.
 
-    A written state expires after the seconds of ``?ttl=``, else after ``Memory.ttl``; without both,
-    an existing state keeps its TTL.  Reading changes no TTL.
+    A written state expires after the seconds of ``?ttl=``, or else of ``Memory.ttl``.  If neither
+    is given, an existing state keeps its TTL.  Reading changes no TTL.
     """
 
     kind = "redis-session"
@@ -167,7 +164,10 @@ class RedisSessionStore(RedisStates):
         """The user and session of keys that can be read in several ways, if known."""
 
     def resolve_names(self, keys: Iterable[MemoryKey]) -> None:
-        """Take a Redis key that can be read in several ways as the key of one of ``keys``."""
+        """Read ambiguous Redis keys as the keys of these users and sessions.
+
+        A Redis key is ambiguous if a name in it contains ``:session:``.
+        """
         for key in keys:
             owner = key._replace(part="")
             base = self._keys.base_or_none(owner)
@@ -234,7 +234,7 @@ class RedisSessionStore(RedisStates):
 def _states(
     pipeline: Pipeline, names: list[_StateKey]
 ) -> Iterator[list[tuple[_StateKey, Document]]]:
-    """Yield lists of the session states that exist: small states together, a large state alone."""
+    """Yield the states that exist in lists: small states together, a large state alone."""
     looks = ((command, name.key) for name in names for command in (b"STRLEN", b"PTTL"))
     replies = iter(pipeline.execute(looks, tolerate=WRONG_TYPE))
     some: list[tuple[_StateKey, int]] = []

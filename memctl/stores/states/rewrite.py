@@ -21,14 +21,14 @@ _BATCH = 1000
 
 
 class Draft(ABC):
-    """A new document that is being written, and replaces the old document later."""
+    """A draft of a new document, which later replaces the old document."""
 
     @abstractmethod
     async def write(self, data: bytes | memoryview) -> None:
-        """Append bytes.
+        """Append bytes to the draft.
 
         Raises:
-            DocumentTooLarge: the store does not accept so many bytes.
+            DocumentTooLarge: the draft is larger than the store accepts.
         """
 
     @abstractmethod
@@ -37,7 +37,7 @@ class Draft(ABC):
 
 
 class HeldDraft(Draft):
-    """A new document in memory.
+    """A draft that is held in memory.
 
     A subclass sets ``largest``, the maximum size in bytes, and ``too_large``, the error text for a
     larger document.
@@ -67,13 +67,13 @@ class HeldDraft(Draft):
 class Rewrite:
     """Writes a new document in which one memory is changed.
 
-    Call ``add`` with the new messages of each page, then ``finish``: the draft is then complete.
+    Call ``add`` with the new messages of each page, then ``finish``, which completes the draft.
     """
 
     def __init__(
         self, memory: Memory, draft: Draft, old: Document | None, plan: RewritePlan
     ) -> None:
-        """``plan`` has splices of the document ``old``, which is None for a new document."""
+        """``plan`` has the splices for the document ``old``; ``old`` is None for a new document."""
         self.memory = memory
         self.draft = draft
         self.written = 0
@@ -90,9 +90,9 @@ class Rewrite:
         self._fault: DocumentTooLarge | ForeignId | None = None
 
     async def add(self, entries: list[StoredMessage]) -> None:
-        """Append the messages of a page to the new document.
+        """Append new messages to the list of messages in the draft.
 
-        Before the first page, writes the bytes that precede the messages.
+        The first call also writes the bytes of the document that precede these messages.
         """
         if self._fault or not entries:
             return
@@ -124,10 +124,11 @@ class Rewrite:
         self.written += len(entries)
 
     async def finish(self) -> Failure | None:
-        """Write the bytes after the messages, so that the new document is complete.
+        """Complete the draft: write the bytes that follow the new messages.
 
-        Returns the failure ``refused`` if the document is too large for the store, or if a message
-        has another id in its text; None if the document is complete.
+        Returns None if the draft is complete.  Returns the failure ``refused`` if the document is
+        too large for the store, or if the JSON of a message has another id than
+        ``StoredMessage.id``.
         """
         try:
             if self._fault:
@@ -146,7 +147,7 @@ class Rewrite:
         await self._copy_to(len(self._old))
 
     async def _begin(self) -> None:
-        """Write the bytes of the document before the new messages."""
+        """Write the bytes that precede the new messages."""
         self._tail = b""
         while self._splices:
             splice = self._splices[0]
@@ -156,7 +157,7 @@ class Rewrite:
                 return
 
     async def _apply(self) -> None:
-        """Copy the bytes of the old document before the next splice, and write ``Splice.text``."""
+        """Carry out the next splice."""
         splice = self._splices.pop(0)
         await self._copy_to(splice.start)
         await self.draft.write(splice.text)
@@ -180,9 +181,9 @@ def _check_id(entry: StoredMessage) -> None:
 
 
 class EditRewrite(Rewrite):
-    """Writes a new document in which one memory is changed by an edit.
+    """Writes a new document in which the changes of an edit are made to one memory.
 
-    Copies the bytes of unchanged messages.
+    The bytes of unchanged messages are copied.
     """
 
     def __init__(
@@ -194,9 +195,9 @@ class EditRewrite(Rewrite):
         plan: RewritePlan,
         part: MemoryPart | None,
     ) -> None:
-        """``part`` is the memory in ``old``, None for a new memory.
+        """``part`` is the memory in the document ``old``; None for a new memory.
 
-        ``pieces`` yields the changes that follow ``edit.changes``, None if none follow.
+        ``pieces`` yields the changes that follow ``edit.changes``; None if no changes follow.
         """
         super().__init__(edit.memory, draft, old, plan)
         self._is_empty = edit.last and not edit.changes
@@ -210,10 +211,10 @@ class EditRewrite(Rewrite):
         self._misfit: Failure | None = None
 
     async def finish(self) -> Failure | None:
-        """Write the memory with its changes, and the bytes after it.
+        """Complete the draft: write the changed memory, and the bytes that follow it.
 
-        Returns the failure ``changed`` if the edit does not fit the stored memory, or a failure of
-        ``Rewrite.finish``; None if the document is complete.
+        Returns None if the draft is complete.  Returns the failure ``changed`` if the edit does not
+        fit the stored memory, or the failure ``refused`` as ``Rewrite.finish`` does.
         """
         return await super().finish() or self._misfit
 
@@ -238,9 +239,9 @@ class EditRewrite(Rewrite):
             self._copied = self._content.end - 1
 
     async def _change_some(self, indexes: range) -> None:
-        """Write the messages of the old memory with these indexes, and apply the changes to them.
+        """Write the messages with these indexes, and apply the changes to them.
 
-        An empty range stands for the end of the memory: new messages may follow there.
+        The empty range at the end of the memory stands for new messages after the last message.
         """
         changes = self._changes
         ids, marks = self._messages.ids(indexes), self._messages.marks(indexes)
@@ -262,7 +263,7 @@ class EditRewrite(Rewrite):
                 return
 
     async def _step(self, step: Step, base: int) -> None:
-        """Keep, mark, insert or drop messages; the indexes in ``step`` count from ``base``."""
+        """Carry out ``step``; its indexes count from ``base``."""
         messages = self._messages
         match step:
             case Keep(start, stop):
@@ -280,7 +281,7 @@ class EditRewrite(Rewrite):
     async def _go_to(self, start: int) -> None:
         """Prepare to copy the message that starts at ``start`` in the old document.
 
-        Writes the comma before it, unless the bytes to copy include the comma.
+        Writes the comma before the message, unless the comma will be copied with it.
         """
         if not self._untouched:
             if not self._first:
@@ -289,7 +290,7 @@ class EditRewrite(Rewrite):
         self._untouched, self._first = True, False
 
     async def _mark(self, at: int, marks: tuple[str, ...], shape: str) -> None:
-        """Copy the message ``at`` with the marks ``marks``, stored as ``shape`` says."""
+        """Copy the message ``at``, but with these marks."""
         messages = self._messages
         start, end = messages.item_start(at), messages.item_ends[at]
         span = messages.marks_span(at)

@@ -51,7 +51,7 @@ _UNCHOSEN = "\0"
 
 
 class WatchedField(WatchedDocument):
-    """A session document that is a field of a Redis hash.  WATCH shows changes of the hash."""
+    """A session document that is a field of a Redis hash, watched for changes of the hash."""
 
     def __init__(self, server: RedisServer, key: bytes, field: bytes) -> None:
         super().__init__(server, key, _field_name(key, field))
@@ -68,9 +68,9 @@ class WatchedField(WatchedDocument):
 
 
 class FieldDraft(WatchedDraft):
-    """A new value of a field of a Redis hash.
+    """A draft of a new value of a field of a Redis hash.
 
-    A new hash gets the TTL; an existing hash keeps its TTL.
+    A new hash gets the TTL.  A hash that exists keeps its TTL.
     """
 
     def __init__(self, watched: WatchedField) -> None:
@@ -87,9 +87,9 @@ class FieldDraft(WatchedDraft):
 
 @dataclass(frozen=True, slots=True)
 class Round(OwnedDocument):
-    """The state of one round of a session, a document.
+    """The document with the state of one round of a session.
 
-    ``name`` is the number of the round; ``several`` is True if the session has other rounds.
+    ``name`` is the number of the round.  ``several`` is True if the session has other rounds.
     """
 
     name: str = _FIRST
@@ -99,11 +99,12 @@ class Round(OwnedDocument):
 class RuntimeStateStore(RedisStates):
     """The states of agentscope-runtime: a hash for each session, with a field for each round.
 
-    The hash is ``user_state:{user}:{session}``.  A round is a session state with memories.  If a
-    session has several rounds, the part of a memory key begins with the number of the round, such
-    as ``2`` or ``2:agent.memory``.  The option ``?path=`` chooses a round in the same form, or the
-    round ``latest``.  The user ends at the first ``:`` after ``user_state:``, unless the selection
-    names another user.  All rounds of a session expire together.  Reading changes no TTL.
+    The key of the hash is ``user_state:{user}:{session}``.  The user ends at the first ``:`` after
+    ``user_state:``, unless the selection names another user.  The state of a round is a document
+    with memories.  If a session has several rounds, the part of a memory key begins with the number
+    of the round, such as ``2`` or ``2:agent.memory``.  The option ``?path=`` chooses a round in the
+    same form, or the round ``latest``.  All rounds of a session expire together.  Reading changes
+    no TTL.
     """
 
     kind = "redis-runtime-state"
@@ -127,7 +128,7 @@ class RuntimeStateStore(RedisStates):
         return None if one is None or other is None else self._start + one + b":" + other
 
     def _owners(self, key: bytes) -> Iterator[MemoryKey]:
-        """Yield each user and session that a Redis key may name, the shortest user first."""
+        """Yield each possible user and session of a Redis key, the shortest user first."""
         name = decode(key.removeprefix(self._start))
         at = name.find(":")
         while at >= 0:
@@ -135,7 +136,10 @@ class RuntimeStateStore(RedisStates):
             at = name.find(":", at + 1)
 
     def resolve_names(self, keys: Iterable[MemoryKey]) -> None:
-        """Take a Redis key that can be read in several ways as the key of one of ``keys``."""
+        """Read ambiguous Redis keys as the keys of these users and sessions.
+
+        A Redis key is ambiguous if it has a further ``:`` in the name of the user or session.
+        """
         for key in keys:
             place = self._key(key.user, key.session)
             if place is not None and place.count(b":") - self._start.count(b":") > 1:
@@ -158,7 +162,7 @@ class RuntimeStateStore(RedisStates):
                     await document.close()
 
     def _selected(self, rounds: list[str]) -> list[str]:
-        """Return the rounds, out of ``rounds``, that ``?path=`` chooses; all if it chooses none."""
+        """Return the rounds that ``?path=`` chooses; all if it chooses none."""
         if self._chosen == LATEST:
             return rounds[-1:]
         return rounds if self._chosen is None else [one for one in rounds if one == self._chosen]
@@ -218,9 +222,10 @@ class RuntimeStateStore(RedisStates):
     async def _inner(
         self, memory: Memory, offset: int, names: dict[MemoryKey, MemoryKey]
     ) -> Memory:
-        """Return the memory with its key in the form that ``name_of`` takes, with the round.
+        """Return the memory with the key that ``name_of`` takes.
 
-        Adds the original key to ``names``, by the new key.  ``offset`` 0 starts a new memory.
+        Its session includes the round, and its part is the path.  ``names`` gets the original key,
+        by the new key.  ``offset`` 0 starts a new memory.
         """
         key = memory.key
         known = next((inner for inner, outer in names.items() if outer == key), None)
@@ -231,9 +236,10 @@ class RuntimeStateStore(RedisStates):
         return replace(memory, key=known)
 
     async def _round(self, key: MemoryKey) -> tuple[str, str]:
-        """Return the round in which a memory is, or is to be written, and its path in the round.
+        """Return the round of a memory, and the path of the memory in the state of this round.
 
-        The round is ``_UNCHOSEN`` if the session has several rounds and the key names none.
+        For a memory that is not stored yet, this is the round to write.  The round is ``_UNCHOSEN``
+        if the session has several rounds and the key names none.
         """
         rounds: list[str] = []
         place = self._key(key.user, key.session)
@@ -291,7 +297,7 @@ class RuntimeStateStore(RedisStates):
 
 
 def _rounds(pipeline: Pipeline, key: bytes) -> list[str]:
-    """Return the rounds in the Redis hash of a session, in order; empty if it is not a hash."""
+    """Return the rounds of a session in order; empty if the key is not a hash."""
     [fields] = pipeline.execute([(b"HKEYS", key)], tolerate=WRONG_TYPE)
     if isinstance(fields, ResponseError):
         return []
@@ -308,7 +314,7 @@ def _field_name(key: bytes, field: bytes) -> str:
 
 
 class _StateMaintenance(StateMaintenance):
-    """The checks and repairs of the states, and a check of their expiry."""
+    """The checks and repairs of ``StateMaintenance``, and a check for states that soon expire."""
 
     async def check(self, where: Selection) -> AsyncGenerator[Finding]:
         async for finding in super().check(where):

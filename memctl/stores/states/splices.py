@@ -22,9 +22,9 @@ BETWEEN = b", "
 
 @dataclass(frozen=True, slots=True)
 class Splice:
-    """Replaces the bytes of a document from ``start`` to ``end`` by ``text``.
+    """The replacement of the bytes of a document from ``start`` to ``end`` by ``text``.
 
-    If ``stream`` is True, the new messages and ``tail`` follow ``text``.
+    If ``stream`` is True, the new messages follow ``text``, and ``tail`` follows the new messages.
     """
 
     start: int
@@ -38,8 +38,8 @@ class Splice:
 class RewritePlan:
     """The splices that write one memory into a document.
 
-    ``first`` is True if no message precedes the new messages in their list.  ``deleted`` is the
-    number of messages that the splices remove.  ``before`` is ``WriteResult.before``.
+    ``first`` is True if the new messages begin their list.  ``deleted`` is the number of messages
+    that the splices remove.  ``before`` is the value for ``WriteResult.before``.
     """
 
     splices: list[Splice]
@@ -59,13 +59,15 @@ def plan(
 ) -> RewritePlan | Failure:
     """Plan to write a memory at a path of a session's JSON document.
 
-    ``index`` has the memories in the document, None for a new document.  ``messages`` says whether
-    there are messages to write after the first ``offset`` messages.  The plan has no splices if the
-    document needs no change.  Returns a failure if the memory cannot be written at this path, or
-    does not have ``offset`` messages.
+    ``index`` has the memories of the document; None for a new document.  The target must already
+    hold the first ``offset`` messages of the memory, unless ``mode`` is REPLACE.  ``messages`` is
+    True if further messages follow.  The plan has no splices if the document needs no change.
 
-    A new memory in an existing document that has a summary and no messages gets no ``content``:
-    with messages in SQL or Redis, the session state holds the summary alone.
+    Returns a failure if the memory cannot be written at this path, or if the target holds another
+    number of messages than ``offset``.
+
+    A new memory with a summary and no messages gets no list of messages in a document that exists:
+    with messages in SQL or Redis, the session state has the summary alone.
     """
     part = index.parts.get(path) if index else None
     held = part.info.messages if part else 0
@@ -87,8 +89,8 @@ def plan(
 def revision(part: MemoryPart, memory: Memory, *, messages: bool) -> RewritePlan:
     """Plan to edit an existing memory: the splices for its summary and its list of messages.
 
-    ``messages`` says whether the edit changes messages.  The messages themselves are written by
-    ``EditRewrite``, from the first message on.  The plan has no splices if nothing changes.
+    ``messages`` is True if the edit changes messages; then ``EditRewrite`` writes the whole list.
+    The plan has no splices if nothing changes.
     """
     before = _before(part, memory, messages=messages)
     if part.content is None or not messages:
@@ -103,10 +105,10 @@ def revision(part: MemoryPart, memory: Memory, *, messages: bool) -> RewritePlan
 
 
 def _before(part: MemoryPart, memory: Memory, *, messages: bool) -> str:
-    """Return ``WriteResult.before``: data that the reverse of a change would not restore.
+    """Return ``WriteResult.before``: what the reverse of the change would not restore.
 
-    The JSON text names a missing or null summary, and a missing list of messages; empty if there
-    is nothing to record.
+    The JSON text names a missing or null summary, and a missing list of messages.  Empty if neither
+    applies.
     """
     found = {}
     shape = part.summary_shape
@@ -121,7 +123,7 @@ def _before(part: MemoryPart, memory: Memory, *, messages: bool) -> str:
 def summary_splices(part: MemoryPart, memory: Memory) -> list[Splice]:
     """Return the splices that set the summary of a stored memory to ``memory.summary``.
 
-    Empty if the summary is the same, or None.
+    Returns an empty list if ``memory.summary`` is None or equals the stored summary.
     """
     if memory.summary is None or (part.summary and part.text == memory.summary):
         return []
@@ -133,9 +135,9 @@ def summary_splices(part: MemoryPart, memory: Memory) -> list[Splice]:
 
 
 def _content(part: MemoryPart, mode: WriteMode, *, messages: bool) -> list[Splice]:
-    """Return the splices for new messages: after the stored messages, or with REPLACE, in place.
+    """Return the splice for the list of messages; none if nothing changes.
 
-    Empty if there is nothing to add or replace.  ``messages`` says whether messages are new.
+    New messages follow the stored messages, or replace them if ``mode`` is REPLACE.
     """
     if part.content is None:
         end = part.span.end - 1
@@ -150,10 +152,10 @@ def _content(part: MemoryPart, mode: WriteMode, *, messages: bool) -> list[Splic
 def _insertion(
     place: InsertionPoint | None, path: str, memory: Memory, *, content: bool
 ) -> RewritePlan | Failure:
-    """Plan to insert a new memory into an existing document, in the object ``place``.
+    """Plan to insert a new memory into the object ``place`` of an existing document.
 
     ``content`` says whether the memory gets a list of messages.  Returns a failure if the document
-    is not an object, or has another value on the path.
+    is not a JSON object, or has a value on the path that is not an object.
     """
     if place is None:
         return Failure(
@@ -172,10 +174,10 @@ def _insertion(
 
 
 def _nested(steps: tuple[str, ...], memory: Memory, *, content: bool) -> tuple[bytes, bytes]:
-    """Return a new memory as JSON, in nested objects with the names ``steps``.
+    """Return a new memory as JSON, nested in objects with the names ``steps``.
 
-    Returns the bytes before its messages and the bytes after.  ``content`` says whether the memory
-    gets a list of messages.
+    The result is the bytes before its messages and the bytes after them.  ``content`` says whether
+    the memory gets a list of messages.
     """
     head = b"{" + b"".join(_key(step) + b"{" for step in steps)
     head += _key(SUMMARY) + jsonio.dumps(memory.summary or "")

@@ -26,7 +26,7 @@ _SMALLEST = len("{ }")
 
 @dataclass(frozen=True, slots=True)
 class FoundMemory:
-    """A selected memory that was found in a document."""
+    """A selected memory, found in a document."""
 
     memory: Memory
     part: MemoryPart
@@ -40,11 +40,11 @@ class FoundMemory:
 
 
 class StateStore(DocumentPlace):
-    """A store of sessions as JSON documents, each with one memory or more.
+    """A store of sessions as JSON documents, each with one or more memories.
 
-    The option ``?path=`` names the path of the memory in every document.  Without the option, a
-    document may have several memories: then the part of each key is the path.  The only memory of a
-    document has no part.
+    The option ``?path=`` gives the path of the memory in every document.  Without the option, a
+    document may have several memories; then the part of a key is the path of its memory.  If a
+    document has only one memory, the part of its key is empty.
     """
 
     features = Features(
@@ -135,17 +135,17 @@ class StateStore(DocumentPlace):
         self.end_of(where, found=any_found)
 
     def index(self, document: Document) -> DocumentIndex:
-        """Find the memories in a document, as the function ``find``."""
+        """Find the memories in a document (``find``)."""
         return find(document)
 
     def check(self, document: Document, index: DocumentIndex) -> None:
-        """Check the memories found in a document; a subclass may raise an error."""
+        """Called with each document and its memories; a subclass may raise an error."""
 
     def pass_over(self, document: Document, found: ForeignFormat | None) -> None:
         """Called for a document without a memory; ``found`` is its format, None if unknown."""
 
     def end_of(self, where: Selection, *, found: bool) -> None:
-        """Called after the last document; ``found`` says whether any document held a memory."""
+        """Called after the last document; ``found`` is True if any document had a memory."""
 
     def _named(
         self, owned: OwnedDocument, index: DocumentIndex, where: Selection
@@ -184,7 +184,7 @@ class StateStore(DocumentPlace):
         return StateMaintenance(self)
 
     async def erase(self, where: Selection) -> AsyncGenerator[WriteResult]:
-        """Remove the whole documents of the selected sessions, with all other data in them."""
+        """Remove the documents of the selected sessions, with all other data in these documents."""
         async with aclosing(self.documents(where)) as documents:
             found = [
                 self.key_of(owned)

@@ -45,7 +45,7 @@ _BETWEEN = "\0"
 
 
 class RowDocument(Document):
-    """A session document that is the state in a row; ``row`` is None if the row does not exist."""
+    """A session document, the state in a row; ``row`` is None if the row does not exist."""
 
     def __init__(self, key: Key, row: Row | None) -> None:
         self.key = key
@@ -59,7 +59,10 @@ class RowDocument(Document):
 
     @property
     def where(self) -> Columns:
-        """The stored columns that would differ if another program wrote to the row."""
+        """The columns, with their values, that change if another program writes to the row.
+
+        Empty if the row does not exist.
+        """
         columns = self.columns or {}
         name = _TIME if _TIME in columns else _STATE
         return {name: columns[name]} if name in columns else {}
@@ -76,7 +79,10 @@ class RowDraft(HeldDraft):
         self.old = old
 
     def change(self) -> RowChange:
-        """Return the change that writes the state, if no other program has written to the row."""
+        """Return the conditional change that writes the state.
+
+        Tablestore refuses it if another program has written to the row since ``old`` was read.
+        """
         before = (self.old.columns or {}).get(_TIME)
         now = time.time_ns() // 1000
         columns = {
@@ -92,8 +98,8 @@ class TablestoreSessionStore(StateStore):
     """The sessions of TablestoreSession, rows of the table ``agentscope_session``.
 
     The column ``__state__`` is the document.  The column ``update_time`` shows whether another
-    program has written to a row.  TablestoreSession keeps a session without a user under
-    ``default``; this store refuses to write such a session.
+    program has written to a row.  TablestoreSession stores a session without a user under the user
+    ``default``; this store refuses to write a session without a user.
     """
 
     kind = "tablestore-session"
@@ -199,7 +205,7 @@ def _failure(name: str, outcome: RowFailure) -> Failure:
 
 
 def _unfit(key: MemoryKey) -> str | None:
-    """Return why the table cannot have a session of this name; None if it can."""
+    """Return why the table cannot hold this session; None if it can."""
     if not key.user:
         return f"TablestoreSession keeps no session without a user: {key} would be of 'default'"
     try:

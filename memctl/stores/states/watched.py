@@ -23,7 +23,7 @@ from memctl.stores.states.store import StateStore
 class WatchedDocument(Document, ABC):
     """A session document in Redis that a draft may replace.
 
-    The document has a connection of its own, which watches the key for changes.
+    The document has a Redis connection of its own, which watches the key for changes.
     """
 
     def __init__(self, server: RedisServer, key: bytes, name: str) -> None:
@@ -34,7 +34,7 @@ class WatchedDocument(Document, ABC):
         self._is_watching = True
 
     async def open(self) -> Self:
-        """Watch the key from now on, and read the document; return ``self``.
+        """Begin to watch the key, and read the document; return ``self``.
 
         Raises:
             Unavailable: the connection broke, or the server refuses a command.
@@ -50,7 +50,7 @@ class WatchedDocument(Document, ABC):
 
     @abstractmethod
     def load(self, pipeline: Pipeline) -> bytes | None:
-        """WATCH the key, and return the bytes of the document; None if it does not exist."""
+        """Watch the key, and return the bytes of the document; None if the key does not exist."""
 
     async def execute(self, commands: Iterable[Command]) -> list[Any]:
         """Send the commands on the watching connection, and return the replies."""
@@ -58,9 +58,9 @@ class WatchedDocument(Document, ABC):
         return await in_thread(self._pipeline, partial(self._pipeline.execute, commands))
 
     async def replace(self, commands: Sequence[Command]) -> bool:
-        """Run the commands in a transaction, unless another program has changed the key.
+        """Run the commands in a transaction, unless another program has changed the watched key.
 
-        Returns True if the commands ran.
+        Returns True if the commands ran, False if the key has changed.
 
         Raises:
             Unavailable: the connection broke, or the server refuses a command.
@@ -81,7 +81,7 @@ class WatchedDocument(Document, ABC):
 
 
 class WatchedDraft(HeldDraft):
-    """A new document that replaces a ``WatchedDocument``."""
+    """A draft of a new document that replaces a ``WatchedDocument``."""
 
     largest = LARGEST_MESSAGE
     too_large = "Redis holds no value of more than 512 MiB"
@@ -93,8 +93,8 @@ class WatchedDraft(HeldDraft):
     async def publish(self, ttl: int | None) -> Failure | None:
         """Replace the stored document by this draft.
 
-        ``ttl`` is in milliseconds; None keeps the TTL.  Returns None, or a failure if another
-        program has changed the document.
+        ``ttl`` is in milliseconds; None keeps the TTL.  Returns None if the document is replaced,
+        or a failure if another program has changed the stored document.
 
         Raises:
             Unavailable: the connection broke, or the server refuses a command.
@@ -105,9 +105,10 @@ class WatchedDraft(HeldDraft):
 
     @abstractmethod
     async def replace(self, ttl: int | None) -> bool:
-        """Replace the stored document by this draft; ``ttl`` is as in ``publish``.
+        """Replace the stored document by this draft, and return True.
 
-        Returns False if another program has changed the document; then it stays.
+        Returns False if another program has changed the stored document; then it stays.  ``ttl`` is
+        in milliseconds; None keeps the TTL.
         """
 
 
@@ -135,5 +136,5 @@ def key_name(key: bytes) -> str:
 
 
 def seconds(ttl: int) -> float | None:
-    """Convert a reply of PTTL to seconds; return None if the key does not expire."""
+    """Convert a reply of PTTL (milliseconds) to seconds; None if the key does not expire."""
     return ttl / 1000 if ttl >= 0 else None

@@ -39,8 +39,8 @@ _EMPTY_BYTES = 64 * 1024
 class StateWriter:
     """Writes and edits the memories in the session documents of a store.
 
-    The writer makes a new document from the old document.  It publishes the new document only if no
-    other program has changed the old document: data that an agent writes meanwhile is never lost.
+    A new document is made from the old document, and is published only if no other program has
+    changed the old document.  So data that an agent writes meanwhile is never lost.
     """
 
     def __init__(self, store: DocumentPlace) -> None:
@@ -81,7 +81,7 @@ class StateWriter:
             return await self._publish(rewrites)
 
     async def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
-        """Carry out edits of memories; yield a result for each edited memory."""
+        """Carry out edits of memories; yield a result for each memory."""
         async for batch in batch_edits(edits, most=self._store.batch_documents):
             if isinstance(batch, LargeEdit):
                 for result in await self._edit([batch.edit], batch.pieces):
@@ -121,11 +121,11 @@ class StateWriter:
         return results
 
     async def _tidy(self, memory: Memory, before: str) -> bool:
-        """Remove empty members or documents that the undone change had created.
+        """Remove the empty members or the empty document that an undone change had created.
 
         ``before`` is ``Edit.before``.  Does nothing if another program writes to the document
-        meanwhile.  Returns True if an empty summary was removed: an undo of this undo must add the
-        summary again.
+        meanwhile.  Returns True if an empty summary was removed, so that a reverse of the undo must
+        add it.
         """
         name = self._store.name_of(memory.key)
         if isinstance(name, Failure):
@@ -185,10 +185,10 @@ class StateWriter:
     ) -> AsyncGenerator[Rewrite | WriteResult]:
         """Open the document of a memory, and provide a ``Rewrite`` that changes it.
 
-        Provides the result instead, if the memory needs no change or cannot be written.
-        ``prepare`` gets the document, or None if no document is stored.  It returns a function
-        that begins the rewrite, a failure, or None for no change.  On exit, a draft that was not
-        published is removed.
+        Provides a ``WriteResult`` if the memory needs no change or cannot be written.  ``prepare``
+        gets the document, None if no document is stored.  It returns a function that begins the
+        rewrite, or None for no change, or a failure.  On exit, a draft that was not published is
+        removed.
         """
         name = self._store.name_of(memory.key)
         if isinstance(name, Failure):
@@ -255,10 +255,10 @@ class StateWriter:
     def _locate(
         self, document: Document | None, memory: Memory
     ) -> tuple[DocumentIndex | None, str] | Failure:
-        """Find the memories in a document, and decide the path of the memory.
+        """Find the memories in a document, and decide at which path ``memory`` belongs.
 
-        Returns the index of the document, None without a document, and the path.  Returns a failure
-        if the document is damaged, or has several memories and none is chosen.
+        Returns the index of the document (None without a document) and the path.  Returns a failure
+        if the document is damaged, or if it has several memories and no path is chosen.
         """
         store = self._store
         path = memory.key.part or store.path
@@ -288,8 +288,8 @@ class StateWriter:
     ) -> list[WriteResult]:
         """Complete the rewrites, publish the new documents, and return the results.
 
-        With ``keep``, existing documents keep their TTLs.  A ``WriteResult`` in ``rewrites`` is
-        returned unchanged.
+        A ``WriteResult`` in ``rewrites`` is returned unchanged.  With ``keep``, existing documents
+        keep their TTLs.
         """
         results: list[WriteResult] = []
         complete: list[Rewrite] = []
@@ -313,7 +313,7 @@ class StateWriter:
 
 
 def _is_alone(document: Document, path: str) -> bool:
-    """Return whether a document contains only the memory at ``path``, without other members."""
+    """Return whether a document has no data except the memory at ``path``."""
     if len(document.data) > _EMPTY_BYTES:
         return False
     value = jsonio.loads(document.data)
@@ -325,9 +325,9 @@ def _is_alone(document: Document, path: str) -> bool:
 
 
 def _may_become_unknown(edit: Edit, part: MemoryPart) -> bool:
-    """Return whether memctl may no longer recognize the object ``part`` as a memory after the edit.
+    """Return whether ``find`` may not recognize the memory ``part`` after the edit.
 
-    A memory without a summary is recognized by its messages, which the edit may delete.
+    Without a summary, a memory is recognized by its messages, which the edit may delete.
     """
     if part.summary is not None:
         return False
@@ -338,9 +338,9 @@ def _may_become_unknown(edit: Edit, part: MemoryPart) -> bool:
 
 
 def _groups(batch: list[T], size: int) -> Iterator[list[T]]:
-    """Yield the batch in groups of at most ``size``.
+    """Yield the batch in groups of at most ``size``, each session at most once in a group.
 
-    A session occurs once in a group, because all memories of a session are in one document.
+    All memories of a session are in one document, which one group can change only once.
     """
     group: list[T] = []
     sessions: set[tuple[str, str]] = set()
