@@ -63,7 +63,10 @@ _UNSAFE = re.compile(r'[\\/:*?"<>|]')
 
 
 class _Spans(NamedTuple):
-    """Where a state, its context and its summary start and end in the text of a file, in bytes."""
+    """The bytes of a state, its context and its summary in the text of a file, as start and end.
+
+    ``summary`` is None if the state lacks a summary.  ``messages`` are the messages of the context.
+    """
 
     state: tuple[int, int]
     context: tuple[int, int]
@@ -72,7 +75,7 @@ class _Spans(NamedTuple):
 
 
 class _Listed(NamedTuple):
-    """The session in a file, named by the file's name and content."""
+    """The session in a file; the name and the content of the file give its user and session."""
 
     signature: tuple[int, int]
     """The size and the modification time of the file."""
@@ -98,8 +101,8 @@ class StateFilesStore(SimpleStore):
     """A folder of session files with states of AgentScope 2.x, or a single file.
 
     A file is named ``{user}_{session}.json``.  The state in the file gives the name of the session;
-    the other part of the file name is the user.  A channel is a subfolder.  The name of a memory
-    includes the channel only if another channel has a session of the same name.
+    the other part of the file name is the user.  A subfolder is a channel.  The session in a memory
+    key begins with the channel only if several channels have a session of this name and user.
     """
 
     kind = "agentscope2-files"
@@ -191,10 +194,10 @@ class StateFilesStore(SimpleStore):
             yield ""
 
     def _pass_over(self, others: list[str]) -> None:
-        """Warn that files without a state are left out.
+        """Warn that the files ``others``, which have no state, are left out.
 
         Raises:
-            BadData: no file of the store has a state; ``others`` are all its files.
+            BadData: these are all files of the store.
         """
         names = [self.label if self._is_file else stem + SUFFIX for stem in others]
         if len(others) == len(self._files):
@@ -213,10 +216,10 @@ class StateFilesStore(SimpleStore):
             self.warnings.append(text)
 
     def _look(self, stem: str) -> _Listed | None:
-        """Return the session in a file, and the paths of its states; None without such a file.
+        """Return the session in a file, with the paths of its states; None if no file exists.
 
-        ``stem`` is the path of the file in the folder, without ``.json``.  A file that has not
-        changed since the last call is not read again.
+        ``stem`` is the path of the file in the folder, without ``.json``.  Reads the file only if
+        it has changed since the last call.
         """
         path = self._path_of(stem)
         with system_errors(path, "read"):
@@ -243,7 +246,8 @@ class StateFilesStore(SimpleStore):
     def _owner(self, path: Path, sessions: list[Any]) -> tuple[str, str]:
         """Return the user and the session of a file, from its name and its states.
 
-        ``sessions`` are the session names in the states; no state means the file name decides.
+        ``sessions`` are the session names in the states.  If empty, the name of the file decides
+        alone.
         """
         if self._is_file and len(self._files) == 1:
             return next(iter(self._files))
@@ -259,9 +263,9 @@ class StateFilesStore(SimpleStore):
         return user, session
 
     def _stem(self, key: MemoryKey, session: Any) -> str:
-        """Return the path of a memory's file in the folder, without ``.json``.
+        """Return the path of the file for a memory, in the folder and without ``.json``.
 
-        The file may not exist.  The path is empty if the store is a single file.  ``session`` is
+        The file need not exist.  If the store is a single file, the path is empty.  ``session`` is
         the session name in the state.
 
         Raises:
@@ -289,9 +293,10 @@ class StateFilesStore(SimpleStore):
         return stem
 
     def _new_channel(self) -> str:
-        """Return the subfolder for a new file, such as ``console/``: that of the existing files.
+        """Return the subfolder for a new file, such as ``console/``.
 
-        Empty if the existing files are in no subfolder, or none exists.
+        This is the subfolder that all existing files are in.  Empty if they are in no subfolder, or
+        if no file exists.
 
         Raises:
             Rejected: the existing files are in several folders.
@@ -335,8 +340,8 @@ class StateFilesStore(SimpleStore):
     def _steps(self, key: MemoryKey, found: _File) -> Steps | None:
         """Return the path of a memory's state in its file; None if the file has no such state.
 
-        The part of ``key`` or ``?path=`` names the path.  Without both, the file must have only one
-        state.
+        The part of ``key``, or else ``?path=``, gives the path.  If neither is given, the file must
+        have exactly one state.
         """
         wanted = key.part or self.chosen
         if wanted is not None:
@@ -344,9 +349,9 @@ class StateFilesStore(SimpleStore):
         return found.paths[0] if len(found.paths) == 1 else None
 
     def _session(self, key: MemoryKey, found: _File, steps: Steps) -> tuple[Session, Any]:
-        """Return the state at the path ``steps`` of a file: as a session, and as stored.
+        """Return the state at ``steps`` twice: as a session without its context, and as stored.
 
-        The session has no context.  Its record and payload are made up, because a file has none.
+        Record and payload of the session are made up, because a file has neither.
         """
         state = _at(found.value, steps)
         moment = found.changed.isoformat()
@@ -361,7 +366,7 @@ class StateFilesStore(SimpleStore):
         return Session(record, payload, others, summary=state.get(SUMMARY) or ""), state
 
     def _read(self, path: Path) -> _File | None:
-        """Read and parse a file; return None if the file does not exist.
+        """Read and parse a file; None if the file does not exist.
 
         Raises:
             BadData: the file is not JSON.
@@ -445,9 +450,9 @@ class StateFilesStore(SimpleStore):
         return session, texts
 
     def _changed(self, key: MemoryKey, snapshot: Snapshot, found: _File, steps: Steps) -> bytes:
-        """Return the text of the file ``found`` with the memory written to the state at ``steps``.
+        """Return the text of a file with the memory written to the state at ``steps``.
 
-        Keeps all other bytes.
+        All other bytes of the file stay.
         """
         memory = snapshot.memory
         session, _ = self._session(key, found, steps)
@@ -495,7 +500,7 @@ class StateFilesStore(SimpleStore):
         return StateFilesMaintenance(self)
 
     def files(self, where: Selection) -> list[tuple[MemoryKey, Path]]:
-        """Return the selected sessions and their files.
+        """Return the selected sessions with their files.
 
         Raises:
             BadData: files exist, but none has a state.
@@ -507,7 +512,7 @@ class StateFilesStore(SimpleStore):
 
 
 class StateFilesMaintenance(Maintenance):
-    """The repair of session files: cuts off data after a complete JSON document."""
+    """The repair of session files: cuts off bytes after a complete JSON document."""
 
     store: StateFilesStore
 
@@ -554,10 +559,9 @@ def _replace_text(path: Path, old: bytes, new: bytes) -> None:
 
 
 def _end_of_document(text: bytes, chosen: str | None) -> int | None:
-    """Return where the JSON document at the start of ``text`` ends, if invalid JSON follows.
+    """Return where the JSON document ends that invalid JSON follows; None in all other cases.
 
-    None in all other cases, and if the document has no state of AgentScope 2.x.  If ``chosen`` is
-    given, the document must have a state at this path.
+    The document must have a state of AgentScope 2.x, at the path ``chosen`` if this is given.
     """
     try:
         end = _end(text, 0)
@@ -583,9 +587,10 @@ def _file_name(session: str) -> str:
 
 
 def _usual_path(place: str | None) -> str:
-    """Return the path for a new state; ``place`` is the path in the source of a copy, or None.
+    """Return the path for a new state: ``place``, or ``PATH`` if ``place`` does not fit.
 
-    The path of a memory of AgentScope 1.x is not used.
+    ``place`` is the path in the source of a copy, or None.  The path of a memory of AgentScope 1.x
+    does not fit.
     """
     return place if place and not place.endswith("memory") else PATH
 
@@ -610,7 +615,7 @@ def _extra(session: Session) -> str:
 def _introduced(extra: str, messages: list[StoredMessage]) -> tuple[Session, list[bytes]]:
     """Return the session that ``Memory.extra`` describes, and its context as JSON texts.
 
-    ``messages`` are the messages of the memory, which the context may name by id.
+    ``messages`` are all messages of the memory.
 
     Raises:
         Rejected: ``extra`` does not describe a session, or a message has another id in its JSON.
@@ -653,9 +658,9 @@ def _state_text(session: Session, texts: list[bytes]) -> bytes:
 
 
 def _inserted(found: _File | None, steps: Steps, state: bytes) -> bytes:
-    """Return the text of a file with the JSON ``state`` inserted at the path ``steps``.
+    """Return the text of a file with ``state``, a JSON text, inserted at the path ``steps``.
 
-    ``found`` is the existing file, None for a new file.  Other values in the file stay.
+    ``found`` is the existing file; None for a new file.  Other values in the file stay.
 
     Raises:
         Rejected: the file has another value at this path.
@@ -680,7 +685,7 @@ def _spliced(text: bytes, splices: list[tuple[tuple[int, int], bytes]]) -> bytes
 
 
 def _spans(found: _File, steps: Steps) -> _Spans:
-    """Find the state at the path ``steps`` in the text of its file."""
+    """Find the state at the path ``steps`` in its file."""
     at = len(BYTE_ORDER_MARK) if found.text.startswith(BYTE_ORDER_MARK) else 0
     for step in steps:
         at = _members(found.text, at)[step][0]
@@ -694,9 +699,9 @@ def _spans(found: _File, steps: Steps) -> _Spans:
 
 
 def _members(text: bytes, at: int) -> dict[str, tuple[int, int]]:
-    """Return where each value of the JSON object at ``at`` starts and ends, by key.
+    """Return the start and end of each value in the JSON object at ``at``, by key.
 
-    The last value of a repeated key counts.
+    Of a repeated key, the last value counts.
     """
     walk = Walk(text)
     walk.at = at

@@ -95,13 +95,13 @@ class StoredSession:
 class RedisAgentScope2Store(WholeMemoryStore):
     """AgentScope 2.x sessions in Redis: keys under ``{prefix}user:{user}:session:{session}``.
 
-    The key itself is a string: the record of the session, with the state.  The list ``:messages``
-    is the message log, and the set ``:message_ids`` has the ids of its messages.  A log whose
-    record has expired is a memory too.
+    The key itself is a string: the record of the session, which contains the state.  The list
+    ``:messages`` is the message log, and the set ``:message_ids`` has the ids of its messages.  A
+    message log whose record has expired is a memory, too.
 
     The names of users and sessions may contain ``:``; the record gives both names.  Reading changes
     no expiry.  A new session gets the agent of its extra, or else the agent of the location
-    (``?agent=``).  A missing record of the agent is created.
+    (``?agent=``).  If this agent has no record, the record is created.
     """
 
     kind = "redis-agentscope2"
@@ -124,7 +124,7 @@ class RedisAgentScope2Store(WholeMemoryStore):
     # Names
 
     def key_of(self, user: str, *names: str) -> bytes:
-        """Return the Redis key of a user's record, named by ``names`` such as ``"agent", "a1"``."""
+        """Return the key ``user:{user}:...`` that ends with ``names``, such as ``"agent", "a"``."""
         return self._prefix + b":".join(map(encode, ("user", user, *names)))
 
     def place_of(self, key: MemoryKey) -> MemoryPlace:
@@ -157,7 +157,7 @@ class RedisAgentScope2Store(WholeMemoryStore):
         return escape(self._prefix + b"user:") + user + _SESSION + session
 
     def _split(self, base: bytes) -> MemoryKey:
-        """Split the key of a session into its user and session, as ``:session:`` first occurs."""
+        """Split the key of a session at the first ``:session:``."""
         user, _, session = base.removeprefix(self._prefix + b"user:").partition(_SESSION)
         return MemoryKey(decode(user), decode(session))
 
@@ -224,11 +224,11 @@ class RedisAgentScope2Store(WholeMemoryStore):
     def _session(
         self, place: MemoryPlace, text: bytes | None, name: str
     ) -> tuple[MemoryKey | None, dict[str, Any] | None, Session]:
-        """Return the memory key, the record and the session that a Redis key holds.
+        """Return the memory key, the record and the session in a Redis key.
 
-        ``text`` is the value of the key, None if the key is missing; the record is then None, too.
-        ``name`` names the session in errors.  The memory key is None if the value is the record of
-        another session.
+        ``text`` is the value of the key.  If the key is missing, ``text`` and the record are None.
+        The memory key is None if the value is the record of another session.  ``name`` names the
+        session in errors.
 
         Raises:
             BadData: the record is damaged.
@@ -248,7 +248,7 @@ class RedisAgentScope2Store(WholeMemoryStore):
         return owner, value, session
 
     def _owner(self, place: MemoryPlace, value: dict[str, Any]) -> MemoryKey | None:
-        """Return the memory key that a record names; None if the record belongs to another place.
+        """Return the memory key that a record names; None if its session has another Redis key.
 
         A record without names gets the names in its Redis key.
         """
@@ -360,9 +360,10 @@ class RedisAgentScope2Store(WholeMemoryStore):
     def erasing(
         self, pipeline: Pipeline, place: MemoryPlace, owner: MemoryKey, old: Held | None
     ) -> list[Command]:
-        """Return the commands that erase a session and each trace of it.
+        """Return the commands that erase a session and each key or value that refers to it.
 
-        Traces are members of index sets, keys that name the session, and teams that it leads.
+        These are members of index sets, keys whose value is the session, and a team that the
+        session leads.
         """
         session = encode(owner.session)
         agents, lookups = self._lookups(pipeline, owner.user)
@@ -379,9 +380,9 @@ class RedisAgentScope2Store(WholeMemoryStore):
         return commands
 
     def _lookups(self, pipeline: Pipeline, user: str) -> tuple[list[str], list[bytes]]:
-        """Return the ids of a user's agents, and for each agent a Redis key.
+        """Return the ids of a user's agents, and the key ``:session`` of each agent.
 
-        The value of this key, if it exists, is the id of a session.
+        The value of this key, if the key exists, is the id of a session.
         """
         [members] = pipeline.execute(
             [(b"SMEMBERS", self.key_of(user, "agents"))], tolerate=WRONG_TYPE
@@ -390,7 +391,7 @@ class RedisAgentScope2Store(WholeMemoryStore):
         return agents, [self.key_of(user, "agent", one, "session") for one in agents]
 
     def _dissolving(self, pipeline: Pipeline, owner: MemoryKey, team: Any) -> list[Command]:
-        """Return the commands that delete the team ``team`` if the session leads it, else none."""
+        """Return the commands that delete a team; none unless the session leads the team."""
         if not isinstance(team, str):
             return []
         key = self.key_of(owner.user, "team", team)
@@ -405,7 +406,7 @@ class RedisAgentScope2Store(WholeMemoryStore):
             yield decode(key.removeprefix(start).removesuffix(b":agents"))
 
     def forgetting(self, pipeline: Pipeline, user: str) -> list[Command]:
-        """Return the commands that delete the agents and teams of a user; other records stay."""
+        """Return the commands that delete the agents and teams of a user."""
         agents, lookups = self._lookups(pipeline, user)
         [teams] = pipeline.execute([(b"SMEMBERS", self.key_of(user, "teams"))])
         keys = [self.key_of(user, "agents"), self.key_of(user, "teams"), *lookups]
@@ -415,7 +416,7 @@ class RedisAgentScope2Store(WholeMemoryStore):
         return [(b"UNLINK", *keys)]
 
     def _indexing(self, key: MemoryKey, record: dict[str, Any], command: bytes) -> list[Command]:
-        """Return the commands that add a session to its index sets, or remove the session.
+        """Return the commands that add a session to its index sets, or remove it from them.
 
         ``command`` is SADD or SREM.
         """
@@ -458,7 +459,7 @@ def _payload(value: dict[str, Any]) -> dict[str, Any]:
 
 
 def _record_of(key: MemoryKey, session: Session) -> dict[str, Any]:
-    """Return the Redis record of a new session, without its state."""
+    """Return the record of a new session, without its state."""
     common = session.record
     kept = ("agent_id", "team_id", *(() if "origin" in session.payload else _SOURCE))
     times = {name: _moved(common[name], None) for name in _TIMES if name in common}
@@ -467,9 +468,9 @@ def _record_of(key: MemoryKey, session: Session) -> dict[str, Any]:
 
 
 def _text(record: dict[str, Any], session: Session, context: Iterable[bytes]) -> bytes:
-    """Return a Redis record as JSON, with the state of ``session`` and a new context.
+    """Return a record as JSON, with the state of ``session`` and a new context.
 
-    ``context`` are the messages as JSON texts.  Fields keep the order of ``record``.
+    ``context`` has the messages as JSON texts.  The fields keep their order.
     """
     there = record.get("state") or {}
     token = secrets.token_hex(16)
@@ -480,14 +481,14 @@ def _text(record: dict[str, Any], session: Session, context: Iterable[bytes]) ->
 
 
 def _local(record: dict[str, Any]) -> dict[str, Any]:
-    """Return a record with its times as AgentScope writes them to Redis: local, without a zone."""
+    """Return a record with its times in local time without a zone, as AgentScope writes them."""
     return record | {name: _moved(record[name], None) for name in _TIMES if name in record}
 
 
 def _moved(time: Any, zone: Any) -> Any:
     """Convert an ISO time to the time zone ``zone``; None gives local time without a zone.
 
-    A value that is not an ISO time is returned unchanged.
+    Any other value is returned unchanged.
     """
     try:
         moment = datetime.fromisoformat(time)
@@ -501,7 +502,7 @@ def _moved(time: Any, zone: Any) -> Any:
 def _needs_record(new: Snapshot, *, is_log: bool) -> bool:
     """Return whether a memory needs a record, because a message log alone cannot hold it.
 
-    ``is_log`` is true if the stored session has only a log.
+    ``is_log`` is True if the stored session has a message log and no record.
     """
     in_context = any(COMPRESSED not in message.marks for message in new.messages)
     is_log |= bool(new.messages) and all(one.shape == _LOG_ALONE for one in new.messages)
@@ -528,10 +529,9 @@ def _logging(
     before: list[StoredMessage],
     messages: list[StoredMessage],
 ) -> Iterator[Command]:
-    """Yield the Redis commands that change the log of a session to ``messages``.
+    """Yield the Redis commands that change the message log from ``before`` to ``messages``.
 
-    ``base`` is the key of the session, ``before`` the messages of the stored log.  Messages that
-    both have at the beginning stay.
+    ``base`` is the key of the session.  The messages at the beginning that are equal in both stay.
 
     Raises:
         Rejected: a message has an unknown mark, or an id that no key can hold.
@@ -580,11 +580,10 @@ def _left(expiries: Sequence[int]) -> float | None:
 
 
 def _expiring(base: bytes, stored: StoredSession | None, ttl: int | None) -> Iterator[Command]:
-    """Yield the commands that set the expiry of a session's keys.
+    """Yield the commands that set the expiry of all keys of a session to ``ttl`` milliseconds.
 
-    ``base`` is the key of the session.  All keys get the TTL ``ttl`` in milliseconds.  If ``ttl``
-    is None, existing keys keep their expiry, and new keys get the longest expiry of the existing
-    keys.
+    If ``ttl`` is None, existing keys keep their expiry, and new keys get the longest expiry of the
+    existing keys.  ``base`` is the key of the session.
     """
     keys = base, base + MESSAGES, base + IDS
     if ttl is not None:
@@ -603,7 +602,7 @@ _APART = 60_000
 
 
 class SessionMaintenance(WholeMaintenance):
-    """The checks of sessions in Redis: records, logs, contexts, expiries and index sets."""
+    """The checks of sessions in Redis: records, message logs, contexts, expiries and index sets."""
 
     store: RedisAgentScope2Store
 
@@ -628,7 +627,7 @@ class SessionMaintenance(WholeMaintenance):
                 yield list(_findings_of(held))
 
     def _stale(self, pipeline: Pipeline, where: Selection) -> list[Finding]:
-        """Return findings for index sets that name missing agents, and missing sessions."""
+        """Return findings for index sets whose agents or sessions are missing."""
         found = []
         start = self.store.server.prefix
         for name, ending in (("agent", b":agents"), ("session", b":sessions")):

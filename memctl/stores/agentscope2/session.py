@@ -121,7 +121,7 @@ class Session:
     def of(cls, record: Object, payload: Any, context: list[InContext]) -> Session:
         """Make a session from its record, its payload, and the messages of its context.
 
-        The context in ``payload`` must be empty, as in the result of ``without_context``.
+        The context inside of ``payload`` must be empty, as ``without_context`` returns it.
 
         Raises:
             NotASession: the payload is not the payload of a session.
@@ -139,7 +139,7 @@ class Session:
 
     @property
     def summary_text(self) -> str:
-        """The summary as a text; a list of blocks becomes the texts of the blocks, on lines."""
+        """The summary as a text; the texts of a list of blocks are joined by line breaks."""
         return _text_of(self.summary)
 
     def ids(self) -> set[str]:
@@ -149,7 +149,8 @@ class Session:
     def extra(self, comparison: Comparison) -> str:
         """Return the ``Memory.extra`` of the session, as JSON text.
 
-        ``comparison`` compares the context with the message log; all messages were added.
+        ``comparison`` is the comparison of the session's context with its message log, after all
+        messages of the log were added.
         """
         value: Object = {"record": self.record, "payload": self.payload, "state": self.state}
         context = comparison.differing()
@@ -162,9 +163,10 @@ class Session:
         return json.dumps(value, separators=(",", ":"))
 
     def text(self, context: Iterable[bytes]) -> bytes:
-        """Return the payload with the state, as JSON.
+        """Return the payload with the state and the context ``context``, as JSON.
 
-        ``context`` are the messages of the context as JSON texts; ``self.context`` is ignored.
+        ``context`` has the messages as JSON texts.  It stands for ``self.context``, which is
+        ignored.
         """
         mark = "[]"
         before, _, after = jsonio.dumps(self._state(mark)).rpartition(b'"[]"')
@@ -185,9 +187,9 @@ class Unlogged:
     """
 
     def __init__(self, context: Sequence[InContext], logged: Set[str]) -> None:
-        """Find the unlogged messages; ``logged`` are the ids that both context and log have.
+        """Find the messages of ``context`` whose ids are not in ``logged``.
 
-        Further ids of the log do no harm.
+        ``logged`` must have all ids that are both in the context and in the message log.
         """
         self.messages: dict[str, bytes] = {}
         """The JSON of the messages by id; for a repeated id, the first message."""
@@ -207,22 +209,22 @@ class Unlogged:
     def before(self, id: str | None) -> list[str]:
         """Return the ids of the unlogged messages directly before the logged message ``id``.
 
-        None gives the unlogged messages at the end of the memory.
+        If ``id`` is None, returns the ids of the unlogged messages at the end of the memory.
         """
         return self._before.get(id, [])
 
 
 class Comparison:
-    """A comparison of a session's context with its message log, whose messages are added in order.
+    """A comparison of a session's context with its message log.
 
-    ::
+    The messages of the log are added in order::
 
         comparison = Comparison(session.context)
         for id, text in log:
             comparison.add(id, text)
         extra = session.extra(comparison)
 
-    Messages of the log that the context lacks need not be added.
+    A message of the log that the context lacks need not be added.
     """
 
     def __init__(self, context: Sequence[InContext]) -> None:
@@ -242,11 +244,11 @@ class Comparison:
         """The context's versions of messages that differ from the log."""
 
     def marks(self, id: str) -> tuple[str, ...]:
-        """Return the marks of a logged message: ``compressed`` if the context lacks the message."""
+        """Return the marks of a logged message: ``compressed`` if the context lacks it."""
         return () if id in self._places else (COMPRESSED,)
 
     def add(self, id: str, text: bytes) -> None:
-        """Compare the next message of the log; ``text`` is its JSON."""
+        """Add the next message of the log; ``text`` is its JSON."""
         for place in self._places.get(id, ()):
             message = self._context[place]
             if is_same_text(message.text, text):
@@ -260,17 +262,21 @@ class Comparison:
 
     @cached_property
     def unlogged(self) -> Unlogged:
-        """The messages of the context that the log lacks."""
+        """The messages of the context that the message log lacks."""
         return Unlogged(self._context, set(self._passed))
 
     def entries(self) -> list[Entry]:
-        """Return the context as ids of messages of the memory and, where these differ, messages."""
+        """Return the context as entries.
+
+        An entry is the id of a message of the memory, or a message in full if the memory lacks its
+        text.
+        """
         for id in self.unlogged.messages:
             self._entries[self._places[id][0]] = id
         return self._entries
 
     def differing(self) -> list[Entry] | None:
-        """Return ``entries()``; None if these are exactly the unmarked messages in order."""
+        """Return ``entries()``; None if the context is exactly the unmarked messages in order."""
         before, entries = self.unlogged.before, self.entries()
         order = [one for id in self._passed for one in (*before(id), id)]
         return None if entries == order + before(None) else entries
@@ -301,9 +307,10 @@ def messages_of(
 ) -> list[StoredMessage]:
     """Return the messages of a session: the log, and the unlogged messages of the context.
 
-    ``log`` has the id and the JSON text of each logged message; this function adds the messages to
-    ``comparison``.  ``about`` has further members for the shape of each logged message.  A message
-    gets no shape if its marks describe the context fully and ``about`` has no members for it.
+    ``log`` has the id and the JSON text of each logged message; they are added to ``comparison``,
+    which must be new.  ``about`` has further members for the shape of each logged message.  A
+    message gets an empty shape if its marks describe the context fully and ``about`` has no members
+    for it.
     """
     for id, text in log:
         comparison.add(id, text)
@@ -329,10 +336,11 @@ def messages_of(
 def context_texts(
     entries: Iterable[Entry], before: Sequence[StoredMessage], after: Sequence[StoredMessage]
 ) -> list[bytes]:
-    """Return the messages of a context, as JSON texts, after the messages of the session changed.
+    """Return the new context of a session whose messages changed, as JSON texts.
 
-    ``entries`` is the context before the change; ``before`` and ``after`` are all messages of the
-    memory.  The shape of a new or changed message gives its place and its text in the context.
+    ``entries`` is the old context.  ``before`` and ``after`` are all messages of the memory before
+    and after the change.  The shape of a new or changed message gives its place and its text in the
+    context.
     """
     there = {one.id: one for one in before}
     texts = {one.id: one.message for one in after}
@@ -349,7 +357,7 @@ def context_texts(
 
 
 def parse_shape(shape: str) -> Object:
-    """Parse a shape, the text of a JSON object; return an empty object for any other text."""
+    """Parse a shape that is the text of a JSON object; any other text gives an empty object."""
     try:
         found = jsonio.loads(shape.encode("utf-8", "surrogatepass")) if shape else {}
     except ValueError:
@@ -358,18 +366,18 @@ def parse_shape(shape: str) -> Object:
 
 
 def is_unlogged(message: StoredMessage) -> bool:
-    """Return whether a message is in the context and not in the log, according to its shape."""
+    """Return whether the shape of a message says that the message log lacks the message."""
     if message.marks or "unlogged" not in message.shape:
         return False
     return parse_shape(message.shape).get("unlogged") is True
 
 
 def in_log_order(changes: list[Change], ids: Sequence[str]) -> list[Change]:
-    """Correct the places where an edit inserts messages into the message log of a session.
+    """Adapt the changes of an edit to the message log, and return them in its order.
 
-    ``ids`` are the ids of the memory before the edit.  ``Change.after`` may name an unlogged
-    message, and unlogged messages move if their neighbours are deleted.  Therefore an inserted
-    message gets the place that its shape records.  Returns the changes in the order of the memory.
+    ``ids`` are the ids of the memory before the edit.  ``Change.after`` may be the id of an
+    unlogged message, which is not in the log.  Therefore ``Change.after`` of an inserted message is
+    replaced by the preceding message in the log, if the shape of the inserted message has it.
     """
     if not any(change.old is None and LOGGED_AFTER in change.shape for change in changes):
         return changes
@@ -401,10 +409,10 @@ def rebuild(
 ) -> list[Entry]:
     """Return the entries of a context after an edit.
 
-    ``entries`` is the context before the edit.  ``log`` has the id of each logged message after the
-    edit, and whether the message belongs in the context.  ``shapes`` are the parsed shapes of
-    restored messages by id; a shape gives the place of the message in the context, and its value
-    there.
+    ``entries`` is the context before the edit.  ``log`` has the id of each message after the edit,
+    and whether the message belongs in the context.  ``shapes`` are the parsed shapes of restored
+    messages, by id; a shape gives the place of the message in the context, and its text there if
+    this differs.
     """
     back: dict[str | None, list[Entry]] = {}
     entries = list(entries)
@@ -433,8 +441,8 @@ def merge(entries: Sequence[Entry], log: Iterable[tuple[str, bool]]) -> list[Ent
     """Return the entries of a context, adapted to the messages of the log.
 
     ``log`` has the id of each message in order, and whether the message belongs in the context.  If
-    not, its entries are removed.  A message that enters the context follows its predecessor in the
-    log.  Entries of messages that ``log`` does not name stay.
+    not, its entries are removed.  A message that is new in the context follows the preceding
+    message in ``log`` that is in the context.  Entries of messages that ``log`` does not name stay.
     """
     there = {_id(entry) for entry in entries} - {None}
     gone: set[str] = set()
@@ -458,10 +466,9 @@ def merge(entries: Sequence[Entry], log: Iterable[tuple[str, bool]]) -> list[Ent
 
 
 def parse_extra(extra: str) -> tuple[Session, list[Entry] | None]:
-    """Parse a ``Memory.extra``: return the session, and the entries of its context.
+    """Parse a ``Memory.extra``; return a session with an empty context, and its context's entries.
 
-    The context of the session itself is empty.  The entries are None if the extra names none: then
-    the context has exactly the unmarked messages.
+    The entries are None if the extra has none: then the context is exactly the unmarked messages.
 
     Raises:
         NotASession: the text is not the extra of an AgentScope 2.x session.
@@ -493,8 +500,7 @@ def parse_extra(extra: str) -> tuple[Session, list[Entry] | None]:
 def new_session(name: str, agent: str, now: datetime) -> Session:
     """Return a new session with the id ``name``, as AgentScope would create it.
 
-    ``now`` has a time zone.  The state has only the fields that AgentScope does not add when it
-    loads the state.
+    ``now`` has a time zone.  The state lacks the fields that AgentScope adds when it loads a state.
     """
     moment = now.astimezone(UTC).isoformat()
     record = dict.fromkeys(COLUMNS) | {
@@ -507,9 +513,9 @@ def new_session(name: str, agent: str, now: datetime) -> Session:
 
 
 def agent_record(user: str, agent: str, now: datetime) -> Object:
-    """Return the record of the agent with the id ``agent``, as AgentScope would create it.
+    """Return a record for the agent with the id ``agent``, as AgentScope would create it.
 
-    Times are in UTC.  AgentScope adds the missing settings when it loads the record.
+    Times are in UTC.  The record lacks the settings that AgentScope adds when it loads a record.
     """
     moment = now.astimezone(UTC).isoformat()
     return {
@@ -525,9 +531,9 @@ def agent_record(user: str, agent: str, now: datetime) -> Object:
 def context_findings(
     key: MemoryKey, context: Sequence[InContext], log: Set[str]
 ) -> Iterator[Finding]:
-    """Yield the findings in a session's context: unlogged messages, and results without a call.
+    """Yield findings for unlogged messages in a context, and for tool results without a tool call.
 
-    ``log`` has the ids of the messages in the log.
+    ``log`` has the ids of the messages in the message log.
     """
     unlogged = [one.id for one in context if one.id not in log]
     if unlogged:
@@ -548,10 +554,10 @@ def context_findings(
 
 
 def with_summary(session: Session, summary: str | None, before: str = "") -> None:
-    """Replace the summary of a session, unless ``summary`` is None or equals the summary's text.
+    """Replace the summary of a session by ``summary``, unless this is None or the same text.
 
-    ``before`` is ``Edit.before``, which may hold a former summary as a list of blocks.  If these
-    have the text ``summary``, the session gets the blocks.
+    ``before`` is ``Edit.before``, which may hold a former summary as a list of blocks.  If the text
+    of these blocks is ``summary``, the session gets the blocks instead of the text.
     """
     if summary is not None and summary != session.summary_text:
         blocks = parse_shape(before).get("summary")
@@ -561,7 +567,7 @@ def with_summary(session: Session, summary: str | None, before: str = "") -> Non
 def lost_summary(session: Session, summary: str | None) -> Object:
     """Return ``{"summary": blocks}`` if ``summary`` replaces a summary that is a list of blocks.
 
-    Otherwise nothing is lost, and the result is empty.
+    Returns an empty object if nothing is replaced, or if the replaced summary is a text.
     """
     if summary in (None, session.summary_text) or isinstance(session.summary, str):
         return {}
@@ -582,7 +588,7 @@ def _id(entry: Entry) -> str | None:
 
 
 def with_context(before: bytes, context: Iterable[bytes], after: bytes) -> bytes:
-    """Join ``before``, the messages of a context as a JSON array, and ``after``."""
+    """Join ``before``, a JSON array of the messages ``context``, and ``after``."""
     texts = list(context) or [b""]
     texts[0] = before + b"[" + texts[0]
     texts[-1] += b"]" + after
@@ -590,10 +596,10 @@ def with_context(before: bytes, context: Iterable[bytes], after: bytes) -> bytes
 
 
 def without_context(text: bytes) -> tuple[Any, list[InContext]]:
-    """Parse the payload of a session without the context.
+    """Parse the payload of a session; return it with an empty context, and the context's messages.
 
-    Returns the payload with an empty list as ``context``, and the messages of the context.  A
-    context that is not a list of objects stays in the payload.
+    A context that is not a list of objects stays in the payload; then the list of messages is
+    empty.
 
     Raises:
         ValueError: the text is not JSON.

@@ -102,7 +102,10 @@ ATTEMPTS = 3
 
 
 class Listed(NamedTuple):
-    """A session in a listing, with the bytes of its payload and the number of logged messages."""
+    """A row of a listing of sessions.
+
+    ``bytes`` is the size of the payload, ``messages`` the number of logged messages.
+    """
 
     session: str
     user: str
@@ -111,7 +114,7 @@ class Listed(NamedTuple):
 
     @property
     def key(self) -> MemoryKey:
-        """The name of the session as a memory; names that are not text are converted to text."""
+        """The memory key of the session; names that are not text are converted to text."""
         return MemoryKey(shown_name(self.user), shown_name(self.session))
 
     @property
@@ -148,7 +151,7 @@ class Agentscope2Database:
     async def listed(self, connection: AsyncConnection, where: Selection) -> AsyncGenerator[Listed]:
         """Yield the sessions that ``where`` selects, in the order of their ids.
 
-        Other sessions may be yielded, too.
+        May also yield sessions that ``where`` does not select.
         """
         conditions, values = ["1 = 1"], dict[str, Any]()
         sessions = where.sessions
@@ -177,9 +180,9 @@ class Agentscope2Database:
     async def sessions(
         self, connection: AsyncConnection, names: Iterable[str], lock: str = ""
     ) -> dict[str, StoredSession]:
-        """Return the existing sessions with the ids in ``names``, by id.
+        """Return the rows of the sessions with the ids in ``names`` that exist, by id.
 
-        ``lock`` is the SQL clause that locks the rows; empty reads without a lock.
+        ``lock`` is the SQL clause that locks the rows; if empty, the rows are not locked.
         """
         columns = ", ".join(
             self.syntax.readable_time(f"s.{name}") if name in _TIMES else f"s.{name}"
@@ -200,9 +203,9 @@ class Agentscope2Database:
     async def counts(
         self, connection: AsyncConnection, names: Iterable[str]
     ) -> dict[str, tuple[int, Any]]:
-        """Return the number of messages and the latest time in the logs of sessions, by session.
+        """Return the number of messages and the latest time in each session's message log, by id.
 
-        Sessions without messages are absent.
+        The result lacks sessions without messages.
         """
         last = f"MAX({self.syntax.readable_time('created_at')})"
         sql = (
@@ -231,10 +234,10 @@ class Agentscope2Database:
     async def logs(
         self, connection: AsyncConnection, sessions: Mapping[str, Session]
     ) -> dict[str, list[LogRow]]:
-        """Return the rows of the message log of each session, in order; empty logs are absent.
+        """Return the rows of each session's message log, in order; the result lacks empty logs.
 
-        If the context of a session holds the same text, the row shares the text with the context,
-        to save memory.  Large messages have no text; see ``complete``.
+        To save memory, a row shares its text with an equal message of the context.  The rows of
+        large messages have no text; ``complete`` fetches these texts.
         """
         contexts = [session.context for session in sessions.values()]
         known = {one.text: one.text for context in contexts for one in context}
@@ -255,7 +258,7 @@ class Agentscope2Database:
         return found
 
     async def complete(self, connection: AsyncConnection, session: str, log: list[LogRow]) -> None:
-        """Fetch the texts of the large messages of a session into the rows of ``log``."""
+        """Fetch the missing texts of large messages into the rows of ``log``."""
         for at, row in enumerate(log):
             if row.text is None:
                 log[at] = row._replace(text=await self.text(connection, session, row.id))
@@ -263,9 +266,9 @@ class Agentscope2Database:
     async def ids(
         self, connection: AsyncConnection, names: Iterable[str], lock: str = ""
     ) -> dict[str, set[str]]:
-        """Return the message ids in the logs of sessions, by session; empty logs are absent.
+        """Return the message ids in the message log of each session; the result lacks empty logs.
 
-        ``lock`` is the SQL clause that locks the rows; empty reads without a lock.
+        ``lock`` is the SQL clause that locks the rows; if empty, the rows are not locked.
         """
         sql = f"SELECT session_id, msg_id FROM messages WHERE session_id IN :names {lock}"
         found: dict[str, set[str]] = {}
@@ -284,7 +287,7 @@ class Agentscope2Database:
         return _bytes(rows[0][0]) if rows else b""
 
     async def taken_apart(self, connection: AsyncConnection, stored: StoredSession) -> Session:
-        """Parse a row of ``sessions``, and fetch the payload if it is large.
+        """Parse a row of ``sessions`` into a session; fetch the payload first if it is large.
 
         Raises:
             NotASession: a column is not a text, or the payload is not the payload of a session.
@@ -309,7 +312,7 @@ class Agentscope2Database:
         return Session.of(stored.record, payload, context)
 
     def _small(self, column: str) -> str:
-        """Return a SQL expression for a JSON column as text, NULL if the text is large."""
+        """Return a SQL expression for a JSON column as text, NULL if large."""
         size = self.syntax.json_size(column)
         return f"CASE WHEN {size} <= {SMALL_BYTES} THEN {self._text(column)} END"
 
@@ -318,7 +321,7 @@ class Agentscope2Database:
     async def delete_messages(
         self, connection: AsyncConnection, session: str, ids: Iterable[str]
     ) -> None:
-        """Delete the messages with ``ids`` from the log of a session.
+        """Delete the messages with ``ids`` from the message log of a session.
 
         Raises:
             RejectedValue: the database deleted another number of rows.
@@ -329,7 +332,7 @@ class Agentscope2Database:
             self.database.check_deleted("messages", len(some), deleted)
 
     async def clear_log(self, connection: AsyncConnection, session: str, messages: int) -> None:
-        """Delete the log of a session, which has that number of messages.
+        """Delete the message log of a session; ``messages`` is its number of messages.
 
         Raises:
             RejectedValue: the database deleted another number of rows.
@@ -341,10 +344,9 @@ class Agentscope2Database:
     async def ensure_agents(
         self, connection: AsyncConnection, wanted: Iterable[tuple[str, str]], now: datetime
     ) -> tuple[dict[str, str], set[str]]:
-        """Insert the agents in ``wanted``, pairs of user and agent id, whose ids do not exist.
+        """Insert the agents in ``wanted`` whose ids do not exist; a pair is a user and an agent id.
 
-        Returns the user who owns each wanted agent, by agent id, and the ids of the inserted
-        agents.
+        Returns the owner of each wanted agent, by agent id, and the ids of the inserted agents.
         """
         pairs = sorted(set(wanted), key=lambda pair: (pair[1], pair[0]))
         owners: dict[str, str] = {}
@@ -379,7 +381,7 @@ class Agentscope2Database:
     async def update_sessions(
         self, connection: AsyncConnection, rows: Iterable[tuple[Any, ...]]
     ) -> None:
-        """Update the stored sessions; ``rows`` have the values of ``SESSION_COLUMNS``."""
+        """Update sessions; each row has the values of ``SESSION_COLUMNS``."""
         sets = ", ".join(f"{name} = :{name}" for name in COLUMNS)
         sql = f"UPDATE sessions SET {sets}, payload = {self.syntax.json_place} WHERE id = :id"
         values = [dict(zip(SESSION_COLUMNS, row, strict=True)) for row in rows]
@@ -400,14 +402,14 @@ class Agentscope2Database:
     async def move_message(
         self, connection: AsyncConnection, session: str, id: str, time: datetime
     ) -> None:
-        """Set the time of a message in the log of a session."""
+        """Set the time of a message in the message log of a session."""
         sql = "UPDATE messages SET created_at = :time WHERE session_id = :session AND msg_id = :id"
         values = {"time": self.syntax.stored_time(time), "session": session, "id": id}
         updated = await self.database.change(connection, sql, values)
         self.database.check_updated("messages", 1, updated)
 
     async def shift_log(self, connection: AsyncConnection, session: str, by: timedelta) -> None:
-        """Make the times of all messages in the log of a session earlier by ``by``.
+        """Move the times of all messages in the message log of a session to the past by ``by``.
 
         ``by`` is rounded up to whole seconds.
         """
@@ -418,10 +420,10 @@ class Agentscope2Database:
         self.database.check_updated("messages", messages, updated)
 
     async def delete_empty(self, connection: AsyncConnection, key: MemoryKey, agent: Any) -> None:
-        """Delete a session whose log is empty, and its agent if no other session has the agent.
+        """Delete a session and its agent; do nothing if the message log is not empty.
 
-        ``agent`` is the id of an agent that memctl made, or None.  Does nothing if the log has
-        messages.  An agent that was changed stays.
+        ``agent`` is the id of an agent that memctl made, or None.  The agent stays if another
+        session has it, or if it was changed.
         """
         if await self.counts(connection, [key.session]):
             return
@@ -439,7 +441,9 @@ class Agentscope2Database:
     async def erase_sessions(
         self, connection: AsyncConnection, keys: Iterable[MemoryKey]
     ) -> dict[MemoryKey, int]:
-        """Delete sessions, their messages and their teams; return the numbers of deleted messages.
+        """Delete sessions, their messages and their teams; return each session's message count.
+
+        The result lacks sessions that do not exist.
 
         Raises:
             Contended: another program added messages meanwhile.
@@ -472,7 +476,7 @@ class Agentscope2Database:
         return {key: counts.get(key.session, 0) for key in found}
 
     async def erase_user(self, connection: AsyncConnection, user: str) -> None:
-        """Delete the agents and teams of a user, unless the user still has a session."""
+        """Delete the agents and teams of a user, unless the user has a session."""
         same = self.syntax.exact
         of_user = f"{same('user_id')} = {same(':user')}"
         other = f"NOT EXISTS (SELECT 1 FROM sessions s WHERE {same('s.user_id')} = {same(':user')})"
@@ -485,7 +489,7 @@ class Agentscope2Database:
         return (await connection.execute(*self.syntax.bind(sql, values))).rowcount
 
     def session_row(self, key: MemoryKey, session: Session, payload: bytes) -> tuple[Any, ...]:
-        """Return the values of ``SESSION_COLUMNS`` for a session with the given payload.
+        """Return the row of the table ``sessions`` for a session (``SESSION_COLUMNS``).
 
         Raises:
             RejectedValue: a value in ``session.record`` is not a string.
@@ -526,7 +530,7 @@ def messages_in(session: Session, log: list[LogRow]) -> tuple[list[StoredMessage
 
 
 class Agentscope2Reader:
-    """A pass over the selected sessions of a database.  Loads each session whole."""
+    """Reads the selected sessions of a database, each session as a whole."""
 
     def __init__(
         self,
@@ -535,10 +539,11 @@ class Agentscope2Reader:
         failures: dict[MemoryKey, Failure],
         damage: list[Finding] | None,
     ) -> None:
-        """Read the sessions that ``where`` selects.
+        """Prepare to read the sessions that ``where`` selects.
 
-        If ``damage`` is None, damaged sessions are left out and noted in ``failures``.  Otherwise
-        only damaged messages are left out, and the damage is appended to ``damage``.
+        If ``damage`` is None, a damaged session is left out and noted in ``failures``.  If
+        ``damage`` is a list, only the damaged messages are left out, and a finding for each is
+        appended to the list.
         """
         self._tables = tables
         self._where = where
@@ -546,7 +551,7 @@ class Agentscope2Reader:
         self._damage = damage
 
     async def pages(self) -> AsyncGenerator[Page]:
-        """Yield the pages of the sessions with all messages, whatever messages are selected."""
+        """Yield the sessions in pages, with all messages, whatever messages are selected."""
         database = self._tables.database
         async with (
             database.snapshot() as connection,
@@ -562,7 +567,7 @@ class Agentscope2Reader:
                     await database.begin_read(connection)
 
     async def _chunks(self, connection: AsyncConnection) -> AsyncGenerator[list[Listed]]:
-        """Yield the selected sessions in lists to read at once; a large session is alone."""
+        """Yield lists of sessions to read at once; a large session is alone."""
         chunk: list[Listed] = []
         messages = size = 0
         async with aclosing(self._tables.listed(connection, self._where)) as listed:
@@ -622,7 +627,7 @@ class Agentscope2Reader:
         yield from paginate(memory, (messages.pop() for _ in range(len(messages))), empty=True)
 
     def _leave_out(self, key: MemoryKey, why: str) -> None:
-        """Note damage of the session ``key`` with the reason ``why``."""
+        """Note that the session is damaged, and why."""
         if self._damage is None:
             self._failures[key] = damage(why)
         else:
@@ -630,7 +635,7 @@ class Agentscope2Reader:
 
 
 def _without_place(row: LogRow) -> str:
-    """Return the reason why a logged message has no place in the order; empty if it has a place."""
+    """Return why a logged message has no place in the order; empty if it has a place."""
     if _is_name(row.id) and _utc(row.time) is not None:
         return ""
     return f"the message {shown_name(row.id)!r} is not one with an id and a time"
@@ -652,10 +657,10 @@ def _not_an_object(message: StoredMessage) -> str:
 
 
 class Clock:
-    """Gives ascending times to messages, because a log orders messages by time.
+    """Chooses ascending times for messages, because a message log is ordered by time.
 
     ``step`` is the smallest difference of stored times.  ``last`` is the time of the last message
-    that the log has, or None.
+    in the log; None if the log is empty.
     """
 
     def __init__(self, step: timedelta, last: datetime | None = None) -> None:
@@ -665,10 +670,10 @@ class Clock:
         self._last_id = ""
 
     def time(self, entry: StoredMessage) -> datetime:
-        """Return a time for the next message of the log.
+        """Return a time for the next message of the message log.
 
-        The time comes from the shape of the message, else from the message, else from the clock.
-        The result is later if the message would not sort last.
+        This is the time in the shape of the message, or else in its JSON, or else the present time.
+        The result is later if the message would not sort last with this time.
         """
         kept = _time_of(entry.shape)
         if kept is None:
@@ -677,7 +682,7 @@ class Clock:
         return self.next(entry.id, kept)
 
     def next(self, id: str, time: datetime) -> datetime:
-        """Return ``time`` if the message ``id`` then sorts last in the log, else a later time."""
+        """Return ``time``, or a later time if the message ``id`` would not sort last then."""
         if self.last is not None and not (
             time > self.last or (time == self.last and comes_after(id, self._last_id))
         ):
@@ -686,30 +691,33 @@ class Clock:
         return time
 
     def set(self, id: str, time: datetime) -> None:
-        """Make the next time follow a message that the log has, with this id and time."""
+        """Continue after a stored message with this id and time."""
         self.last, self._last_id = time, id
 
     def before(self, limit: datetime) -> datetime:
         """Return a time for a new message that must precede a message with the time ``limit``.
 
-        Returns the time of the last message, or a time well before ``limit`` without such a
+        This is the time of the last message, or a time well before ``limit`` if there is no last
         message.
         """
         return limit - 1000 * self._step if self.last is None else self.last
 
     @property
     def ahead(self) -> timedelta:
-        """How far the last message is in the future; negative if it is in the past."""
+        """How far the time of the last message is in the future; negative if it is in the past."""
         return (self.last or self._now) - self._now
 
 
 def comes_after(id: str, last: str) -> bool:
-    """Return whether ``id`` certainly sorts after ``last``, in every database and collation."""
+    """Return whether ``id`` sorts after ``last`` in every database and collation.
+
+    False if this is uncertain.
+    """
     return id > last and bool(_PLAIN.fullmatch(id) and _PLAIN.fullmatch(last))
 
 
 class MemoryRefused(Exception):
-    """A memory cannot be written; nothing of the memory was changed."""
+    """A memory cannot be written.  Nothing of the memory was changed."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -718,7 +726,10 @@ class MemoryRefused(Exception):
 
 @dataclass(slots=True)
 class Draft:
-    """A memory to write as a session; ``context`` has the messages of the context as JSON texts."""
+    """A memory to write as a session.
+
+    ``context`` has the messages of its context as JSON texts.
+    """
 
     small: Small
     session: Session
@@ -737,7 +748,7 @@ class Draft:
         return self.small.memory.key
 
     def rows(self) -> Iterator[tuple[str, str, datetime, bytes]]:
-        """Yield rows of ``MESSAGE_COLUMNS`` to insert, for messages that belong in the log."""
+        """Yield the rows to insert into the table ``messages``, which has the message log."""
         for entry in self.small.entries:
             if entry.marks or entry.id not in self.session.unlogged:
                 yield self.key.session, entry.id, self.clock.time(entry), entry.message
@@ -750,7 +761,7 @@ class Draft:
 
 
 class Agentscope2Writer(Writer):
-    """Writes memories as sessions.  Loads each memory whole."""
+    """Writes memories as sessions, each memory as a whole."""
 
     def __init__(self, tables: Agentscope2Database, mode: WriteMode, agent: str) -> None:
         super().__init__(tables.database)
@@ -813,9 +824,9 @@ class Agentscope2Writer(Writer):
     async def _drafts(
         self, connection: AsyncConnection, batch: Sequence[Small]
     ) -> tuple[list[Draft], list[WriteResult]]:
-        """Return drafts of the memories in ``batch``, and results of memories that are refused.
+        """Lock the sessions of ``batch``, and return drafts of its memories.
 
-        Locks the sessions.
+        Also returns results for the memories that are refused.
         """
         tables = self._tables
         names = {one.memory.key.session for one in batch}
@@ -858,8 +869,8 @@ class Agentscope2Writer(Writer):
     ) -> Draft:
         """Return the draft of a memory.
 
-        ``stored`` is the row of the session, None for a new session.  The stored log has ``held``
-        messages; ``last`` is the time of the last message.
+        ``stored`` is the row of the session; None for a new session.  ``held`` is the number of
+        messages in the stored message log, ``last`` the time of the last of them.
 
         Raises:
             NotASession: ``Memory.extra`` or the stored row does not describe a session.
@@ -890,8 +901,8 @@ class Agentscope2Writer(Writer):
     async def _agents(self, connection: AsyncConnection, drafts: list[Draft]) -> set[str]:
         """Insert the missing agents of new sessions; return the ids of the inserted agents.
 
-        An agent belongs to one user.  If the default agent belongs to another user, the draft gets
-        an agent of its own, named by the default agent and the user.
+        An agent belongs to one user.  If the default agent belongs to another user, the session
+        gets an agent of its own, named ``{agent}-{user}``.
         """
         now = datetime.now(UTC)
         tables = self._tables
@@ -917,7 +928,7 @@ class Agentscope2Writer(Writer):
 
 
 def _refuse_misfit(draft: Draft, logged: set[str]) -> None:
-    """Refuse to append messages to a session that does not fit.
+    """Check that new messages may be appended to a session.
 
     ``logged`` are the ids in the stored message log.
 
@@ -946,7 +957,7 @@ class Agentscope2Editor(Executor[Edit, LargeEdit]):
         self._agent = agent
 
     def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
-        """Carry out edits of sessions; yield a result for each edited session."""
+        """Carry out edits of sessions; yield a result for each session."""
         return self.execute(batch_edits(edits))
 
     async def commit(self, connection: AsyncConnection, batch: list[Edit]) -> list[WriteResult]:
@@ -956,7 +967,7 @@ class Agentscope2Editor(Executor[Edit, LargeEdit]):
     async def _edit_locked(
         self, connection: AsyncConnection, edits: list[Edit]
     ) -> list[WriteResult]:
-        """Lock the sessions of the edits, and carry out the edits; return their results."""
+        """Lock the sessions of the edits, carry out the edits, and return their results."""
         tables, lock = self._tables, self._tables.syntax.row_lock
         there = await tables.sessions(connection, {_name(edit) for edit in edits}, lock)
         counts = await tables.counts(connection, there)
@@ -1013,7 +1024,7 @@ def _name(edit: Edit) -> str:
 
 
 def _not_owned(edit: Edit, stored: StoredSession) -> Failure:
-    """Return the failure of an edit whose session belongs to another user, named by ``stored``."""
+    """Return the failure of an edit of another user's session."""
     text = f"the session {stored.name!r} belongs to the user {stored.user!r}"
     changes = any(change.old is not None for change in edit.changes)
     return Failure("changed" if changes else "bad-name", text)
@@ -1035,7 +1046,7 @@ def _limits(placed: list[PlacedRow]) -> list[datetime | None]:
 
 
 class SessionEdit:
-    """The edit of a session whose row is locked."""
+    """One edit of a session whose row is locked."""
 
     def __init__(
         self, tables: Agentscope2Database, connection: AsyncConnection, edit: Edit
@@ -1049,7 +1060,7 @@ class SessionEdit:
         """The parts of the session that the reverse edit would not restore."""
 
     async def apply(self, session: Session, log: list[LogRow]) -> WriteResult:
-        """Carry out the edit on the stored session and its log, and return the result.
+        """Carry out the edit on the stored session and its message log, and return the result.
 
         Changes nothing if the session is not as the edit expects; the result then has a failure.
         The caller must not use ``session`` and ``log`` afterwards.
@@ -1075,9 +1086,9 @@ class SessionEdit:
         return replace(result, before=json.dumps(self._lost) if self._lost else "")
 
     async def _change_log(self, log: list[LogRow], messages: list[StoredMessage]) -> None:
-        """Change the stored log of the session from ``log`` to ``messages``.
+        """Change the stored message log from ``log`` to ``messages``.
 
-        Rows of messages that keep their text and order stay; other rows are deleted and inserted.
+        Rows of messages that keep their text and order stay.
         """
         places = {row.id: place for place, row in enumerate(log)}
         placed: list[PlacedRow] = []
@@ -1096,9 +1107,9 @@ class SessionEdit:
         await self._insert(await self._moved_back(placed))
 
     async def _moved_back(self, placed: list[PlacedRow]) -> list[PlacedRow]:
-        """Restore the times that the undone edit changed, unless that breaks the order of rows.
+        """Restore the times that the undone edit had changed; return ``placed`` with these times.
 
-        Returns ``placed`` with the restored times.
+        Changes nothing if the rows would be out of order.
         """
         times = self._before.get("times")
         if not isinstance(times, dict):
@@ -1119,7 +1130,7 @@ class SessionEdit:
     async def _insert(self, placed: list[PlacedRow]) -> None:
         """Insert the new messages of ``placed`` into the stored log.
 
-        If needed, makes the times of the following messages later, to keep the order.
+        Sets the times of the messages that follow to later times where the order needs it.
         """
         if not any(entry for _, _, entry in placed):
             return
@@ -1150,10 +1161,10 @@ class SessionEdit:
 
     @staticmethod
     def _time(clock: Clock, entry: StoredMessage, limit: datetime | None) -> datetime:
-        """Return a time for a message to insert, between the last message and ``limit``.
+        """Return a time for a new message, between the last message and ``limit``.
 
-        ``limit`` is the time of the next message that stays, or None.  The time in the shape of the
-        message is kept if possible.
+        ``limit`` is the time of the next message that stays; None if none follows.  The time in the
+        shape of the new message is used if it fits.
         """
         kept = _time_of(entry.shape)
         if kept is not None and (limit is None or kept <= limit):
@@ -1165,10 +1176,9 @@ class SessionEdit:
     def _payload(
         self, session: Session, before: list[StoredMessage], after: list[StoredMessage]
     ) -> bytes | None:
-        """Return the payload of the session with the context and summary after the edit.
+        """Return the payload of the session after the edit; None if the edit does not change it.
 
-        ``before`` and ``after`` are the messages of the memory before and after the edit.  None if
-        context and summary are unchanged.
+        ``before`` and ``after`` are the messages of the memory before and after the edit.
         """
         texts = {one.id: one.message for one in before}
         again = {one.id for one in after if texts.get(one.id) != one.message}
@@ -1323,7 +1333,7 @@ class SqlAgentscope2Store(Store):
         """Erase sessions with their messages and teams; yield a result for each session.
 
         If a user has no session afterwards, also erases the agents and teams of the user.  Other
-        records of a user, such as credentials and schedules, are not memory, and stay.
+        records of a user, such as credentials and schedules, stay, because they are not memory.
         """
         keys = [key async for key in self.names(where)]
         if not keys:
@@ -1379,8 +1389,9 @@ def _mark_failure(messages: Iterable[StoredMessage]) -> Failure | None:
 def made_of(draft: Draft, agents: set[str]) -> str:
     """Return ``WriteResult.before`` for a written draft, as JSON text; empty without such data.
 
-    The text names a new session and its new agent, if in ``agents``, for an undo to delete.  For an
-    existing session the text holds the replaced summary, if that was a list of blocks.
+    For a new session, the text tells an undo to delete the session, and the agent of the session if
+    this is in ``agents``, the new agents.  For an existing session, the text has the replaced
+    summary if this was a list of blocks.
     """
     if not draft.is_new:
         return json.dumps(draft.lost) if draft.lost else ""
@@ -1406,7 +1417,7 @@ def _own_time(message: bytes) -> datetime | None:
 
 
 def _utc(time: Any) -> datetime | None:
-    """Return a stored time, as a datetime or ISO text, in UTC without a zone; None if invalid."""
+    """Convert a datetime or ISO text to UTC without a zone; None if ``time`` is neither."""
     if isinstance(time, str):
         try:
             time = datetime.fromisoformat(time)
@@ -1418,13 +1429,13 @@ def _utc(time: Any) -> datetime | None:
 
 
 def _moment_text(time: Any) -> Any:
-    """Return a stored time as ISO text in UTC; any other value is returned unchanged."""
+    """Return a stored time as ISO text in UTC; return any other value unchanged."""
     found = _utc(time)
     return time if found is None else found.replace(tzinfo=UTC).isoformat()
 
 
 def _is_name(value: Any) -> bool:
-    """Return whether a value is valid text; a text column of SQLite can hold any value."""
+    """Return whether a value is valid text.  A text column of SQLite can hold any value."""
     return isinstance(value, str) and is_text(value)
 
 

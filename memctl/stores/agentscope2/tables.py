@@ -48,7 +48,7 @@ def _record(
 ) -> None:
     """Declare a table of AgentScope's records.
 
-    Fields in ``more`` have a column; the column ``payload`` holds the other fields of a record as
+    ``more`` are columns for fields of the record.  The column ``payload`` has the other fields as
     JSON.
     """
     Table(
@@ -172,8 +172,8 @@ def existing_teams(connection: Connection) -> tuple[str, ...]:
 def create_tables(connection: Connection) -> None:
     """Create AgentScope's missing tables, and stamp an empty database for AgentScope's migrations.
 
-    The stamp is a row of ``alembic_version`` with the revision of the tables.  This table is
-    created first, and the row is inserted last.  If memctl is interrupted in between, the next call
+    The stamp is a row of the table ``alembic_version`` with the revision of the tables.  The table
+    is created first, and the row is inserted last.  If memctl is killed in between, the next call
     finds the table without a row, and inserts the row.
     """
     there = set(inspect(connection).get_table_names())
