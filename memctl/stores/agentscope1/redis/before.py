@@ -22,10 +22,11 @@ _TOLERANCE = 1000
 
 @dataclass(frozen=True, slots=True)
 class MemoryBefore:
-    """The parts of a memory before a change that differ from what memctl would write.
+    """The parts of a memory before a change that the reverse of the change would not restore.
 
-    ``lists`` has the ids on mark lists, by name; None if memctl would write the same list.
-    ``index`` has the names in ``marks_index``; None if no lists are noted.
+    ``lists`` has the ids on mark lists, by name of the list; the ids are None for a list that
+    memctl would write the same.  ``index`` has the names in ``marks_index``; None if no lists are
+    recorded.
     """
 
     lists: dict[bytes, list[bytes] | None] = field(default_factory=dict)
@@ -38,7 +39,7 @@ class MemoryBefore:
     """The PTTL of keys, by suffix after the base; -1 stands for no expiry."""
 
     def dump(self) -> str:
-        """Return the noted parts as JSON for ``load``; empty if nothing is noted."""
+        """Return the recorded parts as JSON for ``load``; empty if no parts are recorded."""
         if not self.expiries and self.index is None:
             return ""
         return json.dumps(
@@ -56,7 +57,7 @@ class MemoryBefore:
 
     @classmethod
     def load(cls, text: str) -> MemoryBefore:
-        """Return the parts noted in a text of ``dump``; nothing noted for any other text."""
+        """Parse a result of ``dump``; any other text gives an object without recorded parts."""
         try:
             found = json.loads(text) if text else {}
             index = found["index"]
@@ -81,7 +82,7 @@ def _by_text(values: dict[bytes, int]) -> dict[str, int]:
 def other_expiries(
     names: Iterable[bytes], ttls: Iterable[int], expected: float
 ) -> dict[bytes, int]:
-    """Return the PTTL of existing Redis keys whose PTTL is not ``expected``, by name.
+    """Return the Redis keys that exist and whose PTTL is not ``expected``, with their PTTL.
 
     ``ttls`` has the PTTL of each name, ``ABSENT`` for a missing key.  If ``expected`` is
     ``ABSENT``, the result has all existing keys.
@@ -96,5 +97,5 @@ def other_expiries(
 
 
 def expiry_command(key: bytes, ttl: int) -> Command:
-    """Return the command that sets the PTTL of a Redis key; -1 stands for no expiry."""
+    """Return the command that makes a Redis key expire in ``ttl`` milliseconds; never if -1."""
     return (b"PERSIST", key) if ttl < 0 else (b"PEXPIRE", key, b"%d" % ttl)

@@ -85,23 +85,23 @@ class Editor:
         *,
         tolerant: bool = False,
     ) -> None:
-        """``marks`` has the names of mark lists by base, the prefix of all keys of a memory.
+        """``marks`` has the names of mark lists, by base (the prefix of all keys of a memory).
 
-        ``marks_index`` may lack the names.  A ``tolerant`` editor deletes messages even if the list
-        of messages has ids without a payload, as an undo or a repair must.
+        These names may be missing in ``marks_index``.  A ``tolerant`` editor deletes messages even
+        if the list of messages has ids without a payload, as an undo or a repair must.
         """
         self._pipeline = pipeline
         self._tolerant = tolerant
         self._snapshots = SnapshotReader(pipeline, marks)
 
     def edit(self, memories: Sequence[MemoryChanges]) -> Iterator[WriteResult]:
-        """Change the memories, together in transactions unless another client interferes.
+        """Change the memories; yield a result for each memory.
 
-        Yields a result for each memory.
+        Many memories are changed together in a transaction, unless another client interferes.
 
         Raises:
-            Unavailable: see ``Pipeline.stream``.  Memories changed before the error have a
-                WriteResult.
+            Lost: the connection broke.
+            Unavailable: the server refuses a command.  Each memory changed before has a result.
         """
         for some in self._split(memories):
             yield from attempt_together(self._attempt, some)
@@ -124,7 +124,7 @@ class Editor:
     def _attempt(self, memories: Sequence[MemoryChanges]) -> list[WriteResult] | None:
         """Change memories in one transaction; return a result for each memory.
 
-        None if another client has changed a memory meanwhile; then no memory is changed.
+        Returns None, and changes no memory, if another client has changed a memory meanwhile.
         """
         results = []
         good: list[ChangeApplier] = []
@@ -173,17 +173,14 @@ class Editor:
         ]
 
     def _checked(self, one: MemoryChanges, snapshot: MemorySnapshot) -> IdChunks:
-        """Yield the ids whose payloads (texts of messages) must exist, in chunks.
+        """Yield the ids whose payloads must exist.
 
-        If the changes delete messages, these are all ids on the list of messages.  None if the
-        changes delete nothing, or if the editor is tolerant.
+        These are all ids of the memory if messages are deleted, unless the editor is tolerant.
         """
         return snapshot.messages.chunks() if one.deleted and not self._tolerant else iter(())
 
     def _applier(self, one: MemoryChanges, state: WatchedState) -> ChangeApplier:
         """Check the changes of a memory against the watched state, and prepare the payloads.
-
-        Returns an object that yields the Redis commands for the changes.
 
         Raises:
             MemoryRefused: the memory differs from the changes, or cannot be changed.
@@ -205,10 +202,10 @@ class Editor:
         return applier
 
     def _expiries(self, one: MemoryChanges, snapshot: MemorySnapshot) -> dict[bytes, int]:
-        """Return the PTTL of keys to delete that expire at another time than their memory.
+        """Return the keys to delete that expire at another time than their memory, with their PTTL.
 
-        The PTTL is by key suffix, the key without the prefix of the memory; -1 stands for no
-        expiry.  If the memory does not exist, returns the PTTL of all remaining lists.
+        A key is without the prefix of the memory.  A PTTL of -1 stands for no expiry.  If the
+        memory does not exist, returns all mark lists that still exist.
         """
         if snapshot.exists and not (one.deleted or one.unmarked):
             return {}
@@ -230,7 +227,7 @@ class Editor:
 
 
 class WatchedState(NamedTuple):
-    """The state of a memory, read after a WATCH of all lists of the memory."""
+    """The state of a memory, read while all lists of the memory are watched."""
 
     snapshot: MemorySnapshot
     present: int
@@ -242,7 +239,7 @@ class WatchedState(NamedTuple):
 
 
 class ChangeApplier:
-    """Applies changes to a watched memory: checks the changes, and yields Redis commands."""
+    """Applies changes to a watched memory: checks the changes, and yields the Redis commands."""
 
     def __init__(self, changes: MemoryChanges, state: WatchedState) -> None:
         self.changes = changes
@@ -274,7 +271,7 @@ class ChangeApplier:
     # Conflicts
 
     def check(self) -> None:
-        """Check that the stored messages and marks are as the changes presume.
+        """Check that the stored messages and marks are as the changes expect.
 
         Raises:
             MemoryRefused: the memory differs.
@@ -314,7 +311,7 @@ class ChangeApplier:
                 _refuse(filter(ids.__contains__, group.ids), f"is marked {decode(mark)!r}")
 
     def _check_repeats(self) -> None:
-        """Refuse to delete one of several messages with the same id: they share a payload."""
+        """Refuse to delete one of several messages that share an id and a payload."""
         if self.changes.deleted and (self._messages.ids.duplicates or self.changes.gone.duplicates):
             left = sum(map(len, self._left()))
             if self._messages.count - left != self.changes.deleted:
@@ -328,7 +325,7 @@ class ChangeApplier:
         return remove_ids(chunks, gone) if self.changes.deleted else chunks
 
     def _ids(self) -> IdChunks:
-        """Yield the ids on the list of messages after the changes, in order, in chunks."""
+        """Yield the ids of the list of messages after the changes."""
         if not self.changes.new:
             return self._left()
         found = insert_ids(self._left(), self.changes.insertions())
@@ -341,7 +338,7 @@ class ChangeApplier:
     def _is_dropped(self, name: bytes) -> Callable[[bytes], bool]:
         """Return a function that tells whether to remove an id from the mark list ``name``.
 
-        The list may have the id of a new message, from an earlier message with the same id.  Such
+        The list may have the id of a new message, because an earlier message had the same id.  Such
         an id is removed unless the new message has the mark.
         """
         unmarked = self.changes.unmarked.get(name, ())
@@ -351,7 +348,7 @@ class ChangeApplier:
         return lambda id: id in unmarked or (id in put and id not in marked)
 
     def _marked(self, name: bytes) -> IdChunks:
-        """Yield, in chunks, the ids of a mark list after the changes that add ids to the list."""
+        """Yield the ids of a mark list after the changes."""
         left = remove_ids(self._marks[name].chunks(), self._is_dropped(name))
         return insert_ids(left, self._mark_insertions(name))
 
@@ -395,16 +392,15 @@ class ChangeApplier:
 
     @property
     def _only_restores(self) -> bool:
-        """Return whether the edit changes no message, but only restores lists."""
+        """True if the edit changes no message, but only restores lists."""
         return not (self.changes.written or self.changes.deleted)
 
     # State for undo
 
     def before(self) -> str:
-        """Return the state that an undo must restore in addition to the changes, as JSON.
+        """Return ``WriteResult.before``: what a reverse of the changes would not restore, as JSON.
 
-        The text is for ``WriteResult.before``; empty if there is no such state.  Long lists are
-        left out, because of their size.
+        Empty if there is nothing to record.  Long lists are left out, because of their size.
         """
         found = self._lists_before()
         found.expiries.update(self.expiries)
@@ -453,19 +449,19 @@ class ChangeApplier:
 
     @property
     def _goes(self) -> bool:
-        """Return whether the changes delete the last message, and with it the memory."""
+        """True if the changes delete the last message, and so the memory."""
         return not self.changes.new and not any(self._left())
 
     def _in_order(self, marked: set[bytes]) -> list[bytes]:
-        """Return the ids of ``marked`` in the order of the messages, as usual in a mark list."""
+        """Return the ids in the order of the messages."""
         if not marked:
             return []
         return list(dict.fromkeys(id for id in self._messages if id in marked))
 
     def _restored(self) -> dict[bytes, list[bytes]]:
-        """Return the mark lists to restore from ``Edit.before``: the ids by name of the list.
+        """Return the mark lists to restore from ``Edit.before``, as ids by name of the list.
 
-        The lists of a mark are restored only if this marks the same messages as the changes do.
+        The lists of a mark are restored only if they mark the same messages as the changes do.
         """
         lists = self.changes.before.lists
         if not lists:
@@ -487,23 +483,23 @@ class ChangeApplier:
         return found
 
     def _now(self, name: bytes) -> list[bytes]:
-        """Return the ids of a mark list after the changes, if ``Edit.before`` is not applied."""
+        """Return the ids of a mark list after the changes, before lists are restored."""
         if name in self.changes.marked:
             return list(chain.from_iterable(self._marked(name)))
         drops = self._is_dropped(name)
         return list(chain.from_iterable(remove_ids(self._marks[name].chunks(), drops)))
 
     def _clear(self) -> Iterator[Command]:
-        """Yield the command to delete the mark lists and the index, if the memory is gone."""
+        """Yield the command that deletes the mark lists and the index of a cleared memory."""
         lists = [its.key for its in self._snapshot.marks.values() if its.count]
         if lists or self._snapshot.index:
             yield (b"UNLINK", self._base + MARKS_INDEX, *lists)
 
     def _index_marks(self) -> Iterator[Command]:
-        """Yield the commands that add new marks to ``marks_index`` and remove unused marks.
+        """Yield the commands that add new marks to ``marks_index``, and remove unused marks.
 
-        A new index names all marks of the memory: if an index exists, RedisMemory ignores unnamed
-        marks.  If ``Edit.before`` notes the index, the commands restore the index.
+        A new index names all marks of the memory, because RedisMemory ignores marks that an index
+        lacks.  If ``Edit.before`` records an index, the commands restore this index.
         """
         key = self._base + MARKS_INDEX
         lists = self.changes.before
@@ -534,16 +530,16 @@ class ChangeApplier:
             yield (b"SREM", key, *ended)
 
     def _is_empty(self, name: bytes) -> bool:
-        """Return whether the mark list ``name`` is empty after the changes."""
+        """Return whether a mark list is empty after the changes."""
         if name in self.changes.marked:
             return False
         return not any(remove_ids(self._marks[name].chunks(), self._is_dropped(name)))
 
     def _expire(self, restored: Iterable[bytes]) -> Iterator[Command]:
-        """Yield the commands that set the expiry of new keys; ``restored`` names restored lists.
+        """Yield the commands that set the expiry of new keys.
 
-        A new key expires with the memory, or at the expiry noted in ``Edit.before``.  Existing keys
-        keep their expiry.
+        A new key expires with the memory, or at the expiry in ``Edit.before``.  Existing keys keep
+        their expiry.  ``restored`` has the names of restored lists.
         """
         ttl, own = self.ttl, self.changes.before.expiries
         names = [
@@ -569,7 +565,7 @@ class ChangeApplier:
 
 
 def _refuse(ids: Iterator[bytes], reason: str) -> None:
-    """Raise MemoryRefused for the first of the message ids; do nothing if there is none."""
+    """Raise MemoryRefused for the first id, if any."""
     for id in ids:
         raise MemoryRefused("changed", f"the message {decode(id)!r} {reason}")
 
@@ -578,7 +574,7 @@ def _refuse(ids: Iterator[bytes], reason: str) -> None:
 
 
 class ChangeGroup(NamedTuple):
-    """Messages with equal old marks and equal new marks.
+    """The ids of messages with the same old marks and the same new marks.
 
     ``old`` is None for messages to insert, ``new`` is None for messages to delete.
     """
@@ -589,7 +585,7 @@ class ChangeGroup(NamedTuple):
 
 
 class ChangeChunk(NamedTuple):
-    """Changes in groups, and the positions of the messages to insert, in order."""
+    """Some changes in groups, with the positions of the messages to insert, in order."""
 
     groups: list[ChangeGroup]
     insertions: list[Insertion]
@@ -632,7 +628,7 @@ class MemoryChanges(ABC):
             yield from chunk.insertions
 
     def ids(self) -> Iterator[list[bytes]]:
-        """Yield the ids of messages that are presumed to exist, in chunks."""
+        """Yield the ids of messages that must exist, in chunks."""
         for chunk in self.chunks():
             for group in chunk.groups:
                 if group.old is not None:
@@ -646,7 +642,7 @@ class MemoryChanges(ABC):
                     yield group.ids
 
     def payload_commands(self) -> Iterator[Command | PackedCommands]:
-        """Yield the Redis commands that delete and store the texts of messages."""
+        """Yield the Redis commands that delete and store payloads (texts of messages)."""
         prefix = self.base + PAYLOAD
         for ids in self.going():
             yield (b"UNLINK", *(prefix + id for id in ids))
@@ -655,7 +651,7 @@ class MemoryChanges(ABC):
             yield from self.payloads.put(names)
 
     def _group(self, changes: list[Change]) -> ChangeChunk:
-        """Return changes grouped by marks, and add the numbers and ids to this object.
+        """Group changes by marks, and count them.
 
         Raises:
             MemoryRefused: Redis cannot hold an inserted message, id or mark.
@@ -703,7 +699,7 @@ class MemoryChanges(ABC):
 
 
 class InlineChanges(MemoryChanges):
-    """The changes of a small memory; the transaction contains the payloads."""
+    """The changes of a small memory; the transaction contains the payloads (texts of messages)."""
 
     def __init__(
         self,
@@ -713,7 +709,7 @@ class InlineChanges(MemoryChanges):
         changes: list[Change],
         before: str,
     ) -> None:
-        """``ttl`` and ``before`` are as for ``MemoryChanges``.
+        """``ttl`` is the TTL of a new memory in milliseconds; ``before`` is ``Edit.before``.
 
         Raises:
             MemoryRefused: Redis cannot hold an inserted message, id or mark.
@@ -727,7 +723,7 @@ class InlineChanges(MemoryChanges):
 
 
 class StagedChanges(MemoryChanges, Staging[ChangeChunk]):
-    """Many changes in a local file; the messages to insert are staged on the server."""
+    """Many changes in a local file.  The messages to insert are staged on the server."""
 
     def __init__(
         self, keys: Keys, base: bytes, memory: Memory, ttl: int | None, before: str
@@ -757,9 +753,9 @@ def _mark_set(names: tuple[str, ...] | None, as_bytes: Callable[[str], bytes]) -
 
 
 def _ids_with(lists: dict[bytes, IdSet], mark: bytes) -> IdSet:
-    """Return the set of ids in ``lists`` for a mark; add an empty set if missing.
+    """Return the set in ``lists`` for a mark; add an empty set if missing.
 
-    A mark may have several names (aliases); all aliases share the set.
+    All names of a mark (aliases) share the set.
     """
     if mark not in lists:
         lists.update(dict.fromkeys(mark_aliases(mark), IdSet()))
@@ -770,16 +766,16 @@ def _ids_with(lists: dict[bytes, IdSet], mark: bytes) -> IdSet:
 
 
 def remove_ids(chunks: IdChunks, drops: Callable[[bytes], bool]) -> IdChunks:
-    """Yield the ids in chunks, except the ids for which ``drops`` is true."""
+    """Yield the chunks without the ids for which ``drops`` is true."""
     for chunk in chunks:
         yield [id for id in chunk if not drops(id)]
 
 
 def insert_ids(chunks: IdChunks, insertions: Iterator[Insertion]) -> IdChunks:
-    """Yield the ids of ``chunks`` with the inserted ids, each after the preceding id.
+    """Yield the ids of ``chunks`` with new ids, each new id directly after its preceding id.
 
-    ``insertions`` must be in the order of the list.  The first insertion out of order and all
-    later insertions go to the end.
+    ``insertions`` are pairs of the preceding id (None for the beginning) and the new id, in the
+    order of the list.  The first pair out of order and all later pairs go to the end.
     """
     insertion = next(insertions, None)
     beginning = []
@@ -804,9 +800,10 @@ def insert_ids(chunks: IdChunks, insertions: Iterator[Insertion]) -> IdChunks:
 
 
 def first_unplaced(chunks: IdChunks, insertions: Iterator[Insertion]) -> bytes | None:
-    """Return the first id of ``insertions`` without a place; None if all have a place.
+    """Return the first new id of ``insertions`` that has no place; None if all have a place.
 
-    An id has no place if its preceding id is not in ``chunks``, or is out of order there.
+    ``insertions`` are pairs of the preceding id and the new id.  A new id has no place if the
+    preceding id is not in ``chunks``, or is out of order there.
     """
     insertion = next(insertions, None)
     while insertion is not None and insertion[0] is None:
@@ -821,9 +818,9 @@ def first_unplaced(chunks: IdChunks, insertions: Iterator[Insertion]) -> bytes |
 
 
 def rewrite_commands(old: IdList, new: Callable[[], IdChunks]) -> Iterator[Command]:
-    """Yield the Redis commands that turn the list ``old`` into the ids of ``new``.
+    """Yield the Redis commands that replace the ids of the list ``old`` by the ids of ``new``.
 
-    A common beginning is not written again.
+    The ids at the beginning that are the same in both are not written again.
     """
     same = _common_length(old, new())
     if same == old.count:
@@ -839,7 +836,7 @@ def rewrite_commands(old: IdList, new: Callable[[], IdChunks]) -> Iterator[Comma
 
 
 def removal_commands(old: IdList, drops: Callable[[bytes], bool]) -> Iterator[Command]:
-    """Yield the Redis commands that remove the ids for which ``drops`` is true from a list."""
+    """Yield the Redis commands that remove the ids from ``old`` for which ``drops`` is true."""
     found = (id for id in old if drops(id))
     some = list(islice(found, _FEW_REMOVALS + 1))
     if len(some) > _FEW_REMOVALS:
@@ -857,7 +854,7 @@ def _push_commands(key: bytes, chunks: IdChunks, skipped: int) -> Iterator[Comma
 
 
 def _common_length(old: IdList, new: IdChunks) -> int:
-    """Return the length of the common beginning of two lists."""
+    """Return the number of equal ids at the beginning."""
     count = 0
     fresh = chain.from_iterable(new)
     for chunk in old.chunks():

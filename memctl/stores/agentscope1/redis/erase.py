@@ -25,7 +25,7 @@ _SCANNED = b"1000"
 
 
 class OwnedKey(NamedTuple):
-    """A Redis key, and the memory of the key; ``base`` is the prefix of all keys of the memory."""
+    """A Redis key with its memory; ``base`` is the prefix of all keys of the memory."""
 
     base: bytes
     memory: MemoryKey
@@ -44,10 +44,11 @@ class _Session:
 def owned_keys(
     pipeline: Pipeline, names: Keys, catalogue: Catalogue, where: Selection
 ) -> Iterator[list[OwnedKey]]:
-    """Yield all Redis keys of the selected sessions, in chunks; a key may come twice.
+    """Yield all Redis keys of the selected sessions, in lists; a key may be yielded twice.
 
     Raises:
-        Unavailable: see ``Pipeline.stream``.
+        Lost: the connection broke.
+        Unavailable: the server refuses a command.
     """
     pattern = names.pattern(where, b":*")
     lists = [key for key in scan(pipeline, pattern, b"list") if key.endswith(MESSAGES)]
@@ -74,12 +75,13 @@ def erase_keys(
 ) -> list[WriteResult]:
     """Remove all Redis keys of the selected sessions; return a result for each session.
 
-    A transaction for each session removes all keys except payloads, and with the lists the memory.
-    The payloads follow; no agent reads payloads without a list.  After an interruption, the next
-    run finds the remaining keys by name.
+    For each session, a transaction first removes the lists, and with the lists the memory.  Then
+    the payloads (texts of messages) are removed: without a list, no agent reads them.  If memctl is
+    killed in between, the next run finds the payloads by the names of their keys.
 
     Raises:
-        Unavailable: see ``Pipeline.stream``.
+        Lost: the connection broke.
+        Unavailable: the server refuses a command.
     """
     sessions: dict[bytes, _Session] = {}
     results: list[WriteResult] = []
@@ -121,10 +123,10 @@ def _splits(key: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _base_of(pipeline: Pipeline, key: bytes, bases: set[bytes]) -> bytes | None:
-    """Return the base of a Redis key, the prefix of all keys of a memory; None if no base fits.
+    """Return the base of a Redis key; None if the key has none.
 
-    Prefers a memory whose list has the message id in the key, then one of ``bases``, the known
-    memories.
+    Prefers a memory whose list has the message id in the key, then the longest of ``bases``, the
+    known memories, then the shortest possible base.
     """
     splits = sorted(_splits(key), key=lambda split: len(split[0]), reverse=True)
     if len(splits) > 1:

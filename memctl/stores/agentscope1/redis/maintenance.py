@@ -135,7 +135,8 @@ class Checker:
         """Find the selected memories.
 
         Raises:
-            Unavailable: see ``Pipeline.stream``.
+            Lost: the connection broke.
+            Unavailable: the server refuses a command.
         """
         self._pipeline = pipeline
         self._keys = keys
@@ -151,7 +152,7 @@ class Checker:
         """For each memory, the keys with a value of the wrong type."""
 
     def damaged(self) -> list[MemoryKey]:
-        """Read all messages; return the memories with a text that is not a message."""
+        """Read all messages; return the memories with a payload that is not a message."""
         reader = Reader(self._pipeline, self.marks, self._where)
         for _ in reader.pages(self._memories):
             pass
@@ -175,7 +176,7 @@ class Checker:
     # Lists
 
     def _orphaned_marks(self) -> Iterator[Finding]:
-        """Yield a finding for each memory that no longer exists but has mark lists."""
+        """Yield a finding for each memory that has mark lists and no list of messages."""
         bases = {ref.base for ref in self._memories}
         for base, marks in self.marks.items():
             if base in bases or (key := self._key(base)) is None:
@@ -193,7 +194,7 @@ class Checker:
                 yield Finding("orphan-mark", key, count, (), f"{named}: the memory is gone")
 
     def _counted_twice(self, base: bytes, names: Iterable[bytes]) -> int:
-        """Return the number of ids on a mark list that another list of the same mark also has.
+        """Return how many ids are on more than one list of the same mark.
 
         ``names`` are the names of the mark lists of a memory.  A mark may have lists under several
         names (aliases).
@@ -235,9 +236,9 @@ class Checker:
     # Expiry
 
     def _expiries(self, snapshot: MemorySnapshot) -> Iterator[Finding]:
-        """Yield findings for the keys of a memory that expire earlier than the list of messages.
+        """Yield findings for the keys of a memory that expire earlier than its list of messages.
 
-        Also for the keys that never expire, if the list of messages does.
+        Also yields findings for keys that never expire although the list of messages does.
         """
         ref = snapshot.ref
         lists = [its.key for its in snapshot.marks.values() if its.count]
@@ -268,7 +269,7 @@ class Checker:
     # Payloads
 
     def _strays(self) -> Iterator[Finding]:
-        """Yield a finding for each memory with message texts that no list of messages names."""
+        """Yield a finding for each memory with payloads that no list of messages names."""
         found: dict[bytes, tuple[MemoryKey, list[bytes]]] = {}
         counts: dict[bytes, int] = {}
         for base, name, key in self.suspects():
@@ -285,10 +286,11 @@ class Checker:
                 yield Finding("payload-without-id", name, counts[base], ids)
 
     def suspects(self) -> Iterator[tuple[bytes, MemoryKey, bytes]]:
-        """Yield payloads (texts of messages) whose ids were on no list of messages.
+        """Yield the payloads (texts of messages) whose ids were on no list of messages.
 
-        Each has the base (prefix of all keys of the memory), the memory, and the Redis key of the
-        payload.  A payload may come twice.  Call ``findings`` first, which reads the lists.
+        Each is yielded as the base (prefix of all keys of the memory), the memory, and the Redis
+        key of the payload; perhaps twice.  The caller must call ``findings`` first, which reads the
+        lists.
         """
         bases = {ref.base for ref in self._memories}
         for key in self._scan_payloads():
@@ -299,21 +301,21 @@ class Checker:
                     yield base, memory, key
 
     def _scan_payloads(self) -> Iterator[bytes]:
-        """Yield keys that look like payloads of selected memories; a key may come twice."""
+        """Yield keys that look like payloads of selected memories; a key may be yielded twice."""
         pattern = self._keys.pattern(self._where, PAYLOAD + b"*")
         # The name of a session state may look like the name of a payload.
         found = scan(self._pipeline, pattern, b"string")
         yield from (key for key in found if not key.endswith(STATE))
 
     def _key(self, base: bytes) -> MemoryKey | None:
-        """Return the selected memory whose Redis keys begin with ``base``; None if not selected."""
+        """Return the selected memory with this base; None if not selected."""
         readings = self._keys.parse_base(base)
         return next((key for key in readings if self._where.has_key(key)), None)
 
 
 @dataclass(slots=True)
 class Sample:
-    """The number of names added, and the first few names."""
+    """Counts names, and keeps the first few names as examples."""
 
     count: int = 0
     names: list[str] = field(default_factory=list)
@@ -325,13 +327,13 @@ class Sample:
             self.names.append(decode(name))
 
     def finding(self, code: str, key: MemoryKey) -> Iterator[Finding]:
-        """Yield a finding with the code ``code`` about a memory, unless no name was added."""
+        """Yield a finding about a memory with the code ``code``; nothing if no name was added."""
         if self.count:
             yield Finding(code, key, self.count, tuple(self.names))
 
 
 def unlisted(pipeline: Pipeline, base: bytes, keys: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield those of ``keys`` that exist although the list of messages has no such id.
+    """Yield the keys of payloads that exist although the list of messages lacks their ids.
 
     ``keys`` are Redis keys of payloads (texts of messages).  ``base`` is the prefix of all keys of
     the memory.
@@ -347,7 +349,7 @@ def unlisted(pipeline: Pipeline, base: bytes, keys: Iterable[bytes]) -> Iterator
 
 
 def _types_of(key: bytes) -> tuple[bytes, ...]:
-    """Return the Redis types that a key with this name may have; empty if unknown."""
+    """Return the types that a key of this name may have; empty if any."""
     if PAYLOAD in key or key.endswith(STATE):
         return ()
     if key.endswith(MARKS_INDEX):
@@ -356,7 +358,7 @@ def _types_of(key: bytes) -> tuple[bytes, ...]:
 
 
 def _list_owner(key: bytes) -> bytes:
-    """Return the prefix of all keys of a memory, from the key of a list or of ``marks_index``."""
+    """Return the base in the key of a list or of ``marks_index``."""
     if MARK in key:
         return key.partition(MARK)[0]
     return key.removesuffix(MARKS_INDEX).removesuffix(MESSAGES)
@@ -383,7 +385,7 @@ def _repeats(snapshot: MemorySnapshot) -> Iterator[Finding]:
 
 
 def _marks(snapshot: MemorySnapshot) -> Iterator[Finding]:
-    """Yield findings for the marks of missing messages, and for marks not in ``marks_index``.
+    """Yield findings for marks of missing messages, and for marks that ``marks_index`` lacks.
 
     An id counts once even if it is on several lists of the same mark.
     """
@@ -420,7 +422,7 @@ class Repairer:
         self._catalogue = catalogue
 
     async def repair(self, code: str, where: Selection, note: Note) -> int:
-        """Repair the findings with a code; see ``Maintenance.repair``."""
+        """Repair the findings with a code (``Maintenance.repair``)."""
         if code not in REPAIRS:
             raise UsageError(f"{code} cannot be repaired in Redis", f"known: {sorted(REPAIRS)}")
         make = partial(Checker, self._pipeline, self._keys, self._catalogue, where)
@@ -448,7 +450,7 @@ class Repairer:
         raise _busy(key)
 
     async def _take(self, key: MemoryKey, names: list[bytes], note: Note) -> int:
-        """Note and remove the keys ``names`` of a memory, if still of the wrong Redis type.
+        """Note and remove the keys ``names`` of a memory that still have the wrong Redis type.
 
         Returns the number of removed keys.
         """
@@ -463,10 +465,7 @@ class Repairer:
         raise _busy(key)
 
     async def _delete_strays(self, checker: Checker, note: Note) -> int:
-        """Note and delete the payloads that no list names, many in a transaction.
-
-        Returns the number of deleted payloads.
-        """
+        """Note and delete the payloads that no list names; return their number."""
         count = 0
         suspects = checker.suspects()
         while some := await self._run(lambda: list(islice(suspects, _STRAYS))):
@@ -492,7 +491,7 @@ class Repairer:
     async def _repair_expiries(self, memory: MemoryRepair, code: str, note: Note) -> int:
         """Note and set the expiry of keys; return the number of keys.
 
-        Does not watch the keys: an agent that interferes sets the same expiry for all keys.
+        The keys are not watched: an agent that interferes sets the same expiry for all keys.
         """
         count = 0
         with ExitStack() as files:
@@ -506,7 +505,7 @@ class Repairer:
         return count
 
     async def revert(self, records: AsyncGenerator[Record]) -> int:
-        """Undo repairs of expiries and indexes; see ``Maintenance.revert``."""
+        """Undo repairs of expiries and indexes (``Maintenance.revert``)."""
         undone = 0
         async with aclosing(records):
             async for record in records:
@@ -520,7 +519,7 @@ class Repairer:
 
 
 def _affected(checker: Checker, code: str) -> list[MemoryKey]:
-    """Return the memories with a finding that has the code."""
+    """Return the memories with a finding of this code."""
     if code == "payload-not-json":
         return checker.damaged()
     found = [
@@ -542,7 +541,7 @@ class MemoryRepair:
         key: MemoryKey,
         marks: dict[bytes, tuple[bytes, ...]],
     ) -> None:
-        """``marks`` has the names of known mark lists by base, the prefix of a memory's keys."""
+        """``marks`` has the names of known mark lists, by base (prefix of a memory's keys)."""
         self.key = key
         self.base = keys.base(key)
         self._pipeline = pipeline
@@ -553,7 +552,7 @@ class MemoryRepair:
         return {"code": code, "user": self.key.user, "session": self.key.session, **more}
 
     def plan(self, code: str, files: ExitStack) -> RepairPlan:
-        """Watch the lists of the memory, and return the plan to repair the finding ``code``.
+        """Watch the lists of the memory, and plan the repair of its findings with this code.
 
         ``files`` closes the temporary files of the lists.
         """
@@ -597,7 +596,7 @@ class MemoryRepair:
         return snapshot
 
     def _without_payload(self, messages: IdList) -> IdSet:
-        """Return the ids on the list of messages that have no payload (text of a message)."""
+        """Return the ids on the list of messages that have no payload."""
         gone = IdSet()
         for ids in messages.chunks():
             found = self._pipeline.execute((b"EXISTS", self.base + PAYLOAD + id) for id in ids)
@@ -605,7 +604,7 @@ class MemoryRepair:
         return gone
 
     def _broken(self, messages: IdList) -> list[bytes]:
-        """Return the ids whose payload (stored text) is not a message; watch these payloads."""
+        """Return the ids whose payload is not a message; watch these payloads."""
         broken: dict[bytes, None] = {}
         pacer = Pacer()
         for ids in messages.chunks():
@@ -622,7 +621,7 @@ class MemoryRepair:
     # Payloads
 
     def strays(self, some: list[bytes]) -> list[bytes]:
-        """Watch the list of messages; return the keys in ``some`` that the list does not name.
+        """Watch the list of messages; return the keys in ``some`` whose ids the list lacks.
 
         ``some`` are Redis keys of payloads.  Keys that no longer exist are left out.
         """
@@ -630,7 +629,7 @@ class MemoryRepair:
         return list(unlisted(self._pipeline, self.base, some))
 
     def payload_records(self, code: str, keys: Iterable[bytes]) -> Iterator[Record]:
-        """Yield records with the payloads under ``keys``, each record of about a page.
+        """Yield records of the payloads under ``keys``; a record has about the size of a page.
 
         A payload that is not a string is recorded as a DUMP.
         """
@@ -656,10 +655,10 @@ class MemoryRepair:
     # Keys of another type
 
     def dump(self, keys: Iterable[bytes]) -> list[list[Any]]:
-        """Watch Redis keys; return the name, DUMP and expiry of each key of the wrong type.
+        """Watch Redis keys; return the name, DUMP and expiry of each key that has the wrong type.
 
-        The name is without the prefix of the memory.  The expiry is in milliseconds since 1970,
-        None for never.
+        The name lacks the prefix of the memory.  The expiry is in milliseconds since 1970; None for
+        never.
         """
         keys = list(keys)
         self._pipeline.execute([(b"WATCH", *keys)])
@@ -679,9 +678,9 @@ class MemoryRepair:
     def expiries(
         self, code: str, files: ExitStack
     ) -> Iterator[tuple[bytes, int | None, int | None]]:
-        """Yield the keys to give another expiry, with the old and the new expiry.
+        """Yield the keys whose expiry the repair changes, with the old and the new expiry.
 
-        Expiries are milliseconds since 1970; None stands for never.
+        An expiry is in milliseconds since 1970; None stands for never.
         """
         snapshot = self._watch(files)
         self._pipeline.execute([(b"UNWATCH",)])
@@ -709,9 +708,10 @@ class MemoryRepair:
     def _ends(
         self, keys: Iterable[bytes], *, absent: bool = False
     ) -> Iterator[tuple[bytes, int | None]]:
-        """Yield the existing keys with their expiries, in milliseconds since 1970; None for never.
+        """Yield the keys that exist, with their expiries.
 
-        With ``absent``, yields also missing keys, with None.
+        An expiry is in milliseconds since 1970; None stands for never.  With ``absent``, also
+        yields missing keys, with None.
         """
         source = iter(keys)
         while some := list(islice(source, 10 * _NOTED)):
@@ -737,7 +737,10 @@ class MemoryRepair:
 
 
 class RepairPlan:
-    """The planned repair of the lists of a memory, to be noted and then carried out."""
+    """The planned repair of the lists of a memory.
+
+    The repair is noted with ``records`` before it is carried out with ``commands``.
+    """
 
     def __init__(self, memory: MemoryRepair, code: str, end: int | None) -> None:
         """``end`` is the expiry of the memory, in milliseconds since 1970; None for never."""
@@ -754,11 +757,11 @@ class RepairPlan:
         self._payloads = payloads
 
     def remove(self, listed: IdList, drops: Callable[[bytes], bool]) -> None:
-        """Plan to remove the ids for which ``drops`` is true from a list."""
+        """Plan to remove the ids from the list ``listed`` for which ``drops`` is true."""
         self._removals.append((listed, drops))
 
     def index(self, marks: list[bytes]) -> None:
-        """Plan to add marks to ``marks_index``, and count the marks."""
+        """Plan to add marks to ``marks_index``, and count them."""
         self._marks = marks
         self.count += len(marks)
 
@@ -790,7 +793,7 @@ def _now() -> int:
 
 
 def _deadline(ttl: int) -> int | None:
-    """Return when a PTTL ends, in milliseconds since 1970; None for a key without expiry."""
+    """Return when a PTTL ends, in milliseconds since 1970; None for no expiry."""
     return _now() + ttl if ttl >= 0 else None
 
 

@@ -63,10 +63,10 @@ class Reader:
         *,
         payloads: bool = True,
     ) -> None:
-        """``marks`` has the names of mark lists by base, the prefix of all keys of a memory.
+        """``marks`` has the names of mark lists, by base (the prefix of all keys of a memory).
 
-        Without ``payloads``, reads no texts: messages are empty, and every existing payload counts
-        as a message.
+        With ``payloads`` False, the texts of messages are not read: messages are empty, and every
+        id with a payload counts as a message.
         """
         self._pipeline = pipeline
         self._snapshots = SnapshotReader(pipeline, marks)
@@ -95,7 +95,7 @@ class Reader:
         return self._broken.by_memory.keys()
 
     def damage(self) -> list[Finding]:
-        """Return a finding for each memory with skipped messages, and for each kind of damage."""
+        """Return findings for skipped messages, for each memory and each kind of damage."""
         return [
             Finding(code, key, count, tuple(ids))
             for code, skipped in (
@@ -120,7 +120,7 @@ class Reader:
     def headers(self, memories: Iterable[MemoryRef]) -> Iterator[list[Memory]]:
         """Yield lists of memories, without reading their messages.
 
-        Leaves out memories without an existing message.
+        Leaves out memories of which no listed id has a payload.
         """
         source = iter(memories)
         while some := list(islice(source, _TOGETHER)):
@@ -149,7 +149,7 @@ class Reader:
         return any(self._pipeline.execute([count_payloads(base, ids)])[0] for ids in pages)
 
     def _small(self, snapshots: Sequence[MemorySnapshot]) -> Iterator[Page]:
-        """Yield the pages of small memories; read the messages of all these memories together."""
+        """Yield the pages of small memories, whose messages are read together."""
         selected = [
             self._filter.messages(snapshot, list(snapshot.messages)) for snapshot in snapshots
         ]
@@ -173,7 +173,7 @@ class Reader:
             yield from self._retry(builder)
 
     def _large(self, snapshot: MemorySnapshot) -> Iterator[Page]:
-        """Yield the pages of a large memory; read the messages in chunks."""
+        """Yield the pages of a large memory, whose messages are read in chunks."""
         builder = MemoryBuilder(snapshot)
         for number, chunk in enumerate(snapshot.messages.chunks()):
             ids, marks = self._filter.messages(snapshot, chunk, continued=number > 0)
@@ -182,7 +182,7 @@ class Reader:
         yield from self._end(builder)
 
     def _end(self, builder: MemoryBuilder) -> Iterator[Page]:
-        """Yield the last page of a memory; none if the memory has no message.
+        """Yield the last page of a memory; nothing if the memory has no message.
 
         Raises:
             Lost: an agent deleted messages of the memory during the read.
@@ -200,8 +200,7 @@ class Reader:
     def _retry(self, builder: MemoryBuilder) -> Iterator[Page]:
         """Read a small memory again because a payload was missing, and yield the pages.
 
-        If an id is still listed after its payload was missing, the id has no payload and is
-        skipped.
+        An id that is still listed has no payload, and is skipped.
 
         Raises:
             Lost: an agent keeps deleting messages of the memory.
@@ -246,7 +245,7 @@ class Reader:
         """Yield the pages of a small memory after ``_retry``, from the messages already read.
 
         ``ids`` and ``marks`` are the ids of messages, in order, and the marks of each.  ``known``
-        maps ids to messages, and to None for payloads that are not messages.
+        has the messages by id; None for a payload that is not a message.
         """
         messages = []
         anchors: list[str | None] = []
@@ -268,9 +267,9 @@ class Reader:
     def _fetch(
         self, keys: list[bytes], ids: list[bytes], marks: list[Marks]
     ) -> Iterator[list[Fetched]]:
-        """Read the texts of messages under the Redis keys ``keys``; yield the messages in chunks.
+        """Read the payloads under ``keys``; yield the messages in chunks.
 
-        ``ids`` and ``marks`` are the id and the marks of each message.  See also ``Fetched``.
+        ``ids`` and ``marks`` are the id and the marks of each message.
         """
         at = 0
         fetched = self._pipeline.values(keys, self._pacer) if self._payloads else self._probe(keys)
@@ -314,9 +313,9 @@ class Reader:
 
 
 def as_message(payload: bytes | ResponseError) -> bytes | None:
-    """Return the payload in valid UTF-8 if it is a JSON object.
+    """Return the payload if it is a JSON object, in valid UTF-8.
 
-    None for any other payload, and for an error reply of Redis.
+    Returns None for any other payload, and for an error reply of Redis.
     """
     if isinstance(payload, ResponseError):  # the key holds no string
         return None
@@ -354,10 +353,10 @@ class MemoryBuilder:
     def fill(
         self, count: int, blocks: Iterator[list[Fetched]], held: list[Fetched]
     ) -> Iterator[Page]:
-        """Add the next ``count`` messages of the memory: first from ``held``, then from ``blocks``.
+        """Add the next ``count`` messages of the memory; yield each page that more messages follow.
 
-        Yields each full page, if more messages follow.  ``held`` keeps the messages of a block that
-        belong to the next memory.
+        The messages come first from ``held``, then from ``blocks``.  At the end, ``held`` has the
+        messages of the last block that belong to the next memory.
         """
         while count:
             if not held:
@@ -370,12 +369,12 @@ class MemoryBuilder:
             yield from map(self._anchored, self.page.take(self._sort(some)))
 
     def rest(self) -> Iterator[Page]:
-        """Yield the last page of the memory, unless the memory has no message."""
+        """Yield the last page of the memory; nothing if the memory has no message."""
         if self.page.entries or self.page.offset:
             yield self._anchored(self.page.page(last=True))
 
     def _anchored(self, page: Page) -> Page:
-        """Return a page; with ``Page.anchors`` if an id was skipped before one of its messages."""
+        """Return the page, with anchors if an id was skipped before one of its messages."""
         count = len(page.messages)
         plain = min(count, self._plain)
         self._plain -= plain
@@ -385,10 +384,7 @@ class MemoryBuilder:
         return replace(page, anchors=[*repeat(None, plain), *behind])
 
     def _sort(self, found: list[Fetched]) -> list[StoredMessage]:
-        """Return the messages in ``found``, and empty the list.
-
-        Notes the ids of missing payloads and of payloads that are not messages.
-        """
+        """Return the messages in ``found``, note skipped ids, and empty ``found``."""
         messages = [one for one in found if isinstance(one, StoredMessage)]
         if len(messages) < len(found):
             self.broken += [one for one in found if isinstance(one, str)]
@@ -410,7 +406,7 @@ class MemoryBuilder:
 
 
 class SkippedMessages:
-    """The number of skipped messages of a kind, and examples of the ids."""
+    """The number of skipped messages of one kind, with a few ids as examples."""
 
     def __init__(self, kind: str) -> None:
         self._kind = kind
@@ -420,14 +416,14 @@ class SkippedMessages:
         """For each memory, the number of skipped messages, and a few of the ids."""
 
     def add(self, id: str, ref: MemoryRef, count: int = 1) -> None:
-        """Count ``count`` skipped messages of a memory; ``id`` is the id of the first message."""
+        """Count ``count`` skipped messages of a memory; ``id`` is the id of the first of them."""
         self._first = self._first or f"{id!r} of {decode(ref.base)!r}"
         self._count += count
         before, ids = self.by_memory.get(ref.key, (0, []))
         self.by_memory[ref.key] = (before + count, [*ids, id][:_EXAMPLES])
 
     def lines(self) -> list[str]:
-        """Return a warning about the skipped messages, as a list; empty if none was skipped."""
+        """Return a list with one warning about the skipped messages; empty if none was skipped."""
         if not self._count:
             return []
         return [f"left out {self._count} {self._kind} (the first: {self._first})"]
@@ -445,7 +441,7 @@ class SelectionFilter:
         """The id of the last message that was not selected."""
 
     def memories(self, memories: Iterable[MemoryRef]) -> Iterator[MemoryRef]:
-        """Yield the memories that hold a selected mark or message id.
+        """Yield the memories that have a selected mark or message id.
 
         Yields all memories if the selection names no marks and ids, or too many.
         """
@@ -467,10 +463,10 @@ class SelectionFilter:
     def messages(
         self, snapshot: MemorySnapshot, ids: list[bytes], *, continued: bool = False
     ) -> tuple[list[bytes], list[Marks]]:
-        """Return the ids of the selected messages, and the marks of each message.
+        """Return the ids of the selected messages, and the marks of each.
 
-        ``ids`` are consecutive ids of the memory.  ``continued``: the previous call was for the ids
-        before ``ids`` in the same memory.
+        ``ids`` are consecutive ids of the memory.  ``continued`` is True if the previous call was
+        for the ids directly before them.
         """
         if not continued:
             self._anchor = None
@@ -495,7 +491,7 @@ class SelectionFilter:
         return selected, marks
 
     def _candidates(self, snapshot: MemorySnapshot, ids: list[bytes]) -> Iterable[int]:
-        """Return the indexes, in ``ids``, of the messages with a selected mark.
+        """Return the indexes in ``ids`` of messages with a selected mark.
 
         Returns all indexes if the selection names no marks.
         """
@@ -505,14 +501,14 @@ class SelectionFilter:
         return sorted(found) if self._where.marks else range(len(ids))
 
     def forget(self, key: MemoryKey) -> None:
-        """Forget the ``Page.anchors`` of a memory, because the memory is read again."""
+        """Forget the anchors of a memory, because the memory is read again."""
         self._anchors = {name: some for name, some in self._anchors.items() if name[0] != key}
 
     def with_anchors(self, pages: Iterator[Page]) -> Iterator[Page]:
-        """Yield the pages; with ``Page.anchors`` if the selection names ids or marks.
+        """Yield the pages, with ``Page.anchors`` if the selection names ids or marks.
 
-        The anchors in the incoming ``pages`` are only ids skipped because of a missing or invalid
-        text.
+        The anchors of the given pages are only ids that were skipped because of a missing or
+        invalid payload.
         """
         if self._where.whole:
             yield from pages

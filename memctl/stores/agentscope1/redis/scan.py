@@ -33,7 +33,7 @@ _BATCH = 500
 
 
 class MemoryRef(NamedTuple):
-    """The key of a memory, and the prefix (base) of the memory's Redis keys."""
+    """A memory, with the prefix (base) of all its Redis keys."""
 
     base: bytes
     key: MemoryKey
@@ -48,12 +48,13 @@ class Catalogue:
         self._claimed: dict[bytes, MemoryKey] = {}
 
     def memories(self, pipeline: Pipeline, where: Selection) -> list[MemoryRef]:
-        """Return the selected memories, sorted by base.
+        """Return the selected memories, sorted by base (the prefix of all keys of a memory).
 
-        If ``where.keys`` names the memories, there is no scan, and the memories may not exist.
+        If ``where.keys`` names the memories, nothing is scanned, and the memories need not exist.
 
         Raises:
-            Unavailable: see ``Pipeline.stream``.
+            Lost: the connection broke.
+            Unavailable: the server refuses a command.
         """
         if where.keys is not None:
             return sorted(self._keyed(where))
@@ -68,28 +69,29 @@ class Catalogue:
                 yield MemoryRef(base, key)
 
     def name(self, base: bytes, where: Selection) -> MemoryKey | None:
-        """Return the selected memory with a base, the prefix of its keys; None if not selected."""
+        """Return the selected memory with this base (prefix of its keys); None if not selected."""
         claimed = self._claimed.get(base)
         if claimed is not None:
             return claimed if where.has_key(claimed) else None
         return next((key for key in self._keys.parse_base(base) if where.has_key(key)), None)
 
     def claim(self, base: bytes, key: MemoryKey) -> bool:
-        """Note the name of a memory to write; return whether the memory can have the name.
+        """Note the name of a memory to write; return False if another memory has the same keys.
 
-        False if the same keys already belong to a memory with another name.
+        Such a memory has another name, but the same base.
         """
         readings = list(islice(self._keys.parse_base(base), 2))
         return len(readings) == 1 or self._claimed.setdefault(base, key) == key
 
     def marks(self, pipeline: Pipeline, where: Selection) -> dict[bytes, tuple[bytes, ...]]:
-        """Return the names of the mark lists of at least the selected memories, by base.
+        """Return the names of mark lists, by base (the prefix of all keys of a memory).
 
-        Each set of users and sessions is scanned once.  ``marks_index`` names the marks that agents
-        add later.
+        The result has at least the mark lists of the selected memories.  Each set of users and
+        sessions is scanned once.  Marks that agents add later are named by ``marks_index``.
 
         Raises:
-            Unavailable: see ``Pipeline.stream``.
+            Lost: the connection broke.
+            Unavailable: the server refuses a command.
         """
         for pattern in (self._pattern(Selection()), self._pattern(where)):
             if pattern in self._marks:
@@ -139,7 +141,7 @@ class Catalogue:
 
 
 def with_payload(pipeline: Pipeline, bases: list[bytes]) -> set[bytes]:
-    """Return those of ``bases`` whose list of messages has the id of an existing payload.
+    """Return those of ``bases`` whose list of messages has an id with an existing payload.
 
     Checks only the first ids of each list.
     """

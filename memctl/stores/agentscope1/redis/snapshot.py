@@ -112,7 +112,7 @@ class MemorySnapshot:
 
     @property
     def small(self) -> bool:
-        """Return whether all ids of messages are in a single chunk."""
+        """True if all ids of messages are in a single chunk."""
         return self.messages.count < _SMALL
 
     @property
@@ -122,7 +122,7 @@ class MemorySnapshot:
 
     @cached_property
     def marks_of(self) -> Callable[[bytes], Marks | None]:
-        """Return a function from an id to its sorted marks; None or () without marks."""
+        """Return a function that gives the sorted marks of an id; None or () without marks."""
         if all(one.count < _SMALL for one in self.marks.values()):
             found: dict[bytes, Marks] = {}
             for mark, lists in self._by_mark.items():
@@ -138,7 +138,7 @@ class MemorySnapshot:
         return self._ids_with(mark).__contains__
 
     def _ids_with(self, mark: str) -> IdSet:
-        """Return the ids on all lists of a mark; a mark may have several names (aliases)."""
+        """Return the ids on all lists of a mark, under all its names (aliases)."""
         lists = self._by_mark.get(mark, [])
         if len(lists) == 1:
             return lists[0].ids
@@ -166,18 +166,19 @@ class SnapshotReader:
     """A reader of snapshots of memories, for use in a thread."""
 
     def __init__(self, pipeline: Pipeline, marks: dict[bytes, tuple[bytes, ...]]) -> None:
-        """``marks`` has the names of mark lists by base, the prefix of all keys of a memory.
+        """``marks`` has the names of mark lists, by base (the prefix of all keys of a memory).
 
-        ``marks_index`` may lack the names.
+        These names may be missing in ``marks_index``.
         """
         self._pipeline = pipeline
         self._marks = marks
         self._more: dict[bytes, set[bytes]] = {}
 
     def snapshots(self, memories: Iterable[MemoryRef]) -> Iterator[list[MemorySnapshot]]:
-        """Yield snapshots of the memories in order: lists of small memories, or a large memory.
+        """Yield snapshots of the memories in lists, in order; a large memory is alone in its list.
 
-        Includes memories that do not exist.  Snapshots are closed when the next list is requested.
+        Also yields snapshots of memories that do not exist.  The snapshots of a list are closed
+        when the next list is requested.
 
         Raises:
             Lost: the connection broke, or a memory keeps getting new marks.
@@ -204,10 +205,11 @@ class SnapshotReader:
             most = max(1, min(_MEMORIES, most * 4, _TOGETHER * len(some) // max(ids, 1)))
 
     def take(self, ref: MemoryRef) -> MemorySnapshot:
-        """Return a snapshot of a memory of any size; the caller closes the snapshot.
+        """Return a snapshot of a memory of any size; the caller must close it.
 
         Raises:
-            Lost, Unavailable: as ``snapshots``.
+            Lost: the connection broke, or the memory keeps getting new marks.
+            Unavailable: the server refuses a command.
         """
         for _ in range(_TRIES):
             names = self._names(ref.base)
@@ -228,9 +230,10 @@ class SnapshotReader:
     def watch(
         self, memories: Sequence[MemoryRef], marks: Sequence[Iterable[bytes]] = ()
     ) -> list[MemorySnapshot]:
-        """Watch the lists of memories, and return snapshots; the caller closes the snapshots.
+        """Watch the lists of memories, and return snapshots, which the caller must close.
 
-        ``marks`` names, for each memory, further marks to watch; their lists may be empty.
+        ``marks`` has, for each memory, names of further mark lists to watch.  These lists need not
+        exist.
 
         Raises:
             Lost: the connection broke.
@@ -287,15 +290,15 @@ class SnapshotReader:
                 yield None
 
     def _names(self, base: bytes, more: Iterable[bytes] = ()) -> list[bytes]:
-        """Return the names of the mark lists to read, sorted by mark; ``more`` are further names.
+        """Return the names of the mark lists to read, with all aliases, sorted by mark.
 
-        The names include all aliases of each mark.
+        ``more`` are further names of mark lists.
         """
         names = self._more.get(base, set()).union(self._marks.get(base, ()), more)
         return sorted(with_aliases(names), key=canonical_mark)
 
     def _is_complete(self, base: bytes, names: Sequence[bytes], index: Any) -> bool:
-        """Return whether ``names`` includes all names in the index; keep new names for ``_names``.
+        """Return whether ``names`` has all names in the index; keep new names for ``_names``.
 
         ``index`` is the reply of Redis to a read of ``marks_index``.
         """
@@ -317,7 +320,7 @@ def list_keys(base: bytes, names: Iterable[bytes]) -> list[bytes]:
 def ranges(key: bytes, length: Any) -> list[Command]:
     """Return commands that read a whole list in chunks, even if the list has grown since LLEN.
 
-    ``length`` is the reply to LLEN, possibly an error.
+    ``length`` is the reply to LLEN, which may be an error.
     """
     starts = range(0, max(length_of(length), 1), _CHUNK)
     ends = [*(start - 1 for start in starts[1:]), -1]
@@ -339,7 +342,7 @@ def watch_list(pipeline: Pipeline, key: bytes) -> IdList:
 
 
 def list_pages(pipeline: Pipeline, key: bytes, start: int = 0) -> IdChunks:
-    """Yield the ids of a list from the position ``start`` on, in pages.
+    """Yield the ids of a list in pages, from the position ``start`` on.
 
     The list may change between the pages.  Yields nothing if the key is not a list.
     """
@@ -355,7 +358,7 @@ def list_pages(pipeline: Pipeline, key: bytes, start: int = 0) -> IdChunks:
 
 
 def ids_of(reply: Any) -> list[bytes]:
-    """Return the ids of a reply to LRANGE; no ids if the key is not a list."""
+    """Return the ids in a reply to LRANGE; empty if the key is not a list."""
     return [] if isinstance(reply, ResponseError) else reply
 
 
@@ -365,7 +368,7 @@ def length_of(reply: Any) -> int:
 
 
 def _id_lists(keys: list[bytes], lengths: list[Any], replies: Iterator[Any]) -> list[IdList]:
-    """Return a list for each key, from the replies to the commands of ``ranges``.
+    """Return a list of ids for each key, from the replies to the commands of ``ranges``.
 
     ``lengths`` has the reply to LLEN for each key.
     """

@@ -48,11 +48,12 @@ _COUNTED = 5000
 class RedisMemoryStore(RedisStore):
     """The memories of AgentScope's ``RedisMemory``.
 
-    A memory is a list of message ids, a string for each message, and a list of ids for each mark.
+    A memory is a list of message ids, a string (payload) for each message, and a list of ids for
+    each mark.  As in AgentScope, an id without a payload is not a message.  A memory with only such
+    ids is not listed.
 
-    A written memory gets the ``ttl`` of the location in seconds, or else ``Memory.ttl``.  Without
-    either, an existing memory keeps its expiry.  Ids without a payload are not messages, as in
-    AgentScope; a memory with only such ids is not listed.  Reading changes no expiry.
+    A written memory gets the ``ttl`` of the location in seconds, or else ``Memory.ttl``.  If
+    neither is given, an existing memory keeps its expiry.  Reading changes no expiry.
     """
 
     kind = "redis"
@@ -124,7 +125,7 @@ class RedisMemoryStore(RedisStore):
         return RedisMaintenance(self, self.server, self.keys, self.catalogue)
 
     def outline(self, where: Selection) -> AsyncGenerator[Page]:
-        """See ``Store.outline``; counts also texts that are not JSON objects as messages."""
+        """Yield outlines (``Store.outline``); texts that are not JSON objects count as messages."""
         return self._pages(where, payloads=False)
 
     async def _pages(self, where: Selection, *, payloads: bool = True) -> AsyncGenerator[Page]:
@@ -248,7 +249,7 @@ class RedisMemoryStore(RedisStore):
                 yield key
 
     async def erase(self, where: Selection) -> AsyncGenerator[WriteResult]:
-        """Remove all keys of the selected sessions, including session states (``:state``)."""
+        """Remove all keys of the selected sessions, with session states (``:state``)."""
         async with self.server.pipeline() as pipeline:
             work = partial(erase_keys, pipeline, self.keys, self.catalogue, where)
             for result in await in_thread(pipeline, work):
@@ -266,7 +267,7 @@ class RedisMemoryStore(RedisStore):
         """Write or edit a batch of small memories; yield a result for each.
 
         ``make`` prepares a memory of the batch, and ``run`` changes the prepared memories.  After
-        an error, yields the results so far, then raises the error.
+        an error, first the results so far are yielded, then the error is raised.
         """
         done: list[WriteResult] = []
         failure: MemctlError | None = None
@@ -307,9 +308,9 @@ class RedisMemoryStore(RedisStore):
         parts: AsyncGenerator[Any],
         run: Callable[[Sequence[L]], Iterator[WriteResult]],
     ) -> WriteResult:
-        """Write or edit a large memory: stage the parts on the server, then change the memory.
+        """Stage the parts of a large memory on the server, then write or edit the memory.
 
-        ``make`` returns an object that stages the parts, and ``run`` changes the memory.
+        ``make`` returns an object that stages the parts.  ``run`` changes the memory.
         """
         try:
             with closing(make()) as staged:
@@ -334,7 +335,7 @@ class RedisMemoryStore(RedisStore):
                 await in_thread(pipeline, partial(staged.discard, pipeline))
 
     def _target(self, memory: Memory) -> tuple[bytes, int | None]:
-        """Return the base of a memory, and the TTL to set in milliseconds (None for no new TTL).
+        """Return the base of a memory, and the TTL to set in milliseconds; None sets no TTL.
 
         The base is the prefix of all keys of the memory.
 

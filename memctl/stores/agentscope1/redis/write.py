@@ -58,7 +58,7 @@ _KEYS = 500
 
 
 class MemoryRefused(Exception):
-    """Raised for a memory that cannot be written as requested; ``failure`` gives the reason."""
+    """A memory cannot be written as requested; ``failure`` gives the reason."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -79,7 +79,7 @@ def attempt_together(
 ) -> Iterator[WriteResult]:
     """Write all memories in one transaction with ``attempt``; yield a result for each memory.
 
-    If another client changed a memory meanwhile, ``attempt`` returns None.  Then each memory is
+    ``attempt`` returns None if another client changed a memory meanwhile.  Then each memory is
     written alone, with several attempts.
     """
     done = attempt(memories)
@@ -120,7 +120,7 @@ class Writer:
         marks: dict[bytes, tuple[bytes, ...]],
         mode: WriteMode,
     ) -> None:
-        """``marks`` has the names of known mark lists by base, the prefix of a memory's keys.
+        """``marks`` has the names of known mark lists, by base (prefix of a memory's keys).
 
         ``side`` is a second connection, which reads while a transaction runs on ``pipeline``.
         """
@@ -130,19 +130,20 @@ class Writer:
         self._mode = mode
 
     def write(self, memories: Sequence[PendingMemory]) -> Iterator[WriteResult]:
-        """Write the memories, in one transaction unless another client interferes.
+        """Write the memories; yield a result for each memory.
 
-        Yields a result for each memory.
+        All are written in one transaction, unless another client interferes.
 
         Raises:
-            Unavailable: see ``Pipeline.stream``.
+            Lost: the connection broke.
+            Unavailable: the server refuses a command.
         """
         return attempt_together(self._attempt, memories)
 
     def _attempt(self, memories: Sequence[PendingMemory]) -> list[WriteResult] | None:
         """Write memories in one transaction; return a result for each memory.
 
-        None if another client has changed a memory meanwhile; then no memory is written.
+        Returns None, and writes no memory, if another client has changed a memory meanwhile.
         """
         results = []
         good: list[tuple[PendingMemory, TargetState]] = []
@@ -205,7 +206,7 @@ class Writer:
         return states
 
     def _known_payloads(self, memories: Sequence[PendingMemory]) -> list[int]:
-        """Return, for each memory, how many of the messages to write already have a payload."""
+        """Return, for each memory, how many ids to write already have a payload."""
         asked: deque[int] = deque()
         found = [0] * len(memories)
 
@@ -222,7 +223,7 @@ class Writer:
     def _known_keys(self, one: PendingMemory) -> Iterator[bytes]:
         """Yield the keys of the lists and the index of a memory, whether they exist or not.
 
-        Without the mark lists that only ``marks_index`` names.
+        Leaves out the mark lists that only ``marks_index`` names.
         """
         yield one.base + MESSAGES
         yield one.base + MARKS_INDEX
@@ -230,7 +231,7 @@ class Writer:
             yield one.base + MARK + mark
 
     def _mark_lists(self, one: PendingMemory, index: Any) -> list[bytes]:
-        """Return the names of the mark lists of a memory that exist or will be created.
+        """Return the names of the mark lists that exist or will be created.
 
         ``index`` is the reply of Redis to a read of ``marks_index``.
         """
@@ -255,7 +256,10 @@ class Writer:
             self._check_repeats(one)
 
     def _readable(self, base: bytes, held: int) -> int:
-        """Return how many ids on the list of messages have a payload; 0 if ``held`` is 0."""
+        """Return how many ids on the list of messages have a payload.
+
+        ``held`` is the length of the list.
+        """
         count = 0
         for ids in list_pages(self._pipeline, base + MESSAGES) if held else ():
             count += sum(self._pipeline.execute([count_payloads(base, ids)]))
@@ -272,13 +276,13 @@ class Writer:
     # State for undo
 
     def _before(self, one: PendingMemory, state: TargetState) -> str:
-        """Return the state that an undo must restore in addition to messages, as JSON.
+        """Return ``WriteResult.before``: what an undo must restore besides messages, as JSON.
 
-        The text is for ``WriteResult.before``; empty if there is no such state.
+        Empty if there is nothing to record.
 
         Raises:
-            MemoryRefused: an undo could not restore the state, because RedisMemory never writes
-                such a state.
+            MemoryRefused: an undo could not restore the memory, because RedisMemory never writes a
+                memory like this.
         """
         fresh = self._mode is WriteMode.REPLACE or not one.offset
         if fresh and state.held and self._readable(one.base, state.held) < state.held:
@@ -301,7 +305,7 @@ class Writer:
     ) -> dict[bytes, list[bytes] | None]:
         """Return the mark lists that already have the id of a new message, with all their ids.
 
-        The id on the list is from an earlier message with the same id.
+        Such an id is on a list because an earlier message had the same id.
         """
         found: dict[bytes, list[bytes] | None] = {}
         for name, first in state.marks.items():
@@ -311,7 +315,7 @@ class Writer:
         return found
 
     def _left_over(self, one: PendingMemory, state: TargetState) -> str:
-        """Return the mark lists that RedisMemory kept when it cleared a memory, as JSON; or ""."""
+        """Return the mark lists of a memory that RedisMemory cleared, as JSON."""
         keys = {name: one.base + MARK + name for name, ids in state.marks.items() if ids}
         if not (keys or state.indexed):
             return ""
@@ -327,16 +331,16 @@ class Writer:
     def _unindexed(self, one: PendingMemory, state: TargetState) -> set[bytes]:
         """Return the stored mark lists that the write must add to ``marks_index``.
 
-        A new index must name all marks with messages: if an index exists, RedisMemory ignores
-        unnamed marks.
+        A new index must name all marks with messages, because RedisMemory ignores marks that an
+        index lacks.
         """
         filled = {name for name, ids in state.marks.items() if ids} - state.indexed
         return filled & one.marks if state.indexed or not one.marks else filled
 
     def _replaced(self, base: bytes, state: TargetState) -> str:
-        """Return the state that an undo of REPLACE must restore in addition to messages, as JSON.
+        """Return what an undo of REPLACE must restore besides messages, as JSON.
 
-        Empty if there is no such state.  Long lists are left out, because of their size.
+        Empty if there is nothing to record.  Long lists are left out, because of their size.
         """
         lists = self._unusual_lists(base, state)
         expiries = self._expiries(base, state)
@@ -347,7 +351,7 @@ class Writer:
         return MemoryBefore(lists, state.indexed, names, expiries=expiries).dump()
 
     def _unusual_lists(self, base: bytes, state: TargetState) -> dict[bytes, list[bytes] | None]:
-        """Return the lists of marks that memctl would write differently, by name.
+        """Return the mark lists that memctl would write differently, by name.
 
         A list is out of the order of the messages, or lacks an id that another list of the same
         mark has.
@@ -371,10 +375,10 @@ class Writer:
         return found
 
     def _expiries(self, base: bytes, state: TargetState) -> dict[bytes, int]:
-        """Return the PTTL of keys that expire at another time than their memory.
+        """Return the keys that expire at another time than their memory, with their PTTL.
 
-        The PTTL is by key suffix, the key without the prefix ``base``; -1 stands for no expiry.
-        Empty if there are too many such keys.
+        A key is without the prefix ``base``.  A PTTL of -1 stands for no expiry.  Empty if there
+        are too many such keys.
         """
         lists = [MARK + name for name, ids in state.marks.items() if ids]
         payloads = (
@@ -392,7 +396,9 @@ class Writer:
     # Changing
 
     def _commit(self, good: Sequence[tuple[PendingMemory, TargetState]]) -> bool:
-        """Run the changes in one transaction; return False if another client changed a watched key.
+        """Run the changes in one transaction.
+
+        Returns False, and changes nothing, if another client has changed a watched key.
 
         Raises:
             Unavailable: the server refuses a command, and with it the transaction.
@@ -418,7 +424,7 @@ class Writer:
             yield from self._expire(one, state, ttl, fresh=fresh)
 
     def _clear(self, one: PendingMemory, state: TargetState) -> Iterator[Command]:
-        """Yield the commands to delete the memory, or the remaining lists of an earlier memory."""
+        """Yield the commands that delete the stored memory or its leftover lists."""
         lists = [one.base + MARK + mark for mark, ids in state.marks.items() if ids]
         if state.held or state.indexed or lists:
             yield (b"UNLINK", one.base + MESSAGES, one.base + MARKS_INDEX, *lists)
@@ -426,9 +432,9 @@ class Writer:
             yield (b"UNLINK", *(one.base + PAYLOAD + id for id in ids))
 
     def _unmark(self, one: PendingMemory, state: TargetState) -> Iterator[Command]:
-        """Yield the commands to remove the ids of new messages from the stored mark lists.
+        """Yield the commands that remove the ids of new messages from stored mark lists.
 
-        Such an id is left on a list if an earlier message with the same id was deleted.
+        Such an id is on a list because an earlier message had the same id.
         """
         for mark, first in state.marks.items():
             key = one.base + MARK + mark
@@ -442,8 +448,8 @@ class Writer:
     ) -> Iterator[Command]:
         """Yield the commands that set the TTL of keys, like AgentScope's ``_refresh_session_ttl``.
 
-        All keys of the memory get the TTL.  Without a TTL to set (``one.ttl`` is None), existing
-        keys keep their expiry.  ``fresh``: the whole memory is written, not only new messages.
+        All keys of the memory get the TTL.  If ``one.ttl`` is None, existing keys keep their
+        expiry.  ``fresh`` is True if the whole memory is written, not only new messages.
         """
         keeps = not fresh and one.ttl is None
         marks = one.marks if fresh or keeps else state.marks
@@ -460,7 +466,7 @@ class Writer:
                     yield (b"PEXPIRE", one.base + PAYLOAD + id, b"%d" % ttl)
 
     def _all_ids(self, key: bytes, first: list[bytes]) -> Iterator[list[bytes]]:
-        """Yield the ids of the list ``key``, in chunks; ``first`` are the ids already read."""
+        """Yield the ids of the list ``key``; ``first`` are already read."""
         if first:
             yield first
         if len(first) == _HEAD:
@@ -468,13 +474,14 @@ class Writer:
 
 
 def refuse_strays(pipeline: Pipeline, base: bytes, new: Iterable[list[bytes]]) -> None:
-    """Refuse to overwrite payloads (texts of messages) that the list of messages does not name.
+    """Refuse to overwrite payloads (texts of messages) whose ids the list of messages lacks.
 
-    ``new`` has the ids of the messages to write, in chunks, without the listed ids.
+    ``new`` has the ids of the messages to write that are not on the list, in chunks.
 
     Raises:
-        MemoryRefused: a payload exists under a new id.
-        Unavailable: see ``Pipeline.stream``.
+        MemoryRefused: a payload with one of these ids exists.
+        Lost: the connection broke.
+        Unavailable: the server refuses a command.
     """
     counts = pipeline.stream(count_payloads(base, ids) for ids in new if ids)
     if count := sum(counts):
@@ -483,7 +490,7 @@ def refuse_strays(pipeline: Pipeline, base: bytes, new: Iterable[list[bytes]]) -
 
 
 def without_payload() -> MemoryRefused:
-    """Return the refusal of a memory whose list of messages has ids without a message."""
+    """Return the refusal of a memory whose list of messages has ids without a payload."""
     return _unrestorable("its list holds ids without a message")
 
 
@@ -523,13 +530,14 @@ def _probe_mark_commands(
 
 
 class Payloads(ABC):
-    """The payloads of messages, to be stored in a later transaction."""
+    """The payloads (texts) of messages, to be stored in a later transaction."""
 
     @abstractmethod
     def prepare(self, ttl: int | None) -> Iterator[Command]:
-        """Yield commands that give the payloads a TTL in milliseconds, None for no expiry.
+        """Yield commands that prepare the payloads to be stored.
 
-        Each command replies with 1, unless the payload is lost.
+        Redis replies to each command with 1, or with 0 if the payload is lost.  ``ttl`` is the TTL
+        of the payloads in milliseconds; None for no expiry.
         """
 
     @abstractmethod
@@ -538,7 +546,7 @@ class Payloads(ABC):
 
 
 class InlinePayloads(Payloads):
-    """A few payloads, sent inside the transaction."""
+    """A few payloads, which the transaction contains."""
 
     def __init__(self, messages: list[bytes]) -> None:
         self._messages = messages
@@ -561,7 +569,7 @@ class InlinePayloads(Payloads):
 class StagedPayloads(Payloads):
     """Many payloads, staged on the server under unique names.
 
-    The names match no pattern of AgentScope.
+    AgentScope uses no such names.
     """
 
     def __init__(self, keys: Keys) -> None:
@@ -570,10 +578,11 @@ class StagedPayloads(Payloads):
         self._forever = False
 
     def add(self, pipeline: Pipeline, messages: list[bytes]) -> None:
-        """Store payloads on the server under unique names, until ``put``.
+        """Store payloads on the server under unique names, until ``put`` renames them.
 
         Raises:
-            Unavailable: see ``Pipeline.stream``.
+            Lost: the connection broke.
+            Unavailable: the server refuses a command.
         """
         first = self._count
         self._count += len(messages)
@@ -604,7 +613,8 @@ class StagedPayloads(Payloads):
         """Remove the staged payloads from the server.
 
         Raises:
-            Unavailable: see ``Pipeline.stream``.
+            Lost: the connection broke.
+            Unavailable: the server refuses a command.
         """
         names = self._all_names()
         commands = iter(lambda: (b"UNLINK", *islice(names, _KEYS)), (b"UNLINK",))
@@ -648,12 +658,13 @@ class Staging(Generic[T]):
         self.staged: ItemSpool[T] = ItemSpool()
 
     def stage(self, pipeline: Pipeline, item: T, payloads: list[bytes]) -> None:
-        """Store payloads on the server under unique names; add ``item`` to the local file.
+        """Store payloads on the server under unique names, and append ``item`` to the local file.
 
-        ``item`` describes the messages of the payloads, such as the ids and marks.
+        ``item`` describes the messages of the payloads, such as their ids and marks.
 
         Raises:
-            Unavailable: see ``Pipeline.stream``.
+            Lost: the connection broke.
+            Unavailable: the server refuses a command.
         """
         self._payloads.add(pipeline, payloads)
         self.staged.add(item)
@@ -662,7 +673,8 @@ class Staging(Generic[T]):
         """Remove the staged payloads from the server.
 
         Raises:
-            Unavailable: see ``Pipeline.stream``.
+            Lost: the connection broke.
+            Unavailable: the server refuses a command.
         """
         self._payloads.discard(pipeline)
 
@@ -683,7 +695,7 @@ class PendingIds(NamedTuple):
 
 
 class PendingMemory(ABC):
-    """A memory to write, or messages to append to an existing memory (``offset`` is not 0)."""
+    """A memory to write, or messages to append to an existing memory if ``offset`` is not 0."""
 
     ids: IdSet | set[bytes]
     marks: set[bytes]
@@ -705,9 +717,10 @@ class PendingMemory(ABC):
 
     @abstractmethod
     def prepare(self, ttl: int | None) -> Iterator[Command]:
-        """Yield commands that give the payloads a TTL in milliseconds, None for no expiry.
+        """Yield commands that prepare the payloads to be stored.
 
-        Each command replies with 1, unless the payload is lost.
+        Redis replies to each command with 1, or with 0 if the payload is lost.  ``ttl`` is the TTL
+        of the payloads in milliseconds; None for no expiry.
 
         Raises:
             MemoryRefused: an id is repeated.
@@ -723,7 +736,7 @@ class BufferedMemory(PendingMemory):
     """A memory to write that came in one page."""
 
     def __init__(self, base: bytes, small: Small, ttl: int | None) -> None:
-        """``ttl`` is as for ``PendingMemory``.
+        """``ttl`` is the TTL to set in milliseconds; None keeps the expiry of the memory.
 
         Raises:
             MemoryRefused: Redis cannot hold a message, or an id is repeated.
@@ -749,7 +762,7 @@ class BufferedMemory(PendingMemory):
 class StagedMemory(PendingMemory, Staging[PendingIds]):
     """A memory to write that came in many pages.
 
-    The payloads are on the server, ids and marks in a local file.
+    Its payloads are on the server, its ids and marks in a local file.
     """
 
     def __init__(self, keys: Keys, base: bytes, large: Large, ttl: int | None) -> None:
@@ -761,7 +774,7 @@ class StagedMemory(PendingMemory, Staging[PendingIds]):
         self.count = 0
 
     def add(self, pipeline: Pipeline, messages: list[StoredMessage]) -> None:
-        """Store the texts of messages on the server, and ids and marks in the local file.
+        """Store the texts of messages on the server, and their ids and marks in the local file.
 
         Raises:
             MemoryRefused: Redis cannot hold a message.
@@ -814,18 +827,22 @@ def _pending_ids(messages: list[StoredMessage]) -> PendingIds:
 
 @lru_cache
 def _aliases_of(marks: tuple[str, ...]) -> tuple[bytes, ...]:
-    """Return the names of the lists for all marks of a message; raises like ``mark_name``."""
+    """Return the names of all lists for the marks of a message.
+
+    Raises:
+        MemoryRefused: RedisMemory uses the name of a mark for the list of another mark.
+    """
     return tuple(
         chain.from_iterable(mark_aliases(mark_name(name)) for name in dict.fromkeys(marks))
     )
 
 
 def mark_name(name: str) -> bytes:
-    """Return the name of a mark as bytes, for a message to write.
+    """Return the name of a mark as bytes.
 
     Raises:
         MemoryRefused: RedisMemory uses the name for the list of another mark.
-        UnicodeEncodeError: see ``encode``.
+        UnicodeEncodeError: the name has half of a surrogate pair.
     """
     mark = encode(name)
     if canonical_mark(mark) != mark:
@@ -837,13 +854,17 @@ def mark_name(name: str) -> bytes:
 
 
 def check_size(id: str, message: bytes) -> None:
-    """Raise MemoryRefused if the message with the id ``id`` is too large for Redis."""
+    """Refuse a message that is too large for Redis.
+
+    Raises:
+        MemoryRefused: the message, whose id is ``id``, is too large.
+    """
     if len(message) > LARGEST_MESSAGE:
         raise MemoryRefused("refused", f"the message {id!r} is larger than the 512 MiB of Redis")
 
 
 def lone_surrogate(error: UnicodeEncodeError) -> MemoryRefused:
-    """Return the refusal of an id, name or mark that UTF-8 cannot encode, from the error."""
+    """Return the refusal of an id, name or mark that ``error`` says UTF-8 cannot encode."""
     return MemoryRefused(
         "refused", f"Redis cannot hold {error.object!r}, which has half of a surrogate pair"
     )
