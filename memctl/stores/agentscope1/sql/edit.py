@@ -77,7 +77,7 @@ class SqlEditor(Executor[Edit, LargeEdit]):
         return name_failure(key) or self._database.damaged.get(key)
 
     async def _find_foreign(self, connection: AsyncConnection, sessions: set[str]) -> None:
-        """Find the sessions with foreign row ids, not ``{user}-{session}-{message id}``.
+        """Find which sessions have row ids other than ``{user}-{session}-{message id}``.
 
         The first call searches the given sessions.  A later call with further sessions searches all
         sessions.
@@ -138,10 +138,9 @@ class SqlEditor(Executor[Edit, LargeEdit]):
         return WriteResult(key, written, deleted, before=transaction.before(key))
 
     async def _begin(self, transaction: EditTransaction, key: MemoryKey) -> AsyncExitStack:
-        """Begin a transaction, and lock all messages and marks of the session of a memory.
+        """Begin a transaction, and lock all messages and marks of the memory's session.
 
-        The end of the returned context ends the transaction.  The caller may repeat only the
-        beginning, because the pieces of the edit can be read only once.
+        The transaction ends when the caller closes the returned context.
         """
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self._database.transaction(transaction.connection))
@@ -154,7 +153,7 @@ def _key(edit: Edit) -> MemoryKey:
 
 
 def _count(changes: list[Change]) -> tuple[int, int]:
-    """Return the number of written messages, including changed marks, and of deleted messages."""
+    """Return the number of changed or inserted messages, and of deleted messages."""
     deleted = sum([change.new is None for change in changes])
     return len(changes) - deleted, deleted
 
@@ -162,8 +161,8 @@ def _count(changes: list[Change]) -> tuple[int, int]:
 def _split_by_session(batch: list[Edit]) -> list[list[Edit]]:
     """Split edits into lists with at most one edit for each session.
 
-    Edits that undo shifts of rows come first, in reverse order, before other edits insert messages
-    at the positions of the shifted rows.
+    Edits that undo shifts of rows come first, in reverse order: other edits may insert messages at
+    the positions that the shifted rows had.
     """
     shifted = [edit for edit in batch if '"shifts"' in edit.before]
     others = [edit for edit in batch if '"shifts"' not in edit.before]
@@ -183,16 +182,16 @@ def _split_by_session(batch: list[Edit]) -> list[list[Edit]]:
 
 
 class EditTransaction:
-    """A transaction that changes memories, piece by piece: read, compare, delete, mark, insert.
+    """A transaction that changes memories in pieces: read, compare, delete, mark, insert.
 
-    The transaction locks the rows of messages and marks before the comparison with the edit.  To
-    add a mark, an agent needs a lock on the row of the message, because of the foreign key.  To
-    remove a mark, an agent needs a lock on the row of the mark.  Therefore no agent can change the
-    rows until the transaction ends.  Marks are read after the messages, because no agent can add a
-    mark to a locked message.
+    The rows of messages and marks are locked before they are compared with the edit.  To add a
+    mark, an agent needs a lock on the row of the message, because of the foreign key.  To remove a
+    mark, an agent needs a lock on the row of the mark.  So no agent can change the rows until the
+    transaction ends.  Marks are read after the messages, because no agent can add a mark to a
+    locked message.
 
-    The transaction does not wait for rows locked by other programs.  In a deadlock the database
-    would roll back the smaller transaction, usually the transaction of the agent.
+    The transaction does not wait for rows that other programs have locked.  In a deadlock, the
+    database would roll back the smaller transaction, usually the transaction of the agent.
     """
 
     def __init__(
@@ -232,9 +231,9 @@ class EditTransaction:
         self._no_wait = ""
 
     async def apply(self, edits: list[Edit]) -> None:
-        """Apply the edits.  Only one edit of a session may insert messages.
+        """Carry out the edits.  Only one edit of a session may insert messages.
 
-        Empties ``edits``, so that ``edits`` holds no huge message during the insertion.
+        Empties the list ``edits``, so that its messages can be freed before the insertion.
 
         Raises:
             Refused: memories differ from the edits.  The caller must roll back the transaction.
@@ -254,10 +253,10 @@ class EditTransaction:
         await rows.insert(self._database, self.connection)
 
     def before(self, key: MemoryKey) -> str:
-        """Return the ``WriteResult.before`` of a memory, as JSON; empty if there are no notes.
+        """Return ``WriteResult.before`` for a memory: what an undo must revert besides the changes.
 
-        The notes say what an undo must revert in addition to the changes: rows created for the
-        session and the user, and shifts of rows.
+        The JSON text names rows that were created for the session and the user, and shifts of rows.
+        Empty if there are none.
         """
         found = of_shape(self._made.get(key, ""))
         if key in self._unowned:
@@ -271,7 +270,7 @@ class EditTransaction:
         return json.dumps(found) if found else ""
 
     async def shift_back(self, key: MemoryKey, before: str) -> None:
-        """Undo the shifts of rows that ``before`` notes; ``before`` is the ``Edit.before``."""
+        """Undo the shifts of rows that ``before``, the ``Edit.before`` of an undo, names."""
         for step in reversed(_steps(of_shape(before).get("shifts"))):
             await self._shift_back(key, step)
 
@@ -284,7 +283,7 @@ class EditTransaction:
         self._users_removed |= await remove_empty(self._database, self.connection, made)
 
     async def _shift_back(self, key: MemoryKey, step: list[Shift]) -> None:
-        """Undo a step of shifts, unless other rows hold positions that the shifts made free."""
+        """Undo a step of shifts, unless another row now has a position that the step freed."""
         statements = self._database.statements
         sql = (
             f"SELECT 1 FROM message m WHERE m.session_id IN :sessions "
@@ -302,9 +301,9 @@ class EditTransaction:
         self._back.setdefault(key, []).insert(0, step)
 
     async def _shift_again(self, key: MemoryKey, before: str) -> None:
-        """Repeat the shifts that an undo had reversed, if the edit undoes the undo.
+        """Repeat the shifts that an undo had reversed, if the edit reverts this undo.
 
-        ``before`` is the ``Edit.before`` with the noted shifts.
+        ``before`` is ``Edit.before``, which names these shifts.
         """
         if key in self._shifts or '"back"' not in before:
             return
@@ -334,9 +333,9 @@ class EditTransaction:
     # Look
 
     async def _find(self, edits: Sequence[Edit]) -> dict[MemoryKey, dict[str, StoredRow]]:
-        """Lock the messages that the edits name; return the existing rows by memory and id.
+        """Lock the messages that the edits name; return their rows by memory and message id.
 
-        Also locks or creates the sessions of inserted messages.
+        Also locks the sessions of inserted messages, or creates these sessions.
         """
         growing = {_key(edit) for edit in edits if any(one.old is None for one in edit.changes)}
         # With a new row of a session, the owner would become the user of unknown messages.
@@ -381,13 +380,13 @@ class EditTransaction:
     async def _lock_sessions(
         self, keys: set[MemoryKey], guests: set[str], owners: Mapping[str, str]
     ) -> None:
-        """Lock the sessions of the memories ``keys``, or create the sessions.
+        """Lock the sessions of the memories ``keys``, or create them.
 
-        ``owners`` maps sessions of other users to the owners.  ``guests`` are users who get a row
+        ``owners`` has the owners of sessions of other users.  ``guests`` are users who get a row
         although other users own the sessions.
 
         Raises:
-            Refused: see ``UNKNOWN_OWNER``.
+            Refused: a session without a row has messages of an unknown user.
         """
         new = sorted(keys - self._scans.keys())
         if new:
@@ -411,11 +410,10 @@ class EditTransaction:
     async def _scan(
         self, missing: set[MessageName], growing: set[MemoryKey]
     ) -> dict[MessageName, list[str]]:
-        """Find missing messages under row ids without the prefix ``{user}-{session}-``.
+        """Find missing messages under row ids that do not begin with ``{user}-{session}-``.
 
-        Returns the row ids by message.
-        Reads the sessions of the missing messages and of the memories ``growing``, which get
-        inserted messages, unless already read.
+        Returns the row ids by message.  Reads the sessions of these messages, and the sessions of
+        ``growing``, the memories that get new messages.
         """
         keys = {name.key for name in missing} | growing
         known = {key for key, scan in self._scans.items() if not scan.has_other_ids}
@@ -463,9 +461,9 @@ class EditTransaction:
         resolved: Mapping[MemoryKey, ResolvedChanges],
         stored: Mapping[MemoryKey, Mapping[str, StoredRow]],
     ) -> tuple[Rows, list[tuple[str, Shift]]]:
-        """Return the rows to insert, and pairs of a session and a shift that makes room for rows.
+        """Return the rows to insert, and the shifts that make room for them, each with its session.
 
-        ``stored`` has the existing messages by memory and id.
+        ``stored`` has the stored messages by memory and id.
         """
         rows = Rows()
         shifts: list[tuple[str, Shift]] = []
@@ -506,10 +504,9 @@ class EditTransaction:
     async def _fits(
         self, key: MemoryKey, parts: Sequence[Insertion], stored: Mapping[str, StoredRow]
     ) -> bool:
-        """Return whether the former indexes of inserted messages fit the order of the memory.
+        """Return whether inserted messages may get the indexes that they had before.
 
-        ``stored`` has the messages to insert after, by id.  Row ids order the rows with equal
-        indexes, as in ``Statements.select_ordered``.
+        ``stored`` has the messages that the new messages follow, by id.
         """
         if any(part.run.low is not None or None in part.run.wanted for part in parts):
             return False
@@ -542,7 +539,7 @@ class EditTransaction:
         return row.encode()
 
     async def _ties(self, key: MemoryKey, indexes: list[int]) -> dict[int, list[bytes]]:
-        """Return the row ids of the messages of a memory with one of ``indexes``, by index."""
+        """Return the row ids of the memory's messages at ``indexes``, by index."""
         statements = self._database.statements
         found: dict[int, list[bytes]] = {}
         sql = (
@@ -557,19 +554,19 @@ class EditTransaction:
         return found
 
     def _unblocked(self, deleted: list[str]) -> list[StoredMessage]:
-        """Return, and forget, the messages that waited for the deletion of the rows ``deleted``."""
+        """Return, and forget, the messages that waited for the deletion of these rows."""
         return [self._waiting.pop(row_id)[1] for row_id in deleted if row_id in self._waiting]
 
 
 def _steps(noted: Any) -> list[list[Shift]]:
-    """Return the shifts in a note of ``EditTransaction.before``, in steps; empty for None."""
+    """Parse the steps of shifts in ``EditTransaction.before``."""
     return [[Shift(*one) for one in step] for step in noted or ()]
 
 
 def _among_shifted(edit: Edit) -> Edit:
-    """Return the edit, with the positions of inserted messages shifted as ``before`` notes.
+    """Return the edit with the positions of inserted messages shifted as ``Edit.before`` says.
 
-    The shifts have already moved the stored rows.  ``shift_back`` moves all rows back, also the
+    The shifts have already moved the stored rows.  ``shift_back`` will move all rows back, also the
     rows of the inserted messages.
     """
     steps = _steps(of_shape(edit.before).get("shifts")) if '"shifts"' in edit.before else []
@@ -585,19 +582,19 @@ def _among_shifted(edit: Edit) -> Edit:
 
 
 def _shifted_index(index: int, steps: Sequence[Sequence[Shift]]) -> int:
-    """Return the index of a row after steps of shifts; see ``Shift``."""
+    """Return the index that a row gets by steps of shifts."""
     for step in steps:
         index += max([shift.by for shift in step if shift.low <= index], default=0)
     return index
 
 
 def _prefix(key: MemoryKey) -> str:
-    """Return the beginning of the row ids of a memory; see AgentScope's ``_make_message_id``."""
+    """Return the beginning of the row ids of a memory (``_make_message_id`` of AgentScope)."""
     return f"{key.user}-{key.session}-"
 
 
 def _ids(changes: Sequence[Change]) -> dict[str, None]:
-    """Return the distinct ids of the changed messages and of the messages to insert after."""
+    """Return the ids of the changed messages, and of the messages before insertions."""
     ids = dict.fromkeys([change.id for change in changes])
     after = [one.after for one in changes if one.after is not None and one.old is None]
     return ids | dict.fromkeys(after)
@@ -647,8 +644,8 @@ class ResolvedChanges:
     ) -> list[Insertion]:
         """Return the insertions in the order of the memory.
 
-        ``stored`` has the existing messages by id.  ``last`` has the id of the message before the
-        previous insertion, and the last inserted index.
+        ``stored`` has the stored messages by id.  ``last`` describes the previous insertion: the id
+        of the message before it, and its last index.
         """
         found = []
         for after, changes in self.insertions.items():
@@ -666,10 +663,10 @@ class ResolvedChanges:
 def resolve_changes(
     changes: Sequence[Change], stored: Mapping[str, StoredRow]
 ) -> ResolvedChanges | Failure:
-    """Compare changes with the stored messages of a memory; return the row changes.
+    """Compare changes with the stored messages of a memory; return the changes of rows.
 
-    ``stored`` has the existing messages by id.  If the messages do not match the changes, the
-    result is a failure.
+    ``stored`` has the stored messages by id.  Returns a failure if the stored messages do not match
+    the changes.
     """
     resolved = ResolvedChanges()
     done: set[str] = set()
@@ -706,7 +703,8 @@ def _resolve_marks(resolved: ResolvedChanges, row: StoredRow, new: tuple[str, ..
 def _check_insertions(resolved: ResolvedChanges, stored: Mapping[str, StoredRow]) -> Failure | None:
     """Return why the insertions fail; None if they can be made.
 
-    A message whose id another row has already is no failure: ``resolved.blocked`` gets its id.
+    A message whose id another row already has does not fail: its id is added to
+    ``resolved.blocked``.
     """
     deleted = set(resolved.deleted)
     ids: set[str] = set()
@@ -726,9 +724,9 @@ def _check_insertions(resolved: ResolvedChanges, stored: Mapping[str, StoredRow]
 def _resolve_all(
     edits: Sequence[Edit], stored: Mapping[MemoryKey, Mapping[str, StoredRow]]
 ) -> dict[MemoryKey, ResolvedChanges]:
-    """Return the row changes of each edit, by memory.
+    """Return the changes of rows for each edit, by memory.
 
-    ``stored`` has the existing messages by memory and id.
+    ``stored`` has the stored messages by memory and id.
 
     Raises:
         Refused: stored messages of a memory do not match the edit.
@@ -759,9 +757,9 @@ class MessageName(NamedTuple):
 
 @dataclass
 class SessionScan:
-    """The positions in the session of a memory.
+    """The positions of the messages in the session of a memory.
 
-    ``has_other_ids`` is true if row ids of the memory do not begin with ``{user}-{session}-``.
+    ``has_other_ids`` is True if row ids of the memory do not begin with ``{user}-{session}-``.
     """
 
     positions: PositionAllocator = field(default_factory=PositionAllocator)
@@ -776,8 +774,9 @@ async def scan_sessions(
 ) -> tuple[dict[MemoryKey, SessionScan], dict[MessageName, list[str]]]:
     """Read the sessions of the memories ``keys`` in a single pass.
 
-    Returns the scans by memory, and row ids by message of ``missing``: the row ids that do not
-    begin with ``{user}-{session}-``.  Message ids are the same as in ``SqlReader``.
+    Returns the scans by memory.  Also returns row ids that do not begin with ``{user}-{session}-``,
+    by the message of ``missing`` that they belong to.  Message ids are the same as in
+    ``SqlReader``.
     """
     statements = database.statements
     scans = {key: SessionScan() for key in keys}

@@ -28,7 +28,7 @@ class SqlEraser:
         self._statements = database.statements
 
     async def names(self, where: Selection) -> AsyncGenerator[MemoryKey]:
-        """Yield the selected memories, and users without a memory; see ``Store.names``."""
+        """Yield the selected memories, and the users without a memory (``Store.names``)."""
         for key in await self._sizes(where):
             yield key
 
@@ -75,9 +75,9 @@ class SqlEraser:
     async def _delete(
         self, connection: AsyncConnection, keys: Sequence[MemoryKey]
     ) -> Mapping[MemoryKey, int]:
-        """Delete memories; return the number of deleted messages by memory.
+        """Delete memories; return the number of deleted messages of each.
 
-        Also deletes the rows of their sessions, unless other users have messages in a session.
+        Also deletes the rows of their sessions, unless other users have messages in the session.
         """
         database, statements = self._database, self._statements
         lock = f"{statements.row_lock} {statements.no_wait}".strip()
@@ -102,7 +102,7 @@ class SqlEraser:
     async def _others(
         self, connection: AsyncConnection, sessions: list[str], keys: Collection[MemoryKey]
     ) -> dict[str, dict[MemoryKey, Extent]]:
-        """Return the extents of the memories in sessions, except ``keys``, by session."""
+        """Return the memories in ``sessions``, except ``keys``, with their extents, by session."""
         extents = await self._database.extents(connection, {"sessions": sessions})
         others: dict[str, dict[MemoryKey, Extent]] = {}
         for key, extent in extents.items():
@@ -116,9 +116,9 @@ class SqlEraser:
         keys: Sequence[MemoryKey],
         others: Mapping[str, Mapping[MemoryKey, Extent]],
     ) -> None:
-        """Make other users the owners of the sessions of ``keys``, whose users own the sessions.
+        """Make other users the owners of the sessions that the users of ``keys`` own.
 
-        ``others`` are the memories of other users with messages, by session.
+        ``others`` are the memories of other users in these sessions, by session.
 
         Raises:
             RejectedValue: a new owner would become the user of messages that name no user.
@@ -143,7 +143,7 @@ class SqlEraser:
         return await connection.execute(*self._statements.bind(sql, values))
 
     async def _remove_users(self, connection: AsyncConnection, users: set[str]) -> None:
-        """Delete the rows of those of ``users`` who have no session."""
+        """Delete the rows of the ``users`` who have no session."""
         async with self._database.transaction(connection):
             made = {MemoryKey(user, ""): {"user": None} for user in users}
             await remove_empty(self._database, connection, made, spare=False)

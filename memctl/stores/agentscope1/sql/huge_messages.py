@@ -26,14 +26,17 @@ _FIELDS = (ID, NAME, ROLE, TIMESTAMP)
 
 
 class Huge(NamedTuple):
-    """The size of a huge message in bytes, and the stub: JSON with only the short fields."""
+    """The size of a huge message in bytes, and its stub: JSON with only the short fields."""
 
     size: int
     stub: str
 
 
 def describe(message: bytes) -> Huge:
-    """Return the size and the stub of a huge message; the fields are null for invalid JSON."""
+    """Return the size and the stub of a huge message.
+
+    If the message is not valid JSON, all fields of the stub are null.
+    """
     try:
         outline = jsonio.outline(message)
     except ValueError:
@@ -43,7 +46,7 @@ def describe(message: bytes) -> Huge:
 
 
 class HugeMessages:
-    """The huge messages of a database, by row id; empty for more than ``MAX_HUGE`` messages."""
+    """The huge messages of a database, by row id; empty if there are more than ``MAX_HUGE``."""
 
     def __init__(self, found: dict[str, Huge]) -> None:
         self._found = found if len(found) <= MAX_HUGE else {}
@@ -55,16 +58,16 @@ class HugeMessages:
         return bool(self._found)
 
     def hidden(self, payload: str) -> str:
-        """Return SQL: the SQL ``payload`` about a row ``m``, but NULL for a huge message."""
+        """Return the SQL ``payload`` over a row ``m``, changed to give NULL for a huge message."""
         if not self._found:
             return payload
         ids = ", ".join(f":huge_id_{number}" for number in range(len(self._found)))
         return f"CASE WHEN m.id NOT IN ({ids}) THEN {payload} END"
 
     def stubbed(self, message: str, cast: str) -> str:
-        """Return SQL: the SQL ``message``, but the stub for a huge message.
+        """Return the SQL ``message``, changed to give the stub for a huge message.
 
-        ``cast`` is a format of SQL, such as ``CAST({} AS json)``, to convert the text of a stub.
+        ``cast`` is a format of SQL that converts the text of a stub, such as ``CAST({} AS json)``.
         """
         stubs = (cast.format(f":huge_stub_{number}") for number in range(len(self._found)))
         return self._case("id", stubs, message)
@@ -72,7 +75,7 @@ class HugeMessages:
     def sized(self, size: str) -> str:
         """Return SQL for the size of the message in a row ``m``.
 
-        The size of a huge message is a parameter; the SQL ``size`` computes all other sizes.
+        The known size of a huge message is a parameter.  The SQL ``size`` computes the other sizes.
         """
         return self._case("m.id", (f":huge_size_{n}" for n in range(len(self._found))), size)
 
@@ -83,7 +86,7 @@ class HugeMessages:
         return f"CASE {row_id} {' '.join(cases)} ELSE {default} END"
 
     def values(self) -> dict[str, Any]:
-        """Return the parameters, by name, for the SQL of ``hidden``, ``stubbed`` and ``sized``."""
+        """Return the parameters, by name, of the SQL from ``hidden``, ``stubbed`` and ``sized``."""
         found: dict[str, Any] = {}
         for number, (row_id, huge) in enumerate(self._found.items()):
             found[f"huge_id_{number}"] = row_id

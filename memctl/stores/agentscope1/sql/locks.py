@@ -35,16 +35,16 @@ See ``MemoryTables.has_unknown_owner``.
 
 
 class LockedSessions(NamedTuple):
-    """The locked sessions, and the rows created by this run.
+    """The locked sessions, and the rows that this run created.
 
     - ``known``: the sessions that may hold messages.
-    - ``sessions``, ``users``: the names with rows created by this run.  The last undo of a memory
-      with the name deletes the row.
-    - ``owners``: by new session, the owner, if the row of the owner is also new.
+    - ``sessions``, ``users``: the sessions and users whose rows this run created.  The undo of the
+      last memory with such a row deletes the row.
+    - ``owners``: the owners of new sessions, by session, if the row of the owner is also new.
     - ``unowned``: the sessions with messages that had no row.
     - ``unlisted``: the users with sessions that had no row.
     - ``guests``: the memories in sessions of other users.
-    - ``taken``: the guests without messages.
+    - ``taken``: the memories without messages in sessions of other users.
     """
 
     known: set[str]
@@ -57,7 +57,7 @@ class LockedSessions(NamedTuple):
     taken: Collection[MemoryKey]
 
     def before(self, key: MemoryKey) -> str:
-        """Return the ``WriteResult.before`` of a memory: notes of created rows as JSON, or ""."""
+        """Return ``WriteResult.before`` for a memory: JSON that names created rows, or ""."""
         made = {
             "session": key.session in self.sessions,
             "user": key.user in self.users,
@@ -72,7 +72,7 @@ class LockedSessions(NamedTuple):
 
 
 def session_owners(memories: Iterable[Memory]) -> dict[str, str]:
-    """Return the owners of the memories' sessions, by session; only owners other than the user."""
+    """Return the owners of sessions that other users than those of the memories own, by session."""
     return {one.key.session: one.owner for one in memories if one.owner is not None}
 
 
@@ -90,13 +90,13 @@ async def lock_sessions(
 ) -> LockedSessions:
     """Lock the sessions of the memories ``keys``; create missing rows of sessions and users.
 
-    ``empty`` are the memories without messages.  A memory without messages is only a row of a
-    session, and the row must belong to the user.  ``given`` maps sessions of other users to the
-    owners.  ``filled`` are the sessions with messages, if known.  With ``owners_only``, only the
-    owners of new sessions and ``guests`` get a row of a user.
+    ``empty`` are the memories without messages.  Such a memory is only a row of a session, so its
+    user must own the session.  ``given`` has the owners of sessions of other users, by session.
+    ``filled`` are the sessions with messages; None if unknown.  With ``owners_only``, a missing row
+    of a user is created only for the owners of new sessions and for ``guests``.
 
-    A new session is empty, unless the row of an old session was lost.  Agents and other runs may
-    have written to an existing session before the lock; after the lock they wait.
+    A new session is empty, unless it had lost its row.  Agents and other runs may write to an
+    existing session until it is locked.
     """
     owners = dict(given or {})
     for key in [*(key for key in keys if key in empty), *keys]:
@@ -216,7 +216,10 @@ async def lock_rows(
 
 
 class MessageRow(NamedTuple):
-    """The memory and the position of a row of ``message``; ``owned``: the session has a row."""
+    """The memory and the position of a row of ``message``.
+
+    ``owned`` is True if the table ``session`` has a row for the session.
+    """
 
     session: str
     user: str
@@ -227,10 +230,10 @@ class MessageRow(NamedTuple):
 async def lock_messages(
     database: MemoryTables, connection: AsyncConnection, row_ids: list[str], lock: str
 ) -> dict[str, MessageRow]:
-    """Lock messages by their row ids; return the existing messages by row id.
+    """Lock the messages with these row ids; return the messages that exist, by row id.
 
     ``lock`` is SQL at the end of a SELECT.  Few messages are parsed, because most row ids identify
-    the user; see ``Statements.is_plain_id``.
+    the user (``Statements.is_plain_id``).
     """
     statements = database.statements
     # A subquery does not lock rows.
@@ -255,10 +258,7 @@ async def lock_messages(
 
 
 def is_plain_id(row_id: str, owner: str, session: str) -> bool:
-    """Return whether a row id can be split into owner, session and message id in only one way.
-
-    See ``Statements.is_plain_id``.
-    """
+    """Return whether a row id can be split into owner, session and message id in only one way."""
     between = f"-{session}-"
     return (
         row_id.startswith(owner)
@@ -289,9 +289,9 @@ async def lock_selected(
     values: Mapping[str, Any],
     lock: str,
 ) -> None:
-    """Lock the rows that the SELECT ``sql`` selects, without fetching the rows.
+    """Lock the rows that the SELECT ``sql`` selects, without fetching them.
 
-    ``values`` are the parameters of the SELECT.  ``lock`` is SQL at the end of the SELECT.
+    ``values`` are the parameters of the SELECT.  ``lock`` is SQL at its end.
     """
     await connection.execute(*database.statements.bind(_counted(f"{sql} {lock}"), values))
 
@@ -303,9 +303,9 @@ def _counted(sql: str) -> str:
 async def row_pages(
     database: MemoryTables, connection: AsyncConnection, condition: str, values: Mapping[str, Any]
 ) -> AsyncGenerator[list[str]]:
-    """Yield pages of the ids of the rows ``m`` of ``message`` that meet a condition; lock no row.
+    """Yield pages of the ids of the rows ``m`` of ``message`` that meet a condition.
 
-    ``values`` are the parameters of the condition.
+    Locks no row.  ``values`` are the parameters of the condition.
     """
     more = ""
     bound = dict(values)

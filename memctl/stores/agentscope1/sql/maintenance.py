@@ -38,10 +38,10 @@ _NOTED = "memctl_repair"
 
 
 class SqlMaintenance(Maintenance):
-    """Findings and repairs of AgentScope's tables.
+    """Checks and repairs of AgentScope's tables.
 
-    A repair collects rows in a temporary table, records the rows for undo, and changes the same
-    rows in a single statement.
+    A repair collects rows in a temporary table, records them for undo, and changes the same rows in
+    a single statement.
     """
 
     def __init__(self, store: Store, database: MemoryTables) -> None:
@@ -97,10 +97,7 @@ class SqlMaintenance(Maintenance):
     # Repairs
 
     async def _set_aside(self, where: Selection, note: Note) -> int:
-        """Record the types and values of damaged rows, then delete the rows.
-
-        Returns the number of deleted rows.
-        """
+        """Record damaged rows, then delete them; return the number of deleted rows."""
         count = 0
         async with self._transaction() as connection:
             checks = _Checks(self._database, connection, where)
@@ -195,7 +192,7 @@ class SqlMaintenance(Maintenance):
     async def _with_room(
         self, connection: AsyncConnection, values: dict[str, list[str]]
     ) -> list[str]:
-        """Return those ``sessions`` of ``values`` whose indexes are low enough to increase."""
+        """Return the sessions whose indexes are low enough to increase."""
         index = self._statements.index_column
         sql = (
             "SELECT session_id FROM message WHERE session_id IN :sessions "
@@ -216,7 +213,7 @@ class SqlMaintenance(Maintenance):
                 ]
 
     async def _lock(self, connection: AsyncConnection, values: dict[str, list[str]]) -> None:
-        """Lock the ``sessions`` of ``values``, so that agents wait before adding messages."""
+        """Lock sessions, so that agents wait before they add messages."""
         lock = self._statements.row_lock
         sql = f"SELECT id FROM session WHERE id IN :sessions ORDER BY id {lock}"
         await connection.execute(*self._statements.bind(sql, values))
@@ -371,7 +368,7 @@ class _Checks:
                     yield row
 
     async def shared_sessions(self) -> AsyncGenerator[Finding]:
-        """Find sessions with messages of several users, or of a user other than the owner."""
+        """Find sessions with messages of several users, or of another user than the owner."""
         statements = self._database.statements
         sql = (
             "SELECT session_id, user_id, MIN(owner), COUNT(*) FROM ("
@@ -394,7 +391,7 @@ class _Checks:
             yield finding
 
     async def duplicate_indexes(self) -> AsyncGenerator[Finding]:
-        """Find indexes that several messages of a session have."""
+        """Find indexes that several messages of one session have."""
         statements = self._database.statements
         session = statements.sortable("m.session_id")
         sql = (
@@ -456,10 +453,10 @@ class _Checks:
     ) -> AsyncGenerator[list[tuple[MemoryKey | None, int | str, list[Any]]]]:
         """Yield pages of the damaged rows of a table, for the selected memories.
 
-        Each row has the memory (None if unknown), the row id, and the cells.  A cell is a
-        pair of a type and a value.  The value of a blob is hexadecimal.  Rows of an unknown memory
-        are left out if the selection names memories.  ``proved``: the rows of the table ``message``
-        are known to be undamaged.
+        Each row is given as its memory (None if unknown), its row id, and its cells.  A cell is a
+        pair of a type and a value; the value of a blob is hexadecimal.  Rows of an unknown memory
+        are left out if the selection names memories.  ``proved`` is True if the rows of the table
+        ``message`` are known to be undamaged.
         """
         sql = self._database.statements.damaged_rows(table, proved=proved)
         if not sql:
@@ -546,7 +543,7 @@ def _cell(kind: str, value: bytes | float | None) -> list[Any]:
 def _shared(session: list[Sequence[Any]]) -> Iterable[Finding]:
     """Yield a finding for each user of a session who sees messages of other users.
 
-    Each row of ``session`` holds the session, a user, the owner and the number of messages.
+    Each row of ``session`` has the session, a user, the owner and the number of messages.
     """
     counts = {user: number for _, user, _, number in session}
     for _, _, owner, _ in session:

@@ -123,7 +123,7 @@ class MysqlTables(MemoryTables, MysqlDatabase):
         return result.all() if result.returns_rows else []
 
     async def _stage_keys(self, connection: AsyncConnection, row_ids: tuple[str, ...]) -> None:
-        """Write row ids to the table ``_STAGED_KEYS``, unless the table already holds the same."""
+        """Write row ids to the table ``_STAGED_KEYS``, unless the table has just these ids."""
         if connection.info.get(_STAGED_KEYS) == row_ids:
             return
         connection.info.pop(_STAGED_KEYS, None)

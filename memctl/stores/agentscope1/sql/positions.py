@@ -14,8 +14,8 @@ class InsertRun(NamedTuple):
     """Messages to insert next to each other.
 
     ``after`` is the index of the preceding message, None at the beginning of the memory.  ``low``
-    is the last index that an earlier run got after the same message, or None.  ``wanted`` has the
-    former index of each message, or None.
+    is the last index that an earlier run got after the same message; None without such a run.
+    ``wanted`` has the index that each message had before; None if unknown.
     """
 
     after: int | None
@@ -32,9 +32,10 @@ class Shift(NamedTuple):
 
 @dataclass
 class PositionAllocator:
-    """The sorted indexes in a session: ``own`` of the memory, ``others`` of other users.
+    """Chooses indexes for new messages in a session.
 
-    Example::
+    ``own`` are the sorted indexes of the memory, ``others`` the sorted indexes of other users in
+    the session.  Example::
 
         allocator = PositionAllocator(array("q", [0, 1]), array("q"))
         allocator.insert([InsertRun(0, None, [None])])  # ([[1]], [Shift(low=1, by=1)])
@@ -53,7 +54,7 @@ class PositionAllocator:
         self.own = array("q", [index for index in self.own if index not in deleted])
 
     def shared(self, indexes: Iterable[int], least: int) -> set[int]:
-        """Return those of ``indexes`` that at least ``least`` messages of the memory have."""
+        """Return the indexes that at least ``least`` messages of the memory have."""
         return {index for index in indexes if _count_of(self.own, index) >= least}
 
     def follows(
@@ -62,11 +63,11 @@ class PositionAllocator:
         wanted: Sequence[tuple[int, bytes]],
         rows: Mapping[int, Sequence[bytes]],
     ) -> bool:
-        """Return whether new messages would follow a message directly and in the right order.
+        """Return whether new messages at the places ``wanted`` directly follow ``after``, in order.
 
-        ``wanted`` are the places of the new messages, ``after`` is the place of the message before
-        (None at the beginning of the memory).  A place is an index and a row id.  ``rows`` has the
-        row ids of messages with the same index, by index.
+        A place is an index and a row id.  ``after`` is the place of the message before the new
+        messages, None at the beginning of the memory.  ``rows`` has the row ids of messages with
+        the same index, by index.
         """
 
         def rank(place: tuple[int, bytes]) -> int:
@@ -78,10 +79,10 @@ class PositionAllocator:
         return rising and all(rank(place) == first for place in wanted)
 
     def insert(self, runs: Sequence[InsertRun]) -> tuple[list[list[int]], list[Shift]]:
-        """Choose an index for each message of runs; the runs are in the order of the memory.
+        """Choose an index for each message of the runs, which are in the order of the memory.
 
-        Returns the indexes by run, and the shifts that make room between the stored messages.  A
-        message keeps the former index if the index still fits the order.
+        Returns the indexes of each run, and the shifts that make room between the stored messages.
+        A message keeps the index that it had before, if this still fits the order.
 
         Raises:
             OverflowError: an index would exceed 64 bits.
@@ -129,8 +130,8 @@ class PositionAllocator:
     def _taken(self, run: InsertRun, at: int, shift: int) -> set[int]:
         """Return the indexes of other users between the messages before and after a run.
 
-        ``at`` is the number of messages of the memory before the run.  ``shift`` is the distance by
-        which earlier runs shift the indexes.
+        ``at`` is the number of the memory's messages before the run.  ``shift`` is the distance by
+        which earlier runs shift these indexes.
         """
         begin = _count_before(self.others, run)
         end = bisect_left(self.others, self.own[at]) if at < len(self.own) else len(self.others)
@@ -156,10 +157,10 @@ def _count_before(indexes: array[int], run: InsertRun) -> int:
 def _allocate(
     wanted: Sequence[int | None], low: int, high: int | None, taken: Container[int]
 ) -> list[int]:
-    """Return an index for each of ``wanted``; the indexes rise from above ``low``.
+    """Return an index for each of ``wanted``, in rising order above ``low``.
 
-    Keeps a wanted index if possible.  A new index is not in ``taken``, and below ``high`` if
-    possible.
+    Keeps a wanted index if possible.  A new index is not in ``taken``, and if possible below
+    ``high``.
     """
     if None not in wanted:
         kept = [index for index in wanted if index is not None]

@@ -64,7 +64,7 @@ class ReadMode(Enum):
 
 
 class SqlReader:
-    """A single pass over a database; reads all selected messages, and possibly further messages.
+    """A single pass over a database that reads at least all selected messages.
 
     For speed with millions of messages, each step works in C on hundreds of messages at a time.
     """
@@ -82,10 +82,10 @@ class SqlReader:
     async def pages(self) -> AsyncGenerator[Page]:
         """Yield pages of the memories; memories without messages come last.
 
-        The reader leaves out damaged memories; with ``skip_damage``, only unreadable rows.
+        Leaves out damaged memories; with ``skip_damage``, only unreadable rows.
 
         Raises:
-            DamagedMemory: a memory proved damaged after the yield of a page of the same memory.
+            DamagedMemory: damage was found after a page of the same memory had been yielded.
         """
         database, where = self._database, self._where
         find_huge = self._statements.scans_for_huge and not self._outline
@@ -116,8 +116,8 @@ class SqlReader:
     ) -> AsyncGenerator[Page]:
         """Yield pages of the memories with messages; ``second`` fetches large messages.
 
-        A page waits for the next row, because only the next row shows whether the page is the last
-        page of the memory.
+        A page is yielded after the next row was read, which shows whether the page is the last page
+        of its memory.
         """
         cutter: _PageCutter | None = None
         async with aclosing(await self._rows(connection)) as partitions:
@@ -150,9 +150,10 @@ class SqlReader:
             yield cutter.last()
 
     def _owner(self, key: MemoryKey, owner: str | None) -> str | None:
-        """Return the owner of the session of a memory, for ``Memory.owner``.
+        """Return ``Memory.owner``, the owner of the memory's session.
 
-        None if the user is the owner, or the memory of the owner in the session is not selected.
+        Returns None if the user of the memory is the owner, or if the owner's memory in the session
+        is not selected.
         """
         shared = owner not in (None, key.user)
         return (
@@ -160,10 +161,9 @@ class SqlReader:
         )
 
     def _wanted(self, key: MemoryKey, rows: list[Any]) -> list[Any]:
-        """Return the rows of a memory whose message ids may be selected in the memory.
+        """Return the rows of a memory whose message ids may be selected.
 
-        Returns all rows for an outline, or if the selection has no message ids by memory.  memctl
-        does not check the excluded rows for damage.
+        Returns all rows for an outline, or if the selection has no message ids by memory.
         """
         if self._where.own_ids is None or self._outline:
             return rows
@@ -178,7 +178,7 @@ class SqlReader:
         """Note the memory of ``cutter`` as damaged, and drop the messages in the cutter.
 
         Raises:
-            DamagedMemory: the reader has already yielded a page of the memory.
+            DamagedMemory: a page of the memory has already been yielded.
         """
         failure = self._database.damaged[cutter.key] = damage(reason)
         if cutter.began:
@@ -202,10 +202,10 @@ class SqlReader:
                 return database.rows(connection, statement, values, PAGE_ENTRIES)
 
     async def _few_memories(self, connection: AsyncConnection) -> Condition | None:
-        """Return a condition on the memories that hold messages with the selected ids or marks.
+        """Return a condition on the memories that have messages with the selected ids or marks.
 
-        None if a statement should read all memories: the selection names sessions, or no ids and
-        marks, or the condition would name too many sessions.
+        Returns None if all memories should be read: the selection names sessions, or neither ids
+        nor marks, or the condition would name too many sessions.
         """
         statements, where = self._statements, self._where
         selected = statements.condition(where)
@@ -225,9 +225,9 @@ class SqlReader:
     async def _with_anchors(
         self, second: AsyncConnection, key: MemoryKey, rows: Sequence[Any]
     ) -> tuple[list[StoredMessage], list[str | None]]:
-        """Return the messages of rows, and the id of the message before each message.
+        """Return the messages of rows, and the id of the message before each of them.
 
-        The id is None at the beginning of the memory.  Returns no ids unless the mode is
+        The id is None at the beginning of the memory.  The list of ids is empty unless the mode is
         ``ANCHORED``.
         """
         messages = await self._messages(second, key, rows)
@@ -244,8 +244,8 @@ class SqlReader:
     ) -> list[StoredMessage]:
         """Return the messages of rows of a memory.
 
-        A large message must be the only row; ``second`` fetches the text.  If the large message was
-        deleted meanwhile, the result is empty.
+        A large message must be the only row; ``second`` fetches its text.  If it was deleted
+        meanwhile, the result is empty.
 
         Raises:
             _DamagedRow: a row is damaged, and ``skip_damage`` is not set.
@@ -302,8 +302,8 @@ class SqlReader:
     ) -> str:
         """Return the id of a message: the row id without the prefix ``start``.
 
-        A row id without the prefix: the field ``id`` of the message, or else the row id.  If
-        ``message`` is empty, ``second`` fetches the message.
+        If the row id has another beginning, returns the field ``id`` of the message, or else the
+        row id.  If ``message`` is empty, ``second`` fetches the message.
         """
         if not is_text(row_id):
             self._doubt("the id of a message is not valid UTF-8")
@@ -320,7 +320,7 @@ class SqlReader:
             return row_id
 
     def _doubt(self, reason: str) -> None:
-        """Raise ``_DamagedRow`` for a damaged row; with ``skip_damage`` only count the row."""
+        """Raise ``_DamagedRow``; with ``skip_damage``, only count the row."""
         if not self._skip_damage:
             raise _DamagedRow(reason)
         self._database.doubts += 1
@@ -328,7 +328,7 @@ class SqlReader:
     def _proven(self, row_id: str, text: bytes) -> bytes:
         """Return a message without the prefix of ``Statements.proven_payload``.
 
-        Checks whether the message is a JSON object; if not, calls ``_doubt``.
+        Calls ``_doubt`` if the message is not a JSON object.
         """
         message = unproven(text)
         if not are_objects([message]):
@@ -391,11 +391,11 @@ class _PageCutter:
 
     @property
     def began(self) -> bool:
-        """True if the cutter has returned a page."""
+        """True if the cutter has returned a page of the memory."""
         return self._offset > 0
 
     def clear(self) -> None:
-        """Drop the messages added since the last page."""
+        """Drop the messages that were added since the last page."""
         self.messages.clear()
         self._sizes.clear()
         if self._anchors is not None:
@@ -404,7 +404,7 @@ class _PageCutter:
     def add(self, messages: list[StoredMessage], before: Sequence[str | None]) -> None:
         """Add messages of the memory, in order.
 
-        If the cutter is anchored, ``before`` has the id of the stored message before each message,
+        If the cutter is anchored, ``before`` has the id of the stored message before each of them,
         None at the beginning of the memory.
         """
         self.messages += messages
@@ -417,9 +417,9 @@ class _PageCutter:
                 self._newest = message.id, anchor
 
     def full(self, *, more: bool = False) -> bool:
-        """Return whether ``next`` can return a page that is not the last page of the memory.
+        """Return whether ``next`` can return a page, which will not be the last page of the memory.
 
-        ``more``: the memory has further messages that are not yet added.
+        ``more`` is True if the memory has further messages that are not yet added.
         """
         if len(self.messages) <= PAGE_ENTRIES and sum(self._sizes) < PAGE_BYTES:
             return more and len(self.messages) == PAGE_ENTRIES
@@ -428,7 +428,7 @@ class _PageCutter:
         return more or self._count < len(self.messages)
 
     def next(self) -> Page:
-        """Return the next page, after ``full`` has returned True; remove the messages."""
+        """Return the next page, after ``full`` has returned True, and remove its messages."""
         count = self._count
         anchors = None if self._anchors is None else self._anchors[:count]
         page = Page(self._memory, self.messages[:count], self._offset, last=False, anchors=anchors)
@@ -439,7 +439,7 @@ class _PageCutter:
         return page
 
     def last(self) -> Page:
-        """Return the last page of the memory: all messages added since the previous page."""
+        """Return the last page of the memory: all messages added since the page before."""
         return Page(self._memory, self.messages, self._offset, last=True, anchors=self._anchors)
 
 
@@ -449,10 +449,10 @@ class _PageCutter:
 async def find_messages(
     database: MemoryTables, where: Selection, matches: Matches
 ) -> AsyncGenerator[tuple[MemoryKey, StoredMessage]]:
-    """Yield the matching messages with the memories; see ``Store.find_messages``.
+    """Yield the matching messages, each with its memory (``Store.find_messages``).
 
-    To find the user of a message, memctl must read the session.  Therefore memctl looks up the
-    users of matching messages only.
+    To find the user of a message, memctl must read the session.  Therefore only the users of
+    matching messages are looked up.
     """
     async with (
         database.snapshot(find_huge=database.statements.scans_for_huge) as connection,
@@ -479,7 +479,7 @@ async def find_messages(
 def _utf8(texts: list[str | bytes]) -> list[bytes]:
     """Return texts in UTF-8.
 
-    If some text is not ASCII, a text that is not a JSON object in valid UTF-8 becomes empty.
+    If any text is not ASCII, each text that is not a JSON object in valid UTF-8 becomes empty.
     """
     found = list(map(jsonio.encoded, texts))
     return found if all(map(bytes.isascii, found)) else [_object(text) or b"" for text in found]
@@ -494,10 +494,10 @@ def _object(text: str | bytes) -> bytes | None:
 async def _with_keys(
     database: MemoryTables, found: list[tuple[str, bytes]]
 ) -> list[tuple[MemoryKey, StoredMessage]]:
-    """Return the memory and the message of each existing row.
+    """Return the memory and the message of each row that exists.
 
-    ``found`` has pairs of a row id and the text of the message.  The ids of the messages are the
-    row ids.
+    ``found`` has pairs of a row id and the text of the message.  In the result, the id of a message
+    is its row id.
     """
     statements = database.statements
     texts = dict(found)
@@ -514,9 +514,9 @@ async def _with_keys(
 
 
 async def count_messages(database: MemoryTables, where: Selection) -> AsyncGenerator[MemoryInfo]:
-    """Yield a ``MemoryInfo`` for each selected memory; ``where`` selects only whole memories.
+    """Yield a ``MemoryInfo`` for each selected memory; ``where`` must select whole memories.
 
-    The database counts the messages: a statement by memory and role, another by memory and mark.
+    The database counts the messages: one statement by memory and role, another by memory and mark.
     """
     try:
         infos = await _count(database, where)

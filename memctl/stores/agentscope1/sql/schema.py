@@ -69,8 +69,8 @@ class Schema(NamedTuple):
 def examine_schema(connection: Connection, *, typed: bool, keys: bool) -> Schema:
     """Compare the tables of a database with AgentScope's tables; return the differences.
 
-    With ``keys``, also compares the primary keys.  ``typed``: the database enforces the types of
-    columns, so also compare the types.
+    With ``keys``, also compares the primary keys.  With ``typed``, also compares the types of
+    columns, which the database enforces.
 
     Raises:
         BadData: a table with a name of AgentScope lacks a column, has a column of a wrong type, or
@@ -123,5 +123,5 @@ def _holds(type_: Any, declared: Any) -> bool:
 
 
 def create_tables(connection: Connection) -> None:
-    """Create the missing tables exactly like AgentScope."""
+    """Create the missing tables exactly as AgentScope does."""
     create_missing(connection, METADATA)

@@ -41,7 +41,7 @@ _STAGED_KEYS = "memctl.staged_keys"
 
 
 def _damaged(message: bytes | None, *names: bytes) -> bool:
-    """Return whether a message is not a JSON object, or a name is not UTF-8.
+    """Return whether a message is not a JSON object, or one of ``names`` is not UTF-8.
 
     If ``message`` is None, checks only the names.
     """
@@ -63,8 +63,9 @@ def _field(message: bytes | None, name: str) -> str | None:
 def _user(driver: sqlite3.Connection, row: int, id: bytes, in_session: bytes) -> str | None:
     """Return the user in a row id ``{user}-{session}-{message id}``.
 
-    None if the row id ``id`` does not end with the session and the message id.  Reads the message
-    from the row ``row`` of the table ``message``, because SQLite would copy a huge argument.
+    Returns None if the row id ``id`` does not end with the session and the message id.  The message
+    is read from the row number ``row`` of the table ``message``, because SQLite would copy a huge
+    argument.
     """
     try:
         with driver.blobopen("message", "msg", row, readonly=True) as blob:
@@ -191,12 +192,12 @@ class SqliteStatements(Statements, SqliteSyntax):
 
     @property
     def _owner(self) -> str:
-        """SQL for the user of a possibly damaged row ``m`` of ``message``."""
+        """SQL for the user of a row ``m`` of ``message``, which may be damaged."""
         readable = "typeof(m.id) = 'text' AND typeof(m.session_id) = 'text'"
         return f"CASE WHEN {readable} THEN {self.user} ELSE s.user_id END"
 
     def unsoundly_marked(self) -> str:
-        """Return the statement to find memories with marks that are not UTF-8 texts.
+        """Return a statement that finds memories with marks that are not UTF-8 texts.
 
         The columns are the user and the session, both as bytes.
         """
@@ -207,7 +208,7 @@ class SqliteStatements(Statements, SqliteSyntax):
         )
 
     def unsound_messages(self) -> str:
-        """Return the statement to find memories with NULL or a wrong type in a row of ``message``.
+        """Return a statement that finds memories with NULL or a wrong type in a row of ``message``.
 
         The columns are the user and the session, both as bytes, and the fault.
         """
@@ -410,8 +411,8 @@ class SqliteTables(MemoryTables, SqliteDatabase):
     async def _stage_large_rows(self, connection: AsyncConnection, rows: list[Any]) -> None:
         """Write rows with huge messages to the table ``temp.huge``, in pieces.
 
-        SQLite copies the values of an inserted row twice.  ``insert_staged`` inserts the rows into
-        ``message`` after the caller has released the messages.
+        SQLite copies the values of an inserted row twice.  So ``insert_staged`` inserts these rows
+        into ``message`` later, when the caller has freed the messages.
         """
         await connection.exec_driver_sql(
             "CREATE TABLE IF NOT EXISTS temp.huge "

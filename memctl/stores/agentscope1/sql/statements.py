@@ -42,7 +42,7 @@ AgentScope can read blobs but does not write blobs.
 
 
 def unproven(payload: bytes) -> bytes:
-    """Return a message without the prefix ``UNPROVEN`` or ``BLOB``, if any."""
+    """Return a message without the prefix ``UNPROVEN`` or ``BLOB``, if it has one."""
     return payload.removeprefix(BLOB if payload.startswith(BLOB) else UNPROVEN)
 
 
@@ -52,15 +52,15 @@ _COLUMNS = "session_id, owner, id, position, payload, marks, session_owner"
 class Statements(Syntax):
     """The statements for AgentScope's tables.
 
-    In each statement, ``m`` is a row of ``message`` and ``s`` is the row of the session.
+    In each statement, ``m`` is a row of ``message`` and ``s`` is the row of its session.
 
     A row id is ``{user}-{session}-{message id}``.  The user of a message is the row id without
-    ``-{session}-{message id}``.  If the row id does not match the message, the user is the owner of
-    the session.
+    ``-{session}-{message id}``.  If the row id does not end so, the user is the owner of the
+    session.
 
-    To find the message id, the database must parse the message.  This is slow.  A plain row id
-    needs no parsing: ``-{session}-`` occurs once, directly after the owner of the session.  The
-    user of a plain row id is always the owner, even if the row id does not match the message.
+    To find the message id, the database must parse the message, which is slow.  A plain row id
+    needs no parsing: ``-{session}-`` occurs once in it, directly after the owner of the session.
+    The user of a plain row id is always the owner.
     """
 
     mark_array: ClassVar[str]
@@ -99,7 +99,7 @@ class Statements(Syntax):
         """The nullable columns of each table."""
 
     def expect_nulls(self, nullable: Mapping[str, Sequence[str]]) -> None:
-        """Set the nullable columns of each table.  AgentScope declares no nullable columns."""
+        """Set which columns of each table are nullable, although AgentScope declares none."""
         self.nullable = {table: names for table, names in nullable.items() if names}
         self.is_sound = self._filled("message")
         self.is_sound_mark = self._filled("message_mark", "k.")
@@ -138,13 +138,13 @@ class Statements(Syntax):
         return ""
 
     def short_field(self, name: str) -> str:
-        """Return SQL for the role or the timestamp of a message, like ``field``."""
+        """Return SQL for the role or the timestamp of a message; NULL if missing or not a text."""
         return self.field(name)
 
     def enable_lenient_json(self) -> bool:
-        """Let further statements accept messages with JSON that the database cannot parse.
+        """Make further statements accept messages with JSON that the database cannot parse.
 
-        These statements are slower.  Returns whether the call changed the statements.
+        These statements are slower.  Returns True if this changed the statements.
         """
         return False
 
@@ -154,9 +154,9 @@ class Statements(Syntax):
 
     @abstractmethod
     def is_plain_id(self) -> str:
-        """Return SQL to test for a plain row id ``m.id``, which identifies the user.
+        """Return SQL that tests for a plain row id ``m.id``, which identifies the user.
 
-        ``-{session}-`` occurs once in a plain row id, directly after the owner of the session.
+        In a plain row id, ``-{session}-`` occurs once, directly after the owner of the session.
         The SQL compares only the bytes of ``m.id``, ``m.session_id`` and ``s.user_id``.
         """
 
@@ -173,7 +173,7 @@ class Statements(Syntax):
     def parsed_user(self) -> str:
         """Return SQL for the user in the row id ``m.id``.
 
-        NULL if the row id does not end with ``-{session}-{message id}``.
+        The SQL gives NULL if the row id does not end with ``-{session}-{message id}``.
         """
 
     @property
@@ -183,9 +183,9 @@ class Statements(Syntax):
         return f"CASE WHEN {self.is_plain_id()} THEN s.user_id ELSE {parsed} END"
 
     def marks(self, more: str = "") -> tuple[str, str]:
-        """Return SQL for the marks of a message as a JSON array, and the join that the SQL needs.
+        """Return SQL for the marks of a message as a JSON array, and the join that this SQL needs.
 
-        The join is empty for no join.  ``more`` is SQL for a further column of the join.
+        The join is empty if none is needed.  ``more`` is SQL for a further column of the join.
         """
         columns = ", ".join(filter(None, ("k.msg_id", f"{self.mark_array} AS marks", more)))
         marks = f"SELECT {columns} FROM message_mark k GROUP BY k.msg_id"
@@ -194,24 +194,25 @@ class Statements(Syntax):
     def proven_payload(self) -> str:
         """Return SQL for the message, with the prefix ``UNPROVEN`` if not proved to be JSON.
 
-        If the database ``proves_json``, only a JSON object begins with a brace.
+        If the database has ``proves_json``, only a JSON object begins with a brace.
         """
         return self.payload
 
     def small_payload(self) -> str:
-        """Return SQL for the message; NULL for a large message, to fetch separately."""
+        """Return SQL for the message; NULL for a large message, which is fetched separately."""
         small = f"CASE WHEN {self.message_size()} <= {SMALL_BYTES} THEN {self.proven_payload()} END"
         return self.huge.hidden(small)
 
     def is_huge(self) -> str:
-        """Return SQL to test whether ``m.msg`` is larger than ``HUGE_BYTES``."""
+        """Return SQL that tests whether ``m.msg`` is larger than ``HUGE_BYTES``."""
         return f"{self.message_size()} > {HUGE_BYTES}"
 
     def source(self, rows: str = "") -> str:
         """Return SQL after FROM: the messages ``m``, joined with the sessions ``s``.
 
-        Stubs with a few short fields replace huge messages.  ``rows`` is a condition on the
-        messages, without ``m``.  The default leaves out rows with NULL or a wrong type in a column.
+        Huge messages are replaced by stubs, JSON with a few short fields.  ``rows`` is a condition
+        on the columns of a message, without ``m``.  If empty, rows with NULL or a wrong type in a
+        column are left out.
         """
         message = "message"
         if self.huge or self.has_unsound or rows:
@@ -221,7 +222,7 @@ class Statements(Syntax):
         return f"{message} m LEFT JOIN {self.session_table} s ON s.id = m.session_id"
 
     def unsound_rows(self) -> Sequence[str]:
-        """Return the statements to find memories with NULL in a column of a row.
+        """Return the statements that find memories with NULL in a column of a row.
 
         The columns of the results are the user and the session of a memory, and the fault.
         """
@@ -248,14 +249,14 @@ class Statements(Syntax):
         return found
 
     def damaged_rows(self, table: str, *, proved: bool = False) -> str:
-        """Return the statement to read the damaged rows of a table; empty if none can exist.
+        """Return the statement that reads the damaged rows of a table; empty if none can exist.
 
-        ``proved``: the rows of the table ``message`` are known to be undamaged.
+        ``proved`` is True if the rows of the table ``message`` are known to be undamaged.
 
         The columns of the result are the row id, the user and the session (as bytes or NULL), the
         message, and the type and the value of each of ``COLUMNS``, with texts as bytes.  The
-        message is NULL for a certainly damaged row.  For a row with a message, the caller must
-        check whether the message is a JSON object.
+        message is NULL if the row is certainly damaged.  If not, the row is damaged unless the
+        message is a JSON object, which the caller must check.
         """
         unsound = f"NOT ({self.is_sound}) OR {self.no_object()}"
         key = f"{self.as_bytes(self.user)}, {self.as_bytes('m.session_id')}"
@@ -295,7 +296,7 @@ class Statements(Syntax):
         return ", ".join(cells)
 
     def no_object(self) -> str:
-        """Return SQL without ``m`` to find messages that may not be JSON objects."""
+        """Return SQL, without ``m``, that finds messages that may not be JSON objects."""
         return NEVER
 
     def as_bytes(self, text: str) -> str:
@@ -304,13 +305,13 @@ class Statements(Syntax):
 
     @property
     def sound(self) -> str:
-        """SQL without ``m`` to select the messages without NULL or a wrong type in a column."""
+        """SQL, without ``m``, that selects messages without NULL or a wrong type in a column."""
         return self.is_sound if self.has_unsound else ALWAYS
 
     # Conditions of a selection
 
     def condition(self, where: Selection) -> Condition:
-        """Return a condition that all selected messages meet; further messages may meet it too."""
+        """Return a condition that all selected messages meet; other messages may meet it, too."""
         return _both(self.memory_condition(where), self.message_condition(where))
 
     def memory_condition(self, where: Selection) -> Condition:
@@ -324,7 +325,7 @@ class Statements(Syntax):
 
     @property
     def has_id(self) -> str:
-        """SQL to find rows ``m`` that may have a message id of ``:ids``."""
+        """SQL that finds rows ``m`` whose message id may be one of ``:ids``."""
         return f"CASE WHEN {self.is_plain_id()} THEN {self.message_id()} IN :ids ELSE 1 = 1 END"
 
     has_mark: ClassVar[str] = (
@@ -333,20 +334,20 @@ class Statements(Syntax):
     """SQL to find rows ``m`` with a mark of ``:marks``."""
 
     def match_sql(self, messages: Condition) -> tuple[str, str]:
-        """Return SQL to test ``messages``, and the column ``more`` of ``marks`` for the test.
+        """Return SQL that tests ``messages``, and the column ``more`` of ``marks`` for this test.
 
-        ``messages`` is a ``message_condition``.  The column is empty if the test needs no column.
+        ``messages`` is a ``message_condition``.  The column is empty if the test needs none.
         """
         return messages.sql, ""
 
     # Statements that read
 
     def select_ordered(self, condition: str, *, outline: bool = False) -> str:
-        """Return the statement to read messages, ordered by memory and position.
+        """Return the statement that reads messages, ordered by memory and position.
 
         The columns are the session, the user, the row id, the index, the message, the marks as a
-        JSON array, and the owner of the session.  Large messages are NULL; with ``outline``, all
-        messages.
+        JSON array, and the owner of the session.  The message is NULL if it is large, or with
+        ``outline``.
         """
         marks, joined = self.marks()
         payload = "NULL" if outline else self.small_payload()
@@ -358,11 +359,11 @@ class Statements(Syntax):
         )
 
     def select_matching(self, condition: str, messages: Condition) -> str:
-        """Return the statement to read the messages that meet ``condition`` and ``messages``.
+        """Return the statement that reads the messages that meet ``condition`` and ``messages``.
 
-        ``condition`` is about whole memories, ``messages`` about single messages.  The order and
-        the columns are the same as for ``select_ordered``.  A further column is the row id of the
-        preceding message of the memory, even if the message does not meet ``messages``.
+        ``condition`` is about whole memories, ``messages`` about single messages.  Order and
+        columns are as in ``select_ordered``.  A further column is the row id of the preceding
+        message of the memory, even if this message does not meet ``messages``.
         """
         matches, more = self.match_sql(messages)
         marks, joined = self.marks(more)
@@ -377,7 +378,7 @@ class Statements(Syntax):
         )
 
     def select_unordered(self, condition: str, more: str = "NULL") -> str:
-        """Return the statement to read messages in any order; ``condition`` uses only ``m``.
+        """Return the statement that reads messages in any order; ``condition`` uses only ``m``.
 
         The columns are the row id, the message (NULL if large) and the SQL ``more``.
         """
@@ -398,10 +399,10 @@ class Statements(Syntax):
     # Statements that change
 
     def keyed_rows(self, table: str, column: str) -> str:
-        """Return SQL after FROM for the rows ``t`` of a table with the ids of ``for_rows``.
+        """Return SQL after FROM for the rows ``t`` of a table with the ids given to ``for_rows``.
 
         ``column`` has the ids, and is the first column of the primary key.  A lock in the SELECT
-        locks only rows ``t``.
+        locks only the rows ``t``.
         """
         return f"{table} AS t WHERE t.{column} {self.in_row_ids}"
 
@@ -421,9 +422,10 @@ class Statements(Syntax):
         return f"NOT EXISTS (SELECT 1 FROM {child} c WHERE c.{column} = t.id)"
 
     def update_index(self, table: str, old: str, new: str) -> str:
-        """Return the statement to change indexes of messages from ``old`` to ``new``.
+        """Return the statement that changes the indexes of messages from ``old`` to ``new``.
 
-        ``table`` has the row ids in the column ``id``, and the columns ``old`` and ``new``.
+        ``table`` has the row ids in the column ``id``; ``old`` and ``new`` are names of its
+        columns.
         """
         return (
             f"UPDATE message SET {self.index_column} = t.{new} FROM {table} t "
@@ -431,11 +433,11 @@ class Statements(Syntax):
         )
 
     def create_session_index(self, name: str) -> Sequence[str]:
-        """Return the statements to create an index on ``message.session_id``."""
+        """Return the statements that create an index on ``message.session_id``."""
         return [f"CREATE INDEX {name} ON message (session_id)"]
 
     def drop_session_index(self, name: str) -> str:
-        """Return the statement to drop an index on ``message``."""
+        """Return the statement that drops an index on ``message``."""
         return f"DROP INDEX {name}"
 
     def bind(self, sql: str, values: Mapping[str, Any]) -> tuple[TextClause, dict[str, Any]]:

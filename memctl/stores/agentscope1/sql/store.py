@@ -118,7 +118,7 @@ class SqlMemoryStore(Store):
         return found
 
     async def _lost_with_marks(self, where: Condition) -> list[str]:
-        """Return, as ``side_effects``, what the removal of marks of these rows would change."""
+        """Return the ``side_effects`` of removing the marks of these rows."""
         found = await self.database.side_effects({"message_mark": where}, COLUMNS)
         if not self.database.check_option(SIDE_EFFECTS, ALLOW):
             known = COLUMNS["message_mark"]
@@ -170,7 +170,7 @@ class SqlMemoryStore(Store):
                 await database.close()
 
     async def _proving(self, where: Selection, pages: AsyncGenerator[Page]) -> AsyncGenerator[Page]:
-        """Yield the pages.  If no row was damaged, note ``where`` as ``MemoryTables.proved``."""
+        """Yield the pages; if no row was damaged, note ``where`` as ``MemoryTables.proved``."""
         database = self.database
         database.proved, doubts = None, database.doubts
         async with aclosing(pages):
@@ -197,7 +197,7 @@ class SqlMemoryStore(Store):
 
     @contextmanager
     def _noting_damage(self, where: Selection) -> Iterator[None]:
-        """At the end, note the selected memories found damaged, as failures in ``left_out``."""
+        """At the end, note damaged memories that are selected as failures in ``left_out``."""
         try:
             yield
         finally:
@@ -250,7 +250,7 @@ class SqlMemoryStore(Store):
 
 
 def _marks(messages: Condition) -> Condition:
-    """Return the condition that a row ``m`` of ``message_mark`` is of one of the messages."""
+    """Return the condition that a row ``m`` of ``message_mark`` marks one of these messages."""
     return Condition(
         f"m.msg_id IN (SELECT m.id FROM message m WHERE {messages.sql})", messages.values
     )

@@ -71,14 +71,14 @@ class MemoryTables(Database):
     # Opening
 
     async def open(self, mode: OpenMode) -> None:
-        """Connect, and create missing tables if the mode creates; raises like ``Store.open``."""
+        """Connect; create missing tables if the mode creates.  Raises errors as ``Store.open``."""
         await self.start(mode, self.prepare)
 
     async def prepare(self) -> None:
         """Check AgentScope 1.x's tables; create missing tables if the mode creates.
 
         Raises:
-            MemctlError: see ``Store.open``.
+            MemctlError: the tables are missing or not usable, as in ``Store.open``.
         """
         typed, keys = self.syntax.typed, self.mode.writes
         schema = await self.run(partial(examine_schema, typed=typed, keys=keys))
@@ -132,7 +132,7 @@ class MemoryTables(Database):
     def has_unknown_owner(self, session: str) -> bool:
         """Return whether a session without a row has damaged messages of an unknown user.
 
-        A row would make the owner of the session the user of the messages.
+        If the session got a row, its owner would become the user of these messages.
         """
         return MemoryKey("", session) in self.damaged
 
@@ -148,8 +148,7 @@ class MemoryTables(Database):
     async def snapshot(self, *, find_huge: bool = False) -> AsyncGenerator[AsyncConnection]:
         """Open a connection in a read-only transaction.
 
-        With ``find_huge``, search for huge messages first; needed before statements that parse
-        messages.
+        With ``find_huge``, first search for huge messages, as statements that parse messages need.
         """
         async with super().snapshot() as connection:
             await self.find_unsound(connection)
@@ -162,7 +161,7 @@ class MemoryTables(Database):
         """Open a connection for several transactions.
 
         Raises:
-            BadData: see ``require_keys``.
+            BadData: a table has no primary key.
         """
         self.require_keys()
         async with super().connect() as connection:
@@ -221,8 +220,8 @@ class MemoryTables(Database):
     ) -> Sequence[Any]:
         """Run a SELECT for the rows with the ids ``row_ids``; return the rows of the result.
 
-        ``sql`` has ``Statements.in_row_ids`` at the end.  A read-only transaction may call this
-        function, unlike ``for_rows``.
+        ``sql`` ends with ``Statements.in_row_ids``.  Unlike ``for_rows``, this works in a read-only
+        transaction.
         """
         return await self.for_rows(connection, sql, row_ids)
 
@@ -245,8 +244,8 @@ class MemoryTables(Database):
     ) -> AsyncGenerator[Sequence[Any]]:
         """Yield the rows of ``Statements.select_matching``, in partitions.
 
-        The rows are the messages that meet both conditions.  The condition ``memories`` is about
-        whole memories, ``messages`` about single messages.
+        These are the messages that meet both conditions: ``memories`` is about whole memories,
+        ``messages`` about single messages.
         """
         sql = self.statements.select_matching(memories.sql, messages)
         return self.rows(connection, sql, {**memories.values, **messages.values})
@@ -274,7 +273,8 @@ class MemoryTables(Database):
     ) -> dict[MemoryKey, Extent]:
         """Return the number of messages and the highest index of each memory with messages.
 
-        ``values`` has the sessions to read under ``sessions``; empty for all sessions.
+        ``values`` has the sessions to read under the key ``sessions``; an empty ``values`` reads
+        all sessions.
         """
         statements = self.statements
         condition = "m.session_id IN :sessions" if values else "1 = 1"
@@ -294,7 +294,7 @@ class MemoryTables(Database):
 
 
 def make_tables(location: Location, label: str) -> MemoryTables:
-    """Return AgentScope's tables at a location; the kind begins with the name of the engine."""
+    """Return AgentScope's tables at a location; its kind begins with the name of the engine."""
     engine = location.kind.partition("-")[0]
     module = import_module(f"memctl.stores.agentscope1.sql.{engine}")
     tables: type[MemoryTables] = getattr(module, f"{engine.capitalize()}Tables")

@@ -38,9 +38,9 @@ MAX_INDEX = 2**63 - 1
 class SqlWriter(Writer):
     """A single call of ``Store.write``.
 
-    The writer counts the messages of all memories once, before the first batch: without an index on
-    ``session_id`` each statement about one session scans the table.  Each transaction counts its
-    memories again.
+    The messages of all memories are counted once, before the first batch: without an index on
+    ``session_id``, each statement about one session scans the table.  Each transaction counts its
+    own memories again.
     """
 
     memory_errors = (RejectedValue,)
@@ -123,7 +123,7 @@ class SqlWriter(Writer):
     # Steps of a transaction
 
     def _failure(self, key: MemoryKey, offset: int) -> Failure | None:
-        """Return why memctl cannot write a memory; None if memctl can.
+        """Return why a memory cannot be written; None if it can.
 
         The reasons are a bad name, damage, or a number of stored messages other than ``offset``.
         """
@@ -135,13 +135,13 @@ class SqlWriter(Writer):
         return None
 
     def _refuse(self, locked: LockedSessions, offsets: Mapping[MemoryKey, int]) -> None:
-        """Refuse locked memories that memctl cannot write.
+        """Refuse locked memories that cannot be written.
 
         ``offsets`` has the expected number of stored messages of each memory.
 
         Raises:
-            Refused: memctl cannot write some memories.  The caller must roll back the transaction,
-                because the transaction may have created rows for the refused memories.
+            Refused: some memories cannot be written.  The caller must roll back the transaction,
+                which may have created rows for them.
         """
         failures = {
             key: Failure("refused", "its session belongs to another user") for key in locked.taken
@@ -160,11 +160,9 @@ class SqlWriter(Writer):
         memories: Sequence[Memory],
         empty: Collection[MemoryKey] = (),
     ) -> LockedSessions:
-        """Lock the sessions of memories until the transaction ends, and count the messages.
+        """Lock the sessions of memories until the transaction ends, and count their messages again.
 
-        ``empty`` are the memories to write without messages.  A new session is empty.  The messages
-        of an existing session are counted again, because an agent or another run may have added
-        messages.
+        ``empty`` are the memories to write without messages.
 
         Raises:
             Refused: with a new row of a session, a memory would get messages of unknown users.
@@ -204,10 +202,7 @@ class SqlWriter(Writer):
     async def _clear(
         self, connection: AsyncConnection, keys: list[MemoryKey]
     ) -> dict[MemoryKey, int]:
-        """In the mode REPLACE, delete the messages of memories; in other modes, do nothing.
-
-        Returns the number of deleted messages by memory.
-        """
+        """If the mode is REPLACE, delete the messages of memories; return their numbers."""
         if self._mode is not WriteMode.REPLACE:
             return {}
         filled = [key for key in keys if self._messages.get(key)]
@@ -228,7 +223,7 @@ class Rows:
     ) -> int:
         """Add messages of a memory with indexes above ``last``; return the last index.
 
-        With ``exact``, the positions of the messages become the indexes if all messages have
+        With ``exact``, the indexes are the positions of the messages, if all messages have
         positions in rising order.
         """
         if not messages:
@@ -255,7 +250,7 @@ class Rows:
         return indexes[-1]
 
     async def insert(self, database: MemoryTables, connection: AsyncConnection) -> None:
-        """Insert the added rows into the tables, and drop the rows from this object."""
+        """Insert the added rows into the tables, and remove them from this object."""
         messages, marks, blobs = self._messages, self._marks, self._blobs
         self._messages, self._marks, self._blobs = [], [], []
         if messages:
@@ -272,7 +267,7 @@ class Rows:
 async def delete_messages(
     database: MemoryTables, connection: AsyncConnection, keys: Collection[MemoryKey]
 ) -> dict[MemoryKey, int]:
-    """Delete the messages and marks of memories; return the number of messages by memory.
+    """Delete the messages and marks of memories; return the number of deleted messages of each.
 
     The rows are deleted by id.  In some databases, a DELETE with a search locks all searched rows,
     and two transactions would wait for each other.
@@ -304,9 +299,9 @@ async def delete_messages(
 
 
 def shape_of(row_id: str | None, *, blob: bool) -> str:
-    """Return the shape of a message: JSON with the row id, if not None, and a note of a blob.
+    """Return the shape of a message: JSON that names its row id, and whether it is a blob.
 
-    Empty without a row id and a blob.
+    Empty if ``row_id`` is None and the message is not a blob.
     """
     found = ({} if row_id is None else {"row": row_id}) | ({"blob": True} if blob else {})
     return json.dumps(found) if found else ""
@@ -315,18 +310,19 @@ def shape_of(row_id: str | None, *, blob: bool) -> str:
 def _start(messages: list[StoredMessage], offset: int, last_index: int) -> int:
     """Return the index that the indexes of new messages must exceed.
 
-    -1 for a new memory (``offset`` is 0) from another SQL store.  The memory keeps the positions,
-    because positions also order the messages of users who share a session.  Other messages follow
-    ``last_index``, the last message of the session, as in AgentScope's ``_get_next_index``.
+    This is -1 for a new memory (``offset`` is 0) from another SQL store: the memory keeps its
+    positions, because positions also order the messages of users who share a session.  Other
+    messages follow ``last_index``, the last message of the session, as in AgentScope's
+    ``_get_next_index``.
     """
     kept = offset == 0 and messages and messages[0].position is not None
     return -1 if kept else last_index
 
 
 def _indexes(positions: Sequence[int | None], last: int) -> Sequence[int]:
-    """Return an index for each message, equal to the position of the message if possible.
+    """Return an index above ``last`` for each message, in rising order.
 
-    The indexes rise in the order of the messages, from above ``last``.
+    The index is equal to the position of the message if possible.
 
     Raises:
         RejectedValue: an index would exceed 64 bits.
@@ -350,7 +346,7 @@ def _refuse_misread(
 ) -> None:
     """Refuse to write messages that a reader would assign to another user.
 
-    ``messages`` has the messages to write by memory.  See also ``Statements.user``.
+    ``messages`` has the messages to write, by memory.
 
     Raises:
         Refused: neither the row id nor the JSON of a message would identify the user.
@@ -368,7 +364,7 @@ def _refuse_misread(
 def _misread(key: MemoryKey, messages: Iterable[StoredMessage], *, guest: bool) -> Iterator[str]:
     """Yield the ids of messages whose row id and JSON would not identify the user of the memory.
 
-    ``guest``: another user owns the session of the memory.
+    ``guest`` is True if another user owns the session of the memory.
     """
     start, between = f"{key.user}-{key.session}-", f"-{key.session}-"
     ids = [one.id for one in messages]
