@@ -160,10 +160,10 @@ class TablestoreMemoryStore(Store):
                     yield builder.page(last=True)
 
     def _is_damaged(self, key: MemoryKey, index: RowIndex) -> bool:
-        """Return whether a memory must be left out because of a damaged row.
+        """Return whether to leave out a memory because of a damaged row.
 
-        If the run skips damage, the damage becomes a finding, and the result is False.  Otherwise
-        the damage becomes the failure of the memory.
+        If the run skips damage, the result is False, and the damage becomes a finding.  If not, the
+        damage becomes the failure of the memory.
         """
         damage = index.damage(key)
         if not damage:
@@ -181,7 +181,7 @@ class TablestoreMemoryStore(Store):
     async def _fill(self, index: RowIndex, where: Selection, columns: Sequence[str]) -> None:
         """Add the rows of the selected memories to an index.
 
-        Reads only ``columns``; an empty sequence means all columns.
+        Reads only ``columns``; if empty, all columns.
         """
         async with aclosing(self._rows(where, columns)) as rows:
             async for row in rows:
@@ -192,7 +192,7 @@ class TablestoreMemoryStore(Store):
     ) -> AsyncGenerator[IndexedRow]:
         """Yield the rows of the selected memories; with ``strays``, also rows without a session.
 
-        Reads only ``columns``; an empty sequence means all columns.
+        Reads only ``columns``; if empty, all columns.
         """
         scan = self.instance.scan(self._table, KEY, columns, where=_sought(where))
         async with aclosing(scan) as pages:
@@ -237,7 +237,7 @@ class TablestoreMemoryStore(Store):
     # Searching
 
     async def search(self, query: str, where: Selection, top: int) -> list[ServiceHit]:
-        """See ``Store.search``; the searched column holds the JSON of the messages."""
+        """Search as ``Store.search`` does, in the column with the JSON of the messages."""
         text = searched_text(self, query, where)
         index = await self.instance.text_index(self._table, _TEXT)
         if index is None:
@@ -259,7 +259,7 @@ class TablestoreMemoryStore(Store):
     def _hit(self, row: Row, score: float, where: Selection) -> ServiceHit | None:
         """Return a row of a search as a hit.
 
-        None for a row that is not selected, has no session or is damaged.  Damage becomes the
+        Returns None if the row is not selected, has no session or is damaged.  Damage becomes the
         failure of the memory.
         """
         if not isinstance(row.columns.get(_SESSION), str):
@@ -279,7 +279,7 @@ class TablestoreMemoryStore(Store):
     async def write(
         self, pages: AsyncGenerator[Page], mode: WriteMode = WriteMode.ADD
     ) -> AsyncGenerator[WriteResult]:
-        """See ``Store.write``; loads one large memory, or a batch of small memories, at a time."""
+        """Write as ``Store.write`` does; holds a large memory or a batch of small ones."""
         async for batch in gather(pages, _BATCH_BYTES, _BATCH_CHANGES):
             if isinstance(batch, list):
                 smalls = batch
@@ -296,10 +296,10 @@ class TablestoreMemoryStore(Store):
     async def _planned(
         self, small: Small, mode: WriteMode, index: RowIndex
     ) -> tuple[WriteResult, MemoryChange]:
-        """Plan to write a memory; ``index`` has the stored rows of the memory.
+        """Plan to write a memory; return the row changes, and the result if all of them succeed.
 
-        Returns the result if all row changes succeed, and the row changes.  If the memory cannot
-        be written, the result has the failure, and there are no row changes.
+        If the memory cannot be written, the result has a failure, and there are no row changes.
+        ``index`` has the stored rows of the memory.
         """
         key, change = small.memory.key, MemoryChange()
         there = list(index.rows(key))
@@ -335,7 +335,7 @@ class TablestoreMemoryStore(Store):
         return WriteResult(key, len(small.entries), gone), change
 
     async def _read_again(self, rows: Iterable[IndexedRow]) -> dict[str, Columns]:
-        """Read rows again; return all columns of each row by row name, without deleted rows."""
+        """Read rows again; return all their columns by row name, without deleted rows."""
         keys = [list(zip(KEY, (row.name, row.key.user), strict=True)) for row in rows]
         found = await self.instance.get(self._table, keys)
         return {str(row.key[0]): row.columns for row in found if row is not None}
@@ -351,7 +351,7 @@ class TablestoreMemoryStore(Store):
     # Changing
 
     async def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
-        """See ``Store.edit``; loads all changes of a memory, and the rows to delete."""
+        """Edit as ``Store.edit`` does; holds all changes of a memory and the rows to delete."""
         async for batch in batch_edits(edits, large=_BATCH_CHANGES, most_changes=_BATCH_CHANGES):
             if isinstance(batch, LargeEdit):
                 changes = [change async for piece in batch.pieces for change in piece]
@@ -364,10 +364,10 @@ class TablestoreMemoryStore(Store):
                 yield result
 
     async def _planned_edit(self, edit: Edit, index: RowIndex) -> tuple[WriteResult, MemoryChange]:
-        """Plan to edit a memory; ``index`` has the stored rows of the memory.
+        """Plan to edit a memory; return the row changes, and the result if all of them succeed.
 
-        Returns the result if all row changes succeed, and the row changes.  If the edit cannot be
-        carried out, the result has the failure, and there are no row changes.
+        If the edit cannot be carried out, the result has a failure, and there are no row changes.
+        ``index`` has the stored rows of the memory.
         """
         key = edit.memory.key
         there = list(index.rows(key))
@@ -420,9 +420,9 @@ class TablestoreMemoryStore(Store):
 
 
 def _sought(where: Selection) -> list[tuple[str, str]]:
-    """Return the filter of a scan: a pair of the column ``session_id`` and each selected session.
+    """Return the filter of a scan: the column ``session_id`` with each selected session.
 
-    Empty (no filter) if the selection names no session or more than ``_FEW`` sessions.
+    Empty, for no filter, if the selection names no session or more than ``_FEW`` sessions.
     """
     sessions = where.sessions
     if where.keys is not None:
@@ -433,7 +433,7 @@ def _sought(where: Selection) -> list[tuple[str, str]]:
 def _sought_terms(where: Selection) -> dict[str, frozenset[str]]:
     """Return the filter of a search: the selected users and sessions, by column.
 
-    A column is left out if the selection names no value or more than ``_MOST_TERMS`` values.
+    The result lacks a column if the selection names no value or more than ``_MOST_TERMS`` values.
     """
     keys = where.keys or frozenset()
     sought = {
@@ -451,9 +451,9 @@ def _sought_terms(where: Selection) -> dict[str, frozenset[str]]:
 
 
 def _indexed(row: Row, *, outline: bool) -> IndexedRow:
-    """Convert a row of the service to a row for a ``RowIndex``.
+    """Convert a row of the service to a row of a ``RowIndex``.
 
-    ``outline``: the row was read without the text, so the result has no message and no damage.
+    With ``outline``, the row was read without its text, so the result has no message and no damage.
     """
     document, user = map(str, row.key)
     columns = row.columns
@@ -512,9 +512,9 @@ def _usual(value: dict[str, Any], marks: Iterable[str]) -> Columns:
 
 
 def _shape(columns: Columns, value: dict[str, Any], marks: tuple[str, ...]) -> str:
-    """Return the stored columns that differ from those that AgentScope writes, as a JSON object.
+    """Return the shape of a message: the columns that AgentScope would write differently, as JSON.
 
-    A column that the row lacks is null.  Without a difference, return "".  ``value`` is the parsed
+    A column that the row lacks is null.  Empty if there is no difference.  ``value`` is the parsed
     message of the row, ``marks`` are its marks.
     """
     usual = _usual(value, marks)
@@ -528,7 +528,7 @@ def _shape(columns: Columns, value: dict[str, Any], marks: tuple[str, ...]) -> s
 
 
 def _columns(key: MemoryKey, entry: StoredMessage, place: str | None = None) -> Columns:
-    """Return the columns to write for a message; ``place`` replaces the time of the message.
+    """Return the columns to write for a message; ``place``, if given, replaces its time.
 
     Raises:
         Rejected: a column is too large, or has half of a surrogate pair.
@@ -552,7 +552,7 @@ def _columns(key: MemoryKey, entry: StoredMessage, place: str | None = None) -> 
 
 
 def _of_shape(shape: str) -> Columns:
-    """Return the columns in the shape of a message; empty if another store made the shape."""
+    """Return the columns in a shape; empty for a shape of another store."""
     try:
         found = json.loads(shape) if shape.startswith("{") else None
     except ValueError:
@@ -587,7 +587,7 @@ def _check_key(key: MemoryKey) -> None:
     """Refuse a memory with a user or session name that TablestoreMemory cannot use.
 
     Raises:
-        Rejected: the memory cannot be written.
+        Rejected: the name cannot be used.
     """
     if key.part:
         raise Rejected(
@@ -607,7 +607,7 @@ def _check_key(key: MemoryKey) -> None:
 
 
 def _following(place: str) -> str:
-    """Return the text of a time that sorts after the time ``place``.
+    """Return the text of a time that sorts directly after the time ``place``.
 
     The result is ``T +000001`` for a time ``T``, ``T +000002`` for ``T +000001``, and so on.
     """
@@ -626,7 +626,7 @@ def _placed(
 ) -> list[tuple[str, Columns]]:
     """Return the document id and the columns of each message to write.
 
-    The times of the rows rise from the time ``last`` in the order of the messages.  ``last`` is
+    The times of the rows rise in the order of the messages, from the time ``last`` on.  ``last`` is
     None if no message precedes.
 
     Raises:
@@ -649,7 +649,7 @@ def _carried_out(
     """Return the row changes that carry out the steps of an edit.
 
     ``there`` are the rows of the memory in order.  ``old`` has all columns of the rows to delete,
-    by row name.  Rows keep their times, unless an inserted message needs room.
+    by row name.  A stored row gets a new time only to make room for inserted messages.
 
     Raises:
         Rejected: a message cannot be written.
@@ -725,7 +725,7 @@ class _MemoryMaintenance(Maintenance):
 
 
 def _misplaced(key: MemoryKey, index: RowIndex) -> list[Finding]:
-    """Return a finding for rows with equal times, and for document ids without the session."""
+    """Return findings for rows with equal times, and for document ids without the session."""
     same: list[str] = []
     alien: list[str] = []
     before: str | None = None

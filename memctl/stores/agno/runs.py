@@ -69,7 +69,7 @@ class Run:
 
     @property
     def first_time(self) -> int:
-        """The time of the first message with a time, in seconds; 0 if no message has one."""
+        """The time of the first message that has a time, in seconds; 0 if no message has a time."""
         times = (one.get("created_at") for one in self.messages)
         return next((time for time in times if isinstance(time, int) and time), 0)
 
@@ -114,10 +114,10 @@ def is_hidden(message: Any) -> bool:
 
 
 def parse_run(row: dict[str, Any], owner: dict[str, Any]) -> Run:
-    """Return a row of ``agno_runs`` as a ``Run``.
+    """Parse a row of ``agno_runs``.
 
-    ``owner`` has the ``session_id`` and the ``user_id`` of the session.  ``Run.data`` leaves out
-    fields with these values.
+    ``owner`` has the ``session_id`` and the ``user_id`` of the session.  ``Run.data`` lacks the
+    fields that repeat them.
 
     Raises:
         BadData: the row is damaged.
@@ -162,7 +162,7 @@ def _has_place(columns: dict[str, Any]) -> bool:
 
 
 def parse_document(value: Any) -> Run | None:
-    """Return the run that a result of ``Run.document`` describes; None if ``value`` is not one."""
+    """Parse a result of ``Run.document``; None for any other value."""
     match value:
         case {"run_id": str(id), "columns": dict(columns), "data": dict(data), **rest} if (
             _has_place(columns)
@@ -177,8 +177,8 @@ def parse_document(value: Any) -> Run | None:
 def entries(run: Run, *, as_made: bool) -> Iterator[StoredMessage]:
     """Yield the messages of a run that the memory shows.
 
-    ``as_made`` says that memctl would make an equal run from the messages alone.  Then the messages
-    need no shape that describes the run.
+    ``as_made`` is True if memctl would make an equal run from the messages alone.  Then the
+    messages need no shape that describes the run.
     """
     said: Any = run.document()
     for message in run.messages:
@@ -207,8 +207,8 @@ def _shape(text: str) -> Any:
 def made_id(session: str, message: str, number: int = 1) -> str:
     """Return an id for a run that memctl makes from messages of a session.
 
-    ``session`` is the id of the session, ``message`` the id of the first message of the run.  If
-    another run already has the id for ``number`` 1, a higher number gives another id.
+    ``session`` is the id of the session, ``message`` the id of the first message of the run.  A
+    higher ``number`` gives another id, for the case that the first is taken.
     """
     return str(uuid5(NAMESPACE_URL, f"memctl:{session}:{message}:{number}"))
 
@@ -216,8 +216,8 @@ def made_id(session: str, message: str, number: int = 1) -> str:
 def begins_run(message: Any, behind: Iterable[Any]) -> bool:
     """Return whether memctl begins a new run with a message.
 
-    ``behind`` are the messages of the current run.  A message of the user begins a new run, unless
-    the current run has only system messages.
+    ``behind`` are the earlier messages of the current run.  A message of the user begins a new run,
+    unless the current run has only system messages.
     """
     return message.get("role") == "user" and any(one.get("role") != "system" for one in behind)
 
@@ -300,10 +300,10 @@ class Regrouping:
         return run
 
     def _changed(self, said: Any) -> Run | None:
-        """Return the run that a message's shape names; begin the run if it has not begun.
+        """Return the run that a message's shape names, and begin it if it has not begun.
 
-        ``said`` is the id or the ``Run.document`` of the run.  None if the run does not exist, was
-        not made by memctl, or has ended.
+        ``said`` is the id or the ``Run.document`` of the run.  Returns None if the run does not
+        exist, was not made by memctl, or has ended.
         """
         run = self._there.get(said) if isinstance(said, str) else parse_document(said)
         if run is None or not run.is_made:
@@ -326,7 +326,7 @@ class Regrouping:
         return self._begin(Run(run_id, {}, {"run_id": run_id, "metadata": _MADE}))
 
     def _is_taken(self, id: str) -> bool:
-        """Return whether a new run cannot have an id, because another run has it."""
+        """Return whether another run has this id."""
         there = self._there.get(id)
         return id in self._runs or (there is not None and not there.is_made)
 
@@ -339,7 +339,7 @@ def _places(value: Any) -> Iterator[tuple[int, Any]]:
 
 
 def _bare(id: str, run: Run | None) -> Run:
-    """Return a copy of ``run`` without messages and without the data that repeats messages.
+    """Return ``run`` without messages and without the data that repeats messages.
 
     If ``run`` is None, returns a new run with the id ``id``.
     """
@@ -355,11 +355,12 @@ def _without_copies(data: dict[str, Any]) -> dict[str, Any]:
 def without_copies(
     messages: list[StoredMessage], gone: list[StoredMessage]
 ) -> tuple[list[StoredMessage], dict[str, Any]]:
-    """Remove the data of runs that repeats deleted messages.
+    """Remove the data in runs that repeats deleted messages.
 
     ``messages`` are the messages of the memory after the deletion, ``gone`` the deleted messages.
-    Returns ``messages`` with the changed runs in ``extra``, and the former ``Run.document`` of each
-    run that changed, by id.  A run also changes if the deletion moves its hidden messages.
+    Returns ``messages`` with the changed runs in their ``extra``.  Also returns the former
+    ``Run.document`` of each changed run, by id of the run.  A run also changes if the deletion
+    moves its hidden messages.
     """
     ids, touched = {entry.id for entry in gone}, {run_of(entry) for entry in gone}
     kept: dict[str, Any] = {}
@@ -387,7 +388,7 @@ def without_copies(
 
 
 def _repeats(message: dict[str, Any], ids: Set[str]) -> bool:
-    """Return whether a hidden message is a copy of a message whose id is in ``ids``."""
+    """Return whether a hidden message copies a message with one of ``ids``."""
     return message.get("from_history") is True and AGNO.own_id(message) in ids
 
 

@@ -228,9 +228,9 @@ class AgnoStore(SqlSimpleStore):
     async def _rows(
         self, connection: AsyncConnection, table: str, session: str, order: str, lock: str
     ) -> list[dict[str, Any]]:
-        """Return the rows of ``table`` with the id ``session``, each as values by column.
+        """Return the rows of ``table`` for a session, each as values by column, with JSON parsed.
 
-        JSON columns are decoded.  ``order`` and ``lock`` are SQL clauses, or empty.
+        ``session`` is the id of the session.  ``order`` and ``lock`` are SQL clauses, or empty.
         """
         quoted, syntax = self._quoted, self.database.syntax
         own = self._columns[table]
@@ -283,7 +283,7 @@ class AgnoStore(SqlSimpleStore):
     async def _expected(
         self, connection: AsyncConnection, key: MemoryKey, expect: str | None
     ) -> Held | None:
-        """Lock a session before a change, and return the session; None if it does not exist.
+        """Lock a session before a change, and return it; None if it does not exist.
 
         Raises:
             VersionChanged: the stored version is not ``expect``; None stands for a missing session.
@@ -342,10 +342,10 @@ class AgnoStore(SqlSimpleStore):
         there: Held | None,
         runs: Sequence[Run],
     ) -> None:
-        """Update the column ``runs``, where Agno 2 kept the runs of a session, if it is filled.
+        """Update the column ``runs``, where Agno 2 kept the runs of a session, unless it is empty.
 
-        The column gets the same changes as the table of runs; an undo restores the former value.
-        Agno 3 reads both the column and the table, and shows runs that only the column has.
+        Agno 3 reads both the column and the table of runs, and shows runs that only the column has.
+        Therefore the column gets the same changes as the table; an undo restores the former value.
 
         ``there`` is the stored session, ``snapshot`` the session to write, and ``runs`` its runs.
         """
@@ -373,7 +373,7 @@ class AgnoStore(SqlSimpleStore):
     def _rank(self, index: Any) -> Any:
         """Return a ``run_index`` as a number that sorts like the column.
 
-        NULL becomes -1 or infinity: the database sorts NULL first or last.
+        NULL becomes -1 or infinity, because the database sorts NULL first or last.
         """
         if index is None:
             return -1 if self.database.syntax.nulls_first else inf
@@ -389,11 +389,11 @@ class AgnoStore(SqlSimpleStore):
     ) -> dict[str, Any]:
         """Insert or update the row of a session; return the columns of the row.
 
-        ``there`` is the stored session, None for a new session.  ``given`` are the columns in the
+        ``there`` is the stored session; None for a new session.  ``given`` are the columns in the
         ``Memory.extra`` of ``snapshot``.
 
         Raises:
-            Rejected: the table has no such column, or a column does not take the value.
+            Rejected: the table lacks a given column, or a column does not take the value.
         """
         memory, now = snapshot.memory, int(time.time())
         kept = given.pop(_SUMMARY, None)
@@ -434,7 +434,7 @@ class AgnoStore(SqlSimpleStore):
     ) -> None:
         """Insert or update the row of a run.
 
-        ``session`` are the columns of the session.  ``before`` is the stored run, None for a new
+        ``session`` are the columns of the session.  ``before`` is the stored run; None for a new
         run.  ``index`` is the new ``run_index``.
 
         Raises:
@@ -462,7 +462,7 @@ class AgnoStore(SqlSimpleStore):
         await self._insert(connection, self._runs, columns)
 
     async def _is_there(self, connection: AsyncConnection, column: str, wanted: str) -> bool:
-        """Return whether the table of runs has a row with the value ``wanted`` in ``column``."""
+        """Return whether a run has the value ``wanted`` in ``column``."""
         quoted, exact = self._quoted, self.database.syntax.exact
         sql = f"SELECT 1 FROM {quoted(self._runs)} WHERE {exact(quoted(column))} = :wanted LIMIT 1"
         return bool(await self.database.fetch_all(connection, sql, {"wanted": wanted}))
@@ -511,7 +511,7 @@ class AgnoStore(SqlSimpleStore):
         wanted: str,
         values: dict[str, Any],
     ) -> None:
-        """Set ``values``, by column, in the row whose column ``name`` has the value ``wanted``."""
+        """Set ``values`` in the row whose column ``name`` is ``wanted``."""
         quoted, syntax, own = self._quoted, self.database.syntax, self._columns[table]
         stored = self._stored(table, values)
         places = {f"v{at}": own[one].bound(value) for at, (one, value) in enumerate(stored.items())}
@@ -526,7 +526,7 @@ class AgnoStore(SqlSimpleStore):
     async def _delete(
         self, connection: AsyncConnection, table: str, name: str, wanted: str, rows: int = 1
     ) -> None:
-        """Delete the ``rows`` rows of ``table`` whose column ``name`` has the value ``wanted``."""
+        """Delete the ``rows`` rows whose column ``name`` is ``wanted``."""
         syntax = self.database.syntax
         condition = f"{syntax.exact(self._quoted(name))} = :wanted"
         sql = f"DELETE FROM {self._quoted(table)} WHERE {condition}"
@@ -535,7 +535,7 @@ class AgnoStore(SqlSimpleStore):
 
 
 def _backed_up(value: Any) -> list[Any]:
-    """Return the runs in ``value``, the column ``runs`` as a list or as JSON text.
+    """Return the runs in ``value``, the column ``runs``, a list or JSON text.
 
     Returns an empty list for any other value.
     """
@@ -553,14 +553,14 @@ def _ids(runs: Sequence[Any]) -> list[str]:
 
 
 def _without(value: Any, ids: Collection[str]) -> list[Any]:
-    """Return the runs in ``value``, the column ``runs``, except the runs with an id in ``ids``."""
+    """Return the runs in the column ``runs`` whose ids are not in ``ids``."""
     return [run for run in _backed_up(value) if not ids or set(_ids([run])).isdisjoint(ids)]
 
 
 def _revised(value: Any, revised: dict[str, Any]) -> Any:
-    """Return ``value``, the column ``runs``, with the runs in ``revised`` replaced.
+    """Return the column ``runs`` with some runs replaced.
 
-    ``revised`` holds the new ``run_data`` by the id of the run; None removes the run.
+    ``revised`` has the new ``run_data`` by id of the run; None removes the run.
     """
     found = [revised.get(run["run_id"], run) if _ids([run]) else run for run in _backed_up(value)]
     if not any(id in revised for id in _ids(_backed_up(value))):
@@ -569,9 +569,9 @@ def _revised(value: Any, revised: dict[str, Any]) -> Any:
 
 
 def _in_order(value: Any, runs: Sequence[tuple[str, Any]]) -> Any:
-    """Return ``value``, the column ``runs``, with missing runs inserted before known runs.
+    """Return the column ``runs`` with missing runs inserted before the runs that follow them.
 
-    ``runs`` are the ids and the ``run_data`` of the runs of the session, in order.  Missing runs at
+    ``runs`` are the ids and the ``run_data`` of all runs of the session, in order.  Missing runs at
     the end are not inserted.
     """
     found, missing = _backed_up(value), list[Any]()
@@ -590,7 +590,7 @@ def _in_order(value: Any, runs: Sequence[tuple[str, Any]]) -> Any:
 
 
 def _like(value: Any, runs: list[Any]) -> Any:
-    """Return ``runs`` as JSON text if ``value`` is text, else as a list."""
+    """Return ``runs`` as JSON text if ``value`` is a text, else as a list."""
     return json.dumps(runs) if isinstance(value, str) else runs
 
 
@@ -599,10 +599,10 @@ def _no_column(table: str, name: str) -> Rejected:
 
 
 def _decoded(table: str, column: Column, value: Any) -> Any:
-    """Return the value of a column; the value of a JSON column is decoded.
+    """Return the value of a column; parse the value of a JSON column.
 
     Raises:
-        BadData: the value is not UTF-8, or a JSON column holds invalid JSON.
+        BadData: the value is not UTF-8, or a JSON column has invalid JSON.
     """
     name = column.name
     if isinstance(value, str) and not is_text(value):
@@ -624,16 +624,16 @@ def _name(value: Any) -> str:
 
 
 def _summary(session: dict[str, Any]) -> str:
-    """Return the text of the summary in the columns of a session; empty if it has none."""
+    """Return the text of a session's summary; empty without a summary."""
     found = session.get(_SUMMARY)
     text = found.get(_SUMMARY) if isinstance(found, dict) else None
     return text if isinstance(text, str) else ""
 
 
 def _with_text(summary: Any, text: str | None) -> dict[str, Any] | None:
-    """Return the column ``summary`` with a new text; the other fields of ``summary`` stay.
+    """Return the column ``summary`` with a new text; its other fields stay.
 
-    None if there is neither a text nor another field.
+    Returns None if there is neither a text nor another field.
     """
     others = summary if isinstance(summary, dict) else {}
     return {**others, _SUMMARY: text} if text or others else None
@@ -642,7 +642,7 @@ def _with_text(summary: Any, text: str | None) -> dict[str, Any] | None:
 def _extra(session: dict[str, Any], runs: Sequence[Run]) -> str:
     """Return the ``Memory.extra`` of a session, as JSON text.
 
-    The text holds the columns of the session and the runs that Agno leaves out of the history.
+    The text has the columns of the session, and the runs that Agno leaves out of the history.
     """
     columns = {
         name: value
@@ -693,7 +693,7 @@ def _run_data(key: MemoryKey, session: dict[str, Any], run: Run) -> dict[str, An
 
 
 def _data_of_made(session: dict[str, Any], run: Run) -> dict[str, Any]:
-    """Return the fields of ``run_data`` in a run that memctl makes, except the id and the messages.
+    """Return the ``run_data`` of a run that memctl makes, without the id and the messages.
 
     ``session`` are the columns of the session.
     """
@@ -719,7 +719,7 @@ def _columns_of_made(session: dict[str, Any], run: Run) -> dict[str, Any]:
 def _as_made(key: MemoryKey, session: dict[str, Any], run: Run, last: Run | None) -> bool:
     """Return whether memctl would make an equal run from the messages of ``run`` alone.
 
-    ``session`` are the columns of the session.  ``last`` is the run before, None for the first run.
+    ``session`` are the columns of the session.  ``last`` is the run before; None for the first run.
     """
     if not run.is_made:
         return False
@@ -742,7 +742,7 @@ def _as_made(key: MemoryKey, session: dict[str, Any], run: Run, last: Run | None
 def _examine(
     names: Sequence[str], database: Database, connection: Connection
 ) -> dict[str, dict[str, Column]]:
-    """Return the columns of each table in ``names``, by table and name, without computed columns.
+    """Return the columns of each table in ``names``, by table and column, without computed columns.
 
     A missing table has no columns.
     """

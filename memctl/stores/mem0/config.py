@@ -57,7 +57,7 @@ class Mem0Config:
         return Path(self.text("path", f"/tmp/{self.provider}"))
 
     def text(self, name: str, default: str = "") -> str:
-        """Return an option of the vector store; ``default`` if the option is missing or empty.
+        """Return an option of the vector store as a text; ``default`` if it is missing or empty.
 
         Raises:
             UsageError: the value is not a text, or contains a null character or a lone surrogate.

@@ -237,7 +237,7 @@ class _Collection:
         return tuple((one.st_ino, one.st_mtime_ns, one.st_size) for one in found)
 
     def require_facts(self) -> None:
-        """Check that no vector belongs to a fact without a payload, since a write drops it.
+        """Check that no vector belongs to a fact without a payload, because a write drops it.
 
         Raises:
             BadData: a vector belongs to a fact without a payload.
@@ -328,7 +328,7 @@ class _Collection:
         return self._spool.execute(sql, (after,)).fetchall()
 
     def get(self, ids: Sequence[str]) -> list[Record]:
-        """Return the records with these ids; ids without a record are left out."""
+        """Return the records with these ids.  Leaves out ids without a record."""
         places = ",".join("?" * len(ids))
         sql = f"SELECT number, id, payload, place, vector FROM fact WHERE id IN ({places})"
         return [
@@ -355,7 +355,7 @@ class _Collection:
     # Writing
 
     def put(self, records: Sequence[Record]) -> None:
-        """Add records to the temporary database, or replace records with the same ids."""
+        """Add records to the temporary database; replace records with the same ids."""
         self.changed = True
         self.size = self.size or self._config.embedding.dimensions
         rows = [
@@ -422,7 +422,7 @@ class _Collection:
         self._gaps = array("q")
 
     def _pending(self, digest: str) -> Path:
-        """Return the temporary path of the JSON file that belongs to the index with this digest."""
+        """Return the temporary path of the JSON file for the index with this digest."""
         return self.index.parent / f"{TEMPORARY_PREFIX}{self.index.stem}.{digest}.pending"
 
     def _write_index(self, index: AtomicFile) -> str:
@@ -462,7 +462,7 @@ class _Collection:
         """Yield the values of ``columns`` for each fact that meets ``condition``, in the new order.
 
         A restored fact returns to its former position, which is in the column ``was``.  All other
-        facts keep the order ``order``.
+        facts are ordered by ``order``.
         """
         sql = f"SELECT {was}, {columns} FROM fact WHERE {condition} AND {was}"
         back = self._spool.cursor().execute(f"{sql} IS NOT NULL ORDER BY {was}")
@@ -509,9 +509,9 @@ _HAS_VECTOR = "(place IS NOT NULL OR vector IS NOT NULL)"
 
 
 def _placed(cursor: Cursor, name: str, value: bytes) -> tuple[int, bytes]:
-    """Return a position in the index and the id of its fact, both from the JSON file.
+    """Parse a member of ``index_to_id``; return the position in the index and the id of the fact.
 
-    ``name`` and ``value`` are a member of ``index_to_id``.  ``cursor`` locates errors.
+    ``name`` and ``value`` are the member.  ``cursor`` locates errors.
 
     Raises:
         BadData: the position is not a valid number, or the id is not a text.

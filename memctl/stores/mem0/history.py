@@ -70,8 +70,8 @@ class History:
         """Open the file if it exists; warn if an older version of mem0 wrote it.
 
         Raises:
-            BadData: the file is damaged or not a history of mem0, or is older and ``writes`` is
-                True.
+            BadData: the file is damaged or is not a history of mem0; or an older mem0 wrote it,
+                and ``writes`` is True.
             Unavailable: the operating system refuses to open the file.
         """
         self._reads_only = not writes
@@ -131,7 +131,7 @@ class History:
             self._database = None
 
     async def load(self, ids: Sequence[str]) -> dict[str, list[Row]]:
-        """Return the history rows of facts by the facts' ids; facts without history are left out.
+        """Return the history rows of facts, by id of the fact, without facts that have no history.
 
         The rows of a fact have the order of mem0's ``Memory.history``.
         """
@@ -150,7 +150,7 @@ class History:
         return found
 
     async def put(self, histories: dict[str, list[Row]]) -> None:
-        """Replace the history rows of facts; ``histories`` maps the facts' ids to rows."""
+        """Replace the history rows of facts; ``histories`` has the new rows by id of the fact."""
         if self._database is None and not any(histories.values()):
             return
         rows = [
@@ -172,7 +172,7 @@ class History:
             database.executemany(f"INSERT OR REPLACE INTO history VALUES ({places})", rows)
 
     async def delete(self, ids: Sequence[str]) -> None:
-        """Delete the history rows of facts; ``ids`` are the facts' ids."""
+        """Delete the history rows of the facts with these ids."""
         await self._turns.run(self._delete, ids)
 
     def _delete(self, ids: Sequence[str]) -> None:
@@ -289,7 +289,7 @@ def session_scope(key: MemoryKey) -> str:
 def scope_key(scope: Any) -> MemoryKey | None:
     """Return the memory that a name in the table ``messages`` stands for.
 
-    Return None if mem0 does not write such names.
+    Returns None if mem0 does not write such names.
     """
     found = {}
     for pair in str(scope).split("&"):

@@ -21,7 +21,7 @@ _SOME = 500
 
 
 class Links:
-    """An index of mem0's entities: the scope of each entity, and the facts that it links to."""
+    """An index of mem0's entities: the memory of each entity, and the facts that it links to."""
 
     def __init__(self) -> None:
         self._database = sqlite3.connect("", isolation_level=None, check_same_thread=False)
@@ -36,7 +36,7 @@ class Links:
         self._database.executescript("DELETE FROM link; DELETE FROM entity;")
 
     def take(self, entities: Iterable[Record]) -> None:
-        """Add entities with their links; replace the links and scopes of known entities."""
+        """Add entities with their links.  A known entity is replaced, with its links."""
         for entity in entities:
             self.forget([entity.id])
             names = map(encoded, (entity.id, *scope_of(entity.payload)))
@@ -47,16 +47,16 @@ class Links:
             )
 
     def forget(self, entities: Sequence[str]) -> None:
-        """Remove entities and their links from the index; ``entities`` are ids."""
+        """Remove the entities with these ids, and their links."""
         for table, column in (("link", "entity"), ("entity", "id")):
             self._database.executemany(
                 f"DELETE FROM {table} WHERE {column} = ?", [(encoded(id),) for id in entities]
             )
 
     def of(self, facts: Sequence[str]) -> dict[str, list[str]]:
-        """Map each fact with links to the sorted ids of the entities that link to it.
+        """Return the ids of the entities that link to each fact, sorted, by id of the fact.
 
-        Facts without links are left out.
+        The result lacks facts without links.
         """
         found: dict[str, list[str]] = {}
         sql = f"SELECT fact, entity FROM link WHERE fact IN ({','.join('?' * len(facts))})"
@@ -84,7 +84,7 @@ class Links:
 
 
 def linked(payload: dict[str, Any]) -> list[str]:
-    """Return the ids of the facts that an entity links to; empty for a malformed list."""
+    """Return the ids of the facts that an entity links to; empty if its list is malformed."""
     found = payload.get(LINKED)
     return [one for one in found if isinstance(one, str)] if isinstance(found, list) else []
 

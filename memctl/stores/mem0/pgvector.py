@@ -245,7 +245,7 @@ class PgvectorTables(VectorStore):
     async def _errors(self, *, connecting: bool = False) -> AsyncIterator[Any]:
         """Yield the connection to the server; translate driver errors into errors of memctl.
 
-        While ``connecting``, yield None if there is no connection yet.
+        With ``connecting``, yields None if there is no connection yet.
         """
         try:
             if self._connection is None and not connecting:

@@ -222,7 +222,7 @@ class PlatformStore(FactStore):
             self._spool.execute(_PUT, _row(fields))
 
     async def _send(self, request: dict[str, Any]) -> str:
-        """Send a request that adds a fact; return the Platform's id, or an empty text if unknown.
+        """Send a request that adds a fact; return the Platform's id of the fact, or "" if unknown.
 
         Raises:
             Rejected: the Platform does not accept the fact.
@@ -280,11 +280,10 @@ class PlatformStore(FactStore):
         gone: bool = False,
         refuses: bool = False,
     ) -> dict[str, Any]:
-        """Send a request; return the JSON object of the answer, empty for an empty answer.
+        """Send a request; return the JSON object of the answer, or {} for an empty answer.
 
-        Network errors and rate limits are retried.  With ``gone``, status 404 gives an empty
-        answer.  With ``refuses``, a rejected request raises ``Rejected``, and network errors are
-        not retried.
+        Network errors and rate limits are retried.  With ``gone``, status 404 gives {}.  With
+        ``refuses``, a rejected request raises ``Rejected``, and network errors are not retried.
         """
         library = _library(self.label)
         for attempt in range(1, _ATTEMPTS + 1):
@@ -347,8 +346,8 @@ class PlatformStore(FactStore):
 def _filters(where: Selection) -> dict[str, Any]:
     """Return the API filters of a search for the selected users and sessions.
 
-    Users are left out if more than ``_FEW`` users are selected, and sessions alike.  memctl then
-    filters the results.
+    The users are left out if more than ``_FEW`` are selected, and the sessions likewise; then
+    memctl filters the results.
     """
     keys = where.keys or frozenset()
     several = (
@@ -435,7 +434,7 @@ def _request(key: MemoryKey, fact: StoredMessage) -> dict[str, Any]:
 
 
 def _possible(ids: Sequence[str]) -> list[str]:
-    """Return the ids without lone surrogates; the Platform cannot hold other ids."""
+    """Return the ids without lone surrogates.  The Platform cannot hold other ids."""
     return [id for id in ids if encodable(id) == id]
 
 
@@ -452,9 +451,9 @@ def _check_text(id: str, request: dict[str, Any]) -> None:
 
 
 def _pause(after: str | None, attempt: int) -> float:
-    """Return the seconds before the next attempt.
+    """Return the seconds to wait before the next attempt.
 
-    ``after`` is the ``Retry-After`` header.  Without a number there, the seconds double at each
+    ``after`` is the ``Retry-After`` header.  If this is not a number, the seconds double at each
     attempt.
     """
     try:

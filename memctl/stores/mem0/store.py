@@ -54,10 +54,10 @@ _ENOUGH = 5000
 class Shape(NamedTuple):
     """The details in which a stored fact differs from a fact that memctl would write.
 
-    ``absent`` names derived fields that the payload lacks.  ``places`` maps the id of an entity
-    with unsorted links to the index of the fact in these links.  ``odd`` is True if mem0 rejects
-    the user, run or agent of the fact.  ``bare`` holds the ids of the fact and its entities that
-    have no vector. ``at`` maps ids to ``Record.at``.
+    ``absent`` has the names of derived fields that the payload lacks.  ``places`` has, by id of an
+    entity with unsorted links, the index of the fact in these links.  ``odd`` is True if mem0
+    rejects the user, run or agent of the fact.  ``bare`` has the ids of the fact and its entities
+    that have no vector.  ``at`` has ``Record.at`` by id.
     """
 
     absent: tuple[str, ...] = ()
@@ -80,7 +80,7 @@ class Shape(NamedTuple):
 
 
 def _shape(text: str) -> Shape:
-    """Return the parsed ``StoredMessage.shape``; an empty Shape for a text of another store."""
+    """Parse a ``StoredMessage.shape``; a shape of another store gives an empty Shape."""
     try:
         found = jsonio.loads(text.encode())["mem0"] if text else {}
     except (ValueError, TypeError, KeyError):
@@ -233,7 +233,7 @@ class Mem0Store(FactStore):
     ) -> tuple[list[Record], list[str]]:
         """Return the entities to store, and the ids of the entities to delete, to write facts.
 
-        ``fields`` maps the ids of the facts to their fields, ``shapes`` to their shapes.
+        ``fields`` has the fields of each fact by its id, ``shapes`` the shapes.
 
         Raises:
             Rejected: an entity of a fact is not valid.
@@ -282,9 +282,9 @@ class Mem0Store(FactStore):
         self._unsaved += len(ids)
 
     async def _unlink(self, facts: Sequence[str]) -> None:
-        """Remove the links from entities to facts; delete entities that have no link then.
+        """Remove the links from entities to the facts with these ids.
 
-        ``facts`` are the ids of the facts.
+        An entity without another link is deleted.
         """
         leaving = set(facts)
         found = self._links.of(facts)
@@ -319,9 +319,9 @@ class Mem0Store(FactStore):
                 yield result
 
     async def _saved(self, results: AsyncGenerator[WriteResult]) -> AsyncGenerator[WriteResult]:
-        """Yield the results of a write after its changes are durable.
+        """Yield the results of a write when its changes are durable.
 
-        A vector store that rewrites whole files is saved only after several results.
+        A vector store that rewrites whole files is saved only once for several results.
         """
         waiting: list[WriteResult] = []
         async with aclosing(results):
@@ -417,7 +417,7 @@ class Mem0Maintenance(Maintenance):
         return Finding("entity-link", None, count, tuple(dangling)) if count else None
 
     async def _dangling(self) -> AsyncGenerator[list[str]]:
-        """Yield the ids of facts that entities link to but that do not exist, in lists."""
+        """Yield lists of the ids that entities link to although no fact has the id."""
         store = self.store
         await store._read_links()
         for ids in store._links.pieces():
@@ -541,9 +541,9 @@ def _record(key: MemoryKey, id: str, fields: dict[str, Any], shape: Shape) -> Re
 
 
 def _derived(text: str) -> dict[str, str]:
-    """Return the payload fields that mem0 derives from the text of a fact.
+    """Return the payload fields that mem0 derives from the text of a fact: a digest and the lemmas.
 
-    These are a digest and the lemmas.  Without spaCy, mem0 stores the text itself as its lemmas.
+    Without spaCy, mem0 stores the text itself as its lemmas.
     """
     digest = md5(text.encode("utf-8", "surrogatepass"), usedforsecurity=False).hexdigest()
     return dict(zip(_DERIVED, (digest, text), strict=True))
@@ -563,7 +563,7 @@ def _entity_fields(record: Record) -> dict[str, Any]:
 
 
 def _as_it_is(record: Record) -> Record:
-    """Return a record that the vector store accepts, even if the record has no vector."""
+    """Return a copy of a record that the vector store accepts even without a vector."""
     return record._replace(bare=record.vector is None)
 
 
@@ -617,9 +617,9 @@ def _check_scope(key: MemoryKey, id: str) -> None:
 
 
 def _odd_scope(key: MemoryKey) -> str | None:
-    """Return why mem0 rejects a user, run or agent (``_validate_and_trim_entity_id``).
+    """Return why mem0 rejects a user, run or agent; None if mem0 accepts them.
 
-    Return None if mem0 accepts the names.
+    The rules are from mem0's ``_validate_and_trim_entity_id``.
     """
     if not any(key):
         return "mem0 needs a user, a run or an agent"
@@ -637,9 +637,9 @@ def _time(payload: dict[str, Any]) -> str:
 
 
 def _is_expired(payload: dict[str, Any], today: date) -> bool:
-    """Return whether a fact expired before ``today``, as mem0's ``_payload_is_expired``.
+    """Return whether a fact expired before ``today``, as mem0's ``_payload_is_expired`` does.
 
-    Return False without a valid date.
+    Returns False if the fact has no valid date.
     """
     try:
         return date.fromisoformat(str(payload.get("expiration_date") or "")) < today

@@ -25,8 +25,9 @@ class Record(NamedTuple):
     """A record of a vector store, a fact or an entity: id, payload and vector.
 
     ``damage`` says why the record is unreadable; empty for a readable record.  ``bare`` is True if
-    the original record had no vector: the store then accepts the record without a vector.  ``at``
-    holds the numbers of records and of vectors before the record, if the vector store has an order.
+    the original record had no vector: then the store accepts the record without a vector.  ``at``
+    has the number of records and the number of vectors before the record, if the vector store has
+    an order.
     """
 
     id: str
@@ -54,7 +55,7 @@ class VectorStore(ABC):
     @property
     @abstractmethod
     def place(self) -> Path | None:
-        """The folder that contains both collections; None for a server."""
+        """The folder with both collections; None for a server."""
 
     @abstractmethod
     async def identity(self) -> str:
@@ -85,7 +86,7 @@ class VectorStore(ABC):
 
     @abstractmethod
     async def get(self, collection: str, ids: Sequence[str]) -> list[Record]:
-        """Return the records with these ids, with vectors; ids without a record are left out."""
+        """Return the records with these ids, with vectors.  Leaves out ids without a record."""
 
     @abstractmethod
     def refuse(self, collection: str, records: Sequence[Record]) -> None:
@@ -97,17 +98,17 @@ class VectorStore(ABC):
 
     @abstractmethod
     async def put(self, collection: str, records: Sequence[Record]) -> None:
-        """Add records, or replace records with the same ids; durable after ``flush``."""
+        """Add records; replace records with the same ids.  Changes are durable after ``flush``."""
 
     @abstractmethod
     async def delete(self, collection: str, ids: Sequence[str]) -> None:
-        """Delete the records with these ids; durable after ``flush``."""
+        """Delete the records with these ids.  The changes are durable after ``flush``."""
 
     async def lock(self, owner: str) -> bool:  # noqa: ARG002
-        """Take the vector store's own lock, if any, until ``close``.
+        """Take the vector store's own lock, if it has one, until ``close``.
 
-        Return True if the lock also excludes other memctl runs, False if they need a further lock.
-        ``owner`` is the owner text of ``Store.lock``.
+        Returns True if this lock also excludes other runs of memctl, False if they need a further
+        lock.  ``owner`` is the owner text of ``Store.lock``.
 
         Raises:
             Busy: another program holds the lock.
@@ -129,7 +130,7 @@ class Turns:
         self._turn = asyncio.Lock()
 
     async def run(self, call: Callable[..., T], *args: Any) -> T:
-        """Run a call in a thread after all earlier calls; return its result."""
+        """Run a call in a thread after all earlier calls of this object; return its result."""
         async with self._turn:
             return await in_thread(partial(call, *args))
 
