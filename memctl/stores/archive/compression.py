@@ -39,7 +39,7 @@ class Sink(Protocol):
 
 
 class Input(Protocol):
-    """The input of an archive: a file, or a decompressor on top of a file."""
+    """The input of an archive: a file, or a decompressor that reads a file."""
 
     def read(self, size: int, /) -> bytes | None:
         """Return the next bytes, at most ``size``; empty at the end."""
@@ -55,7 +55,7 @@ class Output(Sink, Protocol):
 def decompressed(raw: io.RawIOBase, start: bytes) -> Input:
     """Return a stream of the decompressed data; ``raw`` itself if the data is not compressed.
 
-    ``start`` holds the first bytes of the data, which identify the compression.
+    ``start`` has the first bytes of the data, which identify the compression.
     """
     if start.startswith(_GZIP):
         return gzip.GzipFile(fileobj=io.BufferedReader(raw, _BUFFER), mode="rb")
@@ -97,9 +97,10 @@ class _Plain:
 
 @contextmanager
 def compressed(name: str, sink: Sink) -> Iterator[Sink]:
-    """Yield a compressor on top of ``sink``; the file name ``name`` decides on the compression.
+    """Yield a compressor that writes to ``sink``; ``sink`` itself for data without compression.
 
-    Without the extension ``.gz`` or ``.zst``, data is not compressed.  The sink stays open.
+    The extension of the file name ``name`` decides: ``.gz``, ``.zst``, or any other for no
+    compression.  The sink stays open.
     """
     output = _output(name, sink)
     try:

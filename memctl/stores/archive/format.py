@@ -105,7 +105,7 @@ class ArchiveWriter:
 
         ``created`` is a time in ISO 8601, ``source`` the place of the memories, ``dialect`` the
         dialect of the messages, and ``embedding`` the model and size of their vectors.  With
-        ``keeps_lines``, line breaks in messages are encoded, and reading restores them.
+        ``keeps_lines``, line breaks in messages are encoded, and a reader restores them.
 
         ``header`` is the header of an archive that the new archive will replace.  Its fields are
         kept, except the time.
@@ -133,7 +133,7 @@ class ArchiveWriter:
         self.section(memory_line(memory))
 
     def section(self, line: bytes) -> None:
-        """Write ``line``, the line that opens a memory, with its line end."""
+        """Write ``line``, which opens a memory and has its line end."""
         self._write(line)
         self.memories += 1
 
@@ -147,7 +147,7 @@ class ArchiveWriter:
             self.copy(lines, messages)
 
     def lines(self, entries: Sequence[StoredMessage]) -> Iterator[tuple[bytes, int]]:
-        """Return the lines of messages in pieces, as ``message_lines`` does."""
+        """Yield the lines of messages in pieces (``message_lines``)."""
         return message_lines(entries, keeps_lines=self._keeps_lines)
 
     def copy(self, lines: bytes | memoryview, messages: int) -> None:
@@ -191,7 +191,7 @@ def memory_line(memory: Memory) -> bytes:
 
 
 def with_fields(line: Line, **fields: str) -> bytes:
-    """Return the line that opens a memory with some of its fields replaced, with its line end.
+    """Return the line that opens a memory with some fields replaced, with its line end.
 
     Raises:
         BadData: the line is too large.
@@ -202,7 +202,7 @@ def with_fields(line: Line, **fields: str) -> bytes:
 
 
 def _bounded(line: bytes, key: MemoryKey) -> bytes:
-    """Return the line that opens a memory with a line end added.
+    """Add a line end to the line that opens a memory.
 
     Raises:
         BadData: the line is too large.
@@ -218,9 +218,10 @@ def _bounded(line: bytes, key: MemoryKey) -> bytes:
 def message_lines(
     entries: Sequence[StoredMessage], *, keeps_lines: bool = False
 ) -> Iterator[tuple[bytes, int]]:
-    """Yield pieces of the lines of messages, each with the number of messages that end in it.
+    """Yield the lines of messages in pieces, each with the number of messages that end in it.
 
-    Messages from stores are JSON objects.  So only messages without braces at both ends are parsed.
+    ``keeps_lines`` encodes line breaks in messages, so that they can be restored.  Messages from
+    stores are known to be JSON objects, so only messages without braces at both ends are parsed.
 
     Raises:
         BadData: a message is not a JSON object, or is too large.
@@ -263,7 +264,7 @@ def _without_line_breaks(message: bytes) -> bytes:
 
 
 def _tails(entries: Sequence[StoredMessage]) -> list[bytes]:
-    """Return the part of each message's line that follows the message, with the line end."""
+    """Return, for each message, the part of its line after the message, with the line end."""
     marks = {
         some: jsonio.dumps({"marks": some}).decode() for some in {one.marks for one in entries}
     }
@@ -304,7 +305,7 @@ def kind_of(line: Line) -> LineKind:
 
 
 def read_header(line: Line) -> dict[str, Any] | None:
-    """Return the fields of the first line of an archive; None if it is no such line."""
+    """Return the fields of the first line of an archive; None if ``line`` is no such line."""
     try:
         record = jsonio.loads(bytes(line))
     except ValueError:
@@ -375,7 +376,7 @@ def check_message(line: Line) -> None:
 
 
 def split(line: Line) -> tuple[bytes, dict[str, Any]]:
-    """Return the JSON text of the message in a line, and the other fields of the line.
+    """Split a line into the JSON text of its message and the other fields of the line.
 
     Raises:
         ValueError: the line is malformed.
@@ -388,7 +389,9 @@ def split(line: Line) -> tuple[bytes, dict[str, Any]]:
 
 
 def outline(line: Line) -> StoredMessage:
-    """Return the message of a line with empty JSON; its text is parsed only for a missing id.
+    """Return the message of a line with empty JSON.
+
+    The JSON is parsed only if the line lacks the id of the message.
 
     Raises:
         ValueError: the line is malformed, or the message has no id.
@@ -400,7 +403,7 @@ def outline(line: Line) -> StoredMessage:
 
 
 def _tail(line: Line) -> dict[str, Any] | None:
-    """Return the fields of a line after its message; None if the line is not as memctl writes it.
+    """Return the fields that follow the message in a line; None if memctl writes lines differently.
 
     Raises:
         ValueError: a field is malformed.
@@ -417,7 +420,7 @@ def _tail(line: Line) -> dict[str, Any] | None:
 
 
 def entry(message: bytes, fields: dict[str, Any]) -> StoredMessage:
-    """Return the message from its JSON text and the other fields of its line.
+    """Make a message from its JSON text and the other fields of its line.
 
     Raises:
         ValueError: the message is not a JSON object, or has no id.
@@ -439,7 +442,7 @@ def entry(message: bytes, fields: dict[str, Any]) -> StoredMessage:
 def with_marks(line: Line, marks: tuple[str, ...], shape: str) -> StoredMessage:
     """Return the message of a line with other marks.
 
-    The shape of the result records how the line writes the marks, as ``shape`` says.
+    If ``shape`` records how an archive wrote these marks, the shape of the result does, too.
 
     Raises:
         ValueError: the line is malformed, or the message has no id.
@@ -457,10 +460,7 @@ def with_marks(line: Line, marks: tuple[str, ...], shape: str) -> StoredMessage:
 
 
 def _about(fields: dict[str, Any]) -> tuple[tuple[str, ...], int | None, str]:
-    """Return the marks, the index and the shape of a message from the fields of its line.
-
-    The index is None if the line has no index.
-    """
+    """Return the marks, the index (or None) and the shape in the fields of a message line."""
     return _marks(fields), fields.get("index"), _shape(fields)
 
 
@@ -471,7 +471,7 @@ def _marks(fields: dict[str, Any]) -> tuple[str, ...]:
 def _shape(fields: dict[str, Any]) -> str:
     """Return the shape of a message from the fields of its line.
 
-    Unless memctl would write the line with other fields, this is the field ``shape``.
+    This is the field ``shape``, or all fields if memctl would write other fields.
     """
     fields = {name: value for name, value in fields.items() if name != "message"}
     marks = fields.get("marks", ())
@@ -482,7 +482,7 @@ def _shape(fields: dict[str, Any]) -> str:
 
 
 def _line_of(shape: str) -> dict[str, Any] | None:
-    """Return the fields of a message line in a shape; None for the shape of another store."""
+    """Return the line fields in a shape; None for a shape of another store."""
     if not shape.startswith(f'{{"{_LINE}"'):
         return None
     try:
@@ -493,10 +493,10 @@ def _line_of(shape: str) -> dict[str, Any] | None:
 
 
 def _rest_of(entry: StoredMessage) -> dict[str, Any] | None:
-    """Return the fields of a message line that the shape of the message holds.
+    """Return the line fields in the shape of a message.
 
-    Return None if the shape holds no fields, or if marks, position or id of the message differ from
-    these fields.
+    Returns None if the shape has no line fields, or if marks, position or id of the message differ
+    from them.
     """
     fields = _line_of(entry.shape)
     if fields is None or (_marks(fields), fields.get("index")) != (entry.marks, entry.position):
@@ -526,7 +526,7 @@ _FIELDS = {"marks", "id", "index"}
 
 
 def pieces(lines: list[Line]) -> Iterator[tuple[LineKind, list[Line]]]:
-    """Yield the lines in order, with their kind: runs of message lines, other lines singly.
+    """Yield the lines in order, with their kind: message lines in lists, other lines singly.
 
     Raises:
         ValueError: a line is no line of an archive.  The lines before it have been yielded.
@@ -543,7 +543,7 @@ def pieces(lines: list[Line]) -> Iterator[tuple[LineKind, list[Line]]]:
 
 
 class _LineFields(NamedTuple):
-    """The fields that follow the messages in several message lines, one item for each line."""
+    """The fields after the messages in several message lines, one item for each line."""
 
     starts: list[int]
     """The position in each line where these fields begin."""
@@ -553,7 +553,9 @@ class _LineFields(NamedTuple):
 
 
 def check_messages(lines: list[Line]) -> Iterator[int]:
-    """Yield the numbers of valid lines of messages; their messages are not parsed.
+    """Check message lines, and yield how many are valid; the messages themselves are not parsed.
+
+    Yields several numbers, which must be added.
 
     Raises:
         ValueError: a line is malformed.  The lines before it have been counted.
@@ -567,7 +569,7 @@ def check_messages(lines: list[Line]) -> Iterator[int]:
 
 
 def entries(lines: list[Line]) -> list[StoredMessage]:
-    """Return the messages of message lines; the list ``lines`` is emptied.
+    """Return the messages of message lines, and empty the list ``lines``.
 
     Raises:
         ValueError: a line is malformed, or a message is not a JSON object with an id.
@@ -592,7 +594,9 @@ def entries(lines: list[Line]) -> list[StoredMessage]:
 
 
 def outlines(lines: list[Line]) -> list[StoredMessage]:
-    """Return the messages of message lines with empty JSON; it is parsed only for missing ids.
+    """Return the messages of message lines with empty JSON.
+
+    The JSON is parsed only where a line lacks the id of its message.
 
     Raises:
         ValueError: a line is malformed, or a message has no id.
@@ -606,7 +610,7 @@ def outlines(lines: list[Line]) -> list[StoredMessage]:
 def _rests(lines: list[Line]) -> _LineFields | None:
     """Return the fields after the messages of message lines.
 
-    Return None if a line is not exactly as memctl writes it.
+    Returns None if a line is not exactly as memctl writes it.
     """
     if isinstance(lines[0], bytearray):
         return None  # a long line comes alone

@@ -52,7 +52,7 @@ _BLOCK = 256 * 1024
 class SharedFile(io.RawIOBase):
     """A file that is read from its beginning, by a descriptor of its own.
 
-    Other readers of the file and the closing of their descriptors do not affect it.
+    Other readers of the file, which may close their descriptors, do not affect it.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -79,17 +79,17 @@ class SharedFile(io.RawIOBase):
 
 
 class Lines:
-    """The lines of an open archive, plain or compressed.  A long line is not held twice.
+    """The lines of an open archive, plain or compressed.  A long line is in RAM only once.
 
-    Raises (all methods):     DAMAGE: compressed data is truncated or damaged.     ValueError: a
-    line is larger than any line of an archive.
+    All methods raise the errors in ``DAMAGE`` if compressed data is truncated or damaged, and
+    ValueError if a line is larger than any line of an archive.
     """
 
     def __init__(self, descriptor: int, skim: Callable[[memoryview], object] | None = None) -> None:
-        """Open the stream of lines.
+        """Open the stream of lines of the file ``descriptor``.
 
-        With ``skim``, a message line over ``LARGEST_RECORD`` is never held whole.  ``skim`` gets
-        the inner part of its message in pieces, and the returned line lacks this part.
+        With ``skim``, a message line over ``LARGEST_RECORD`` is never in RAM as a whole.  ``skim``
+        gets the inner part of its message in pieces, and the returned line lacks this part.
         """
         start = system.read_at(descriptor, SNIFFED, 0)
         self.skimmed = 0
@@ -102,7 +102,7 @@ class Lines:
     def first(self, most: int) -> bytes | bytearray:
         """Return the first line with its line end.
 
-        If no line ends within about ``most`` bytes, return the bytes read so far.
+        If no line ends within about ``most`` bytes, returns the bytes read so far.
         """
         self._read()
         self._block = self._block.removeprefix(BYTE_ORDER_MARK)
@@ -111,7 +111,7 @@ class Lines:
     def block(self) -> bytes | bytearray:
         """Return the next lines with their line ends, about ``_BLOCK`` bytes; empty at the end.
 
-        A line longer than a block comes singly, as a ``bytearray``.
+        A line longer than ``_BLOCK`` is returned alone, as a ``bytearray``.
         """
         self.skimmed = 0
         end = self._block.rfind(b"\n", self._at) + 1
@@ -134,7 +134,7 @@ class Lines:
     def _line(self, begun: bytes, most: int | None = None) -> bytes | bytearray:
         """Return the line that begins with ``begun`` and continues in the block just read.
 
-        If the line is longer than ``most`` bytes, return the bytes read so far.
+        If the line is longer than ``most`` bytes, returns the bytes read so far.
         """
         line = bytearray(begun)
         size = 0
@@ -152,7 +152,7 @@ class Lines:
             self._read()
 
     def _bound(self, line: bytearray, size: int) -> None:
-        """Give the inner part of a large message line to ``skim``; ``size`` is the size so far.
+        """Move the inner part of a large line to ``skim``; ``size`` is the size read so far.
 
         Raises:
             ValueError: the line is too large.
@@ -183,7 +183,7 @@ def cut(block: bytes | bytearray) -> list[bytes | bytearray]:
 
 
 def uncut(lines: list[bytes | bytearray]) -> bytes | memoryview:
-    """Return the bytes of lines from ``cut``, with line ends; there must be at least one line."""
+    """Reverse ``cut``: return the bytes of lines, with line ends.  ``lines`` must not be empty."""
     if isinstance(lines[0], bytearray):
         return memoryview(lines[0])
     return b"\n".join([*lines, b""])
@@ -227,7 +227,7 @@ def verify(descriptor: int, label: str) -> ArchiveContents:
 
 
 class _Check:
-    """A check of an archive, which gets the lines of the archive in order."""
+    """A check of an archive, which is given the lines of the archive in order."""
 
     def __init__(self, label: str) -> None:
         self.contents = ArchiveContents()
@@ -267,9 +267,9 @@ class _Check:
         self._lines = 1
 
     def block(self, block: bytes | bytearray, skimmed: int = 0) -> None:
-        """Check the next lines.  Messages are not parsed, since the digest proves them unchanged.
+        """Check the next lines.  Messages are not parsed: the digest proves them unchanged.
 
-        The digest already includes the first ``skimmed`` bytes.
+        The digest already covers the first ``skimmed`` bytes of ``block``.
 
         Raises:
             BadData: the archive ends too early, has changed, or has a line that is not valid.
@@ -331,16 +331,16 @@ class _Check:
         self.ended = True
 
     def nothing_more(self, more: bool) -> None:
-        """Check that no data follows the last line; ``more`` is True if there is some.
+        """Refuse data after the last line of an archive; ``more`` is True if data follows.
 
         Raises:
-            BadData: data follows the last line.
+            BadData: data follows.
         """
         if more:
             raise BadData(f"{self._label} has data after its end", "get an unchanged copy of it")
 
     def no_record(self, error: ValueError) -> BadData:
-        """Return the error for the first unchecked line, which is malformed as ``error`` says."""
+        """Return the error for the first unchecked line; ``error`` says how it is malformed."""
         return BadData(
             f"{self._label}: line {self._lines + 1} is not a record of an archive ({error})",
             "get a complete and unchanged copy of it",
@@ -360,7 +360,7 @@ class _Check:
 class MemorySections:
     """An iterator over the memories of an archive that was verified.
 
-    Raises (all methods):     BadData: the archive changes while it is read.
+    All methods raise BadData if the archive changes while it is read.
     """
 
     def __init__(self, descriptor: int, label: str) -> None:
@@ -374,7 +374,7 @@ class MemorySections:
         """The line that opens the memory yielded last, with its line end."""
 
     def __iter__(self) -> Iterator[Memory]:
-        """Yield each memory; messages that are not read before the next memory are skipped."""
+        """Yield each memory; a request for the next memory skips messages that were not read."""
         self._advance()
         while self._kind is LineKind.MEMORY:
             memory = read_memory(self._piece[0])
@@ -387,7 +387,7 @@ class MemorySections:
     def runs(self) -> Iterator[list[Line]]:
         """Yield the message lines of the memory that was yielded last, in lists.
 
-        A long line is a list of its own, and only a long line keeps its line end.
+        A long line is alone in its list, and only such a line keeps its line end.
         """
         while self._kind is LineKind.MESSAGE:
             piece, self._piece = [self._piece], []
@@ -409,9 +409,7 @@ class MemorySections:
             yield found.pop()
 
     def proved(self) -> Iterator[list[Line]]:
-        """Yield the message lines of the memory that was yielded last, after checking each message.
-
-        The lists are the lists of ``runs``.
+        """Yield the message lines of the memory that was yielded last, in lists, after a check.
 
         Raises:
             BadData: a message is not a JSON object with an id.
@@ -444,7 +442,7 @@ class MemorySections:
 
 
 def headers(descriptor: int, label: str, where: Selection) -> Iterator[list[Memory]]:
-    """Yield the selected memories of an archive without their messages, in lists."""
+    """Yield lists of the selected memories of an archive, without messages."""
     selected = (memory for memory in MemorySections(descriptor, label) if where.has_key(memory.key))
     while some := list(islice(selected, PAGE_ENTRIES)):
         yield some
@@ -456,7 +454,7 @@ def read_pages(
     where: Selection,
     read: Callable[[list[Line]], list[StoredMessage]] = entries,
 ) -> Iterator[Page]:
-    """Yield the pages of the selected memories of an archive, each memory whole.
+    """Yield the pages of the selected memories of an archive, with all messages of each memory.
 
     ``read`` makes messages from lines: ``entries`` or ``outlines``.
     """

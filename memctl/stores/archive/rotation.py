@@ -37,16 +37,16 @@ _KEEP = re.compile(r"([a-z]+):([1-9][0-9]{0,5})")
 class Rotation:
     """The rules for the files to keep, as pairs of a kind of period and a number.
 
-    For ``("daily", 7)``, the newest file of each of the last seven days is kept.
+    For ``("daily", 7)``, the newest file of each of the last seven days with a file is kept.
     """
 
     keep: tuple[tuple[str, int], ...]
 
     def expired(self, times: list[datetime]) -> set[datetime]:
-        """Return the times whose files are not kept; ``times`` are the times of all files.
+        """Return the times whose files need not be kept; ``times`` are the times of all files.
 
-        The rule is the rule of ``restic forget``.  Periods without a file do not count.  If there
-        are fewer periods than requested, the oldest file is kept, too.
+        The rule is that of ``restic forget``: Periods without a file do not count.  If there are
+        fewer periods than requested, the oldest file is kept, too.
         """
         newest_first = sorted(times, reverse=True)
         kept: set[datetime] = set()
@@ -101,7 +101,7 @@ class Series:
     """The files of one rotation, named as in ``NAME-20261121T031500.ndjson``."""
 
     def __init__(self, path: Path) -> None:
-        """Take the path of the rotation, such as ``NAME.ndjson``, without a time."""
+        """``path`` is the path of the rotation without a time, such as ``NAME.ndjson``."""
         extension = next(filter(path.name.lower().endswith, _EXTENSIONS), path.suffix)
         self.folder = path.parent
         self._stem = path.name[: len(path.name) - len(extension)]
@@ -125,9 +125,11 @@ class Series:
         return sorted(found, key=lambda file: file.time, reverse=True)
 
     def new(self, now: datetime) -> Path:
-        """Return the path of a new file for this local time, or for the next second without a file.
+        """Return the path of a new file for the local time ``now``.
 
-        So a second run in the same second replaces no file, nor does the repeated hour in autumn.
+        If a file of this second exists, the path has the time of the next second without a file.
+        So a second run in the same second replaces no file, nor does the hour that repeats in
+        autumn.
         """
         while True:
             path = self._path(now)

@@ -49,10 +49,10 @@ SUFFIXES = (".ndjson", ".ndjson.gz", ".ndjson.zst")
 
 
 class ArchiveStore(Store):
-    """An archive file, which is checked whole before reading and replaced whole by a write.
+    """An archive file, which is checked whole before reading, and replaced whole by a write.
 
-    ``write`` adds memories to the archive.  Results come after all pages, once the new archive has
-    replaced the old archive.
+    ``write`` adds memories to the archive.  It yields all results at the end, when the new archive
+    has replaced the old archive.
     """
 
     kind = "archive"
@@ -188,7 +188,7 @@ class ArchiveStore(Store):
                     yield page
 
     async def _next(self, found: Iterator[list[T]]) -> list[T]:
-        """Return the next list of an iterator, which runs in a thread; an empty list at the end."""
+        """Return the next list of an iterator that runs in a thread; empty at the end."""
         with system_errors(self.location.path, "read"):
             return await in_thread(partial(next, found, []))
 
@@ -254,10 +254,10 @@ class ArchiveStore(Store):
         return MergedArchive(writer, self._contents, mode, old, spool, path)
 
     async def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
-        """Edit the archive in one pass, if the edits come in the order of ``read``.
+        """Edit the archive in one pass, if the edits are in the order of the archive's memories.
 
-        If the pass has already copied the memory of an edit, another pass begins.  Results come at
-        the end of each pass.
+        An edit of a memory that the pass has already copied begins another pass.  The results of a
+        pass are yielded at its end.
         """
         async with aclosing(grouped_async(edits, edit_size)) as groups:
             some: list[Edit] = await anext(groups, [])
@@ -271,7 +271,7 @@ class ArchiveStore(Store):
     ) -> tuple[list[WriteResult], list[Edit]]:
         """Edit the archive in one pass; return the results, and the edits that need another pass.
 
-        ``some`` are the first edits, ``more`` the following edits.
+        ``some`` are the first edits; ``more`` yields the edits that follow.
         """
         path = self.location.path
         left: list[Edit] = []
@@ -294,7 +294,7 @@ class ArchiveStore(Store):
         return revision.results, left
 
     async def erase(self, where: Selection) -> AsyncGenerator[WriteResult]:
-        """Replace the archive by a copy that lacks the selected memories and is otherwise equal."""
+        """Replace the archive by a copy that lacks the selected memories."""
         gone = {key: n for key, n in self._contents.memories.items() if where.has_key(key)}
         if self._descriptor is None or not gone:
             return

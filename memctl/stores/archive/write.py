@@ -49,13 +49,13 @@ otherwise.
 
 
 class ArchiveUpdate(ABC):
-    """A write to an archive: a new archive with added pages will replace the old archive.
+    """A write to an archive: a new archive with added pages, which will replace the old archive.
 
     The methods run in a thread: ``add``, then ``finish``.
     """
 
     def __init__(self, writer: ArchiveWriter, contents: ArchiveContents, mode: WriteMode) -> None:
-        """Take the writer of the new archive, and the contents of the old archive."""
+        """``writer`` writes the new archive; ``contents`` are the contents of the old archive."""
         self.results: list[WriteResult] = []
         self.after: dict[MemoryKey, int] = {}
         """The number of messages of each memory in the new archive, set by ``finish``."""
@@ -132,7 +132,7 @@ class NewArchive(ArchiveUpdate):
 
 @dataclass(slots=True)
 class SpooledMemory:
-    """A memory with new messages in the spool file, between the offsets ``start`` and ``end``."""
+    """A memory with new messages, which are in the spool file from ``start`` to ``end``."""
 
     memory: Memory
     start: int
@@ -152,7 +152,7 @@ class MergedArchive(ArchiveUpdate):
         spool: IO[bytes],
         path: Path,
     ) -> None:
-        """Take the old archive, and a spool file that holds all pages until ``finish``.
+        """``old`` is the old archive; ``spool`` is a file that holds all pages until ``finish``.
 
         ``path`` is the path of the archive, which errors name.
         """
@@ -236,8 +236,8 @@ class EditedArchive:
     """One editing pass over an archive: a new archive with the edits will replace the old archive.
 
     The methods run in a thread: ``add``, then ``finish``.  Memories keep their order; new memories
-    come last.  Unedited memories are copied line by line, without parsing.  The old and the new
-    messages of an edited memory stay in spool files until all changes are known to fit.
+    come last.  Unedited memories are copied line by line, without parsing.  Both the old and the
+    new messages of an edited memory stay in spool files until all changes are known to fit.
     """
 
     def __init__(
@@ -247,9 +247,9 @@ class EditedArchive:
         old: MemorySections | None,
         path: Path,
     ) -> None:
-        """Prepare a pass: ``writer`` writes the new archive; ``contents`` are of the old archive.
+        """``writer`` writes the new archive; ``contents`` are the contents of the old archive.
 
-        ``old`` is None if there is no old archive.  ``path`` is the path of both.
+        ``old`` is the old archive; None if there is none.  ``path`` is the path of both archives.
         """
         self._dialect = contents.dialect
         self.results: list[WriteResult] = []
@@ -269,9 +269,9 @@ class EditedArchive:
         self._holds = _LineSpool(path)
 
     def add(self, edits: list[Edit]) -> list[Edit]:
-        """Carry out edits; return the edits from the first memory that the pass has already copied.
+        """Carry out edits; return the edits that need another pass, empty if none does.
 
-        An empty list means that all edits are done.
+        These are the edits from the first memory on that the pass has already copied.
 
         Raises:
             BadData: a message is not a JSON object.
@@ -296,7 +296,7 @@ class EditedArchive:
         return []
 
     def finish(self) -> None:
-        """Copy all memories that follow, and complete the new archive."""
+        """Copy all memories that follow the last edit, and complete the new archive."""
         with system_errors(self._path, "read"):
             self._seek(None)
         self._writer.finish()
@@ -307,7 +307,7 @@ class EditedArchive:
         self._holds.close()
 
     def _edited(self, first: Edit) -> Generator[None]:
-        """Edit a memory, beginning with ``first``; pause whenever the next edit of it is needed."""
+        """Edit the memory of ``first``; pause whenever its next edit is needed."""
         memory = first.memory
         changes = self._changes
         is_empty = first.last and not first.changes
@@ -340,7 +340,7 @@ class EditedArchive:
     def _seek(self, key: MemoryKey | None) -> Memory | None:
         """Copy the memories before the memory ``key`` to the new archive; return this memory.
 
-        With None, copy all memories that follow, and return None.
+        With None, copies all memories that follow, and returns None.
         """
         for memory in self._old:
             if memory.key == key:
@@ -354,13 +354,13 @@ class EditedArchive:
         return self._sections.line if self._sections else b""
 
     def _runs(self) -> Iterator[list[Line]]:
-        """Return the message lines of the current memory, in lists that can be read once."""
+        """Return the message lines of the current memory, which can be read once."""
         return self._sections.runs() if self._sections else iter(())
 
     def _fitted(self, changes: ChangeMatcher) -> Generator[None]:
-        """Write the messages of the current memory to both spools, unchanged and changed.
+        """Write the messages of the current memory to one spool unchanged, to another changed.
 
-        Pause whenever further changes are needed.
+        Pauses whenever further changes are needed.
         """
         for run in self._runs():
             self._held.add(run)
@@ -391,12 +391,12 @@ class EditedArchive:
     ) -> str:
         """Write the current memory to the new archive: changed, or unchanged after a failure.
 
-        ``old`` is the memory in the old archive, ``memory`` the memory of the edit, ``before`` the
+        ``old`` is the memory in the old archive, ``memory`` the memory of the edit, ``before`` is
         ``Edit.before``.  If ``before`` says that the undone run made the memory, and the memory is
         now empty, the memory is left out.
 
-        Return the old line of the memory if the memory was left out or got an earlier line.  Return
-        an empty text if not.
+        Returns the old line of the memory if the memory is left out, or if its line is restored
+        from ``before``; empty in all other cases.
         """
         made = before == _MADE
         had = ""
@@ -432,7 +432,7 @@ class EditedArchive:
         return had
 
     def _section(self, key: MemoryKey, line: bytes, spool: _LineSpool) -> None:
-        """Write a memory: its line, the messages in ``spool``, and then its unread messages."""
+        """Write a memory: its line, the messages in ``spool``, then its unread messages."""
         before = self._writer.messages
         self._writer.section(line)
         spool.copy_to(self._writer)
@@ -454,8 +454,8 @@ def copy_without(writer: ArchiveWriter, old: MemorySections, gone: Collection[Me
 def _line_before(before: str, line: bytes, *, as_it_is: bool) -> bytes:
     """Return the line in ``before`` that opened a memory earlier; ``line`` if it does not fit.
 
-    The earlier line must be of the same memory and have the same summary.  With ``as_it_is``, the
-    summary may differ.
+    The earlier line fits if it has the same memory and the same summary as ``line``.  With
+    ``as_it_is``, the summary may differ.
     """
     try:
         before_line = before.encode("utf-8", "surrogatepass")
@@ -478,7 +478,10 @@ def _has_text(run: list[Line], at: int, text: bytes) -> bool:
 
 
 def _take(steps: list[Step], run: list[Line], spool: _LineSpool) -> None:
-    """Write messages of a run to a spool, as the steps of an edit keep, mark or insert them."""
+    """Write the messages that the steps of an edit keep, mark or insert to a spool.
+
+    ``run`` has the message lines to which the steps refer.
+    """
     changed: list[StoredMessage] = []
     for step in steps:
         match step:
@@ -496,10 +499,10 @@ def _take(steps: list[Step], run: list[Line], spool: _LineSpool) -> None:
 
 
 class _LineSpool:
-    """A temporary file of message lines, held in RAM while it is small."""
+    """A temporary file of message lines, in RAM while it is small."""
 
     def __init__(self, path: Path) -> None:
-        """Take the path of the archive; the temporary file is in the folder of the archive."""
+        """``path`` is the path of the archive; the temporary file is in the same folder."""
         self._path = path
         self._messages = 0
         folder = os.path.dirname(same_file(path))

@@ -48,11 +48,11 @@ NOT_JSON = object()
 
 
 class Refusal(Exception):
-    """Raised if the table cannot hold a message; the text gives the reason."""
+    """The table cannot hold a message; the text gives the reason."""
 
 
 class DamagedRow(Exception):
-    """Raised if a row cannot be read as a message; the text gives the reason."""
+    """A row cannot be read as a message; the text gives the reason."""
 
 
 class _JsonStyle(NamedTuple):
@@ -71,7 +71,7 @@ class _JsonStyle(NamedTuple):
         return cls(at >= 0 and text[at + 2 : at + 3] != " ", escaped if text.isascii() else True)
 
     def writes(self, other: _JsonStyle) -> bool:
-        """Return whether a text in the style ``other`` would be the same in this style."""
+        """Return whether each text in the style ``other`` would be the same in this style."""
         return self.compact == other.compact and self.unicode in (None, other.unicode)
 
     def encode(self, value: Any) -> str:
@@ -83,7 +83,8 @@ class _JsonStyle(NamedTuple):
 class TableColumns(NamedTuple):
     """The columns of a mapped table, as found in the database.
 
-    ``key`` names the columns of the primary key, ``order`` the columns that order the rows.
+    ``key`` has the names of the columns of the primary key, ``order`` those of the columns that
+    order the rows.
     """
 
     all: dict[str, Column]
@@ -197,9 +198,9 @@ class RowCodec:
         return default and self.holds_notes and self.ordering is not Ordering.TIME
 
     def _filled(self, value: dict[str, Any], extra: dict[str, Any]) -> list[str]:
-        """Return the names of the columns that a note of a new message records as filled.
+        """Return the names of the columns that the notes of a new message record as filled.
 
-        These columns get their values from the database or from memctl, not from the message.
+        A filled column gets its value from the database or from memctl, not from the message.
         ``value`` is the message, ``extra`` its unmapped columns.
         """
         if not self.holds_notes:
@@ -220,9 +221,9 @@ class RowCodec:
         return Ordering.SERIAL
 
     def value(self, name: str, aggregate: str = "") -> str:
-        """Return a SQL expression for a column, or for ``aggregate``, such as MAX, of its values.
+        """Return a SQL expression for a column, as text if the column is a JSON column.
 
-        A JSON column is cast to text.
+        ``aggregate`` is a function, such as MAX, to apply to its values; empty for none.
         """
         column = self.columns.all.get(name)
         expression = f"{aggregate}({self.quoted(name)})" if aggregate else self.quoted(name)
@@ -233,12 +234,12 @@ class RowCodec:
         return column.selected(expression)
 
     def read(self, name: str, value: Any) -> Any:
-        """Return a value of ``value``, in the form of the driver."""
+        """Convert a value that ``value`` selected to the form of the driver."""
         column = self.columns.all.get(name)
         return value if column is None else column.read(value)
 
     def converted(self, rows: Sequence[Any]) -> Sequence[Any]:
-        """Return rows of ``select`` with values in the form of the driver."""
+        """Convert the values of rows of ``select`` to the form of the driver."""
         if not self._read:
             return rows
         found = []
@@ -268,8 +269,8 @@ class RowCodec:
     def select(self, condition: str, *, lock: bool = False) -> str:
         """Return a SELECT statement for rows, ordered by memory and position.
 
-        ``condition`` selects the rows.  The statement leaves out contents over ``SMALL_BYTES``.
-        With ``lock``, the statement locks the rows.
+        ``condition`` selects the rows.  A content over ``SMALL_BYTES`` is not selected.  With
+        ``lock``, the statement locks the rows.
         """
         keys = [self.session, *([self.user] if self.user else [])]
         columns = [*keys, *map(self.value, self._selected)]
@@ -362,12 +363,12 @@ class RowCodec:
         return all(columns[name].is_comparable for name in self.columns.order if name in columns)
 
     def placed(self, name: str, place: str) -> str:
-        """Return SQL for a value of ``bound`` at a placeholder."""
+        """Return SQL for a value from ``bound``, given as the placeholder ``place``."""
         column = self.columns.all.get(name)
         return place if column is None else column.placed(place)
 
     def bound(self, name: str, value: Any) -> Any:
-        """Return a value in the form of the driver for ``placed``."""
+        """Convert a value of a column to the form of the driver, for use with ``placed``."""
         column = self.columns.all.get(name)
         return value if column is None else column.bound(value)
 
@@ -457,7 +458,7 @@ class RowCodec:
         return StoredMessage(id, message, (), position, text)
 
     def _style_of(self, found: Any) -> _JsonStyle | None:
-        """Return the style of a JSON content; None for the mapping's style and for plain texts.
+        """Return the style of a JSON content; None for a plain text or the mapping's own style.
 
         A database with a parsed JSON type, such as PostgreSQL, returns texts in a style of its own.
         """
@@ -474,7 +475,7 @@ class RowCodec:
     def _keeps_time(self, time: str, raw: Any) -> bool:
         """Return whether memctl would write the message time ``time`` as the column value ``raw``.
 
-        Return False if the format of times depends on the time zone or on the other rows.
+        False if the format of times depends on the time zone or on the other rows.
         """
         if not (self.times.is_fixed or self.mapping.unit):
             return False
@@ -491,7 +492,7 @@ class RowCodec:
         return self.columns.all[column].is_json or self._encoded(column, value) == found
 
     def _encoded(self, column: str, value: Any) -> Any:
-        """Return a value as JSON text; a text for a column of a text type stays unchanged."""
+        """Return the JSON text of a value; a text for a text column stays unchanged."""
         plain = isinstance(value, str) and not self.columns.all[column].is_json
         return value if plain else json.dumps(value)
 
@@ -560,9 +561,9 @@ class RowCodec:
         return tuple(row[self._at[name]] for name in self.columns.order)
 
     def order_of(self, row: dict[str, Any]) -> tuple[Any, ...]:
-        """Return the values by which a new row will be ordered, from its values by column.
+        """Return the values that will order a new row, whose values by column are ``row``.
 
-        An unknown rowid is infinity.
+        If the rowid orders rows and is unknown, it is infinity.
         """
         return tuple(row.get(name, inf if name == ROWID else None) for name in self.columns.order)
 
@@ -572,18 +573,18 @@ class RowCodec:
         return ROWID in self.columns.order and ROWID not in self.columns.key
 
     def shape_rowid(self, entry: StoredMessage) -> int | None:
-        """Return the former rowid of a restored message, read from its shape.
+        """Return the rowid in the shape of a restored message: the rowid before its deletion.
 
-        Return None if the rowid does not order the rows, or if the shape has no rowid.
+        Returns None if the rowid does not order the rows, or if the shape has no rowid.
         """
         row = of_shape(entry.shape).get("row") if self.orders_by_rowid and entry.shape else None
         found = row.get(ROWID) if isinstance(row, dict) else None
         return found if isinstance(found, int) else None
 
     def shape_key(self, entry: StoredMessage) -> tuple[Any, ...] | None:
-        """Return the primary key in the shape of a restored message; None without a key.
+        """Return the primary key in the shape of a restored message: the key before its deletion.
 
-        This is the key of the row that the message had before its deletion.
+        Returns None if the shape has no key.
         """
         row = of_shape(entry.shape).get("row")
         if not isinstance(row, dict) or not all(name in row for name in self._key):
@@ -674,10 +675,7 @@ class RowCodec:
 
 
 def _take_filled(value: dict[str, Any]) -> list[str]:
-    """Remove the names of filled columns from the notes of a message; return these names.
-
-    The message ``value`` is changed.
-    """
+    """Remove the names of filled columns from the notes of the message ``value``; return them."""
     metadata: dict[str, Any] = value.get(METADATA) or {}
     notes = metadata.get(NOTES)
     filled = notes.get(FILLED) if isinstance(notes, dict) else None
@@ -704,7 +702,7 @@ def _with_filled(value: dict[str, Any], filled: Sequence[str]) -> dict[str, Any]
 def parse_json(text: Any) -> Any:
     """Return the value of a JSON text; ``NOT_JSON`` if the text is not JSON.
 
-    A value of any other type is returned unchanged.
+    A value of any other type than a text is returned unchanged.
     """
     if not isinstance(text, str | bytes):
         return text

@@ -175,7 +175,7 @@ def detect(connection: Connection) -> list[Proposal]:
 
 
 def _encoding_of(contents: Sequence[Any]) -> str | None:
-    """Return ``json`` if all contents are JSON texts, ``text`` if not, None without contents."""
+    """Return ``json`` if all contents are JSON texts, else ``text``; None without contents."""
     if not contents:
         return None
     return "json" if all(map(_is_json, contents)) else "text"
@@ -193,7 +193,7 @@ def _sample(connection: Connection, table: Table) -> Sequence[Mapping[str, Any]]
 def _is_langchain(connection: Connection, table: Table) -> bool:
     """Return whether a table with the columns of LangChain holds LangChain messages.
 
-    True for an empty table, since LangChain's column names are common.
+    True for an empty table, because only the contents could tell.
     """
     preset = PRESETS["langchain"]
     rows = [_document(row[preset.columns["content"]]) for row in _sample(connection, table)]
@@ -201,7 +201,7 @@ def _is_langchain(connection: Connection, table: Table) -> bool:
 
 
 def _dialect_of(contents: Iterable[Any]) -> str:
-    """Return the name of the dialect that fits all contents; empty if no dialect does."""
+    """Return the name of the dialect that fits all contents; empty if none does."""
     documents = list(map(_document, contents))
     for name, fits in _SIGNS.items():
         if documents and all(one is not None and fits(one) for one in documents):
@@ -210,7 +210,7 @@ def _dialect_of(contents: Iterable[Any]) -> str:
 
 
 def _document(value: Any) -> dict[str, Any] | None:
-    """Return a content as a parsed JSON object; None if the content is anything else."""
+    """Parse a content that is a JSON object; None for any other content."""
     if isinstance(value, str) and value.startswith("{"):
         try:
             value = json.loads(value)
@@ -226,7 +226,7 @@ def _count(connection: Connection, table: Table) -> int:
 def _guess(
     sample: Sequence[Mapping[str, Any]], table: Table, inspector: Inspector
 ) -> tuple[dict[str, str | list[str]], list[str]]:
-    """Return the probable columns of a table by role, and a text with the reason for each role.
+    """Return the probable columns of a table by role, and the reasons as texts.
 
     ``sample`` has the first rows of the table.
     """
@@ -301,7 +301,7 @@ def _is_object(value: Any) -> bool:
 
 
 def _is_json(value: Any) -> bool:
-    """Return whether a value is a JSON object, array or text, or a string with such JSON."""
+    """Return whether a value is a JSON object or array, or a text with JSON of these types."""
     if not isinstance(value, str):
         return isinstance(value, dict | list)
     if not value.startswith(('"', "[", "{")):
@@ -321,7 +321,7 @@ def _order(
 ) -> tuple[list[str], str]:
     """Return the columns that order the rows, and the reason for the choice.
 
-    ``columns`` has the columns with a role, ``free`` the names of the columns without a role.
+    ``columns`` has the columns by role, ``free`` the names of the columns without a role.
     """
     for column in free:
         if column.lower() in _ORDER and isinstance(table.columns[column].type, Integer):

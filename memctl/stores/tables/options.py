@@ -77,10 +77,10 @@ def mapping_of(options: Map[str, str]) -> Mapping:
 
 
 def _columns(text: str) -> dict[str, str]:
-    """Return column names by role, from a text such as ``session:session_id,content:text``.
+    """Parse column names by role, such as ``session:session_id,content:text``.
 
-    In a column name, ``,`` ``;`` and ``%`` are quoted as in a URL; ``;`` separates columns of
-    ``order``.
+    In a column name, ``,`` ``;`` and ``%`` are quoted as in a URL.  ``;`` separates the columns of
+    the role ``order``.
 
     Raises:
         UsageError: the text is malformed, or a role is not in COLUMN_ROLES.

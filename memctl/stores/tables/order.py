@@ -30,8 +30,7 @@ _LARGEST_NUMBER = 2**63 - 1
 class _Item(NamedTuple):
     """A message at or after the first inserted message of a memory.
 
-    ``order`` has the values by which the row of the message is ordered; empty for an inserted
-    message.
+    ``order`` has the values that order the row of the message; empty for an inserted message.
     """
 
     entry: StoredMessage
@@ -43,9 +42,9 @@ class _Item(NamedTuple):
 class Placing:
     """The rows that an edit of a memory deletes and inserts.
 
-    An inserted message returns to its former row if its shape has the primary key of the row.  Any
-    other inserted message goes after the last row, as in the framework.  All later messages of the
-    memory then also move to the end.
+    An inserted message returns to its former row if its shape has the primary key of this row.  Any
+    other inserted message gets a row after the last row, as in the framework.  Then all later
+    messages of the memory move behind it.
     """
 
     def __init__(self, codec: RowCodec, key: MemoryKey) -> None:
@@ -63,8 +62,8 @@ class Placing:
     ) -> None:
         """Add steps of the edit.
 
-        The indexes in ``steps`` refer to ``entries``, messages of the memory, and ``rows``, their
-        rows.
+        The indexes in ``steps`` are indexes of ``entries``, some messages of the memory, and of
+        ``rows``, their rows.
         """
         for step in steps:
             match step:
@@ -101,8 +100,8 @@ class Placing:
     def settle(self, taken: set[tuple[Any, ...]], free: frozenset[int]) -> None:
         """Decide which rows to delete and which messages to insert.
 
-        ``taken`` has the wanted primary keys that other rows have now.  ``free`` has the wanted
-        rowids that no row has now.
+        ``taken`` has the keys from ``keys`` that other rows have now.  ``free`` has the numbers
+        from ``rowids`` that no row has now.
 
         Raises:
             Refusal: the table cannot hold a message.
@@ -138,7 +137,7 @@ class Placing:
 
     @property
     def latest(self) -> dict[MemoryKey, Any]:
-        """The order value, a number or time, of the last message that keeps its place.
+        """The number or time that orders the last message that keeps its place, by memory.
 
         Empty if no message keeps its place.
         """
@@ -146,7 +145,10 @@ class Placing:
 
 
 class RowOrder:
-    """New rows in the order of insertion, with numbers or times that keep this order."""
+    """New rows in the order in which messages are added.
+
+    The numbers or times of the rows keep this order.
+    """
 
     def __init__(self, codec: RowCodec, latest: dict[MemoryKey, Any] | None = None) -> None:
         self._codec = codec
@@ -164,7 +166,7 @@ class RowOrder:
         entries: Sequence[StoredMessage],
         free: frozenset[int] = frozenset(),
     ) -> None:
-        """Add messages of a memory as new rows, all or none.
+        """Add a new row for each of the messages; add none if the table cannot hold one of them.
 
         A restored message gets its former rowid if ``free`` has this rowid.
 
@@ -185,7 +187,7 @@ class RowOrder:
     def _put_in_order(
         self, key: MemoryKey, rows: list[dict[str, Any]], entries: Sequence[StoredMessage]
     ) -> None:
-        """Set the numbers of new rows, or replace times that do not rise, to keep the order.
+        """Set the numbers of new rows, or replace times that are out of order.
 
         A restored message keeps its number or time.
         """
@@ -211,9 +213,9 @@ class RowOrder:
             self.latest[key] = last
 
     def take(self) -> list[tuple[list[str], list[tuple[Any, ...]]]]:
-        """Return the new rows and forget them.
+        """Return the new rows, and forget them.
 
-        Each item has column names and the values of consecutive rows with these columns.
+        The result has pairs of column names and the values of consecutive rows with these columns.
         """
         rows, self._rows = self._rows, []
         names: Callable[[dict[str, Any]], list[str]] = list
@@ -224,7 +226,7 @@ class RowOrder:
 
 
 def _ranked(value: Any) -> tuple[int, Any]:
-    """Return a sort key for a value; values of different types sort as in SQLite."""
+    """Return a sort key: values of different types sort as in SQLite."""
     match value:
         case date() | time() | FarTime():
             return 2, rank_of(value)

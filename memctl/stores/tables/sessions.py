@@ -24,9 +24,8 @@ if TYPE_CHECKING:
 class MadeRow(NamedTuple):
     """A row that memctl made in the table of sessions, users or applications.
 
-    ``state`` is the value of the state column, a JSON value.  ``needless`` is True if the store had
-    worked without the row: the session already had messages, or the user or application already had
-    sessions.
+    ``state`` is the JSON value of the state column.  ``needless`` is True if the framework did not
+    need the row: the session already had messages, or the user or application already had sessions.
     """
 
     state: Any
@@ -66,9 +65,9 @@ class Sessions:
         return " AND ".join(tests), {f"n{at}": value for at, value in enumerate(columns.values())}
 
     async def extra(self, connection: AsyncConnection, key: MemoryKey) -> str:
-        """Return the ``Memory.extra`` of a memory: a JSON object of its states by table.
+        """Return the ``Memory.extra`` of a memory: a JSON object of its states, by table.
 
-        Return an empty text if all states are empty or absent.
+        Returns an empty text if all states are empty or absent.
 
         Raises:
             ValueError: the text of a state is not JSON.
@@ -87,7 +86,7 @@ class Sessions:
         return jsonio.dumps(states).decode() if states else ""
 
     async def missing(self, connection: AsyncConnection, key: MemoryKey) -> list[str]:
-        """Return the names of the tables without a row for the session, user or application."""
+        """Return the tables that lack a row for the session, user or application of a memory."""
         return [
             table.table
             for table in self._mapping.sessions
@@ -109,12 +108,12 @@ class Sessions:
         removed: Mapping[str, Any] | None = None,
         filled: Collection[MemoryKey] = (),
     ) -> MadeRows:
-        """Insert the rows of sessions, users and applications that memories lack; return them.
+        """Insert the missing rows of sessions, users and applications; return these rows.
 
-        A new row gets its state from ``Memory.extra``.  ``removed`` maps a table to the state of a
-        row that memctl removed before; such a state overrides ``Memory.extra``.  Tables in
-        ``left_out`` get no rows.  ``filled`` names the memories that had messages before the
-        transaction.
+        A new row gets its state from ``removed``, which has the states of rows that memctl removed
+        before, by table.  If ``removed`` has none for the table, the state is from
+        ``Memory.extra``.  The tables in ``left_out`` get no rows.  ``filled`` are the memories that
+        had messages before the transaction.
         """
         made: MadeRows = {}
         done: set[tuple[str, ...]] = set()
@@ -155,8 +154,8 @@ class Sessions:
     def made(self, key: MemoryKey, made: MadeRows) -> dict[str, MadeRow]:
         """Return the rows that memctl made for a memory, by table.
 
-        ``made`` has the rows of the current transaction.  The result also has rows of the user and
-        of the application that earlier transactions of this run made.
+        ``made`` has the rows of the current transaction.  The result also has rows for the user and
+        for the application that earlier transactions of this run made.
         """
         found = {}
         for table in self._mapping.sessions:
@@ -173,11 +172,11 @@ class Sessions:
         made: Mapping[str, Any],
         needless: Collection[str],
     ) -> dict[str, Any]:
-        """Remove rows that memctl made for a memory; return the removed states by table.
+        """Remove rows that memctl made for a memory; return their states, by table.
 
-        ``made`` maps the table of each row to the state that memctl wrote.  A row with another
-        state stays.  A row also stays if the memory has messages, or if the user or application of
-        the row has a session.  This does not hold for the tables in ``needless``.
+        ``made`` has the state that memctl wrote into each row, by table.  A row stays if its state
+        is another now.  A row also stays if the memory has messages, or if the user or application
+        of the row has a session, unless ``needless`` has its table.
         """
         removed = {}
         for table in self._mapping.sessions:
@@ -215,7 +214,7 @@ class Sessions:
     ) -> bool:
         """Return whether the user or the application of a row has a session.
 
-        For a row of a session, return False.  ``names`` maps the columns that name the row to
+        False for the row of a session.  ``names`` has the columns that name the row, with their
         values.
         """
         if "session" in table.names:
@@ -236,7 +235,10 @@ class Sessions:
         return self._columns[table.table][column].moment(datetime.now(UTC).replace(tzinfo=None))
 
     async def empty(self, connection: AsyncConnection) -> list[MemoryKey]:
-        """Return the sessions that have a row but no messages; empty if sessions have no state."""
+        """Return the sessions that have a row but no messages.
+
+        Empty if sessions have no state.
+        """
         if not self._mapping.keeps_state:
             return []
         found = await self.names(connection)
@@ -300,7 +302,7 @@ def _bytes(text: str | bytes) -> bytes:
 
 
 def _state(text: Any, table: SessionTable) -> Any:
-    """Return the JSON value of the text in a state column; None for NULL.
+    """Parse the text in a state column; None for NULL.
 
     Raises:
         ValueError: the text is not JSON; the error names the column and the table.

@@ -181,8 +181,8 @@ class TableStore(Store):
     async def _only_app(self) -> Mapping:
         """Return the mapping with the name of the application, if the tables name only one.
 
-        The name comes from the table of messages, or from the tables of sessions if no session has
-        messages, for example before the undo of a deletion.  If the tables name no application and
+        The name is from the table of messages.  If this has no rows, for example before the undo of
+        a deletion, the name is from the tables of sessions.  If the tables name no application and
         the store only reads, the name is empty.
 
         Raises:
@@ -208,10 +208,10 @@ class TableStore(Store):
         return replace(mapping, app_name=names[0] if names else "")
 
     async def _learn(self, columns: TableColumns) -> None:
-        """Read the format of times from a row, and check that the order of the rows is unique.
+        """Read the format of times from a row, and check that the order of rows is unique.
 
         Raises:
-            BadData: rows of a session have the same order.
+            BadData: several rows of a session have the same order.
         """
         table, mapping = self._codec.table, self.mapping
         quoted = self._codec.quoted
@@ -245,9 +245,9 @@ class TableStore(Store):
             )
 
     async def _learn_content(self, connection: AsyncConnection) -> None:
-        """Find out from a sample of contents whether all are JSON.
+        """Find out from a sample whether all contents are JSON.
 
-        In MariaDB the column type does not show this.
+        In MariaDB, the column type does not tell.
         """
         codec = self._codec
         if codec.is_json or self.mapping.encoding:
@@ -357,7 +357,7 @@ class TableStore(Store):
     async def _extra(self, connection: AsyncConnection, key: MemoryKey) -> str | None:
         """Return the ``Memory.extra`` of a memory; None if the memory is damaged.
 
-        A store that skips damage records the damage as a finding and returns an empty text.
+        If the store skips damage, the damage becomes a finding, and the result is empty.
         """
         try:
             if not (is_text(key.user) and is_text(key.session)):
@@ -373,7 +373,7 @@ class TableStore(Store):
     def _entries(self, key: MemoryKey, rows: Iterable[Any]) -> list[StoredMessage]:
         """Return the messages of rows of one memory.
 
-        A store that skips damage records damaged rows as findings and leaves them out.
+        If the store skips damage, damaged rows become findings and are left out.
 
         Raises:
             DamagedRow: a row is damaged, or the name of the memory is not valid UTF-8.
@@ -420,7 +420,7 @@ class TableStore(Store):
 def _create(mapping: Mapping, metadata: MetaData, connection: Connection) -> None:
     """Create the missing tables of a framework.
 
-    Some frameworks keep the version of their tables in a row: insert the row if there is none.
+    Some frameworks keep the version of their tables in a row, which is inserted if it is missing.
     """
     create_missing(connection, metadata)
     if mapping.stamp is not None:

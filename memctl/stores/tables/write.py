@@ -51,7 +51,7 @@ class TableRows:
     ) -> dict[MemoryKey, int]:
         """Return the number of messages of each memory in the sessions of ``keys``.
 
-        With None, return the numbers for all sessions.
+        If ``keys`` is None, counts the messages of all sessions.
         """
         codec = self.codec
         sessions = frozenset(key.session for key in keys or ())
@@ -66,8 +66,8 @@ class TableRows:
     ) -> AsyncGenerator[Sequence[Any]]:
         """Yield the rows in groups, with the large contents that the SELECT statement left out.
 
-        A row with a large content is a group of its own.  A row that was deleted meanwhile is left
-        out.
+        A row with a large content is alone in its group.  Leaves out rows that were deleted
+        meanwhile.
         """
         start = 0
         rows = self.codec.converted(rows)
@@ -114,10 +114,10 @@ class TableRows:
         return done.rowcount
 
     def made(self, key: MemoryKey, made: MadeRows) -> dict[str, Any]:
-        """Return the fields for ``WriteResult.before`` about rows made for a memory.
+        """Return the members of ``WriteResult.before`` about rows made for a memory.
 
-        These are rows of sessions, users and applications; ``made`` has the rows of the
-        transaction.
+        These are rows of sessions, users and applications.  ``made`` has the rows that the
+        transaction made.
         """
         own = self.sessions.made(key, made)
         about = {
@@ -128,7 +128,7 @@ class TableRows:
 
 
 class ChangedTimes:
-    """Counts of messages that got the time of the message before them, as warnings of a store."""
+    """Counts messages that got the time of the message before them; warns of them."""
 
     def __init__(self, label: str, warnings: list[str]) -> None:
         self._label = label
@@ -239,7 +239,7 @@ class TableWriter(Writer):
         return self._with_made(WriteResult(key, written, gone), made)
 
     async def _count_again(self, connection: AsyncConnection, keys: list[MemoryKey]) -> None:
-        """Count the messages again of memories that other programs may have changed."""
+        """Count the messages of memories again, because other programs may have changed them."""
         indexed = self._codec.columns.has_index
         stale = keys if indexed else [key for key in keys if self._held.get(key)]
         for some in pieces(stale):
@@ -253,7 +253,7 @@ class TableWriter(Writer):
     async def _latest(
         self, connection: AsyncConnection, keys: Iterable[MemoryKey]
     ) -> dict[MemoryKey, Any]:
-        """Return the number or time of the last message of each memory, for ordering new messages.
+        """Return the number or time of the last message of each memory, to order new messages.
 
         Empty if the primary key orders messages, or if the write replaces the memories.
         """
@@ -271,7 +271,7 @@ class TableWriter(Writer):
     def _refusal(self, key: MemoryKey, offset: int) -> Failure | None:
         """Return why a memory cannot be written; None if it can.
 
-        ``offset`` is the number of messages that an existing memory must have.
+        ``offset`` is the number of messages that the stored memory must have.
         """
         if key.part:
             text = f"the table holds one memory a session, not a part like {key.part!r}"
@@ -288,16 +288,16 @@ class TableWriter(Writer):
         return None
 
     async def _clear(self, connection: AsyncConnection, key: MemoryKey) -> int:
-        """Delete the messages of a memory to replace; return their number.
+        """If the write replaces memories, delete the messages of a memory; return their number.
 
-        Return 0 if the write adds messages.
+        Returns 0 if the write adds messages.
         """
         if self._mode is not WriteMode.REPLACE or not self._held.get(key):
             return 0
         return await self._rows.clear(connection, key)
 
     def _with_made(self, result: WriteResult, made: MadeRows) -> WriteResult:
-        """Return a result whose ``before`` has the rows that memctl made for the memory."""
+        """Return the result, with the rows that memctl made for the memory in ``before``."""
         about = self._rows.made(result.key, made)
         return replace(result, before=json.dumps(about)) if about else result
 
@@ -333,8 +333,7 @@ class TableEditor(Executor[Edit, LargeEdit]):
     async def _edit(self, connection: AsyncConnection, edit: Edit) -> WriteResult:
         """Carry out the edit of a memory in one transaction.
 
-        The editor holds the ids and primary keys of all messages of the memory, but not their
-        texts.
+        Loads the ids and primary keys of all messages of the memory, but not their texts.
         """
         key, codec = edit.memory.key, self._codec
         matcher = ChangeMatcher(edit.shared_ids)
