@@ -35,8 +35,8 @@ _LONGEST_NAME = 255
 class LangChainFilesStore(SimpleStore):
     """A folder with a ``.json`` file for each session, or a single ``.json`` file.
 
-    The name of the file without ``.json`` is the name of the session.  ``?session=`` names the
-    session of a single file.  ``?owner=`` names the user of all sessions.
+    The name of the file without ``.json`` is the name of the session.  For a single file, the
+    option ``?session=`` can give another name.  ``?owner=`` names the user of all sessions.
     """
 
     kind = "langchain-files"
@@ -68,16 +68,16 @@ class LangChainFilesStore(SimpleStore):
 
     @property
     def _session(self) -> str:
-        """The session of a store that is a single file: ``?session=``, or the name of the file.
+        """The name of the session if the store is a single file: ``?session=``, or the file's name.
 
-        A folder has a session for each file and does not use this name.
+        A store that is a folder does not use this name.
         """
         return self.location.options.get("session", self._path.name.removesuffix(_SUFFIX))
 
     def _file(self, key: MemoryKey) -> Path | None:
-        """Return the path of the file for a memory; the file may not exist.
+        """Return the path of the file for a memory, whether or not the file exists.
 
-        None if the store cannot hold a memory of this name.
+        Returns None if the store cannot hold a memory of this name.
         """
         if key.user != self._owner or key.part:
             return None

@@ -45,7 +45,7 @@ class Documents(ABC):
 
     @abstractmethod
     def load(self, ids: Sequence[str]) -> Iterator[dict[str, Any]]:
-        """Yield the documents of ``ids`` as fields of facts, without documents that do not exist.
+        """Yield the documents with these ids as fields of facts; leave out missing documents.
 
         The fields are ``id``, ``text``, ``metadata`` and ``vector``.
         """
@@ -101,7 +101,7 @@ class FaissDocuments(Documents):
 class NamedDocuments(Documents):
     """The documents of any vector store, read by ``get_by_ids``, without vectors.
 
-    The factory, a function of the application, gives the ids.
+    The application's factory gives the ids with the vector store.
     """
 
     def __init__(self, store: Any, ids: Iterable[str] | Callable[[], Iterable[str]]) -> None:
@@ -119,10 +119,9 @@ class NamedDocuments(Documents):
 def documents_of(made: Any) -> Documents | None:
     """Return a reader of all documents of a LangChain vector store.
 
-    None if memctl cannot list the documents of this class of vector store.
-
-    ``made`` is the result of the application's factory: a vector store, a service with the
-    attribute ``vectorstore``, or a tuple of such an object and the ids of all documents.
+    Returns None if memctl cannot list the documents of this class of vector store.  ``made`` is the
+    result of the application's factory: a vector store, a service with the attribute
+    ``vectorstore``, or a tuple of such an object and the ids of all documents.
     """
     if isinstance(made, tuple) and len(made) == 2:
         store, ids = made
@@ -138,7 +137,7 @@ def documents_of(made: Any) -> Documents | None:
 
 
 def _vector_store(made: Any) -> Any:
-    """Return the attribute ``vectorstore`` of a service; anything else is returned unchanged.
+    """Return the ``vectorstore`` of a service; any other object is returned unchanged.
 
     LangChainRAGService of agentscope-runtime 0.2 is such a service.
     """
@@ -158,9 +157,9 @@ def _fact(id: str, text: Any, metadata: Any, vector: Any) -> dict[str, Any]:
 class LangChainStore(FactStore):
     """The documents of a LangChain vector store, read as facts.
 
-    An alias in the configuration names the factory, the application's function that makes the
-    vector store.  LangChain has no users and sessions: all facts belong to one scope, the memory
-    with empty names.
+    An alias in the configuration names the factory, a function of the application that returns the
+    vector store.  LangChain has no users and sessions: all facts belong to one memory with empty
+    names.
     """
 
     kind = "langchain"
@@ -187,7 +186,7 @@ class LangChainStore(FactStore):
         self._store = self._documents = None
 
     def _made(self) -> Any:
-        """Import and call the factory, the application's function; return the result.
+        """Import and call the factory; return its result.
 
         Raises:
             UsageError: the factory cannot be imported, or is not a function.
@@ -229,7 +228,7 @@ class LangChainStore(FactStore):
         )
 
     def _probe(self) -> None:
-        """Test the vector store with a small request, and set ``self.embedding`` from a document.
+        """Test the vector store with a small request; set ``self.embedding`` from a document.
 
         Raises:
             UsageError: the factory returned an object that is not a vector store.
@@ -284,7 +283,7 @@ class LangChainStore(FactStore):
 
 
 def _model_of(store: Any) -> str:
-    """Return the name of the embedding model of a LangChain vector store; empty if unknown."""
+    """Return the name of the embedding model of a vector store; empty if unknown."""
     embeddings = getattr(store, "embeddings", None)
     for name in ("model", "model_name", "deployment"):
         found = getattr(embeddings, name, None)

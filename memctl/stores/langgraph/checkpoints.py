@@ -56,8 +56,8 @@ class _Extension(NamedTuple):
 def value_of(kind: Any, data: Any) -> Any:
     """Decode a value of a LangGraph checkpoint; None for the types ``null`` and ``empty``.
 
-    ``kind`` and ``data`` are the stored type, such as ``msgpack``, and the stored bytes.
-    MessagePack extensions inside the value stay packed.
+    ``kind`` is the stored type, such as ``msgpack``, and ``data`` the stored bytes.  MessagePack
+    extensions in the value stay packed.
 
     Raises:
         Undecodable: the value is damaged, encrypted, or of another type, such as a pickle.
@@ -82,7 +82,7 @@ def value_of(kind: Any, data: Any) -> Any:
 
 
 def messages_of(value: Any) -> list[Any] | None:
-    """Return the list of messages that is the value of a LangGraph channel; None if not a list."""
+    """Return the messages in the value of a LangGraph channel; None if it is not a list."""
     if isinstance(value, _Extension) and value.code == _DELTA:
         value = value_of("msgpack", value.data)
     return value if isinstance(value, list) else None
@@ -155,7 +155,7 @@ def _document(kind: Any, data: dict[str, Any]) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     """Convert a decoded value for JSON.
 
-    A packed object becomes its fields or its constructor argument; bytes become base64.
+    A packed object becomes its fields or its constructor's argument.  Bytes become base64.
     """
     match value:
         case dict():
@@ -174,10 +174,7 @@ def _key(key: Any) -> str:
 
 
 def _argument(extension: _Extension) -> Any:
-    """Convert a packed object for JSON, as LangGraph does.
-
-    The result is the argument of the object's constructor, such as the digits of a UUID.
-    """
+    """Return the constructor's argument of a packed object, such as the digits of a UUID."""
     found = _unpacked(extension.data)
     if extension.code in (_NUMPY, _DELTA):
         return _plain(found)

@@ -60,8 +60,8 @@ class Latest(NamedTuple):
 class LangGraphStore(Store):
     """The threads in the tables of a LangGraph checkpointer; each database has a subclass.
 
-    A thread is a session without a user.  The checkpoints of a subgraph have a namespace.  memctl
-    leaves the checkpoints of subgraphs out, unless ``?namespace=`` names a namespace to read.
+    A thread is a session without a user.  The checkpoints of a subgraph have a namespace; they are
+    left out, unless ``?namespace=`` names this namespace.
     """
 
     features = Features(marks=frozenset(), duplicate_ids=True, session_owners=True)
@@ -173,9 +173,9 @@ class LangGraphStore(Store):
             self.warnings.append(text)
 
     def _found(self, key: MemoryKey, latest: Latest) -> list[Any] | None:
-        """Return the messages in a checkpoint, still to be decoded; None if they are not a list.
+        """Return the messages in a checkpoint, not yet decoded; None if they are not a list.
 
-        If the checkpoint cannot be read, notes the damage of the memory ``key`` and returns an
+        If the checkpoint cannot be read, notes the damage of the memory ``key``, and returns an
         empty list.
         """
         try:

@@ -132,7 +132,7 @@ CREATE INDEX IF NOT EXISTS idx_turn_usage_session_turn
 
 @dataclass(slots=True)
 class Row:
-    """A message in a branch: a row of ``message_structure`` joined with a row of messages."""
+    """A message in a branch: a row of ``message_structure``, joined with a row of messages."""
 
     item: Any
     data: str
@@ -160,7 +160,8 @@ class Row:
     def _type(self) -> str:
         """Return the ``message_type`` of the item, like ``_classify_message_type`` of the SDK.
 
-        The type is the role of a user or assistant, else the ``type`` of the item, else ``other``.
+        This is the role ``user`` or ``assistant``, or else the ``type`` of the item, or else
+        ``other``.
         """
         role = self.item.get("role")
         if role in ("user", "assistant"):
@@ -168,9 +169,9 @@ class Row:
         return str(self.item["type"]) if self.item.get("type") else "other"
 
     def _tool(self) -> str | None:
-        """Return the ``tool_name`` of the item, like ``_extract_tool_name`` of the SDK.
+        """Return the ``tool_name`` of the item; None if the item names no tool.
 
-        None if the item names no tool.
+        The rules are those of ``_extract_tool_name`` of the SDK.
         """
         kind, name = string(self.item.get("type")), self.item.get("name")
         if kind in ("mcp_call", "mcp_approval_request") and "server_label" in self.item:
@@ -186,7 +187,7 @@ class Row:
         return f"{space}.{name}" if space and space != name and name else str(name)
 
     def shape(self) -> str:
-        """Return the columns of the message and of its branch position, as JSON text.
+        """Return the columns of the message and of its row in ``message_structure``, as JSON.
 
         An undo restores the two rows from this text.
         """
@@ -197,7 +198,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Held(Snapshot):
-    """A stored branch with its messages and used tokens."""
+    """A stored branch with its messages, and its rows of the table ``turn_usage``."""
 
     rows: list[Row] = field(default_factory=list)
     usage: list[dict[str, Any]] = field(default_factory=list)
@@ -220,14 +221,14 @@ class Restored(Snapshot):
 
 @dataclass(slots=True)
 class _Ids:
-    """The ids of a table, for new rows."""
+    """The ids that the new rows of a table get."""
 
     taken: set[int]
     next: int
     """An id greater than all ids that the table has or had."""
 
     def take(self, wanted: int | None) -> int:
-        """Return ``wanted`` if no row has this id, else the next id."""
+        """Return the id ``wanted`` if it is free, else (or if None) the next free id."""
         id = self.next if wanted is None or wanted in self.taken else wanted
         self.taken.add(id)
         self.next = max(self.next, id + 1)
@@ -330,7 +331,7 @@ class BranchStore(SqlSimpleStore):
     async def _load(self, connection: AsyncConnection, key: MemoryKey) -> Held | None:
         """Return the branch that ``key`` names; None if neither the branch nor its session exists.
 
-        If the session exists without the branch, the returned branch has no messages.
+        If only the session exists, the result is a branch without messages.
 
         Raises:
             BadData: a name is not valid UTF-8, or a row of a message is damaged.
@@ -470,7 +471,7 @@ class BranchStore(SqlSimpleStore):
     async def _place_plain(
         self, connection: AsyncConnection, key: MemoryKey, rows: Sequence[Row], kept: set[int]
     ) -> None:
-        """Insert the new messages into a session of ``SQLiteSession``, ordered by id."""
+        """Insert the new messages into a session of ``SQLiteSession``, which is ordered by id."""
         wanted = (row.message for row in rows if id(row) not in kept)
         ids = await self._ids(connection, self._tables.messages, wanted)
         last = 0
@@ -492,10 +493,10 @@ class BranchStore(SqlSimpleStore):
     ) -> None:
         """Number the messages of a branch in the order of ``rows``, and insert missing messages.
 
-        ``kept`` holds ``id(row)`` of each message that the branch has.  A restored message gets its
-        former number.  A new message gets a number above all numbers of the session.  Messages
-        after a new message get higher numbers, too.  The SDK numbers new messages in the same way
-        (``_insert_structure_metadata``).
+        ``kept`` has ``id(row)`` of each message that the branch has already.  A restored message
+        gets the number that it had before.  A new message gets a number above all numbers of the
+        session, and the messages after it get still higher numbers.  The SDK numbers new messages
+        in the same way (``_insert_structure_metadata``).
         """
         sql = f"SELECT COALESCE(MAX(sequence_number), 0) FROM {STRUCTURE} WHERE session_id = :s"
         [[top]] = await self.database.fetch_all(connection, sql, {"s": key.session})
@@ -549,7 +550,7 @@ class BranchStore(SqlSimpleStore):
     async def _insert_messages(
         self, connection: AsyncConnection, key: MemoryKey, rows: Sequence[Row]
     ) -> None:
-        """Insert messages with the ids that their rows have."""
+        """Insert messages with the ids in ``Row.message``."""
         values = [(row.message, key.session, row.data, row.created) for row in rows]
         if values:
             await self.database.insert_rows(connection, self._tables.messages, _MESSAGE, values)
@@ -557,7 +558,7 @@ class BranchStore(SqlSimpleStore):
     async def _stored(
         self, connection: AsyncConnection, key: MemoryKey, rows: Sequence[Row]
     ) -> dict[int | None, Any]:
-        """Return the stored texts of the messages of a session, by the ids that the rows name."""
+        """Return the stored texts of the messages that ``rows`` name, by id."""
         found: dict[int | None, Any] = {}
         sql = (
             f"SELECT id, message_data FROM {self._quoted(self._tables.messages)} "
@@ -571,7 +572,7 @@ class BranchStore(SqlSimpleStore):
     async def _ids(
         self, connection: AsyncConnection, table: str, wanted: Iterable[int | None]
     ) -> _Ids:
-        """Return the ids of a table that new rows may take."""
+        """Return the ids that new rows of a table may get; ``wanted`` are ids of restored rows."""
         sql = f"SELECT COALESCE(MAX(id), 0) FROM {self._quoted(table)}"
         [[most]] = await self.database.fetch_all(connection, sql, {})
         sql = "SELECT COALESCE(MAX(seq), 0) FROM sqlite_sequence WHERE name = :table"
@@ -595,7 +596,7 @@ class BranchStore(SqlSimpleStore):
     async def _drop_orphans(
         self, connection: AsyncConnection, key: MemoryKey, ids: Iterable[int | None]
     ) -> None:
-        """Delete those messages among ``ids`` that no branch contains."""
+        """Delete the messages with these ids that no branch contains."""
         sql = (
             f"SELECT m.id FROM {self._quoted(self._tables.messages)} m WHERE m.id IN :some "
             "AND m.session_id = :session "
@@ -614,10 +615,10 @@ class BranchStore(SqlSimpleStore):
         old: Held,
         turns: set[int | None],
     ) -> None:
-        """Bring ``turn_usage``, the table of used tokens, in line with the turns of a branch.
+        """Adapt ``turn_usage``, the table of used tokens, to the turns of a branch.
 
-        Deletes the rows of turns that are not in ``turns``, as ``pop_item`` of the SDK does.  If an
-        undo writes ``snapshot``, inserts the deleted rows of ``turns`` again.  ``old`` is the
+        Deletes the rows of turns that are not in ``turns``, as ``pop_item`` of the SDK does.  If
+        ``snapshot`` is from an undo, inserts the deleted rows of ``turns`` again.  ``old`` is the
         branch before the change.
         """
         gone = [one["id"] for one in old.usage if one["user_turn_number"] not in turns]
@@ -681,7 +682,10 @@ class BranchStore(SqlSimpleStore):
         return BranchMaintenance(self)
 
     async def outside(self) -> dict[MemoryKey, int]:
-        """Count the messages that no branch contains, by session; sessions with none are absent."""
+        """Return the number of messages that no branch contains, by session.
+
+        The result lacks sessions without such messages.
+        """
         messages = self._quoted(self._tables.messages)
         sql = (
             f"SELECT m.session_id, COUNT(*) FROM {messages} m WHERE NOT EXISTS "
@@ -715,10 +719,10 @@ def _create(tables: BranchTables, quoted: Callable[[str], str], connection: Conn
 
 
 def _parsed(data: Any, created: Any, message: int, *place: Any) -> Row:
-    """Return a stored message as a ``Row``.
+    """Make a ``Row`` from the columns of a stored message.
 
-    ``data`` is the stored text of the item, ``created`` its time, ``message`` its id, and ``place``
-    the columns of its row in ``message_structure``, nothing without such a row.
+    ``data`` is the stored text of the item, ``created`` its time, ``message`` its id.  ``place``
+    are the columns of its row in ``message_structure``; without such a row, ``place`` is empty.
 
     Raises:
         BadData: ``data`` is not a JSON object, or a column has a value of a wrong type.
@@ -751,7 +755,7 @@ def _entry(row: Row) -> StoredMessage:
 
 
 def _shaped(entry: StoredMessage) -> Row | None:
-    """Return the ``Row`` recorded in ``entry.shape``; None if the shape records no row."""
+    """Return the row in the shape of a message; None if the shape has none."""
     match of_shape(entry.shape).get(_SHAPE) if entry.shape else None:
         case [int(message), created, id, int(sequence), turn, branch_turn, placed, kind, tool]:
             about = (turn, branch_turn, placed, kind, tool)
@@ -760,10 +764,10 @@ def _shaped(entry: StoredMessage) -> Row | None:
 
 
 def _row(entry: StoredMessage, shaped: Row | None) -> Row:
-    """Return a message as a ``Row`` to insert.
+    """Return the row to insert for a message.
 
-    ``shaped``, the row recorded in the shape of the message, gives the columns.  Without such a row
-    the columns are made anew.
+    The columns are those of ``shaped``, the row in the shape of the message.  If ``shaped`` is
+    None, they are made from the message.
 
     Raises:
         Rejected: the message is not an item of the SDK, or has marks or fields without a column.

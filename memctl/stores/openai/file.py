@@ -107,7 +107,7 @@ class OpenAIStore(Store):
                 yield page
 
     def _lines(self) -> Iterator[tuple[int, bytes]]:
-        """Yield each line of the file that is not blank, with its number, counted from 1."""
+        """Yield each line of the file that is not blank, with its number from 1 on."""
         with system_errors(self._path, "read"):
             if not self._path.exists():
                 return
@@ -119,9 +119,9 @@ class OpenAIStore(Store):
                         yield number, line
 
     def _conversation(self, number: int, line: bytes) -> tuple[Memory, list[StoredMessage]]:
-        """Return the memory and the messages of a line, a conversation as JSON.
+        """Parse a line; return its memory and messages.
 
-        ``number``, the number of the line, names the session if the line gives no name.
+        ``number`` is the number of the line, which names the session if the line gives no name.
 
         Raises:
             ValueError: the line is not JSON, or not a conversation; the text says why.

@@ -52,9 +52,10 @@ class ReMeFilesStore(FactStore):
         self.embedding = self._embedding()
 
     def _collection(self) -> Path:
-        """Return the folder of the collection to open.
+        """Return the folder of the collection that the URL names.
 
-        The URL names the collection.  Without a name, it is the only collection, or ReMe's default.
+        If the URL names none, this is the folder of the only collection, or of ReMe's default
+        collection if none exists.
 
         Raises:
             UsageError: several collections exist and the URL names none, or the name is not valid.
@@ -77,7 +78,7 @@ class ReMeFilesStore(FactStore):
     def _embedding(self) -> Embedding | None:
         """Return the most frequent number of dimensions in a sample of files, without a model.
 
-        Return None if no file of the sample has a vector.
+        Returns None if no file of the sample has a vector.
         """
         names = (entry.name for entry in self.folder.files(SUFFIX))
         sizes: Counter[int] = Counter()
@@ -162,10 +163,9 @@ class ReMeFilesStore(FactStore):
         return name, data, mode
 
     def _as_it_was(self, key: MemoryKey, fact: StoredMessage) -> tuple[int | None, bytes | None]:
-        """Return the permissions and content of the former file of a restored fact.
+        """Return the permissions and the content that the file of a restored fact had before.
 
-        Return None for both if the shape of the fact has no such file, or if the fact has changed
-        since.
+        Both are None if the shape of the fact has no such file, or if the fact has changed since.
         """
         if not fact.shape:
             return None, None

@@ -24,7 +24,7 @@ _BEGINNING = 4096
 def layout_of(folder: Path) -> str:
     """Return the layout of a folder: VAULT, FILES or LINES.
 
-    Return VAULT for a missing folder, and for a folder without files of ReMe.
+    A missing folder, or a folder without files of ReMe, counts as VAULT.
 
     Raises:
         UsageError: the folder has several layouts, as after an upgrade of ReMe.

@@ -56,10 +56,11 @@ _Placed = tuple[int, bytes]
 
 @dataclass(slots=True)
 class _Workspace:
-    """A workspace: the lines of its file, and what each line holds.
+    """A workspace: the lines of its file, and the facts in the lines.
 
-    Ids are the ids of facts.  ``numbers`` and ``earlier`` map them to line numbers from 0,
-    ``times`` to times, and ``damage`` to the reason why a line is unreadable.
+    ``numbers`` has the number of the last line of each fact, by id of the fact, and ``earlier`` the
+    numbers of its earlier lines.  Line numbers count from 0.  ``times`` has the times of facts, and
+    ``damage`` the reasons why lines are unreadable, both by id.
     """
 
     version: tuple[int, ...]
@@ -75,7 +76,7 @@ class _Workspace:
     damage: dict[str, str] = field(default_factory=dict)
 
     def of(self, ids: Iterable[str]) -> set[int]:
-        """Return the numbers of all lines that hold these ids."""
+        """Return the numbers of all lines of the facts with these ids."""
         found: set[int] = set()
         for id in ids:
             if id in self.numbers:
@@ -104,9 +105,9 @@ class ReMeLinesStore(FactStore):
         self.embedding = self.embedding or embedding
 
     def _embedding(self) -> Embedding | None:
-        """Return the most frequent number of dimensions in the first lines of files.
+        """Return the most frequent number of dimensions in the first lines of the files.
 
-        The result has no model.  Return None if these lines have no vector.
+        The result has no model.  Returns None if these lines have no vector.
         """
         sizes: Counter[int] = Counter()
         for user in self._users():
@@ -147,7 +148,7 @@ class ReMeLinesStore(FactStore):
                     yield FactEntry(key, id, held.times.get(id, ""))
 
     def _held(self, user: str) -> _Workspace:
-        """Return the workspace of a user; read its file again only if the file has changed."""
+        """Return the workspace of a user.  Its file is read again only if it has changed."""
         path = self._path(user)
         with system_errors(path, "read"):
             version = _version(path)
@@ -226,7 +227,7 @@ class ReMeLinesStore(FactStore):
     async def write(
         self, pages: AsyncGenerator[Page], mode: WriteMode = WriteMode.ADD
     ) -> AsyncGenerator[WriteResult]:
-        """Write memories.  Each memory rewrites the file of its workspace once."""
+        """Write memories.  The file of a workspace is rewritten once for each memory."""
         facts: list[StoredMessage] = []
         async for page in pages:
             facts += page.messages
@@ -267,7 +268,7 @@ class ReMeLinesStore(FactStore):
         return replace(result, before=_MADE if made else "")
 
     async def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
-        """Edit memories.  All memories of a workspace rewrite its file together.
+        """Edit memories.  The file of a workspace is rewritten once for all its memories.
 
         So an undo can put the lines of several memories back at their line numbers.
         """
@@ -347,10 +348,10 @@ class ReMeLinesStore(FactStore):
     def _rewrite(
         self, user: str, drop: Set[str], new: list[_Placed], *, unmake: bool = False
     ) -> bool:
-        """Write the file of a user's workspace again; return whether the file did not exist before.
+        """Rewrite the file of a user's workspace; return True if the file did not exist before.
 
-        The lines of the ids in ``drop`` are left out, and the lines ``new`` are added.  With
-        ``unmake``, a file without lines is removed.  Otherwise an empty file stays, as in ReMe.
+        Leaves out the lines of the facts with ids in ``drop``, and adds the lines ``new``.  A file
+        without lines is removed if ``unmake`` is True; if not, the empty file stays, as in ReMe.
 
         Raises:
             Rejected: the user is not a valid name of a workspace.
@@ -389,7 +390,8 @@ class ReMeLinesStore(FactStore):
     def _texts(self, key: MemoryKey, fact: StoredMessage) -> list[_Placed]:
         """Return the lines to write for a fact, with line numbers.
 
-        A restored fact gets its former lines.  Any other fact gets one new line at the end.
+        A restored fact gets the lines that it had before.  Any other fact gets one new line at the
+        end.
 
         Raises:
             Rejected: a line cannot hold the fact.
@@ -411,10 +413,10 @@ class ReMeLinesStore(FactStore):
             raise Rejected("refused", f"the fact {fact.id!r} is not Unicode") from None
 
     def _replace(self, path: Path, held: _Workspace, lines: Iterable[bytes]) -> None:
-        """Replace the file of a workspace; ``held`` is the workspace as read.
+        """Replace the file of a workspace by ``lines``; ``held`` is the workspace as read.
 
         Raises:
-            Lost: another program has changed the file since.
+            Lost: another program has changed the file since it was read.
         """
         mode = None
         if not held.version:
@@ -470,9 +472,10 @@ class _LinesMaintenance(Maintenance):
 
 
 def _merged(lines: list[bytes], gone: set[int], new: list[_Placed]) -> Iterator[bytes]:
-    """Yield the lines of a file without the lines with the numbers in ``gone``, but with new lines.
+    """Yield the lines of a file without the lines in ``gone``, and with the lines ``new``.
 
-    A new line goes to its line number, or to the end.  An unfinished last line stays the last line.
+    ``gone`` has line numbers.  A new line goes to its own line number, or to the end.  An
+    unfinished last line stays the last line.
     """
     waiting = sorted(new, key=lambda one: one[0])[::-1]
     kept = [text for number, text in enumerate(lines) if number not in gone]
@@ -489,7 +492,7 @@ def _merged(lines: list[bytes], gone: set[int], new: list[_Placed]) -> Iterator[
 
 
 def _version(path: Path) -> tuple[int, ...]:
-    """Return the inode, size and modification time of a file; empty without a file.
+    """Return the inode, size and modification time of a file; empty if it does not exist.
 
     Raises:
         Rejected: the path is not a regular file.

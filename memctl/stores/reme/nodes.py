@@ -36,7 +36,7 @@ _TIMES = ((_CREATED, "created_at"), (_MODIFIED, "updated_at"))
 
 
 class BadNode(ValueError):
-    """Raised for a node that ReMe could not have written."""
+    """A node that ReMe could not have written."""
 
 
 class NodeForm(ABC):
@@ -56,15 +56,15 @@ class NodeForm(ABC):
 
     @abstractmethod
     def owner(self, metadata: Json, user: str) -> str:
-        """Return the user in the metadata and remove the field; ``user`` without such a field."""
+        """Remove the user from the metadata and return it; ``user`` if the metadata has none."""
 
     @abstractmethod
     def owned(self, metadata: Json, user: str) -> Json:
-        """Return the metadata with the user, if nodes of this version name the user."""
+        """Return the metadata with the user added, if this version of ReMe keeps the user there."""
 
     @abstractmethod
     def record(self, metadata: Json) -> Any:
-        """Return memctl's record of a fact from the metadata; None without a record."""
+        """Return memctl's record of a fact in the metadata; None without a record."""
 
     @abstractmethod
     def recorded(self, metadata: Json, record: Json) -> Json:
@@ -81,9 +81,9 @@ class NodeForm(ABC):
     # From a node to a fact
 
     def fact(self, text: bytes, user: str = "") -> tuple[MemoryKey, str, bytes]:
-        """Return the memory, the id and the fact of a node, the fact as JSON.
+        """Return the memory, the id and the JSON of the fact in a node.
 
-        ``text`` is the JSON of the node.  ``user`` is the user of a node that names no user.
+        ``text`` is the JSON of the node.  ``user`` is the user if the node names none.
 
         Raises:
             BadNode: the text is not a node.
@@ -92,20 +92,20 @@ class NodeForm(ABC):
         return key, id, build({**about, "id": id, "vector": _vector(vector)})
 
     def place(self, text: bytes, user: str = "") -> tuple[MemoryKey, str, str]:
-        """Return the memory, the id and the time of the fact of a node; faster than ``fact``.
+        """Return the memory, the id and the time of the fact in a node; faster than ``fact``.
 
-        The time is empty if the fact has no time.  ``text`` is the JSON of the node, ``user`` the
-        user of a node that names no user.
+        The time is empty if the fact has none.  ``text`` is the JSON of the node.  ``user`` is the
+        user if the node names none.  The vector is not checked.
 
         Raises:
-            BadNode: the text is not a node; the vector is not checked.
+            BadNode: the text is not a node.
         """
         key, id, about, _ = self._parts(text, user)
         times = (about.get("updated_at"), about.get("created_at"))
         return key, id, next((time for time in times if isinstance(time, str) and time), "")
 
     def _parts(self, text: bytes, user: str) -> tuple[MemoryKey, str, dict[str, Any], Any]:
-        """Return the memory, the id, the fields and the vector of the fact of a node.
+        """Return the memory, the id, the fields and the vector of the fact in a node.
 
         ``text`` is the JSON of the node.  The fields lack the id and the vector.
 
@@ -125,10 +125,10 @@ class NodeForm(ABC):
         return key, id, about, node.get("vector")
 
     def _about(self, content: str, metadata: Json, user: str) -> tuple[MemoryKey, dict[str, Any]]:
-        """Return the memory and the fields of the fact of a node, without id and vector.
+        """Return the memory and the fields of the fact in a node, without id and vector.
 
-        If the metadata has memctl's record of a fact and the node is unchanged, the fields are from
-        the record.
+        The fields are from memctl's record of a fact in the metadata, if the node has not changed
+        since.
         """
         user, fields = self._plain(content, metadata, user)
         record = self.record(metadata)
@@ -152,7 +152,7 @@ class NodeForm(ABC):
         return key, fields
 
     def _plain(self, content: str, metadata: Json, user: str) -> tuple[str, dict[str, Any]]:
-        """Return the user and the fields of the fact of a node; ignore memctl's record."""
+        """Return the user and the fields of the fact in a node, without use of memctl's record."""
         rest = dict(metadata)
         user = self.owner(rest, user)
         fields: dict[str, Any] = {"text": content}
@@ -199,7 +199,7 @@ class NodeForm(ABC):
     def _undressed(self, key: MemoryKey, fields: Json) -> tuple[str, Json] | None:
         """Return the content and metadata of a node that gives this fact without a record.
 
-        Return None if no such node exists.
+        Returns None if no such node exists.
         """
         if key.session or key.part:
             return None
@@ -228,7 +228,7 @@ class NodeForm(ABC):
     def _dressed(self, key: MemoryKey, fields: Json) -> tuple[str, Json] | None:
         """Return the content and metadata of a node with a record of the fact.
 
-        Return None if ReMe could not read the metadata.
+        Returns None if ReMe could not read the metadata.
         """
         about = fields.get("metadata")
         about = about if isinstance(about, dict) else {}

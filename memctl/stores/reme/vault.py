@@ -73,7 +73,7 @@ class ReMeVaultMaintenance(VaultMaintenance):
         yield from self._search_index()
 
     def _days(self) -> Iterator[Problem]:
-        """Yield notes missing from the index of their day, and indexed notes without a file."""
+        """Yield notes that the index of their day lacks, and indexed notes without a file."""
         notes: dict[str, set[str]] = {}
         for name in self.files:
             found = _DAY.fullmatch(name)
@@ -114,9 +114,9 @@ class ReMeVaultMaintenance(VaultMaintenance):
         return (name for name in self.files if name.startswith(_INDEXED))
 
     def _indexed(self) -> dict[str, float] | None:
-        """Return the modification times in ReMe's search index, by the names of files.
+        """Return the modification times in ReMe's search index, by name of the file.
 
-        Return None without an index, and an empty dict if the index is damaged.
+        Returns None without an index, and an empty dict if the index is damaged.
         """
         file = self.folder.read("metadata/file_graph/default.jsonl.zst")
         if file is None:

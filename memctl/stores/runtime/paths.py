@@ -10,7 +10,7 @@ HISTORY, MEMORY = "history", "memory"
 
 
 def path_of(location: Location) -> str | None:
-    """Return the ``?path=`` of a location, HISTORY or MEMORY; None if it has none.
+    """Return the ``?path=`` of a location, HISTORY or MEMORY; None if the location has none.
 
     Raises:
         UsageError: the path has another value.

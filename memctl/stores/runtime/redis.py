@@ -36,13 +36,13 @@ _INDEX = b"session_index:"
 class RuntimeStore(WholeMemoryStore):
     """Memories in the strings ``session:{user}:{session}`` and the hashes ``user_memory:{user}``.
 
-    A string holds the history of a session.  A field of a hash holds a session's messages of the
-    memory service: the part ``memory`` of the session.  All sessions in a hash expire together.
-    With ``?path=``, only ``history`` or only ``memory`` is available, without a part.
+    A string has the history of a session.  A field of a hash has a session's messages in the memory
+    service, which are the part ``memory`` of the session.  All sessions in a hash expire together.
+    With ``?path=history`` or ``?path=memory``, only these messages are available, without a part.
 
     The names of users and sessions may contain ``:``.  If a history has the fields ``user_id`` and
     ``id``, they name the user and the session.  If not, the user ends at the first ``:`` of the
-    key. Reading changes no expiry.
+    key.  Reading changes no expiry.
     """
 
     kind = "redis-runtime"
@@ -71,7 +71,7 @@ class RuntimeStore(WholeMemoryStore):
 
     @property
     def _part(self) -> str:
-        """The part of memories of the memory service: ``memory``; empty with ``?path=memory``."""
+        """The part of the memory service's memories: ``memory``; empty with ``?path=memory``."""
         return "" if self._path == MEMORY else MEMORY
 
     def place_of(self, key: MemoryKey) -> MemoryPlace:
@@ -103,7 +103,7 @@ class RuntimeStore(WholeMemoryStore):
         return [MemoryPlace(key, self._split(key)) for key in keys]
 
     def _split(self, key: bytes) -> MemoryKey:
-        """Return the name of a history from its Redis key; the user ends at the first ``:``."""
+        """Split the key of a history into user and session; the user ends at the first ``:``."""
         user, _, session = key.removeprefix(self._prefix + _SESSION).partition(b":")
         return MemoryKey(decode(user), decode(session))
 
@@ -155,7 +155,7 @@ class RuntimeStore(WholeMemoryStore):
     def _owner(self, place: MemoryPlace, value: Any) -> MemoryKey:
         """Return the user and session of a history; ``value`` is its JSON.
 
-        They are from the JSON if these names give the Redis key, and otherwise from the key.
+        The JSON names them if its names give the Redis key; if not, the key names them.
         """
         if isinstance(value, dict):
             told = MemoryKey(str(value.get("user_id", "")), str(value.get("id", "")))
@@ -291,8 +291,8 @@ def _message(value: dict[str, Any]) -> StoredMessage:
 def _rest(value: dict[str, Any], owner: MemoryKey) -> str:
     """Return the further fields of a history as JSON; empty if there are none.
 
-    Messages do not count, nor ``id`` and ``user_id`` if they name the session and user of
-    ``owner``.
+    Further fields are all except the messages, and except ``id`` and ``user_id`` if they are the
+    session and user of ``owner``.
     """
     usual = {"id": owner.session, "user_id": owner.user, "messages": value["messages"]}
     rest = {
@@ -304,10 +304,7 @@ def _rest(value: dict[str, Any], owner: MemoryKey) -> str:
 
 
 def _fields(pipeline: Pipeline, key: bytes) -> Iterator[bytes]:
-    """Yield the field names of a hash; none if the key is not a hash.
-
-    Values may be large and are not fetched.
-    """
+    """Yield the field names of a hash, without the values; none if the key is not a hash."""
     [fields] = pipeline.execute([(b"HKEYS", key)], tolerate=WRONG_TYPE)
     if isinstance(fields, list):
         yield from fields

@@ -97,8 +97,8 @@ class TablestoreRuntimeStore(SimpleStore):
     A session is a row, and each message of its history is a row.  Messages are in the order of
     their arrival times.  The rows of messages do not name the user, so two users cannot have
     sessions of the same name.  The messages of the memory service are the part ``memory`` of a
-    session, in the order of the primary key.  With ``?path=``, only ``history`` or only ``memory``
-    is available, without a part.
+    session, in the order of the primary key.  With ``?path=history`` or ``?path=memory``, only
+    these messages are available, without a part.
 
     The shape of a message is a JSON text: its position in the history, and the columns that the
     service would write differently, such as the vector.
@@ -139,7 +139,7 @@ class TablestoreRuntimeStore(SimpleStore):
 
     @property
     def _part(self) -> str:
-        """The part of memories of the memory service: ``memory``; empty with ``?path=memory``."""
+        """The part of the memory service's memories: ``memory``; empty with ``?path=memory``."""
         return "" if self._path == MEMORY else MEMORY
 
     def _service_of(self, key: MemoryKey) -> _Service:
@@ -286,7 +286,7 @@ class TablestoreRuntimeStore(SimpleStore):
             raise Rejected(failure.code, failure.message)
 
     def _check(self, key: MemoryKey, snapshot: Snapshot) -> _Service:
-        """Check that a memory can be written; return the service that holds the memory.
+        """Check that a memory can be written; return the service that holds it.
 
         Raises:
             Rejected: the service cannot hold the name or the marks of the memory.
@@ -353,7 +353,7 @@ def _message(service: _Service, row: Row) -> StoredMessage:
 
 
 def _restored(value: Any) -> Any:
-    """Return the value of a column: the parsed value of a JSON text, or the column value itself."""
+    """Parse the value of a column that is a JSON text; return any other value unchanged."""
     if isinstance(value, str):
         try:
             return jsonio.loads(value.encode("utf-8", "surrogatepass"))
@@ -365,7 +365,7 @@ def _restored(value: Any) -> Any:
 def _columns(service: _Service, value: dict[str, Any]) -> Columns:
     """Return the columns of a message, without primary key, as the runtime writes them.
 
-    The runtime's function, ``convert_message_to_tablestore_message``, loses an empty text and
+    The runtime's own function, ``convert_message_to_tablestore_message``, loses an empty text and
     cannot store lone surrogates.  Here both stay in the column ``content_list``.
     """
     columns: Columns = {}
@@ -426,7 +426,7 @@ def _shape(service: _Service, row: Row, value: dict[str, Any]) -> str:
 
 
 def _of_shape(shape: str) -> dict[str, Any]:
-    """Return the parsed shape of a message; empty for the shape of another store."""
+    """Parse a shape; empty for a shape of another store."""
     try:
         found = json.loads(shape) if shape.startswith("{") else {}
     except ValueError:
@@ -439,7 +439,8 @@ def _placed(
 ) -> Iterator[tuple[Key, Columns]]:
     """Yield the primary key and the columns of the row for each message, in order.
 
-    A restored message gets its former time, unless earlier messages now have this or a later time.
+    A restored message gets the time that it had before, unless an earlier message now has this or a
+    later time.
 
     Raises:
         Rejected: a message does not fit a row, or an id of the memory service is repeated.
@@ -472,7 +473,8 @@ def _placed(
 def _check_columns(service: _Service, id: str, value: dict[str, Any], columns: Columns) -> None:
     """Check that the runtime would read the same message from its columns.
 
-    ``id`` and ``value`` are the message.  Fields without a value do not count.
+    ``id`` and ``value`` are the id and the fields of the message.  Fields without a value do not
+    count.
 
     Raises:
         Rejected: the runtime would read another message.

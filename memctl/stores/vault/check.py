@@ -26,7 +26,8 @@ _EXAMPLES = 3
 class Problem(NamedTuple):
     """A fault of the file ``name`` in a vault; ``code`` is the code of the finding.
 
-    The finding names the memory of the file ``place``, by default the memory of ``name``.
+    The finding names the memory of the file ``place``, or of the file ``name`` if ``place`` is not
+    given.
     """
 
     code: str
@@ -108,7 +109,7 @@ class VaultMaintenance(Maintenance):
             yield Problem("broken-link", name, f"the first leads to {target}")
 
     def front_fault(self, note: Note) -> str:
-        """Return why AgenticMemory cannot read the frontmatter; empty if the frontmatter is valid.
+        """Return why AgenticMemory cannot read the frontmatter; empty if it can.
 
         AgenticMemory reads the frontmatter line by line, not as YAML.
         """
@@ -143,9 +144,9 @@ class VaultMaintenance(Maintenance):
         return self.is_there(target) or self.is_there(f"{target}.md")
 
     def problems(self) -> Iterator[Problem]:
-        """Yield the faults that concern the whole vault: files without a link in ``MEMORY.md``.
+        """Yield the faults of the whole vault: files to which ``MEMORY.md`` has no link.
 
-        Yield none if ``MEMORY.md`` is missing or empty.
+        Yields nothing if ``MEMORY.md`` is missing or empty.
         """
         file = self.folder.read(INDEX)
         text = file.data.decode(errors="replace") if file is not None else ""

@@ -117,7 +117,7 @@ class VaultStore(FactStore):
         return self.place_of(name).key
 
     def place_of(self, name: str) -> _Place:
-        """Return the memory and the id of the fact in a file; ``name`` is the path in the vault."""
+        """Return the memory and the id of the fact in a file; ``name`` is its path in the vault."""
         parts = name.removeprefix(f"{self.imports}/").split("/")
         if name.startswith(f"{self.imports}/") and len(parts) == _IMPORTED_PARTS:
             parts[-1] = parts[-1].removesuffix(SUFFIX)
@@ -199,9 +199,9 @@ class VaultStore(FactStore):
 
 
 def _fact(place: _Place, text: str, changed: int) -> bytes:
-    """Return the fact of a file as JSON.
+    """Return the fact in a file as JSON.
 
-    ``text`` is the content of the file, ``changed`` the modification time in ns.
+    ``text`` is the content of the file, ``changed`` its modification time in ns.
     """
     note = markdown.split(text)
     record = markdown.record(note)
@@ -251,7 +251,7 @@ def _time(changed: int) -> str:
 
 
 def _changed(time: str | None) -> int | None:
-    """Return an ISO time in ns since 1970; None if the text is not a valid time."""
+    """Convert an ISO time to ns since 1970; None if the text is not a valid time."""
     try:
         moment = datetime.fromisoformat(time or "")
         seconds = int(moment.replace(microsecond=0).timestamp())
@@ -268,7 +268,7 @@ def _changed(time: str | None) -> int | None:
 
 
 def _quoted(text: str) -> str:
-    """Return a text as a file name that every file system allows; an empty text becomes ``-``."""
+    """Return a text as a file name that every file system allows; "-" for an empty text."""
     if not text:
         return "-"
     if text == "-":
