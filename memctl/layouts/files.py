@@ -34,11 +34,11 @@ def stem_of(user: str, session: str) -> str:
 def split_stem(
     stem: str, users: frozenset[str] = frozenset(), sessions: frozenset[str] = frozenset()
 ) -> tuple[str, str]:
-    """Return the user and the session in a file name without extension.
+    """Split a file name without extension into the user and the session.
 
     A user in ``users`` owns every file whose name begins with this user.  If several users match, a
     user with a session in ``sessions`` comes first, and then the longest user.  If no user matches,
-    the user ends at the first ``_``, except AgentScope's ``default_user``.
+    the user ends at the first ``_``; AgentScope's ``default_user`` is the only exception.
     """
     asked = [user for user in users if not user or stem.startswith(f"{user}_")]
     if asked:
@@ -52,7 +52,7 @@ def split_stem(
 
 
 def is_ambiguous(stem: str) -> bool:
-    """Return whether the user in a file name could also end at a later ``_`` than the first."""
+    """Return whether the user in a file name could end at a later ``_`` than the first."""
     return stem.count("_") > 1 and not stem.startswith(f"{_DEFAULT_USER}_")
 
 
@@ -79,7 +79,10 @@ def _stems(folder: Path, prefix: str) -> Iterator[str]:
 
 
 def unfit(folder: Path, stem: str) -> Failure | None:
-    """Return why no session file in ``folder`` can be named ``stem``; None for a valid name."""
+    """Return why no session file in ``folder`` can be named ``stem``; None if one can.
+
+    ``stem`` is the name without extension.
+    """
     name = stem + SUFFIX
     try:
         parts = os.fsencode(name).split(b"/")
@@ -99,7 +102,7 @@ def unfit(folder: Path, stem: str) -> Failure | None:
 def obstacle(folder: Path, stem: str) -> Failure | None:
     """Return what prevents the creation of a session file: a link, a folder, or a file.
 
-    Return None if nothing does.  ``stem`` is the name of the file without extension.
+    Returns None if nothing does.  ``stem`` is the name of the session file without extension.
     """
     name = stem + SUFFIX
     path = os.path.join(folder, name)
@@ -128,9 +131,9 @@ def is_state(value: Any) -> bool:
 
 
 def states_in(value: Any, steps: Steps = ()) -> Iterator[Steps]:
-    """Yield the paths of the states of AgentScope 2.x in a JSON document.
+    """Yield the path of each state of AgentScope 2.x in the JSON value ``value``.
 
-    ``steps`` is the path of ``value`` in the document.
+    ``steps`` is the path of ``value`` in its document, with which the yielded paths begin.
     """
     if is_state(value):
         yield steps
@@ -146,9 +149,10 @@ def begins_as_state(start: bytes) -> bool:
 
 
 def layouts_in(folder: Path) -> set[str]:
-    """Return the layouts of the session files in a folder.
+    """Return the layouts of the session files in a folder: ``agentscope2`` and ``memory``.
 
-    ``agentscope2`` means AgentScope 2.x, ``memory`` AgentScope 1.x.
+    ``agentscope2`` stands for AgentScope 2.x, ``memory`` for AgentScope 1.x.  Empty if the folder
+    has no session files.
 
     Raises:
         Unavailable: a folder cannot be read.

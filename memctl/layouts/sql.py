@@ -117,15 +117,15 @@ def find_layouts(connection: Connection) -> set[str]:
 
 
 def has_agentscope_table(connection: Connection) -> bool:
-    """Return whether a table other than ``users`` has a name of a table of AgentScope 1.x."""
+    """Return whether the database has a table of AgentScope 1.x, other than ``users``."""
     names = ALL_TABLES["memory"] - {"users"}
     return not names.isdisjoint(inspect(connection).get_table_names())
 
 
 def preset_of(inspector: Inspector, table: str) -> str | None:
-    """Return the framework whose message table has exactly these columns; None without a match.
+    """Return the framework whose message table has exactly the columns of ``table``.
 
-    The name of the table does not count.
+    Returns None if there is none.  The name of the table does not count.
     """
     there = _columns(inspector, table)
     for layout, preset in PRESET_TABLES.items():
@@ -176,7 +176,7 @@ def preset_layouts(connection: Connection) -> set[str]:
 def branch_tables(connection: Connection) -> BranchTables | None:
     """Return the tables of the OpenAI Agents SDK's ``AdvancedSQLiteSession``.
 
-    Return None if the database does not have them.
+    Returns None if the database lacks them.
     """
     if connection.dialect.name != "sqlite":
         return None
@@ -208,7 +208,7 @@ def foreign_tables(connection: Connection) -> dict[str, ForeignFormat]:
 def unknown_database(label: str, connection: Connection) -> BadData:
     """Return the error for a database without a known layout.
 
-    ``label`` is the name of the database in the error, which also names some tables.
+    The error names the database by ``label``, and some of its tables.
     """
     for found in foreign_tables(connection).values():
         return found.refusal(label, Uninitialised)
@@ -225,7 +225,7 @@ def unknown_database(label: str, connection: Connection) -> BadData:
 
 
 def of_shape(shape: str) -> dict[str, Any]:
-    """Return the JSON object in a shape; empty for no shape or a shape of another store."""
+    """Parse a shape that is a JSON object; empty for no shape or a shape of another store."""
     if not shape:
         return {}
     try:

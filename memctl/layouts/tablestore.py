@@ -43,10 +43,11 @@ async def open_tables(
     layout: str,
     schemas: Sequence[TableSchema],
 ) -> str | None:
-    """Check the tables of a layout, or create them; return another layout if only its tables exist.
+    """Check the tables of a layout, or create them.
 
-    Return None if the tables of ``layout`` exist now.  The other layout is returned only if the URL
-    names no layout.  Tables of memories are preferred to tables of session states.
+    Returns None if the tables of ``layout`` exist now.  If the URL names no layout and only the
+    tables of another layout exist, returns this other layout; tables of memories are preferred to
+    tables of session states.
 
     Raises:
         NotFound: no table of any layout exists, or no table of the layout that the URL names.
@@ -89,7 +90,7 @@ async def _layout_by_key(
 ) -> str | None:
     """Return the layout of the table that the URL names, judged by its primary key.
 
-    Return None if this is the requested ``layout``.
+    Returns None if this is ``layout``.
 
     Raises:
         BadData: the primary key is of no layout, or not of the layout that the URL names.

@@ -37,7 +37,7 @@ _TRIES = 20
 
 
 class _Noted(NamedTuple):
-    """Items removed from an array of messages, as in the record of a repair.
+    """Items removed from an array of messages, as the record of a repair has them.
 
     ``array`` is the index of the array in the record.  ``sound`` is the number of undamaged items
     before the removed items, ``items`` the number of removed items.  ``expires`` is the expiry of
@@ -54,7 +54,10 @@ class _Noted(NamedTuple):
 
 @dataclass(slots=True)
 class _Plan:
-    """A planned repair: commands that change a memory, the record, and the number of repairs."""
+    """A planned repair of a memory.
+
+    It has the commands that change the memory, the record, and the number of repairs.
+    """
 
     commands: list[Command]
     record: Record
@@ -95,8 +98,8 @@ def damage_of(
 ) -> list[Finding]:
     """Return the findings about the damaged memory at a place.
 
-    They name damaged messages and keys of a wrong type, which repairs can remove.  Without any, the
-    only finding has the text of ``error``.
+    They name the damaged messages, and the keys of a wrong type, which a repair can remove.  If
+    there are none, the only finding has the text of ``error``.
     """
     found: list[Finding] = []
     names: list[str] = []
@@ -151,9 +154,9 @@ async def _change(
 
 
 def _of_wrong_type(pipeline: Pipeline, types: Mapping[bytes, bytes]) -> list[bytes]:
-    """Return the keys that do not have their type in ``types``.
+    """Return the keys whose type is not the type in ``types``.
 
-    A missing key is left out.  So is a JSON object, which may be the record of another session.
+    Leaves out missing keys, and keys of a JSON object, which may be the record of another session.
     """
     kinds = pipeline.execute((b"TYPE", key) for key in types)
     pairs = zip(types.items(), kinds, strict=True)
@@ -162,13 +165,13 @@ def _of_wrong_type(pipeline: Pipeline, types: Mapping[bytes, bytes]) -> list[byt
 
 
 def holds_object(pipeline: Pipeline, key: bytes) -> bool:
-    """Return whether the value of a key is a text with a JSON object."""
+    """Return whether the value of a key is a JSON object, as text."""
     [text] = pipeline.execute([(b"GET", key)], tolerate=WRONG_TYPE)
     return isinstance(text, bytes) and quarantine.is_object(text)
 
 
 def _taking_keys(pipeline: Pipeline, types: Mapping[bytes, bytes]) -> _Plan:
-    """Watch the keys of ``types``; return the plan that removes those of another type."""
+    """Watch the keys of ``types``, and plan to remove those of another type."""
     pipeline.execute([(b"WATCH", *types)] if types else [])
     keys, values = [], []
     for key in _of_wrong_type(pipeline, types):
@@ -184,9 +187,9 @@ def _now() -> int:
 
 
 def _deadline(ttl: int) -> int | None:
-    """Return the time when a TTL ends, in milliseconds since 1970; None for a negative TTL.
+    """Return when a TTL ends, in milliseconds since 1970; None for a negative TTL.
 
-    ``ttl`` is the reply to PTTL, negative without an expiry.
+    ``ttl`` is a reply of PTTL, which is negative for a key without expiry.
     """
     return _now() + ttl if ttl >= 0 else None
 
@@ -195,7 +198,7 @@ def _deadline(ttl: int) -> int | None:
 
 
 def _changing(pipeline: Pipeline, arrays: Sequence[MessageArray]) -> _Plan:
-    """Watch the keys of arrays; return the plan that removes their damaged messages."""
+    """Watch the keys of arrays, and plan to remove their damaged messages."""
     pipeline.execute([(b"WATCH", *{array.key for array in arrays})])
     plan = _Plan([], {"arrays": [_described(one) for one in arrays], "cuts": []})
     for number, array in enumerate(arrays):
@@ -204,7 +207,7 @@ def _changing(pipeline: Pipeline, arrays: Sequence[MessageArray]) -> _Plan:
 
 
 class _Value:
-    """The current items of an array of messages, in Redis."""
+    """The present items of an array of messages in Redis."""
 
     def __init__(self, pipeline: Pipeline, array: MessageArray) -> None:
         self._array = array
@@ -222,9 +225,9 @@ class _Value:
             self._items.reverse()
 
     def scan(self) -> ItemScan | None:
-        """Return a scan of the array with the damaged items.
+        """Find the damaged items of the array.
 
-        Return None if the array does not exist or cannot be repaired.
+        Returns None if the array does not exist or cannot be repaired.
         """
         if self._items is not None:
             items = ItemScan()
@@ -246,7 +249,7 @@ class _Value:
         return scan
 
     def take_out(self, number: int, plan: _Plan) -> None:
-        """Add the removal of damaged items to a plan; ``number`` is the index of the array."""
+        """Add the removal of the damaged items to a plan; ``number`` is the index of the array."""
         scan = self.scan()
         if scan is None or not scan.cuts:
             return
@@ -263,7 +266,7 @@ class _Value:
     def _of(self, start: int, end: int) -> list[bytes]:
         """Return the items between two indexes of a Redis list.
 
-        For a JSON text, return the piece between two offsets as the only item.
+        Of a JSON text, returns the piece between two offsets, as the only item.
         """
         if self._items is not None:
             return self._items[start:end]
@@ -283,14 +286,14 @@ class _Value:
         return b"".join([*pieces, text[at:]])
 
     def _setting(self, splices: Iterable[tuple[int, int, bytes]]) -> Command:
-        """Return the command that writes the JSON text with pieces replaced, as in ``_spliced``."""
+        """Return the command that writes the JSON text with pieces replaced."""
         text = self._spliced(splices)
         if self._array.field is None:
             return (b"SET", self._array.key, text, b"KEEPTTL")
         return (b"HSET", self._array.key, self._array.field, text)
 
     def _removing(self, spans: Sequence[tuple[int, int]]) -> Iterator[Command]:
-        """Yield the commands that remove the items between the indexes of each span."""
+        """Yield the commands that remove the items in the spans of indexes."""
         key, token = self._array.key, secrets.token_bytes(16)
         for start, end in spans:
             for at in range(start, end):
@@ -298,7 +301,7 @@ class _Value:
         yield (b"LREM", key, b"0", token)
 
     def _index(self, at: int) -> bytes:
-        """Return the index in the Redis list of the item ``at``, counted from the oldest item.
+        """Return the Redis index of the item ``at``, counted from the oldest item.
 
         Later pushes do not change this index.
         """
@@ -306,7 +309,7 @@ class _Value:
 
 
 def _described(array: MessageArray) -> Record:
-    """Return the description of an array for the record of a repair."""
+    """Return the description of an array for a record."""
     return {
         "key": quarantine.to_text(array.key),
         "field": None if array.field is None else quarantine.to_text(array.field),

@@ -46,7 +46,7 @@ _SESSION = b":session:"
 
 
 class Keys:
-    """The Redis keys of AgentScope's memories under one prefix.
+    """The Redis keys of AgentScope's memories, all with one prefix.
 
     Example:
         >>> Keys("app:").base(MemoryKey("alice", "s1"))
@@ -72,7 +72,7 @@ class Keys:
             return None
 
     def parse_base(self, base: bytes) -> Iterator[MemoryKey]:
-        """Yield every memory that a base may name, the memory with the shortest user first."""
+        """Yield each memory that a base may name, the memory with the shortest user first."""
         name = base.removeprefix(self.prefix + _USER)
         at = name.find(_SESSION)
         while at >= 0:
@@ -80,9 +80,9 @@ class Keys:
             at = name.find(_SESSION, at + 1)
 
     def pattern(self, where: Selection, suffix: bytes) -> bytes:
-        """Return a Redis glob pattern for the keys of selected memories.
+        """Return a Redis glob pattern that matches the keys of the selected memories.
 
-        The pattern is the base of these memories followed by ``suffix``, which is a pattern, too.
+        The pattern ends with ``suffix``, which is a pattern, too.  It may match further keys.
         """
         user = _pattern(where.users)
         session = _pattern(where.sessions)
@@ -90,7 +90,7 @@ class Keys:
 
 
 def _pattern(names: frozenset[str]) -> bytes:
-    """Return the escaped name if there is only one; ``*`` for no name or several names."""
+    """Return the escaped name if there is exactly one, else ``*``."""
     if len(names) == 1:
         [name] = names
         with suppress(UnicodeEncodeError):  # a name that cannot be encoded: ``*``, filtered later
@@ -99,9 +99,10 @@ def _pattern(names: frozenset[str]) -> bytes:
 
 
 def count_payloads(base: bytes, ids: Iterable[bytes]) -> tuple[bytes, ...]:
-    """Return the Redis command that counts how many of these messages have a payload.
+    """Return the Redis command that counts how many of these message ids have a payload.
 
-    ``base`` is the base of the memory; ``ids`` must not be empty.
+    A payload is the text of a message.  ``base`` is the base of the memory; ``ids`` must not be
+    empty.
     """
     return (b"EXISTS", *(base + PAYLOAD + id for id in ids))
 
@@ -114,7 +115,7 @@ _CANONICAL = {member: mark for mark, member in _MEMBERS.items()}
 
 
 def canonical_mark(alias: bytes) -> bytes:
-    """Return the mark that an alias stands for; an unknown alias is the mark itself."""
+    """Return the mark that an alias stands for; ``alias`` itself if unknown."""
     return _CANONICAL.get(alias, alias)
 
 
@@ -124,12 +125,15 @@ def mark_aliases(mark: bytes) -> tuple[bytes, ...]:
 
 
 def with_aliases(names: Iterable[bytes]) -> set[bytes]:
-    """Return all aliases of the marks that ``names`` stand for."""
+    """Return the names, with all aliases of their marks.
+
+    ``names`` are marks or aliases of marks.  An unknown name is a mark without further aliases.
+    """
     return {alias for name in names for alias in mark_aliases(canonical_mark(name))}
 
 
 def is_indexed(alias: bytes, index: frozenset[bytes] | set[bytes]) -> bool:
-    """Return whether ``index`` has an alias or the mark that the alias stands for.
+    """Return whether ``index`` names the mark of ``alias``, by this alias or as the mark itself.
 
     ``index`` has the members of the key ``marks_index``.
     """
@@ -137,6 +141,9 @@ def is_indexed(alias: bytes, index: frozenset[bytes] | set[bytes]) -> bool:
 
 
 def of_other_aliases(alias: bytes, values: Mapping[bytes, T]) -> list[T]:
-    """Return the values of the other aliases of a mark; ``values`` maps aliases to values."""
+    """Return the values in ``values`` for the other aliases of the mark of ``alias``.
+
+    ``values`` has values by alias.
+    """
     names = mark_aliases(canonical_mark(alias))
     return [values[other] for other in names if other != alias and other in values]

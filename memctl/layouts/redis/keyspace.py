@@ -55,7 +55,7 @@ class Keyspace:
     def refusal(self, label: str) -> BadData:
         """Return the error for a Redis database without a known layout.
 
-        ``label`` is the name of the database in the error, which also names a few keys.
+        The error names the database by ``label``, and a few of its keys.
         """
         if self.foreign is not None:
             return self.foreign.refusal(label)
@@ -72,10 +72,10 @@ class Keyspace:
 async def require_layout(server: RedisServer, location: Location, mode: OpenMode) -> None:
     """Check that a Redis database has the layout that the URL names, or no layout at all.
 
-    Only a mode that reads or changes existing memories is checked.
+    Checks nothing if the mode neither reads nor changes existing memories.
 
     Raises:
-        Uninitialised: the database holds only other layouts.
+        Uninitialised: the database has only other layouts.
         Unavailable: the server refuses a command.
     """
     wanted = location.options.get("layout")
@@ -96,15 +96,15 @@ async def require_layout(server: RedisServer, location: Location, mode: OpenMode
 def prefix_of(keys: list[bytes]) -> bytes:
     """Return the text before ``user_id:`` in the first key that names a user and a session.
 
-    Return an empty text without such a key.
+    Returns an empty text if there is no such key.
     """
     return next((found[1] for key in keys if (found := _PREFIXED.match(key))), b"")
 
 
 async def other_keys(server: RedisServer) -> str:
-    """Return a line about keys with other prefixes or in other databases of the server.
+    """Describe keys with other prefixes, or in other databases of the server, in one line.
 
-    Return an empty text if there are none.
+    Returns an empty text if there are none.
 
     Raises:
         Unavailable: the server refuses a command.
@@ -139,9 +139,9 @@ def _other_keys(pipeline: Pipeline, server: RedisServer) -> str:
 def look_at_keys(pipeline: Pipeline, prefix: bytes, wanted: str | None = None) -> Keyspace:
     """Return the layouts of the Redis keys with a prefix.
 
-    The keys are scanned once.  The scan stops after ``_ENOUGH`` keys if some were recognized.  With
-    ``wanted``, a layout, the scan stops only at the first key of this layout, and the result then
-    has only this layout.
+    The keys are scanned once.  The scan stops after ``_ENOUGH`` keys if some were recognized.  If
+    ``wanted``, a layout, is given, the scan stops only at the first key of this layout, and the
+    result then has only this layout.
 
     Raises:
         Unavailable: the server refuses a command.

@@ -180,7 +180,7 @@ class ListStore(WholeMemoryStore):
     def _naming(self, place: MemoryPlace) -> list[Command]:  # noqa: ARG002 - for subclasses
         """Return the commands that write the framework's record of a session.
 
-        A subclass overrides this if its framework has such records.
+        A subclass overrides this method if its framework has such records.
         """
         return []
 

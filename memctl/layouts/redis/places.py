@@ -29,7 +29,7 @@ class MemoryPlace:
 
     @property
     def order(self) -> tuple[bytes, bytes]:
-        """A sort key that gives places a stable order."""
+        """A key by which to sort places; the order is the same in each run."""
         return self.key, self.field or b""
 
 
@@ -37,7 +37,7 @@ class MemoryPlace:
 class Held(Snapshot):
     """A memory as read from Redis.
 
-    ``kept`` is further data that a layout needs to write the memory again.
+    ``kept`` is further data that a layout needs in order to write the memory again.
     """
 
     kept: object = None
@@ -57,9 +57,9 @@ class MessageArray:
 
 
 class MemoryPlaces(RedisStore):
-    """A store in Redis whose memories are read and written whole.
+    """A store in Redis whose memories are read and written as a whole.
 
-    A layout overrides the methods.  They are called in a thread.
+    A layout overrides the methods, which are called in a thread.
     """
 
     damage_code: ClassVar[str] = "damaged-state"
@@ -68,7 +68,7 @@ class MemoryPlaces(RedisStore):
     def places(self, pipeline: Pipeline, where: Selection) -> list[MemoryPlace]:
         """Return the places of the selected memories, sorted.
 
-        A place may have no memory, for example if ``where.keys`` names a memory that does not
+        A place may be without a memory, for example if ``where.keys`` names a memory that does not
         exist.
         """
 
@@ -82,16 +82,16 @@ class MemoryPlaces(RedisStore):
 
     @abstractmethod
     def watched(self, place: MemoryPlace) -> Sequence[bytes]:
-        """Return the Redis keys that hold the memory at a place."""
+        """Return all Redis keys of the memory at a place."""
 
     @abstractmethod
     def arrays(self, place: MemoryPlace) -> Sequence[MessageArray]:
-        """Return the arrays that hold the messages of a memory; sound items are JSON objects."""
+        """Return the arrays with the messages of a memory; undamaged items are JSON objects."""
 
     def types(self, place: MemoryPlace) -> Mapping[bytes, bytes]:  # noqa: ARG002 - for subclasses
-        """Return the expected Redis types of the keys of a memory.
+        """Return the Redis type that each key of a memory must have.
 
-        Keys that may belong to other sessions or programs are left out.
+        The result lacks keys that may belong to other sessions or programs.
         """
         return {}
 
@@ -125,7 +125,7 @@ class MemoryPlaces(RedisStore):
     def removing(
         self, pipeline: Pipeline, place: MemoryPlace, old: Held, before: str
     ) -> list[Command]:
-        """Return the commands that remove an empty memory and the data created with the memory.
+        """Return the commands that remove an empty memory, and the data created with it.
 
         ``before`` is ``Edit.before``.
         """
@@ -134,9 +134,9 @@ class MemoryPlaces(RedisStore):
     def erasing(
         self, pipeline: Pipeline, place: MemoryPlace, owner: MemoryKey, old: Held | None
     ) -> list[Command]:
-        """Return the commands that erase a memory and all references to the memory.
+        """Return the commands that erase a memory and everything that refers to it.
 
-        ``old`` is None if the memory is damaged.
+        ``owner`` is the memory, ``old`` its contents; None if the memory is damaged.
         """
 
     @abstractmethod
@@ -148,19 +148,19 @@ class MemoryPlaces(RedisStore):
         """Return the commands that erase the data about a user who has no memories."""
 
     def before(self, pipeline: Pipeline, memory: Memory) -> str:  # noqa: ARG002 - for subclasses
-        """Return the ``WriteResult.before`` for a memory that a write creates."""
+        """Return ``WriteResult.before`` for a memory that a write creates."""
         return MADE
 
     def fitted(self, edit: Edit, there: Snapshot) -> Edit:  # noqa: ARG002 - for subclasses
-        """Return an edit adapted to ``there``, the memory before the edit."""
+        """Return the edit, adapted to ``there``, the memory before the edit."""
         return edit
 
     def lost(self, old: Held, new: Memory) -> str:  # noqa: ARG002 - for subclasses
-        """Return the ``WriteResult.before`` for a change of the memory ``old`` into ``new``."""
+        """Return ``WriteResult.before`` for a change of the memory ``old`` into ``new``."""
         return ""
 
     def named(self, keys: Iterable[MemoryKey]) -> list[MemoryPlace]:
-        """Return the places of the memories ``keys``, without names that the layout cannot hold."""
+        """Return the places of memories; leave out names that the layout cannot hold."""
         found = []
         for key in keys:
             with suppress(Rejected):

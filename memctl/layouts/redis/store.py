@@ -39,9 +39,10 @@ class RedisStore(Store):
         await self.server.lock(self.lock_name, owner, self.warnings)
 
     def restoring(self, key: MemoryKey) -> list[Command]:  # noqa: ARG002 - most replace one value
-        """Return commands of the kinds that restore deleted messages of a memory.
+        """Return examples of the commands that restore deleted messages of a memory.
 
-        Commands that the deletion needs, too, may be left out.
+        They are never run: they show whether the login may run such commands.  Commands that the
+        deletion needs, too, may be left out.
         """
         return []
 

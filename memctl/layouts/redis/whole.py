@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 
 class WholeMemoryStore(MemoryPlaces):
-    """A store in Redis that reads, writes and edits each memory whole, in a transaction.
+    """A store in Redis that reads, writes and edits each memory as a whole, in a transaction.
 
     If ``Memory.ttl`` is None, a write keeps the expiry that the memory has at that moment.
     """
@@ -62,7 +62,7 @@ class WholeMemoryStore(MemoryPlaces):
     ) -> Held | None:
         """Return the memory at a place; None if the memory does not exist or is damaged.
 
-        Damage is recorded as a finding if the store skips damage, and otherwise as a failure.
+        Damage becomes a finding if the store skips damage, or else a failure.
         """
         try:
             return await in_thread(pipeline, partial(self.fetch, pipeline, place))
@@ -201,7 +201,7 @@ class WholeMemoryStore(MemoryPlaces):
         return WriteResult(place.memory, failure=CHANGED)
 
     def _watch(self, pipeline: Pipeline, place: MemoryPlace) -> Held | None:
-        """Watch the Redis keys of a memory and return the memory; None if it does not exist.
+        """Watch the Redis keys of a memory, and return the memory; None if it does not exist.
 
         If an agent changes a watched key later, the commit fails.
 
@@ -214,7 +214,7 @@ class WholeMemoryStore(MemoryPlaces):
 
 
 def _result(pipeline: Pipeline, memory: Memory, call: Callable[[], WriteResult]) -> WriteResult:
-    """Return the result of ``call``; a failure of ``memory`` if the call raises an error."""
+    """Return the result of ``call``; a result with a failure if ``call`` raises an error."""
     try:
         return call()
     except VersionChanged:
@@ -228,9 +228,9 @@ def _result(pipeline: Pipeline, memory: Memory, call: Callable[[], WriteResult])
 
 
 def expiring_unread(left: list[float]) -> Iterator[Finding]:
-    """Yield a finding about memories that will expire; none if ``left`` is empty.
+    """Yield a finding about memories that will expire; nothing if ``left`` is empty.
 
-    ``left`` has their seconds to expiry.
+    ``left`` has the seconds to expiry of each of these memories.
     """
     if left:
         detail = f"the first of them in {max(1, round(min(left) / 60))} min"
