@@ -559,7 +559,7 @@ def _replace_text(path: Path, old: bytes, new: bytes) -> None:
 
 
 def _end_of_document(text: bytes, chosen: str | None) -> int | None:
-    """Return where the JSON document ends that invalid JSON follows; None in all other cases.
+    """Return where a complete JSON document ends, if invalid JSON follows; None if not.
 
     The document must have a state of AgentScope 2.x, at the path ``chosen`` if this is given.
     """

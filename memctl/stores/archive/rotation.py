@@ -45,7 +45,7 @@ class Rotation:
     def expired(self, times: list[datetime]) -> set[datetime]:
         """Return the times whose files need not be kept; ``times`` are the times of all files.
 
-        The rule is that of ``restic forget``: Periods without a file do not count.  If there are
+        The rule is from ``restic forget``: periods without a file do not count.  If there are
         fewer periods than requested, the oldest file is kept, too.
         """
         newest_first = sorted(times, reverse=True)
@@ -188,7 +188,7 @@ class Series:
 def latest(text: str) -> Path | None:
     """Return the path of the newest file of the rotation ``NAME`` for the text ``NAME@latest``.
 
-    Return None for any other text, and if a file has this name.
+    Returns None for any other text, and if a file has this name.
 
     Raises:
         NotFound: the rotation has no file.

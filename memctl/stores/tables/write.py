@@ -314,7 +314,7 @@ class TableEditor(Executor[Edit, LargeEdit]):
         self._sessions = rows.sessions
 
     def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
-        """Carry out edits; see ``Store.edit``."""
+        """Carry out edits (``Store.edit``)."""
         return self.execute(batch_edits(edits, most=1))
 
     async def prepare(self, connection: AsyncConnection) -> None:

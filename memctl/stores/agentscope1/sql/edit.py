@@ -67,7 +67,7 @@ class SqlEditor(Executor[Edit, LargeEdit]):
         """The sessions searched for foreign row ids; None for all sessions."""
 
     def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
-        """Change memories; see ``Store.edit``."""
+        """Carry out edits (``Store.edit``)."""
         most = self._database.batch_changes
         batches = batch_edits(edits, large=BATCH_CHANGES, most_changes=most, most=most)
         return self.execute(batches)

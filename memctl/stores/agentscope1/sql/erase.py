@@ -47,7 +47,7 @@ class SqlEraser:
         return {key: extents.get(key, nothing).messages for key in keys if where.has_key(key)}
 
     async def erase(self, where: Selection) -> AsyncGenerator[WriteResult]:
-        """Erase the selected memories; see ``Store.erase``."""
+        """Erase the selected memories (``Store.erase``)."""
         sizes = await self._sizes(where)
         if not sizes:
             return
