@@ -154,10 +154,7 @@ async def _change(
 
 
 def _of_wrong_type(pipeline: Pipeline, types: Mapping[bytes, bytes]) -> list[bytes]:
-    """Return the keys whose type is not the type in ``types``.
-
-    Leaves out missing keys, and keys of a JSON object, which may be the record of another session.
-    """
+    """Return the keys whose type is not the type in ``types``."""
     kinds = pipeline.execute((b"TYPE", key) for key in types)
     pairs = zip(types.items(), kinds, strict=True)
     wrong = [(key, kind) for (key, right), kind in pairs if kind not in (right, b"none")]
@@ -171,7 +168,6 @@ def holds_object(pipeline: Pipeline, key: bytes) -> bool:
 
 
 def _taking_keys(pipeline: Pipeline, types: Mapping[bytes, bytes]) -> _Plan:
-    """Watch the keys of ``types``, and plan to remove those of another type."""
     pipeline.execute([(b"WATCH", *types)] if types else [])
     keys, values = [], []
     for key in _of_wrong_type(pipeline, types):
@@ -187,10 +183,6 @@ def _now() -> int:
 
 
 def _deadline(ttl: int) -> int | None:
-    """Return when a TTL ends, in milliseconds since 1970; None for a negative TTL.
-
-    ``ttl`` is a reply of PTTL, which is negative for a key without expiry.
-    """
     return _now() + ttl if ttl >= 0 else None
 
 
@@ -198,7 +190,6 @@ def _deadline(ttl: int) -> int | None:
 
 
 def _changing(pipeline: Pipeline, arrays: Sequence[MessageArray]) -> _Plan:
-    """Watch the keys of arrays, and plan to remove their damaged messages."""
     pipeline.execute([(b"WATCH", *{array.key for array in arrays})])
     plan = _Plan([], {"arrays": [_described(one) for one in arrays], "cuts": []})
     for number, array in enumerate(arrays):
@@ -273,10 +264,6 @@ class _Value:
         return [(self._text or b"")[start:end]]
 
     def _spliced(self, splices: Iterable[tuple[int, int, bytes]]) -> bytes:
-        """Return the JSON text with pieces replaced.
-
-        Each splice has start, end and new text; the splices are in order.
-        """
         text = self._text or b""
         pieces: list[bytes] = []
         at = 0
@@ -286,14 +273,12 @@ class _Value:
         return b"".join([*pieces, text[at:]])
 
     def _setting(self, splices: Iterable[tuple[int, int, bytes]]) -> Command:
-        """Return the command that writes the JSON text with pieces replaced."""
         text = self._spliced(splices)
         if self._array.field is None:
             return (b"SET", self._array.key, text, b"KEEPTTL")
         return (b"HSET", self._array.key, self._array.field, text)
 
     def _removing(self, spans: Sequence[tuple[int, int]]) -> Iterator[Command]:
-        """Yield the commands that remove the items in the spans of indexes."""
         key, token = self._array.key, secrets.token_bytes(16)
         for start, end in spans:
             for at in range(start, end):
@@ -301,15 +286,11 @@ class _Value:
         yield (b"LREM", key, b"0", token)
 
     def _index(self, at: int) -> bytes:
-        """Return the Redis index of the item ``at``, counted from the oldest item.
-
-        Later pushes do not change this index.
-        """
+        """Return the Redis index of the item ``at``, which later pushes do not change."""
         return b"%d" % (-1 - at if self._array.newest_first else at)
 
 
 def _described(array: MessageArray) -> Record:
-    """Return the description of an array for a record."""
     return {
         "key": quarantine.to_text(array.key),
         "field": None if array.field is None else quarantine.to_text(array.field),

@@ -90,7 +90,6 @@ class Keys:
 
 
 def _pattern(names: frozenset[str]) -> bytes:
-    """Return the escaped name if there is exactly one, else ``*``."""
     if len(names) == 1:
         [name] = names
         with suppress(UnicodeEncodeError):  # a name that cannot be encoded: ``*``, filtered later

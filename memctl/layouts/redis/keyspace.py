@@ -183,10 +183,6 @@ def _keys(pipeline: Pipeline, prefix: bytes) -> Iterator[bytes]:
 
 
 def _layout(name: bytes, prefix: bytes) -> str | None:
-    """Return the layout of a key; None if no layout has such keys.
-
-    ``name`` is the key without ``prefix``.
-    """
     if of_key(name):
         return None
     if not prefix:  # the keys of AgentScope 2.x have a prefix of their own
@@ -198,10 +194,7 @@ def _layout(name: bytes, prefix: bytes) -> str | None:
 
 
 def _is_runtime(pipeline: Pipeline, key: bytes, is_history: bool) -> bool:
-    """Return whether agentscope-runtime wrote a key, judged by its type or value.
-
-    Other programs use such key names, too.
-    """
+    """Return whether agentscope-runtime wrote a key, judged by its type or value."""
     if not is_history:
         [kind] = pipeline.execute([(b"TYPE", key)])
         return bool(kind == b"hash")

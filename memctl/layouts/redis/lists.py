@@ -174,7 +174,6 @@ class ListStore(WholeMemoryStore):
         ]
 
     def _keys(self, place: MemoryPlace) -> list[bytes]:
-        """Return the Redis keys of a session, which also expire together."""
         return [place.key]
 
     def _naming(self, place: MemoryPlace) -> list[Command]:  # noqa: ARG002 - for subclasses

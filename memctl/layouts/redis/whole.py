@@ -214,7 +214,6 @@ class WholeMemoryStore(MemoryPlaces):
 
 
 def _result(pipeline: Pipeline, memory: Memory, call: Callable[[], WriteResult]) -> WriteResult:
-    """Return the result of ``call``; a result with a failure if ``call`` raises an error."""
     try:
         return call()
     except VersionChanged:

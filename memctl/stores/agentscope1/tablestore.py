@@ -160,11 +160,7 @@ class TablestoreMemoryStore(Store):
                     yield builder.page(last=True)
 
     def _is_damaged(self, key: MemoryKey, index: RowIndex) -> bool:
-        """Return whether to leave out a memory because of a damaged row.
-
-        If the run skips damage, the result is False, and the damage becomes a finding.  If not, the
-        damage becomes the failure of the memory.
-        """
+        """Note the damage of a memory; return whether to leave the memory out."""
         damage = index.damage(key)
         if not damage:
             return False
@@ -179,10 +175,6 @@ class TablestoreMemoryStore(Store):
         return True
 
     async def _fill(self, index: RowIndex, where: Selection, columns: Sequence[str]) -> None:
-        """Add the rows of the selected memories to an index.
-
-        Reads only ``columns``; if empty, all columns.
-        """
         async with aclosing(self._rows(where, columns)) as rows:
             async for row in rows:
                 index.add(row)
@@ -257,11 +249,7 @@ class TablestoreMemoryStore(Store):
         return hits[:top]
 
     def _hit(self, row: Row, score: float, where: Selection) -> ServiceHit | None:
-        """Return a row of a search as a hit.
-
-        Returns None if the row is not selected, has no session or is damaged.  Damage becomes the
-        failure of the memory.
-        """
+        """Return a row of a search as a hit; None if not selected or damaged."""
         if not isinstance(row.columns.get(_SESSION), str):
             return None  # AgentScope does not find rows without a session
         found = _indexed(row, outline=False)
@@ -296,11 +284,7 @@ class TablestoreMemoryStore(Store):
     async def _planned(
         self, small: Small, mode: WriteMode, index: RowIndex
     ) -> tuple[WriteResult, MemoryChange]:
-        """Plan to write a memory; return the row changes, and the result if all of them succeed.
-
-        If the memory cannot be written, the result has a failure, and there are no row changes.
-        ``index`` has the stored rows of the memory.
-        """
+        """Plan to write a memory; return the row changes, and their result or a failure."""
         key, change = small.memory.key, MemoryChange()
         there = list(index.rows(key))
         replaces = mode is WriteMode.REPLACE
@@ -335,7 +319,6 @@ class TablestoreMemoryStore(Store):
         return WriteResult(key, len(small.entries), gone), change
 
     async def _read_again(self, rows: Iterable[IndexedRow]) -> dict[str, Columns]:
-        """Read rows again; return all their columns by row name, without deleted rows."""
         keys = [list(zip(KEY, (row.name, row.key.user), strict=True)) for row in rows]
         found = await self.instance.get(self._table, keys)
         return {str(row.key[0]): row.columns for row in found if row is not None}
@@ -364,11 +347,7 @@ class TablestoreMemoryStore(Store):
                 yield result
 
     async def _planned_edit(self, edit: Edit, index: RowIndex) -> tuple[WriteResult, MemoryChange]:
-        """Plan to edit a memory; return the row changes, and the result if all of them succeed.
-
-        If the edit cannot be carried out, the result has a failure, and there are no row changes.
-        ``index`` has the stored rows of the memory.
-        """
+        """Plan to edit a memory; return the row changes, and their result or a failure."""
         key = edit.memory.key
         there = list(index.rows(key))
         going = {one.id for one in edit.changes if one.new is None}
@@ -420,10 +399,7 @@ class TablestoreMemoryStore(Store):
 
 
 def _sought(where: Selection) -> list[tuple[str, str]]:
-    """Return the filter of a scan: the column ``session_id`` with each selected session.
-
-    Empty, for no filter, if the selection names no session or more than ``_FEW`` sessions.
-    """
+    """Return the filter of a scan: few selected sessions, or empty."""
     sessions = where.sessions
     if where.keys is not None:
         sessions = frozenset(key.session for key in where.keys)
@@ -431,10 +407,7 @@ def _sought(where: Selection) -> list[tuple[str, str]]:
 
 
 def _sought_terms(where: Selection) -> dict[str, frozenset[str]]:
-    """Return the filter of a search: the selected users and sessions, by column.
-
-    The result lacks a column if the selection names no value or more than ``_MOST_TERMS`` values.
-    """
+    """Return the filter of a search: few selected users and sessions."""
     keys = where.keys or frozenset()
     sought = {
         KEY[1]: where.users or frozenset(key.user for key in keys),
@@ -489,7 +462,6 @@ def _indexed(row: Row, *, outline: bool) -> IndexedRow:
 
 
 def _marks(raw: Any) -> tuple[str, ...]:
-    """Return the marks in the column ``marks_json``; empty if unreadable, as in AgentScope."""
     try:
         value = json.loads(raw)
     except (ValueError, TypeError):
@@ -552,7 +524,6 @@ def _columns(key: MemoryKey, entry: StoredMessage, place: str | None = None) -> 
 
 
 def _of_shape(shape: str) -> Columns:
-    """Return the columns in a shape; empty for a shape of another store."""
     try:
         found = json.loads(shape) if shape.startswith("{") else None
     except ValueError:

@@ -244,11 +244,7 @@ class StateFilesStore(SimpleStore):
         return known
 
     def _owner(self, path: Path, sessions: list[Any]) -> tuple[str, str]:
-        """Return the user and the session of a file, from its name and its states.
-
-        ``sessions`` are the session names in the states.  If empty, the name of the file decides
-        alone.
-        """
+        """Return the user and the session in the name and the states of a file."""
         if self._is_file and len(self._files) == 1:
             return next(iter(self._files))
         name = path.name.removesuffix(SUFFIX)
@@ -450,10 +446,7 @@ class StateFilesStore(SimpleStore):
         return session, texts
 
     def _changed(self, key: MemoryKey, snapshot: Snapshot, found: _File, steps: Steps) -> bytes:
-        """Return the text of a file with the memory written to the state at ``steps``.
-
-        All other bytes of the file stay.
-        """
+        """Return the text of a file with the state at ``steps`` changed."""
         memory = snapshot.memory
         session, _ = self._session(key, found, steps)
         spans = _spans(found, steps)
@@ -685,7 +678,6 @@ def _spliced(text: bytes, splices: list[tuple[tuple[int, int], bytes]]) -> bytes
 
 
 def _spans(found: _File, steps: Steps) -> _Spans:
-    """Find the state at the path ``steps`` in its file."""
     at = len(BYTE_ORDER_MARK) if found.text.startswith(BYTE_ORDER_MARK) else 0
     for step in steps:
         at = _members(found.text, at)[step][0]
@@ -699,10 +691,7 @@ def _spans(found: _File, steps: Steps) -> _Spans:
 
 
 def _members(text: bytes, at: int) -> dict[str, tuple[int, int]]:
-    """Return the start and end of each value in the JSON object at ``at``, by key.
-
-    Of a repeated key, the last value counts.
-    """
+    """Return the start and end of each value in the JSON object at ``at``, by key."""
     walk = Walk(text)
     walk.at = at
     found = {}

@@ -157,7 +157,6 @@ class RedisAgentScope2Store(WholeMemoryStore):
         return escape(self._prefix + b"user:") + user + _SESSION + session
 
     def _split(self, base: bytes) -> MemoryKey:
-        """Split the key of a session at the first ``:session:``."""
         user, _, session = base.removeprefix(self._prefix + b"user:").partition(_SESSION)
         return MemoryKey(decode(user), decode(session))
 
@@ -391,7 +390,6 @@ class RedisAgentScope2Store(WholeMemoryStore):
         return agents, [self.key_of(user, "agent", one, "session") for one in agents]
 
     def _dissolving(self, pipeline: Pipeline, owner: MemoryKey, team: Any) -> list[Command]:
-        """Return the commands that delete a team; none unless the session leads the team."""
         if not isinstance(team, str):
             return []
         key = self.key_of(owner.user, "team", team)
@@ -416,10 +414,7 @@ class RedisAgentScope2Store(WholeMemoryStore):
         return [(b"UNLINK", *keys)]
 
     def _indexing(self, key: MemoryKey, record: dict[str, Any], command: bytes) -> list[Command]:
-        """Return the commands that add a session to its index sets, or remove it from them.
-
-        ``command`` is SADD or SREM.
-        """
+        """Return SADD or SREM commands for the index sets of a session."""
         agent, session = str(record.get("agent_id")), encode(key.session)
         commands: list[Command] = [
             (command, self.key_of(key.user, "agent", agent, "sessions"), session)
@@ -459,7 +454,6 @@ def _payload(value: dict[str, Any]) -> dict[str, Any]:
 
 
 def _record_of(key: MemoryKey, session: Session) -> dict[str, Any]:
-    """Return the record of a new session, without its state."""
     common = session.record
     kept = ("agent_id", "team_id", *(() if "origin" in session.payload else _SOURCE))
     times = {name: _moved(common[name], None) for name in _TIMES if name in common}
@@ -468,10 +462,7 @@ def _record_of(key: MemoryKey, session: Session) -> dict[str, Any]:
 
 
 def _text(record: dict[str, Any], session: Session, context: Iterable[bytes]) -> bytes:
-    """Return a record as JSON, with the state of ``session`` and a new context.
-
-    ``context`` has the messages as JSON texts.  The fields keep their order.
-    """
+    """Return a record as JSON, with the state of ``session`` and a new context."""
     there = record.get("state") or {}
     token = secrets.token_hex(16)
     found = session.state | {"summary": session.summary, "context": token}
@@ -570,11 +561,7 @@ def _encoded(id: str) -> bytes:
 
 
 def _left(expiries: Sequence[int]) -> float | None:
-    """Return the seconds until a session expires; None if it does not expire.
-
-    ``expiries`` are the replies of PTTL for the record, the log and the ids.  The first key that
-    exists counts.
-    """
+    """Return the seconds until a session expires; None if it does not expire."""
     ttl = next((one for one in expiries if one != _MISSING), _NEVER)
     return ttl / 1000 if ttl >= 0 else None
 

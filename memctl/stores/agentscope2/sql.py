@@ -312,7 +312,6 @@ class Agentscope2Database:
         return Session.of(stored.record, payload, context)
 
     def _small(self, column: str) -> str:
-        """Return a SQL expression for a JSON column as text, NULL if large."""
         size = self.syntax.json_size(column)
         return f"CASE WHEN {size} <= {SMALL_BYTES} THEN {self._text(column)} END"
 
@@ -485,7 +484,6 @@ class Agentscope2Database:
             await self._run(connection, sql, {"user": user})
 
     async def _run(self, connection: AsyncConnection, sql: str, values: Mapping[str, Any]) -> int:
-        """Run a statement; return the number of changed rows."""
         return (await connection.execute(*self.syntax.bind(sql, values))).rowcount
 
     def session_row(self, key: MemoryKey, session: Session, payload: bytes) -> tuple[Any, ...]:
@@ -627,7 +625,6 @@ class Agentscope2Reader:
         yield from paginate(memory, (messages.pop() for _ in range(len(messages))), empty=True)
 
     def _leave_out(self, key: MemoryKey, why: str) -> None:
-        """Note that the session is damaged, and why."""
         if self._damage is None:
             self._failures[key] = damage(why)
         else:
@@ -635,14 +632,12 @@ class Agentscope2Reader:
 
 
 def _without_place(row: LogRow) -> str:
-    """Return why a logged message has no place in the order; empty if it has a place."""
     if _is_name(row.id) and _utc(row.time) is not None:
         return ""
     return f"the message {shown_name(row.id)!r} is not one with an id and a time"
 
 
 def _not_objects(messages: list[StoredMessage]) -> list[StoredMessage]:
-    """Return the messages that are not JSON objects in UTF-8."""
     if are_objects([one.message for one in messages]):
         return []
     return [one for one in messages if not jsonio.is_object(one.message)]
@@ -824,10 +819,7 @@ class Agentscope2Writer(Writer):
     async def _drafts(
         self, connection: AsyncConnection, batch: Sequence[Small]
     ) -> tuple[list[Draft], list[WriteResult]]:
-        """Lock the sessions of ``batch``, and return drafts of its memories.
-
-        Also returns results for the memories that are refused.
-        """
+        """Lock the sessions; return drafts, and results of refused memories."""
         tables = self._tables
         names = {one.memory.key.session for one in batch}
         there = await tables.sessions(connection, names, tables.syntax.row_lock)
@@ -967,7 +959,6 @@ class Agentscope2Editor(Executor[Edit, LargeEdit]):
     async def _edit_locked(
         self, connection: AsyncConnection, edits: list[Edit]
     ) -> list[WriteResult]:
-        """Lock the sessions of the edits, carry out the edits, and return their results."""
         tables, lock = self._tables, self._tables.syntax.row_lock
         there = await tables.sessions(connection, {_name(edit) for edit in edits}, lock)
         counts = await tables.counts(connection, there)
@@ -1004,10 +995,7 @@ class Agentscope2Editor(Executor[Edit, LargeEdit]):
         return results
 
     async def _make(self, connection: AsyncConnection, edit: Edit) -> WriteResult:
-        """Create a session with the messages that an edit inserts.
-
-        Creates nothing if the edit fails, for example because it changes existing messages.
-        """
+        """Create a session with the messages that an edit inserts."""
         changed, result = apply_edit(edit, Snapshot(Memory(edit.memory.key), exists=False))
         if changed is None:
             return result
@@ -1024,7 +1012,6 @@ def _name(edit: Edit) -> str:
 
 
 def _not_owned(edit: Edit, stored: StoredSession) -> Failure:
-    """Return the failure of an edit of another user's session."""
     text = f"the session {stored.name!r} belongs to the user {stored.user!r}"
     changes = any(change.old is not None for change in edit.changes)
     return Failure("changed" if changes else "bad-name", text)
@@ -1086,10 +1073,7 @@ class SessionEdit:
         return replace(result, before=json.dumps(self._lost) if self._lost else "")
 
     async def _change_log(self, log: list[LogRow], messages: list[StoredMessage]) -> None:
-        """Change the stored message log from ``log`` to ``messages``.
-
-        Rows of messages that keep their text and order stay.
-        """
+        """Change the stored message log from ``log`` to ``messages``."""
         places = {row.id: place for place, row in enumerate(log)}
         placed: list[PlacedRow] = []
         stay: set[str] = set()
@@ -1107,10 +1091,7 @@ class SessionEdit:
         await self._insert(await self._moved_back(placed))
 
     async def _moved_back(self, placed: list[PlacedRow]) -> list[PlacedRow]:
-        """Restore the times that the undone edit had changed; return ``placed`` with these times.
-
-        Changes nothing if the rows would be out of order.
-        """
+        """Restore the times that the undone edit had changed, unless the order breaks."""
         times = self._before.get("times")
         if not isinstance(times, dict):
             return placed
@@ -1128,10 +1109,7 @@ class SessionEdit:
         return found
 
     async def _insert(self, placed: list[PlacedRow]) -> None:
-        """Insert the new messages of ``placed`` into the stored log.
-
-        Sets the times of the messages that follow to later times where the order needs it.
-        """
+        """Insert the new messages of ``placed`` into the stored log."""
         if not any(entry for _, _, entry in placed):
             return
         tables = self._tables
@@ -1161,11 +1139,7 @@ class SessionEdit:
 
     @staticmethod
     def _time(clock: Clock, entry: StoredMessage, limit: datetime | None) -> datetime:
-        """Return a time for a new message, between the last message and ``limit``.
-
-        ``limit`` is the time of the next message that stays; None if none follows.  The time in the
-        shape of the new message is used if it fits.
-        """
+        """Return a time for a new message, between the last message and ``limit``."""
         kept = _time_of(entry.shape)
         if kept is not None and (limit is None or kept <= limit):
             return clock.next(entry.id, kept)
@@ -1176,10 +1150,7 @@ class SessionEdit:
     def _payload(
         self, session: Session, before: list[StoredMessage], after: list[StoredMessage]
     ) -> bytes | None:
-        """Return the payload of the session after the edit; None if the edit does not change it.
-
-        ``before`` and ``after`` are the messages of the memory before and after the edit.
-        """
+        """Return the payload of the session after the edit; None if unchanged."""
         texts = {one.id: one.message for one in before}
         again = {one.id for one in after if texts.get(one.id) != one.message}
         # A message that replaces a message with the same id replaces it in the context, too.
@@ -1429,13 +1400,11 @@ def _utc(time: Any) -> datetime | None:
 
 
 def _moment_text(time: Any) -> Any:
-    """Return a stored time as ISO text in UTC; return any other value unchanged."""
     found = _utc(time)
     return time if found is None else found.replace(tzinfo=UTC).isoformat()
 
 
 def _is_name(value: Any) -> bool:
-    """Return whether a value is valid text.  A text column of SQLite can hold any value."""
     return isinstance(value, str) and is_text(value)
 
 

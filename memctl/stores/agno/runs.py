@@ -155,7 +155,6 @@ def _are_objects(messages: list[Any]) -> bool:
 
 
 def _has_place(columns: dict[str, Any]) -> bool:
-    """Return whether ``run_index`` and ``created_at`` are integers or NULL."""
     return isinstance(columns.get("run_index"), int | None) and isinstance(
         columns.get("created_at"), int | None
     )
@@ -313,10 +312,7 @@ class Regrouping:
         return self._begin(_bare(run.id, run))
 
     def _made(self, id: str, content: dict[str, Any]) -> Run:
-        """Return the run for a message that names no run: the current run or a new run.
-
-        ``id`` and ``content`` are the id and the content of the message.
-        """
+        """Return the current run, or a new run for a message."""
         current = self._current
         if current and current.is_made and not begins_run(content, current.messages):
             return current
@@ -326,7 +322,6 @@ class Regrouping:
         return self._begin(Run(run_id, {}, {"run_id": run_id, "metadata": _MADE}))
 
     def _is_taken(self, id: str) -> bool:
-        """Return whether another run has this id."""
         there = self._there.get(id)
         return id in self._runs or (there is not None and not there.is_made)
 
@@ -388,7 +383,6 @@ def without_copies(
 
 
 def _repeats(message: dict[str, Any], ids: Set[str]) -> bool:
-    """Return whether a hidden message copies a message with one of ``ids``."""
     return message.get("from_history") is True and AGNO.own_id(message) in ids
 
 

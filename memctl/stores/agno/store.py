@@ -228,10 +228,7 @@ class AgnoStore(SqlSimpleStore):
     async def _rows(
         self, connection: AsyncConnection, table: str, session: str, order: str, lock: str
     ) -> list[dict[str, Any]]:
-        """Return the rows of ``table`` for a session, each as values by column, with JSON parsed.
-
-        ``session`` is the id of the session.  ``order`` and ``lock`` are SQL clauses, or empty.
-        """
+        """Return the rows of ``table`` for a session, each as values by column."""
         quoted, syntax = self._quoted, self.database.syntax
         own = self._columns[table]
         columns = [
@@ -462,7 +459,6 @@ class AgnoStore(SqlSimpleStore):
         await self._insert(connection, self._runs, columns)
 
     async def _is_there(self, connection: AsyncConnection, column: str, wanted: str) -> bool:
-        """Return whether a run has the value ``wanted`` in ``column``."""
         quoted, exact = self._quoted, self.database.syntax.exact
         sql = f"SELECT 1 FROM {quoted(self._runs)} WHERE {exact(quoted(column))} = :wanted LIMIT 1"
         return bool(await self.database.fetch_all(connection, sql, {"wanted": wanted}))
@@ -511,7 +507,6 @@ class AgnoStore(SqlSimpleStore):
         wanted: str,
         values: dict[str, Any],
     ) -> None:
-        """Set ``values`` in the row whose column ``name`` is ``wanted``."""
         quoted, syntax, own = self._quoted, self.database.syntax, self._columns[table]
         stored = self._stored(table, values)
         places = {f"v{at}": own[one].bound(value) for at, (one, value) in enumerate(stored.items())}
@@ -526,7 +521,6 @@ class AgnoStore(SqlSimpleStore):
     async def _delete(
         self, connection: AsyncConnection, table: str, name: str, wanted: str, rows: int = 1
     ) -> None:
-        """Delete the ``rows`` rows whose column ``name`` is ``wanted``."""
         syntax = self.database.syntax
         condition = f"{syntax.exact(self._quoted(name))} = :wanted"
         sql = f"DELETE FROM {self._quoted(table)} WHERE {condition}"
@@ -535,10 +529,7 @@ class AgnoStore(SqlSimpleStore):
 
 
 def _backed_up(value: Any) -> list[Any]:
-    """Return the runs in ``value``, the column ``runs``, a list or JSON text.
-
-    Returns an empty list for any other value.
-    """
+    """Return the runs in the column ``runs``; empty if it has none."""
     if isinstance(value, str):
         try:
             value = jsonio.loads(value.encode("utf-8", "surrogatepass"))
@@ -553,7 +544,6 @@ def _ids(runs: Sequence[Any]) -> list[str]:
 
 
 def _without(value: Any, ids: Collection[str]) -> list[Any]:
-    """Return the runs in the column ``runs`` whose ids are not in ``ids``."""
     return [run for run in _backed_up(value) if not ids or set(_ids([run])).isdisjoint(ids)]
 
 
@@ -590,7 +580,6 @@ def _in_order(value: Any, runs: Sequence[tuple[str, Any]]) -> Any:
 
 
 def _like(value: Any, runs: list[Any]) -> Any:
-    """Return ``runs`` as JSON text if ``value`` is a text, else as a list."""
     return json.dumps(runs) if isinstance(value, str) else runs
 
 
@@ -624,7 +613,6 @@ def _name(value: Any) -> str:
 
 
 def _summary(session: dict[str, Any]) -> str:
-    """Return the text of a session's summary; empty without a summary."""
     found = session.get(_SUMMARY)
     text = found.get(_SUMMARY) if isinstance(found, dict) else None
     return text if isinstance(text, str) else ""
@@ -640,10 +628,6 @@ def _with_text(summary: Any, text: str | None) -> dict[str, Any] | None:
 
 
 def _extra(session: dict[str, Any], runs: Sequence[Run]) -> str:
-    """Return the ``Memory.extra`` of a session, as JSON text.
-
-    The text has the columns of the session, and the runs that Agno leaves out of the history.
-    """
     columns = {
         name: value
         for name, value in session.items()
@@ -682,7 +666,6 @@ def _parse_extra(extra: str) -> tuple[dict[str, Any], list[Run]]:
 
 
 def _run_data(key: MemoryKey, session: dict[str, Any], run: Run) -> dict[str, Any]:
-    """Return a run as the JSON object in the column ``run_data``."""
     owner = {"session_id": key.session, "user_id": key.user}
     data: dict[str, Any] = {
         name: value for name, value in owner.items() if name in run.owned and value
@@ -693,20 +676,13 @@ def _run_data(key: MemoryKey, session: dict[str, Any], run: Run) -> dict[str, An
 
 
 def _data_of_made(session: dict[str, Any], run: Run) -> dict[str, Any]:
-    """Return the ``run_data`` of a run that memctl makes, without the id and the messages.
-
-    ``session`` are the columns of the session.
-    """
+    """Return the ``run_data`` of a made run, without id and messages."""
     which = "team_id" if session.get("session_type") == "team" else "agent_id"
     return {which: session.get(which), "created_at": run.first_time, "status": "COMPLETED"}
 
 
 def _columns_of_made(session: dict[str, Any], run: Run) -> dict[str, Any]:
-    """Return the columns of a run that memctl makes.
-
-    ``session`` are the columns of the session.  The result lacks the ids of the run, the session
-    and the user, ``run_index`` and ``run_data``.
-    """
+    """Return the columns of a made run, without ids, ``run_index`` and ``run_data``."""
     return {
         "run_type": session["session_type"],
         "status": "COMPLETED",
@@ -742,10 +718,6 @@ def _as_made(key: MemoryKey, session: dict[str, Any], run: Run, last: Run | None
 def _examine(
     names: Sequence[str], database: Database, connection: Connection
 ) -> dict[str, dict[str, Column]]:
-    """Return the columns of each table in ``names``, by table and column, without computed columns.
-
-    A missing table has no columns.
-    """
     there = set(inspect(connection).get_table_names())
     found = {name: columns_of(database, name, connection) for name in names if name in there}
     return {
@@ -755,7 +727,6 @@ def _examine(
 
 
 def _create(sessions: str, runs: str, connection: Connection) -> None:
-    """Create the missing tables of sessions and runs, as Agno does."""
     metadata = MetaData()
     _tables(sessions, runs, metadata)
     create_missing(connection, metadata)

@@ -264,7 +264,6 @@ def _without_line_breaks(message: bytes) -> bytes:
 
 
 def _tails(entries: Sequence[StoredMessage]) -> list[bytes]:
-    """Return, for each message, the part of its line after the message, with the line end."""
     marks = {
         some: jsonio.dumps({"marks": some}).decode() for some in {one.marks for one in entries}
     }
@@ -460,7 +459,6 @@ def with_marks(line: Line, marks: tuple[str, ...], shape: str) -> StoredMessage:
 
 
 def _about(fields: dict[str, Any]) -> tuple[tuple[str, ...], int | None, str]:
-    """Return the marks, the index (or None) and the shape in the fields of a message line."""
     return _marks(fields), fields.get("index"), _shape(fields)
 
 
@@ -482,7 +480,6 @@ def _shape(fields: dict[str, Any]) -> str:
 
 
 def _line_of(shape: str) -> dict[str, Any] | None:
-    """Return the line fields in a shape; None for a shape of another store."""
     if not shape.startswith(f'{{"{_LINE}"'):
         return None
     try:
@@ -608,10 +605,7 @@ def outlines(lines: list[Line]) -> list[StoredMessage]:
 
 
 def _rests(lines: list[Line]) -> _LineFields | None:
-    """Return the fields after the messages of message lines.
-
-    Returns None if a line is not exactly as memctl writes it.
-    """
+    """Return the fields after the messages of lines; None for unusual lines."""
     if isinstance(lines[0], bytearray):
         return None  # a long line comes alone
     try:

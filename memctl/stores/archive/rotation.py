@@ -175,7 +175,6 @@ class Series:
                     yield entry.name
 
     def _time(self, name: str) -> datetime | None:
-        """Return the time in the name of a file of the rotation; None for other names."""
         found = self._form.fullmatch(name)
         if found is None:
             return None

@@ -188,7 +188,6 @@ class ArchiveStore(Store):
                     yield page
 
     async def _next(self, found: Iterator[list[T]]) -> list[T]:
-        """Return the next list of an iterator that runs in a thread; empty at the end."""
         with system_errors(self.location.path, "read"):
             return await in_thread(partial(next, found, []))
 
@@ -215,10 +214,7 @@ class ArchiveStore(Store):
             yield result
 
     def _form(self) -> str:
-        """Return the file name or extension that decides on the compression of the new archive.
-
-        An archive without a usual extension keeps its compression.
-        """
+        """Return the name or extension that decides on the compression."""
         path = self.location.path
         if path.name.lower().endswith(SUFFIXES):
             return path.name
@@ -328,7 +324,6 @@ class ArchiveStore(Store):
 
 
 def _stamp(path: Path) -> tuple[int, ...] | None:
-    """Return the device, inode, size and time of a file; None if the file does not exist."""
     try:
         found = path.stat()
     except FileNotFoundError:

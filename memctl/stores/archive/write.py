@@ -307,7 +307,6 @@ class EditedArchive:
         self._holds.close()
 
     def _edited(self, first: Edit) -> Generator[None]:
-        """Edit the memory of ``first``; pause whenever its next edit is needed."""
         memory = first.memory
         changes = self._changes
         is_empty = first.last and not first.changes
@@ -350,18 +349,13 @@ class EditedArchive:
 
     @property
     def _line(self) -> bytes:
-        """The line of the old archive that opens the current memory; empty without an archive."""
         return self._sections.line if self._sections else b""
 
     def _runs(self) -> Iterator[list[Line]]:
-        """Return the message lines of the current memory, which can be read once."""
         return self._sections.runs() if self._sections else iter(())
 
     def _fitted(self, changes: ChangeMatcher) -> Generator[None]:
-        """Write the messages of the current memory to one spool unchanged, to another changed.
-
-        Pauses whenever further changes are needed.
-        """
+        """Write the current memory to two spools: unchanged, and changed."""
         for run in self._runs():
             self._held.add(run)
             found = outlines(run)
@@ -432,7 +426,6 @@ class EditedArchive:
         return had
 
     def _section(self, key: MemoryKey, line: bytes, spool: _LineSpool) -> None:
-        """Write a memory: its line, the messages in ``spool``, then its unread messages."""
         before = self._writer.messages
         self._writer.section(line)
         spool.copy_to(self._writer)
@@ -471,17 +464,13 @@ def _as_text(line: bytes) -> str:
 
 
 def _has_text(run: list[Line], at: int, text: bytes) -> bool:
-    """Return whether the message in the line ``run[at]`` has the JSON text ``text``."""
     line = run[at]
     in_place = line.startswith(MESSAGE) and line.startswith(text, len(MESSAGE))
     return in_place or is_same_text(split(line)[0], text)
 
 
 def _take(steps: list[Step], run: list[Line], spool: _LineSpool) -> None:
-    """Write the messages that the steps of an edit keep, mark or insert to a spool.
-
-    ``run`` has the message lines to which the steps refer.
-    """
+    """Write the messages that the steps keep, mark or insert to a spool."""
     changed: list[StoredMessage] = []
     for step in steps:
         match step:

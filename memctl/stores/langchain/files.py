@@ -75,10 +75,7 @@ class LangChainFilesStore(SimpleStore):
         return self.location.options.get("session", self._path.name.removesuffix(_SUFFIX))
 
     def _file(self, key: MemoryKey) -> Path | None:
-        """Return the path of the file for a memory, whether or not the file exists.
-
-        Returns None if the store cannot hold a memory of this name.
-        """
+        """Return the path of the file for a memory; None if none can hold it."""
         if key.user != self._owner or key.part:
             return None
         if self._is_file:
@@ -147,7 +144,6 @@ class LangChainFilesStore(SimpleStore):
 
 
 def _read(path: Path) -> bytes | None:
-    """Return the content of a file; None if the file does not exist."""
     with system_errors(path, "read"):
         try:
             return system.read_file(path)

@@ -137,10 +137,7 @@ def documents_of(made: Any) -> Documents | None:
 
 
 def _vector_store(made: Any) -> Any:
-    """Return the ``vectorstore`` of a service; any other object is returned unchanged.
-
-    LangChainRAGService of agentscope-runtime 0.2 is such a service.
-    """
+    """Return the ``vectorstore`` of a service; any other object is returned unchanged."""
     return getattr(made, "vectorstore", made)
 
 
@@ -283,7 +280,6 @@ class LangChainStore(FactStore):
 
 
 def _model_of(store: Any) -> str:
-    """Return the name of the embedding model of a vector store; empty if unknown."""
     embeddings = getattr(store, "embeddings", None)
     for name in ("model", "model_name", "deployment"):
         found = getattr(embeddings, name, None)

@@ -214,14 +214,12 @@ def _flat(payload: dict[str, Any]) -> dict[str, Any]:
 
 
 def _whole(metadata: dict[str, Any] | None) -> dict[str, Any]:
-    """Return the payload that ``_flat`` converted into this metadata."""
     found = dict(metadata or {})
     rest = found.pop(REST, None)
     return found | jsonio.loads(rest.encode()) if isinstance(rest, str) else found
 
 
 def _holds(value: Any) -> bool:
-    """Return whether Chroma can store a payload value and return it unchanged."""
     if isinstance(value, list):
         return bool(value) and len({type(one) for one in value}) == 1 and all(map(_is_plain, value))
     return _is_plain(value)

@@ -101,7 +101,6 @@ class FaissFolder(VectorStore):
             await self._create(self._collections[self.config.collection])
 
     async def _create(self, collection: _Collection) -> None:
-        """Create the files of an empty collection, if no other run has created them meanwhile."""
         with system_errors(self._folder, "write"):
             self._folder.mkdir(parents=True, exist_ok=True)
             handle = os.open(self._folder, os.O_RDONLY)
@@ -269,7 +268,6 @@ class _Collection:
         self.exists = True
 
     def _find_gaps(self, vectors: int) -> array[int]:
-        """Return the positions of vectors without a fact; ``vectors`` is the number of vectors."""
         sql = "SELECT place FROM fact WHERE place IS NOT NULL ORDER BY place"
         gaps, expected = array("q"), 0
         for (place,) in chain(self._spool.execute(sql), [(vectors,)]):
@@ -376,7 +374,6 @@ class _Collection:
         self._spool.execute("COMMIT")
 
     def _fitting(self, vector: array[float]) -> array[float]:
-        """Return a vector as mem0 stores it: normalized if the configuration demands this."""
         strategy = self._config.text("distance_strategy", "euclidean").lower()
         normal = bool(self._config.options.get("normalize_L2")) and strategy == "euclidean"
         length = math.sqrt(sum(value * value for value in vector))
@@ -422,11 +419,9 @@ class _Collection:
         self._gaps = array("q")
 
     def _pending(self, digest: str) -> Path:
-        """Return the temporary path of the JSON file for the index with this digest."""
         return self.index.parent / f"{TEMPORARY_PREFIX}{self.index.stem}.{digest}.pending"
 
     def _write_index(self, index: AtomicFile) -> str:
-        """Write the index file with all vectors; return the digest of the file."""
         size = self.size or 0
         [count] = self._spool.execute(f"SELECT count(*) FROM fact WHERE {_HAS_VECTOR}").fetchone()
         header = _HEADER.pack(self._kind, size, count, _UNUSED, _UNUSED, 1, _METRICS[self._kind])
@@ -453,7 +448,6 @@ class _Collection:
         yield b"\n}}\n"
 
     def _in_index(self, columns: str) -> Iterator[tuple[Any, ...]]:
-        """Yield the values of ``columns`` for facts with vectors, in the order of the new index."""
         return self._in_order(columns, "place IS NULL, place, number", "was_place", _HAS_VECTOR)
 
     def _in_order(

@@ -142,7 +142,6 @@ class PgvectorTables(VectorStore):
         self._tables[name] = max(columns["vector"], 0)
 
     async def _create(self, name: str) -> None:
-        """Create a table of facts or entities, as ``mem0/vector_stores/pgvector.py`` does."""
         size, table = self.config.embedding.dimensions, _quoted(name)
         async with self._errors() as connection, connection.transaction():
             # Two concurrent "IF NOT EXISTS" statements can fail.
@@ -339,7 +338,6 @@ def _record(id: str, payload: str | None, vector: list[float] | None) -> Record:
 
 
 def _may_be_there(id: str) -> bool:
-    """Return whether the id can be in a table: the id must be a UUID."""
     return is_uuid(id)
 
 

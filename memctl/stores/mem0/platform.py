@@ -189,7 +189,6 @@ class PlatformStore(FactStore):
         return found
 
     def _hits(self, found: Sequence[Any], where: Selection) -> list[ServiceHit]:
-        """Return the results of a search that are selected, without repeated facts."""
         hits: dict[str, ServiceHit] = {}
         for memory in found:
             id, _, user, session, part, _, message = _row(memory)
@@ -344,11 +343,7 @@ class PlatformStore(FactStore):
 
 
 def _filters(where: Selection) -> dict[str, Any]:
-    """Return the API filters of a search for the selected users and sessions.
-
-    The users are left out if more than ``_FEW`` are selected, and the sessions likewise; then
-    memctl filters the results.
-    """
+    """Return the API filters for the selected users and sessions, if few."""
     keys = where.keys or frozenset()
     several = (
         ("user_id", where.users or {key.user for key in keys}),
@@ -364,7 +359,6 @@ def _filters(where: Selection) -> dict[str, Any]:
 
 
 def _row(memory: Any) -> tuple[Any, ...]:
-    """Return a fact as a row of the temporary database; ``memory`` is the API's JSON."""
     memory = memory if isinstance(memory, dict) else {}
     metadata = dict(memory.get("metadata") or {})
     note = _note(metadata.pop(NOTE, None))
@@ -434,7 +428,6 @@ def _request(key: MemoryKey, fact: StoredMessage) -> dict[str, Any]:
 
 
 def _possible(ids: Sequence[str]) -> list[str]:
-    """Return the ids without lone surrogates.  The Platform cannot hold other ids."""
     return [id for id in ids if encodable(id) == id]
 
 
@@ -451,11 +444,7 @@ def _check_text(id: str, request: dict[str, Any]) -> None:
 
 
 def _pause(after: str | None, attempt: int) -> float:
-    """Return the seconds to wait before the next attempt.
-
-    ``after`` is the ``Retry-After`` header.  If this is not a number, the seconds double at each
-    attempt.
-    """
+    """Return the seconds to wait; ``after`` is the ``Retry-After`` header."""
     try:
         return min(float(after or ""), _LONGEST_WAIT)
     except ValueError:

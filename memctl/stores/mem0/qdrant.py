@@ -118,7 +118,6 @@ class QdrantFolder(VectorStore):
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Hold the lock of the folder during the body, unless ``lock`` holds it already."""
         if self._lock is not None:
             yield
             return
@@ -224,10 +223,6 @@ class QdrantFolder(VectorStore):
         return self._folder / "collection" / name / "storage.sqlite"
 
     def _create(self, name: str) -> None:
-        """Create a collection as ``mem0/vector_stores/qdrant.py`` does, and open it.
-
-        A collection that another run has created meanwhile is only opened.
-        """
         self._read_meta()
         if name in self._collections:
             self._attach(name, OpenMode.CREATE)
@@ -377,7 +372,6 @@ def encoded_key(id: str) -> str:
 
 
 def _id_of(key: str) -> str:
-    """Return the id in the key of an unreadable point; the key itself if it cannot be decoded."""
     with suppress(Exception):
         return str(_PointReader(io.BytesIO(base64.b64decode(key))).load())
     return key

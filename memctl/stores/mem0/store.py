@@ -80,7 +80,6 @@ class Shape(NamedTuple):
 
 
 def _shape(text: str) -> Shape:
-    """Parse a ``StoredMessage.shape``; a shape of another store gives an empty Shape."""
     try:
         found = jsonio.loads(text.encode())["mem0"] if text else {}
     except (ValueError, TypeError, KeyError):
@@ -282,10 +281,7 @@ class Mem0Store(FactStore):
         self._unsaved += len(ids)
 
     async def _unlink(self, facts: Sequence[str]) -> None:
-        """Remove the links from entities to the facts with these ids.
-
-        An entity without another link is deleted.
-        """
+        """Remove the links from entities to facts; delete entities without links."""
         leaving = set(facts)
         found = self._links.of(facts)
         concerned = sorted({id for some in found.values() for id in some})
@@ -299,7 +295,6 @@ class Mem0Store(FactStore):
         await self._change_entities(changed, gone)
 
     async def _save(self) -> None:
-        """Make all writes and deletions durable, and delete the history of deleted facts."""
         await self._vectors.flush()
         for start in range(0, len(self._going), _SOME):
             await self._history.delete(self._going[start : start + _SOME])
@@ -347,7 +342,6 @@ class Mem0Store(FactStore):
                 yield key
 
     async def _leftovers(self) -> list[MemoryKey]:
-        """Return the memories that have entities or recent messages, with or without facts."""
         return [*self._links.scopes(), *await self._history.scopes()]
 
     async def erase(self, where: Selection) -> AsyncGenerator[WriteResult]:
@@ -417,7 +411,6 @@ class Mem0Maintenance(Maintenance):
         return Finding("entity-link", None, count, tuple(dangling)) if count else None
 
     async def _dangling(self) -> AsyncGenerator[list[str]]:
-        """Yield lists of the ids that entities link to although no fact has the id."""
         store = self.store
         await store._read_links()
         for ids in store._links.pieces():
@@ -541,10 +534,7 @@ def _record(key: MemoryKey, id: str, fields: dict[str, Any], shape: Shape) -> Re
 
 
 def _derived(text: str) -> dict[str, str]:
-    """Return the payload fields that mem0 derives from the text of a fact: a digest and the lemmas.
-
-    Without spaCy, mem0 stores the text itself as its lemmas.
-    """
+    """Return the digest and the lemmas, which mem0 derives from a text."""
     digest = md5(text.encode("utf-8", "surrogatepass"), usedforsecurity=False).hexdigest()
     return dict(zip(_DERIVED, (digest, text), strict=True))
 

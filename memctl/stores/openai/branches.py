@@ -471,7 +471,6 @@ class BranchStore(SqlSimpleStore):
     async def _place_plain(
         self, connection: AsyncConnection, key: MemoryKey, rows: Sequence[Row], kept: set[int]
     ) -> None:
-        """Insert the new messages into a session of ``SQLiteSession``, which is ordered by id."""
         wanted = (row.message for row in rows if id(row) not in kept)
         ids = await self._ids(connection, self._tables.messages, wanted)
         last = 0
@@ -526,7 +525,6 @@ class BranchStore(SqlSimpleStore):
     async def _insert(
         self, connection: AsyncConnection, key: MemoryKey, rows: Sequence[Row]
     ) -> None:
-        """Insert rows of ``message_structure``, and their messages unless these are stored."""
         stored = await self._stored(connection, key, rows)
         ids = await self._ids(connection, self._tables.messages, (row.message for row in rows))
         missing = [row for row in rows if stored.get(row.message) != row.data]
@@ -550,7 +548,6 @@ class BranchStore(SqlSimpleStore):
     async def _insert_messages(
         self, connection: AsyncConnection, key: MemoryKey, rows: Sequence[Row]
     ) -> None:
-        """Insert messages with the ids in ``Row.message``."""
         values = [(row.message, key.session, row.data, row.created) for row in rows]
         if values:
             await self.database.insert_rows(connection, self._tables.messages, _MESSAGE, values)
@@ -558,7 +555,6 @@ class BranchStore(SqlSimpleStore):
     async def _stored(
         self, connection: AsyncConnection, key: MemoryKey, rows: Sequence[Row]
     ) -> dict[int | None, Any]:
-        """Return the stored texts of the messages that ``rows`` name, by id."""
         found: dict[int | None, Any] = {}
         sql = (
             f"SELECT id, message_data FROM {self._quoted(self._tables.messages)} "
@@ -596,7 +592,6 @@ class BranchStore(SqlSimpleStore):
     async def _drop_orphans(
         self, connection: AsyncConnection, key: MemoryKey, ids: Iterable[int | None]
     ) -> None:
-        """Delete the messages with these ids that no branch contains."""
         sql = (
             f"SELECT m.id FROM {self._quoted(self._tables.messages)} m WHERE m.id IN :some "
             "AND m.session_id = :session "
@@ -658,10 +653,7 @@ class BranchStore(SqlSimpleStore):
                 yield key
 
     async def _all_tables(self) -> list[str]:
-        """Return the quoted names of all tables with a ``session_id``.
-
-        Tables with foreign keys come first, so that rows can be deleted in this order.
-        """
+        """Return all tables with sessions, in an order for deletions."""
         there = await self.database.run(lambda connection: inspect(connection).get_table_names())
         return [*sorted(BRANCH_TABLES.intersection(there)), *map(self._quoted, self._tables[::-1])]
 
@@ -711,7 +703,6 @@ class BranchMaintenance(Maintenance):
 
 
 def _create(tables: BranchTables, quoted: Callable[[str], str], connection: Connection) -> None:
-    """Create the tables and indexes of ``AdvancedSQLiteSession``, unless they exist."""
     names = {"sessions": quoted(tables.sessions), "messages": quoted(tables.messages)}
     names["index"] = quoted(f"idx_{tables.messages}_session_id")
     for statement in _CREATE.format(**names).split(";\n"):
@@ -755,7 +746,6 @@ def _entry(row: Row) -> StoredMessage:
 
 
 def _shaped(entry: StoredMessage) -> Row | None:
-    """Return the row in the shape of a message; None if the shape has none."""
     match of_shape(entry.shape).get(_SHAPE) if entry.shape else None:
         case [int(message), created, id, int(sequence), turn, branch_turn, placed, kind, tool]:
             about = (turn, branch_turn, placed, kind, tool)

@@ -107,7 +107,6 @@ class OpenAIStore(Store):
                 yield page
 
     def _lines(self) -> Iterator[tuple[int, bytes]]:
-        """Yield each line of the file that is not blank, with its number from 1 on."""
         with system_errors(self._path, "read"):
             if not self._path.exists():
                 return
@@ -220,7 +219,6 @@ def _message(entry: StoredMessage) -> bytes:
 
 
 def _others(memory: Memory) -> bytes:
-    """Return the JSON members in ``Memory.extra``, such as ``,"tools":[]``; empty if none."""
     if not memory.extra:
         return b""
     found = jsonio.loads(memory.extra.encode("utf-8", "surrogatepass"))

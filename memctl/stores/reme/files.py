@@ -76,10 +76,7 @@ class ReMeFilesStore(FactStore):
             raise UsageError(rejected.failure.message, "name a folder of the store") from None
 
     def _embedding(self) -> Embedding | None:
-        """Return the most frequent number of dimensions in a sample of files, without a model.
-
-        Returns None if no file of the sample has a vector.
-        """
+        """Return the usual number of dimensions; None without vectors."""
         names = (entry.name for entry in self.folder.files(SUFFIX))
         sizes: Counter[int] = Counter()
         for name in islice(names, _LOOKED_AT):

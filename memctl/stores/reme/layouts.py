@@ -86,7 +86,6 @@ def _collections(folder: Path) -> list[str]:
 
 
 def _some(folder: Path, suffix: str) -> Iterator[Path]:
-    """Yield the paths of at most ``_LOOKED_AT`` files whose names end with ``suffix``."""
     with os.scandir(folder) as entries:
         names = (one.path for one in entries if one.name.endswith(suffix) and one.is_file())
         yield from map(Path, islice(names, _LOOKED_AT))

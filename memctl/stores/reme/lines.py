@@ -105,10 +105,7 @@ class ReMeLinesStore(FactStore):
         self.embedding = self.embedding or embedding
 
     def _embedding(self) -> Embedding | None:
-        """Return the most frequent number of dimensions in the first lines of the files.
-
-        The result has no model.  Returns None if these lines have no vector.
-        """
+        """Return the usual number of dimensions; None without vectors."""
         sizes: Counter[int] = Counter()
         for user in self._users():
             with system_errors(self._path(user), "read"), self._path(user).open("rb") as file:
@@ -148,7 +145,6 @@ class ReMeLinesStore(FactStore):
                     yield FactEntry(key, id, held.times.get(id, ""))
 
     def _held(self, user: str) -> _Workspace:
-        """Return the workspace of a user.  Its file is read again only if it has changed."""
         path = self._path(user)
         with system_errors(path, "read"):
             version = _version(path)
@@ -283,7 +279,6 @@ class ReMeLinesStore(FactStore):
             yield result
 
     async def _apply_all(self, parts: list[Edit]) -> list[WriteResult]:
-        """Carry out the edits of one workspace; return a result for each memory."""
         results: dict[MemoryKey, WriteResult] = {}
         gone: dict[MemoryKey, set[str]] = {}
         new: dict[MemoryKey, list[_Placed]] = {}
@@ -507,7 +502,6 @@ def _version(path: Path) -> tuple[int, ...]:
 
 
 def _bad_name(user: str) -> str:
-    """Return why a user cannot be the name of a workspace; empty for a valid name."""
     if "/" in user or "\0" in user or (not system.POSIX and set(user) & set('\\:*?"<>|')):
         return "it has a character that no name has"
     try:

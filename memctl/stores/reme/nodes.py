@@ -152,7 +152,6 @@ class NodeForm(ABC):
         return key, fields
 
     def _plain(self, content: str, metadata: Json, user: str) -> tuple[str, dict[str, Any]]:
-        """Return the user and the fields of the fact in a node, without use of memctl's record."""
         rest = dict(metadata)
         user = self.owner(rest, user)
         fields: dict[str, Any] = {"text": content}
@@ -197,10 +196,7 @@ class NodeForm(ABC):
         }
 
     def _undressed(self, key: MemoryKey, fields: Json) -> tuple[str, Json] | None:
-        """Return the content and metadata of a node that gives this fact without a record.
-
-        Returns None if no such node exists.
-        """
+        """Return the content and metadata of a node without a record; None if impossible."""
         if key.session or key.part:
             return None
         about = fields.get("metadata") or {}
@@ -226,10 +222,7 @@ class NodeForm(ABC):
         return (content, metadata) if user == key.user and same else None
 
     def _dressed(self, key: MemoryKey, fields: Json) -> tuple[str, Json] | None:
-        """Return the content and metadata of a node with a record of the fact.
-
-        Returns None if ReMe could not read the metadata.
-        """
+        """Return the content and metadata of a node with a record; None if impossible."""
         about = fields.get("metadata")
         about = about if isinstance(about, dict) else {}
         kind = about.get(_TYPE)
@@ -378,5 +371,4 @@ def _loaded(text: str) -> Any:
 
 
 def _equal(one: Any, other: Any) -> bool:
-    """Return whether two JSON values are equal; the order of fields does not count."""
     return jsonio.canonical(jsonio.dumps(one)) == jsonio.canonical(jsonio.dumps(other))

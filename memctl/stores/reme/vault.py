@@ -73,7 +73,6 @@ class ReMeVaultMaintenance(VaultMaintenance):
         yield from self._search_index()
 
     def _days(self) -> Iterator[Problem]:
-        """Yield notes that the index of their day lacks, and indexed notes without a file."""
         notes: dict[str, set[str]] = {}
         for name in self.files:
             found = _DAY.fullmatch(name)
@@ -92,16 +91,12 @@ class ReMeVaultMaintenance(VaultMaintenance):
                 yield Problem("stale-index", name, f"the first is gone, and in {index}", index)
 
     def _is_listed(self, name: str) -> bool:
-        """Return whether ReMe would list a note in the index of its day.
-
-        ReMe lists only notes whose frontmatter it can read.
-        """
+        """Return whether ReMe would list a note in the index of its day."""
         file = self.folder.read(name)
         note = markdown.split(file.data.decode(errors="replace")) if file is not None else None
         return note is not None and not (note.front and self.front_fault(note))
 
     def _search_index(self) -> Iterator[Problem]:
-        """Yield files whose entry in ReMe's search index is missing, outdated or superfluous."""
         indexed = self._indexed()
         if indexed is None:
             return

@@ -103,7 +103,6 @@ class RuntimeStore(WholeMemoryStore):
         return [MemoryPlace(key, self._split(key)) for key in keys]
 
     def _split(self, key: bytes) -> MemoryKey:
-        """Split the key of a history into user and session; the user ends at the first ``:``."""
         user, _, session = key.removeprefix(self._prefix + _SESSION).partition(b":")
         return MemoryKey(decode(user), decode(session))
 
@@ -153,10 +152,7 @@ class RuntimeStore(WholeMemoryStore):
         return Held(memory, [_message(one) for one in messages])
 
     def _owner(self, place: MemoryPlace, value: Any) -> MemoryKey:
-        """Return the user and session of a history; ``value`` is its JSON.
-
-        The JSON names them if its names give the Redis key; if not, the key names them.
-        """
+        """Return the user and session of a history, whose JSON is ``value``."""
         if isinstance(value, dict):
             told = MemoryKey(str(value.get("user_id", "")), str(value.get("id", "")))
             try:
@@ -224,10 +220,7 @@ class RuntimeStore(WholeMemoryStore):
         return [(b"UNLINK", self._prefix + _INDEX + encode(user))]
 
     def _indexing(self, pipeline: Pipeline, key: MemoryKey, command: bytes) -> list[Command]:
-        """Return the command that changes the user's index of sessions; empty without an index.
-
-        ``command`` is SADD or SREM.
-        """
+        """Return the SADD or SREM command for the user's index of sessions."""
         index = self._prefix + _INDEX + encode(key.user)
         [exists] = pipeline.execute([(b"EXISTS", index)])
         return [(command, index, encode(key.session))] if exists else []
@@ -289,11 +282,7 @@ def _message(value: dict[str, Any]) -> StoredMessage:
 
 
 def _rest(value: dict[str, Any], owner: MemoryKey) -> str:
-    """Return the further fields of a history as JSON; empty if there are none.
-
-    Further fields are all except the messages, and except ``id`` and ``user_id`` if they are the
-    session and user of ``owner``.
-    """
+    """Return the further fields of a history as JSON; empty if there are none."""
     usual = {"id": owner.session, "user_id": owner.user, "messages": value["messages"]}
     rest = {
         name: found
@@ -304,7 +293,6 @@ def _rest(value: dict[str, Any], owner: MemoryKey) -> str:
 
 
 def _fields(pipeline: Pipeline, key: bytes) -> Iterator[bytes]:
-    """Yield the field names of a hash, without the values; none if the key is not a hash."""
     [fields] = pipeline.execute([(b"HKEYS", key)], tolerate=WRONG_TYPE)
     if isinstance(fields, list):
         yield from fields

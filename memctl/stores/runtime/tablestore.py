@@ -151,7 +151,6 @@ class TablestoreRuntimeStore(SimpleStore):
                 yield key
 
     async def _keys(self, where: Selection) -> AsyncGenerator[MemoryKey]:
-        """Yield the names of the selected memories."""
         if self._path != MEMORY and _SESSIONS in self._tables:
             for user in sorted(where.users) or [""]:
                 start = (user,) if where.users else ()
@@ -220,7 +219,6 @@ class TablestoreRuntimeStore(SimpleStore):
         return row is not None
 
     async def _rows(self, key: MemoryKey) -> list[Row]:
-        """Return the message rows of a memory, in order; empty if the memory does not exist."""
         service = self._service_of(key)
         if service.table not in self._tables or not _fits(key):
             return []
@@ -353,7 +351,6 @@ def _message(service: _Service, row: Row) -> StoredMessage:
 
 
 def _restored(value: Any) -> Any:
-    """Parse the value of a column that is a JSON text; return any other value unchanged."""
     if isinstance(value, str):
         try:
             return jsonio.loads(value.encode("utf-8", "surrogatepass"))
@@ -426,7 +423,6 @@ def _shape(service: _Service, row: Row, value: dict[str, Any]) -> str:
 
 
 def _of_shape(shape: str) -> dict[str, Any]:
-    """Parse a shape; empty for a shape of another store."""
     try:
         found = json.loads(shape) if shape.startswith("{") else {}
     except ValueError:

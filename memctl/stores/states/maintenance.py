@@ -103,7 +103,6 @@ class StateMaintenance(Maintenance):
         )
 
     def _plan(self, document: Document, code: str) -> _Plan | None:
-        """Plan the repair of a finding with this code; None if nothing needs a repair."""
         if not document.exists:
             return None
         if code == TAIL:
@@ -115,10 +114,7 @@ class StateMaintenance(Maintenance):
 
 
 def _trimming(document: Document, chosen: str | None) -> _Plan | None:
-    """Plan to cut off the bytes after the complete JSON; None if no bytes may be cut.
-
-    ``chosen`` is the path at which the JSON must have a memory, or None for any path.
-    """
+    """Plan to cut off the bytes after the complete JSON, if any."""
     end = tail_of(document, chosen)
     if end is None:
         return None

@@ -259,7 +259,6 @@ class _MemoryFinder:
             self.index.place = InsertionPoint(here.steps, span, not here.keys, blocked)
 
     def _may_hold_memory(self, steps: Steps) -> bool:
-        """Return whether the object at ``steps`` must be searched."""
         if not steps[-1] or len(steps) > DEPTH:
             return False  # a path has no empty name, and no application nests a memory so deep
         if steps == self._wanted[: len(steps)]:

@@ -161,7 +161,6 @@ class Messages:
             yield self._tails.get(text) or self._parse_tail(text)
 
     def _parse_tail(self, text: bytes) -> _Tail:
-        """Parse the bytes after a message in its pair."""
         value = jsonio.loads(text[:-1].strip(b" \t\n\r,"))
         marks = _marks(value)
         found = _Tail(marks, json.dumps(value) if len(marks) < len(value) else "")
@@ -187,7 +186,7 @@ class MessageScan:
         self._is_memory = True
         self._is_closed = False
         self._rows: list[_Row] = []
-        """The messages that ``counts`` lacks."""
+        """The messages that are not yet in ``counts``."""
 
     def run(self, *, is_memory: bool) -> None:
         """Read and check the whole array ``content``.
@@ -323,10 +322,7 @@ class MessageScan:
 
 
 def _fields(cursor: Cursor) -> dict[str, Any]:
-    """Read and check the message at the cursor, and return its members.
-
-    Of a large message, returns only the members in ``_FIELDS``.
-    """
+    """Read the message at the cursor; return its members, or some if it is large."""
     text = cursor.small()
     if text is not None:
         value: dict[str, Any] = cursor.parsed(text)

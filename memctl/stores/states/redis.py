@@ -70,7 +70,6 @@ class KeyDraft(WatchedDraft):
             await self.watched.execute(self._appending())
 
     def _appending(self) -> Iterator[Command]:
-        """Yield the commands that append ``pieces`` to the temporary key."""
         pieces, self.pieces, self._held = self.pieces, [], 0
         for piece in _cut(pieces):
             if self._is_staged:
@@ -101,15 +100,11 @@ class KeyDraft(WatchedDraft):
 
 
 def _expire(key: bytes, ttl: int) -> Command:
-    """Return the command that sets the expiry of a key.
-
-    ``ttl`` is in milliseconds; a negative value removes the expiry.
-    """
+    """Return the command that sets the expiry; a negative ``ttl`` removes it."""
     return (b"PEXPIRE", key, b"%d" % max(ttl, 1)) if ttl >= 0 else (b"PERSIST", key)
 
 
 def _value(pipeline: Pipeline, key: bytes, size: int) -> bytes:
-    """Read a value of ``size`` bytes in several requests."""
     found = BytesIO()
     commands = (
         (b"GETRANGE", key, b"%d" % at, b"%d" % (min(at + _WINDOW, size) - 1))
@@ -121,7 +116,6 @@ def _value(pipeline: Pipeline, key: bytes, size: int) -> bytes:
 
 
 def _cut(pieces: list[bytes | memoryview]) -> Iterator[bytes]:
-    """Split large pieces, and join adjacent small pieces."""
     small: list[bytes | memoryview] = []
     for piece in pieces:
         if len(piece) < _WINDOW:

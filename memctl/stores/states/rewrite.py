@@ -147,7 +147,6 @@ class Rewrite:
         await self._copy_to(len(self._old))
 
     async def _begin(self) -> None:
-        """Write the bytes that precede the new messages."""
         self._tail = b""
         while self._splices:
             splice = self._splices[0]
@@ -229,7 +228,6 @@ class EditRewrite(Rewrite):
             await super()._finish()
 
     async def _change(self) -> None:
-        """Write all messages of the memory with the changes."""
         count = len(self._messages)
         for start in range(0, count, _BATCH):
             await self._change_some(range(start, min(start + _BATCH, count)))
@@ -263,7 +261,6 @@ class EditRewrite(Rewrite):
                 return
 
     async def _step(self, step: Step, base: int) -> None:
-        """Carry out ``step``; its indexes count from ``base``."""
         messages = self._messages
         match step:
             case Keep(start, stop):
@@ -279,10 +276,7 @@ class EditRewrite(Rewrite):
                 self._untouched = False
 
     async def _go_to(self, start: int) -> None:
-        """Prepare to copy the message that starts at ``start`` in the old document.
-
-        Writes the comma before the message, unless the comma will be copied with it.
-        """
+        """Prepare to copy the message that starts at ``start``; write a missing comma."""
         if not self._untouched:
             if not self._first:
                 await self.draft.write(BETWEEN)
@@ -290,7 +284,6 @@ class EditRewrite(Rewrite):
         self._untouched, self._first = True, False
 
     async def _mark(self, at: int, marks: tuple[str, ...], shape: str) -> None:
-        """Copy the message ``at``, but with these marks."""
         messages = self._messages
         start, end = messages.item_start(at), messages.item_ends[at]
         span = messages.marks_span(at)

@@ -128,7 +128,6 @@ class RuntimeStateStore(RedisStates):
         return None if one is None or other is None else self._start + one + b":" + other
 
     def _owners(self, key: bytes) -> Iterator[MemoryKey]:
-        """Yield each possible user and session of a Redis key, the shortest user first."""
         name = decode(key.removeprefix(self._start))
         at = name.find(":")
         while at >= 0:
@@ -162,7 +161,6 @@ class RuntimeStateStore(RedisStates):
                     await document.close()
 
     def _selected(self, rounds: list[str]) -> list[str]:
-        """Return the rounds that ``?path=`` chooses; all if it chooses none."""
         if self._chosen == LATEST:
             return rounds[-1:]
         return rounds if self._chosen is None else [one for one in rounds if one == self._chosen]
@@ -297,7 +295,6 @@ class RuntimeStateStore(RedisStates):
 
 
 def _rounds(pipeline: Pipeline, key: bytes) -> list[str]:
-    """Return the rounds of a session in order; empty if the key is not a hash."""
     [fields] = pipeline.execute([(b"HKEYS", key)], tolerate=WRONG_TYPE)
     if isinstance(fields, ResponseError):
         return []

@@ -150,7 +150,6 @@ class StateStore(DocumentPlace):
     def _named(
         self, owned: OwnedDocument, index: DocumentIndex, where: Selection
     ) -> list[tuple[MemoryKey, MemoryPart]]:
-        """Return the selected memories of a document, each with its key."""
         # A document that is itself a memory belongs to every path.
         parts = [part for part in index.parts.values() if self._is_chosen(part.path, where)] or [
             part for part in index.parts.values() if part.path == ""

@@ -205,7 +205,6 @@ def _failure(name: str, outcome: RowFailure) -> Failure:
 
 
 def _unfit(key: MemoryKey) -> str | None:
-    """Return why the table cannot hold this session; None if it can."""
     if not key.user:
         return f"TablestoreSession keeps no session without a user: {key} would be of 'default'"
     try:

@@ -313,7 +313,6 @@ class StateWriter:
 
 
 def _is_alone(document: Document, path: str) -> bool:
-    """Return whether a document has no data except the memory at ``path``."""
     if len(document.data) > _EMPTY_BYTES:
         return False
     value = jsonio.loads(document.data)
@@ -338,10 +337,7 @@ def _may_become_unknown(edit: Edit, part: MemoryPart) -> bool:
 
 
 def _groups(batch: list[T], size: int) -> Iterator[list[T]]:
-    """Yield the batch in groups of at most ``size``, each session at most once in a group.
-
-    All memories of a session are in one document, which one group can change only once.
-    """
+    """Divide the batch into groups, each session once in a group."""
     group: list[T] = []
     sessions: set[tuple[str, str]] = set()
     for one in batch:

@@ -252,7 +252,6 @@ class RowCodec:
         return found
 
     def _name(self, role: str) -> str:
-        """Return a SQL expression for the ``user`` or ``session`` of a row, as exact text."""
         column = self.columns.all[self.mapping.columns[role]]
         name = self.quoted(column.name)
         if not isinstance(column.type, String | Text):
@@ -485,14 +484,10 @@ class RowCodec:
             return False
 
     def _writes(self, column: str, value: Any, found: Any) -> bool:
-        """Return whether memctl would write a JSON value as ``found``, the value in the column.
-
-        Always True for a column of a JSON type.
-        """
+        """Return whether memctl would write a value as ``found``."""
         return self.columns.all[column].is_json or self._encoded(column, value) == found
 
     def _encoded(self, column: str, value: Any) -> Any:
-        """Return the JSON text of a value; a text for a text column stays unchanged."""
         plain = isinstance(value, str) and not self.columns.all[column].is_json
         return value if plain else json.dumps(value)
 
@@ -595,10 +590,7 @@ class RowCodec:
         )
 
     def _lost(self, value: dict[str, Any], extra: dict[str, Any]) -> list[str]:
-        """Return the names of the fields and unmapped columns that the table cannot hold.
-
-        ``value`` is the message, ``extra`` its unmapped columns.
-        """
+        """Return the fields and unmapped columns that the table cannot hold."""
         lost = [name for name in value if name not in self._known]
         if self._packed is not None:
             lost += [name for name in value.get(METADATA) or () if name not in self._packed]
@@ -675,7 +667,6 @@ class RowCodec:
 
 
 def _take_filled(value: dict[str, Any]) -> list[str]:
-    """Remove the names of filled columns from the notes of the message ``value``; return them."""
     metadata: dict[str, Any] = value.get(METADATA) or {}
     notes = metadata.get(NOTES)
     filled = notes.get(FILLED) if isinstance(notes, dict) else None
@@ -690,7 +681,6 @@ def _take_filled(value: dict[str, Any]) -> list[str]:
 
 
 def _with_filled(value: dict[str, Any], filled: Sequence[str]) -> dict[str, Any]:
-    """Return a message with the names of filled columns in its notes."""
     if not filled:
         return value
     metadata = value.get(METADATA) or {}
@@ -713,7 +703,6 @@ def parse_json(text: Any) -> Any:
 
 
 def _is_odd(value: Any) -> bool:
-    """Return whether a value is NaN or infinity, or a text with ``NaN`` or ``Infinity``."""
     if isinstance(value, float):
         return not isfinite(value)
     if isinstance(value, str):

@@ -125,7 +125,6 @@ class Proposal:
 
 
 def _text(value: str | list[str]) -> str:
-    """Return a value of TOML, with escapes for characters that hide text."""
     quoted = json.dumps(value, ensure_ascii=False)
     return "".join(char if char.isprintable() else f"\\U{ord(char):08X}" for char in quoted)
 
@@ -175,7 +174,6 @@ def detect(connection: Connection) -> list[Proposal]:
 
 
 def _encoding_of(contents: Sequence[Any]) -> str | None:
-    """Return ``json`` if all contents are JSON texts, else ``text``; None without contents."""
     if not contents:
         return None
     return "json" if all(map(_is_json, contents)) else "text"
@@ -201,7 +199,6 @@ def _is_langchain(connection: Connection, table: Table) -> bool:
 
 
 def _dialect_of(contents: Iterable[Any]) -> str:
-    """Return the name of the dialect that fits all contents; empty if none does."""
     documents = list(map(_document, contents))
     for name, fits in _SIGNS.items():
         if documents and all(one is not None and fits(one) for one in documents):
@@ -210,7 +207,6 @@ def _dialect_of(contents: Iterable[Any]) -> str:
 
 
 def _document(value: Any) -> dict[str, Any] | None:
-    """Parse a content that is a JSON object; None for any other content."""
     if isinstance(value, str) and value.startswith("{"):
         try:
             value = json.loads(value)
@@ -254,7 +250,6 @@ def _guess(
 
 
 def _reason(role: str, table: Table, column: str, values: Sequence[Any]) -> str:
-    """Return why a column may have a role; empty if ``values`` contradict the role."""
     type_ = table.columns[column].type
     match role:
         case "role":
@@ -301,7 +296,6 @@ def _is_object(value: Any) -> bool:
 
 
 def _is_json(value: Any) -> bool:
-    """Return whether a value is a JSON object or array, or a text with JSON of these types."""
     if not isinstance(value, str):
         return isinstance(value, dict | list)
     if not value.startswith(('"', "[", "{")):

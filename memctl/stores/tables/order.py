@@ -226,7 +226,6 @@ class RowOrder:
 
 
 def _ranked(value: Any) -> tuple[int, Any]:
-    """Return a sort key: values of different types sort as in SQLite."""
     match value:
         case date() | time() | FarTime():
             return 2, rank_of(value)

@@ -54,12 +54,10 @@ class Sessions:
         self._columns = await self._database.run(look)
 
     def _names(self, table: SessionTable, key: MemoryKey) -> dict[str, str]:
-        """Return the columns that name the row of a memory in a table, with their values."""
         known = {"session": key.session, "user": key.user, "app": self._mapping.app_name}
         return {column: known[name] for name, column in table.names.items()}
 
     def _where(self, columns: dict[str, str]) -> tuple[str, dict[str, Any]]:
-        """Return the SQL condition for the row with these column values, and its parameters."""
         quoted, exact = self._codec.quoted, self._database.syntax.exact
         tests = [f"{exact(quoted(name))} = :n{at}" for at, name in enumerate(columns)]
         return " AND ".join(tests), {f"n{at}": value for at, value in enumerate(columns.values())}
@@ -227,11 +225,9 @@ class Sessions:
         return False
 
     def _state_text(self, table: SessionTable) -> str:
-        """Return a SQL expression for the state column of a table as text."""
         return f"CAST({self._codec.quoted(table.state)} AS {self._database.syntax.text_type})"
 
     def _now(self, table: SessionTable, column: str) -> Any:
-        """Return the current time in the type that the driver expects for a column."""
         return self._columns[table.table][column].moment(datetime.now(UTC).replace(tzinfo=None))
 
     async def empty(self, connection: AsyncConnection) -> list[MemoryKey]:
@@ -293,7 +289,6 @@ def _examine(
 
 
 def _is_state(text: Any, state: Any) -> bool:
-    """Return whether the text in a state column is JSON equal to ``state``; False for NULL."""
     return text is not None and is_same_text(_bytes(text), jsonio.dumps(state))
 
 

@@ -418,10 +418,7 @@ class TableStore(Store):
 
 
 def _create(mapping: Mapping, metadata: MetaData, connection: Connection) -> None:
-    """Create the missing tables of a framework.
-
-    Some frameworks keep the version of their tables in a row, which is inserted if it is missing.
-    """
+    """Create the missing tables of a framework."""
     create_missing(connection, metadata)
     if mapping.stamp is not None:
         table, values = mapping.stamp
@@ -432,7 +429,6 @@ def _create(mapping: Mapping, metadata: MetaData, connection: Connection) -> Non
 
 
 def _examine(mapping: Mapping, database: Database, connection: Connection) -> TableColumns | None:
-    """Return the columns of the mapped table; None if the database has no such table."""
     inspector = inspect(connection)
     if not inspector.has_table(mapping.table):
         return None

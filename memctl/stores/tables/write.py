@@ -32,7 +32,7 @@ _MISSING = "missing"
 _MADE = "made"
 """The field with the states of rows that memctl made for the memory, by table."""
 _NEEDLESS = "needless"
-"""The field with the tables whose made rows the store had worked without."""
+"""The field with the tables whose rows memctl made although the framework needed none."""
 _REMOVED = "removed"
 """The field with the states of made rows that an undo removed, by table."""
 
@@ -84,7 +84,6 @@ class TableRows:
             yield rows[start:] if start else rows
 
     async def _whole(self, connection: AsyncConnection, row: Sequence[Any]) -> Sequence[Any] | None:
-        """Return a row with its large content; None if the row was deleted meanwhile."""
         codec = self.codec
         condition, values = codec.by_key(row)
         content = codec.value(codec.mapping.columns["content"])
@@ -239,7 +238,6 @@ class TableWriter(Writer):
         return self._with_made(WriteResult(key, written, gone), made)
 
     async def _count_again(self, connection: AsyncConnection, keys: list[MemoryKey]) -> None:
-        """Count the messages of memories again, because other programs may have changed them."""
         indexed = self._codec.columns.has_index
         stale = keys if indexed else [key for key in keys if self._held.get(key)]
         for some in pieces(stale):
@@ -269,10 +267,7 @@ class TableWriter(Writer):
         return found
 
     def _refusal(self, key: MemoryKey, offset: int) -> Failure | None:
-        """Return why a memory cannot be written; None if it can.
-
-        ``offset`` is the number of messages that the stored memory must have.
-        """
+        """Return why a memory cannot be written; None if it can."""
         if key.part:
             text = f"the table holds one memory a session, not a part like {key.part!r}"
             return Failure("bad-name", text)
@@ -288,16 +283,11 @@ class TableWriter(Writer):
         return None
 
     async def _clear(self, connection: AsyncConnection, key: MemoryKey) -> int:
-        """If the write replaces memories, delete the messages of a memory; return their number.
-
-        Returns 0 if the write adds messages.
-        """
         if self._mode is not WriteMode.REPLACE or not self._held.get(key):
             return 0
         return await self._rows.clear(connection, key)
 
     def _with_made(self, result: WriteResult, made: MadeRows) -> WriteResult:
-        """Return the result, with the rows that memctl made for the memory in ``before``."""
         about = self._rows.made(result.key, made)
         return replace(result, before=json.dumps(about)) if about else result
 
@@ -392,7 +382,6 @@ class TableEditor(Executor[Edit, LargeEdit]):
         return WriteResult(key, *counts, before=before, shared_ids=matcher.shared_ids())
 
     async def _taken(self, connection: AsyncConnection, placing: Placing) -> set[tuple[Any, ...]]:
-        """Return the primary keys of restored messages that other rows have now."""
         codec, found = self._codec, set[tuple[Any, ...]]()
         key = codec.columns.key
         columns = ", ".join(map(codec.value, key))
@@ -406,7 +395,6 @@ class TableEditor(Executor[Edit, LargeEdit]):
         return found - set(placing.dropped)
 
     async def _free_rowids(self, connection: AsyncConnection, placing: Placing) -> frozenset[int]:
-        """Return the rowids of restored messages that no row has now."""
         wanted = placing.rowids()
         taken: set[int] = set()
         for some in pieces(sorted(wanted)):

@@ -109,7 +109,6 @@ def fronted(name: str, description: str, text: str, record: str) -> str:
 
 
 def _scalar(text: str) -> str:
-    """Return a text as a YAML scalar, quoted if it needs quotes."""
     if _PLAIN.fullmatch(text):
         return text
     escaped = [

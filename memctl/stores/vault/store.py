@@ -199,10 +199,7 @@ class VaultStore(FactStore):
 
 
 def _fact(place: _Place, text: str, changed: int) -> bytes:
-    """Return the fact in a file as JSON.
-
-    ``text`` is the content of the file, ``changed`` its modification time in ns.
-    """
+    """Return the fact in a file as JSON; ``changed`` is in ns."""
     note = markdown.split(text)
     record = markdown.record(note)
     if record is not None:
@@ -221,7 +218,6 @@ def _fact(place: _Place, text: str, changed: int) -> bytes:
 
 
 def _file(place: _Place, name: str, message: bytes) -> str:
-    """Return the content of the file for a fact; ``name`` is the path of the file."""
     value = jsonio.loads(message)
     text = value.pop("text", "")
     metadata = value.get("metadata") or {}
@@ -244,14 +240,12 @@ def _shape(text: str) -> dict[str, Any]:
 
 
 def _time(changed: int) -> str:
-    """Return a time in ns since 1970 as an ISO text in UTC; the texts sort by time."""
     seconds, rest = divmod(changed, _NS)
     moment = datetime.fromtimestamp(seconds, UTC)
     return f"{moment:%Y-%m-%dT%H:%M:%S}.{rest:09}+00:00"
 
 
 def _changed(time: str | None) -> int | None:
-    """Convert an ISO time to ns since 1970; None if the text is not a valid time."""
     try:
         moment = datetime.fromisoformat(time or "")
         seconds = int(moment.replace(microsecond=0).timestamp())
@@ -268,7 +262,6 @@ def _changed(time: str | None) -> int | None:
 
 
 def _quoted(text: str) -> str:
-    """Return a text as a file name that every file system allows; "-" for an empty text."""
     if not text:
         return "-"
     if text == "-":

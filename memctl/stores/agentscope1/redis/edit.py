@@ -107,7 +107,6 @@ class Editor:
             yield from attempt_together(self._attempt, some)
 
     def _split(self, memories: Sequence[MemoryChanges]) -> Iterator[list[MemoryChanges]]:
-        """Yield groups of memories in order, each with a limited number of ids."""
         lengths = self._pipeline.execute(
             [(b"LLEN", one.base + MESSAGES) for one in memories], tolerate=WRONG_TYPE
         )
@@ -122,10 +121,7 @@ class Editor:
         yield some
 
     def _attempt(self, memories: Sequence[MemoryChanges]) -> list[WriteResult] | None:
-        """Change memories in one transaction; return a result for each memory.
-
-        Returns None, and changes no memory, if another client has changed a memory meanwhile.
-        """
+        """Change memories in one transaction; None if another client interferes."""
         results = []
         good: list[ChangeApplier] = []
         with ExitStack() as files:
@@ -146,10 +142,7 @@ class Editor:
         return results
 
     def _watch(self, memories: Sequence[MemoryChanges], files: ExitStack) -> list[WatchedState]:
-        """Watch the lists of memories, and return the state of each memory.
-
-        ``files`` closes the temporary files of the lists.
-        """
+        """Watch the lists of memories; ``files`` closes temporary files."""
         snapshots = self._snapshots.watch(
             [MemoryRef(one.base, one.key) for one in memories],
             [[*one.marked, *one.unmarked, *one.before.names] for one in memories],
@@ -202,11 +195,7 @@ class Editor:
         return applier
 
     def _expiries(self, one: MemoryChanges, snapshot: MemorySnapshot) -> dict[bytes, int]:
-        """Return the keys to delete that expire at another time than their memory, with their PTTL.
-
-        A key is without the prefix of the memory.  A PTTL of -1 stands for no expiry.  If the
-        memory does not exist, returns all mark lists that still exist.
-        """
+        """Return keys that expire at another time than their memory, with their PTTL."""
         if snapshot.exists and not (one.deleted or one.unmarked):
             return {}
         lists = [MARK + name for name, its in snapshot.marks.items() if its.count]
@@ -231,7 +220,7 @@ class WatchedState(NamedTuple):
 
     snapshot: MemorySnapshot
     present: int
-    """How many of the messages that the changes presume to exist have a payload."""
+    """How many of the messages that must exist before the changes have a payload."""
     payloads: int
     """How many of the checked ids have a payload; see ``Editor._checked``."""
     checked: int
@@ -311,7 +300,7 @@ class ChangeApplier:
                 _refuse(filter(ids.__contains__, group.ids), f"is marked {decode(mark)!r}")
 
     def _check_repeats(self) -> None:
-        """Refuse to delete one of several messages that share an id and a payload."""
+        """Refuse to delete a message that shares its payload."""
         if self.changes.deleted and (self._messages.ids.duplicates or self.changes.gone.duplicates):
             left = sum(map(len, self._left()))
             if self._messages.count - left != self.changes.deleted:
@@ -325,7 +314,6 @@ class ChangeApplier:
         return remove_ids(chunks, gone) if self.changes.deleted else chunks
 
     def _ids(self) -> IdChunks:
-        """Yield the ids of the list of messages after the changes."""
         if not self.changes.new:
             return self._left()
         found = insert_ids(self._left(), self.changes.insertions())
@@ -336,11 +324,7 @@ class ChangeApplier:
         return found
 
     def _is_dropped(self, name: bytes) -> Callable[[bytes], bool]:
-        """Return a function that tells whether to remove an id from the mark list ``name``.
-
-        The list may have the id of a new message, because an earlier message had the same id.  Such
-        an id is removed unless the new message has the mark.
-        """
+        """Return a function that tells whether an id leaves the mark list ``name``."""
         unmarked = self.changes.unmarked.get(name, ())
         if not self.changes.new:
             return unmarked.__contains__
@@ -348,7 +332,6 @@ class ChangeApplier:
         return lambda id: id in unmarked or (id in put and id not in marked)
 
     def _marked(self, name: bytes) -> IdChunks:
-        """Yield the ids of a mark list after the changes."""
         left = remove_ids(self._marks[name].chunks(), self._is_dropped(name))
         return insert_ids(left, self._mark_insertions(name))
 
@@ -392,7 +375,6 @@ class ChangeApplier:
 
     @property
     def _only_restores(self) -> bool:
-        """True if the edit changes no message, but only restores lists."""
         return not (self.changes.written or self.changes.deleted)
 
     # State for undo
@@ -449,11 +431,10 @@ class ChangeApplier:
 
     @property
     def _goes(self) -> bool:
-        """True if the changes delete the last message, and so the memory."""
+        """True if the last message is deleted."""
         return not self.changes.new and not any(self._left())
 
     def _in_order(self, marked: set[bytes]) -> list[bytes]:
-        """Return the ids in the order of the messages."""
         if not marked:
             return []
         return list(dict.fromkeys(id for id in self._messages if id in marked))
@@ -483,7 +464,6 @@ class ChangeApplier:
         return found
 
     def _now(self, name: bytes) -> list[bytes]:
-        """Return the ids of a mark list after the changes, before lists are restored."""
         if name in self.changes.marked:
             return list(chain.from_iterable(self._marked(name)))
         drops = self._is_dropped(name)
@@ -530,7 +510,6 @@ class ChangeApplier:
             yield (b"SREM", key, *ended)
 
     def _is_empty(self, name: bytes) -> bool:
-        """Return whether a mark list is empty after the changes."""
         if name in self.changes.marked:
             return False
         return not any(remove_ids(self._marks[name].chunks(), self._is_dropped(name)))
@@ -565,7 +544,6 @@ class ChangeApplier:
 
 
 def _refuse(ids: Iterator[bytes], reason: str) -> None:
-    """Raise MemoryRefused for the first id, if any."""
     for id in ids:
         raise MemoryRefused("changed", f"the message {decode(id)!r} {reason}")
 
@@ -744,7 +722,6 @@ class StagedChanges(MemoryChanges, Staging[ChangeChunk]):
 
 
 def _payloads(changes: list[Change]) -> list[bytes]:
-    """Return the payloads of the messages to insert."""
     return [payload(one.message, one.shape) for one in changes if one.old is None]
 
 
@@ -753,10 +730,7 @@ def _mark_set(names: tuple[str, ...] | None, as_bytes: Callable[[str], bytes]) -
 
 
 def _ids_with(lists: dict[bytes, IdSet], mark: bytes) -> IdSet:
-    """Return the set in ``lists`` for a mark; add an empty set if missing.
-
-    All names of a mark (aliases) share the set.
-    """
+    """Return the set of ids with a mark."""
     if mark not in lists:
         lists.update(dict.fromkeys(mark_aliases(mark), IdSet()))
     return lists[mark]
@@ -854,7 +828,6 @@ def _push_commands(key: bytes, chunks: IdChunks, skipped: int) -> Iterator[Comma
 
 
 def _common_length(old: IdList, new: IdChunks) -> int:
-    """Return the number of equal ids at the beginning."""
     count = 0
     fresh = chain.from_iterable(new)
     for chunk in old.chunks():

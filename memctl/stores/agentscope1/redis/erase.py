@@ -108,10 +108,7 @@ def erase_keys(
 
 
 def _splits(key: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the possible bases of a Redis key, each with the message id in the key.
-
-    A base is the prefix of all keys of a memory.  The id is empty for a key other than a payload.
-    """
+    """Yield the possible bases of a Redis key, each with the message id in the key."""
     for end in _ENDS:
         if key.endswith(end):
             yield key.removesuffix(end), b""

@@ -194,11 +194,7 @@ class Checker:
                 yield Finding("orphan-mark", key, count, (), f"{named}: the memory is gone")
 
     def _counted_twice(self, base: bytes, names: Iterable[bytes]) -> int:
-        """Return how many ids are on more than one list of the same mark.
-
-        ``names`` are the names of the mark lists of a memory.  A mark may have lists under several
-        names (aliases).
-        """
+        """Return how many ids are on more than one list of the same mark."""
         seen: dict[bytes, IdSet] = {}
         count = 0
         for name in names:
@@ -301,14 +297,12 @@ class Checker:
                     yield base, memory, key
 
     def _scan_payloads(self) -> Iterator[bytes]:
-        """Yield keys that look like payloads of selected memories; a key may be yielded twice."""
         pattern = self._keys.pattern(self._where, PAYLOAD + b"*")
         # The name of a session state may look like the name of a payload.
         found = scan(self._pipeline, pattern, b"string")
         yield from (key for key in found if not key.endswith(STATE))
 
     def _key(self, base: bytes) -> MemoryKey | None:
-        """Return the selected memory with this base; None if not selected."""
         readings = self._keys.parse_base(base)
         return next((key for key in readings if self._where.has_key(key)), None)
 
@@ -349,7 +343,6 @@ def unlisted(pipeline: Pipeline, base: bytes, keys: Iterable[bytes]) -> Iterator
 
 
 def _types_of(key: bytes) -> tuple[bytes, ...]:
-    """Return the types that a key of this name may have; empty if any."""
     if PAYLOAD in key or key.endswith(STATE):
         return ()
     if key.endswith(MARKS_INDEX):
@@ -358,7 +351,6 @@ def _types_of(key: bytes) -> tuple[bytes, ...]:
 
 
 def _list_owner(key: bytes) -> bytes:
-    """Return the base in the key of a list or of ``marks_index``."""
     if MARK in key:
         return key.partition(MARK)[0]
     return key.removesuffix(MARKS_INDEX).removesuffix(MESSAGES)
@@ -450,10 +442,7 @@ class Repairer:
         raise _busy(key)
 
     async def _take(self, key: MemoryKey, names: list[bytes], note: Note) -> int:
-        """Note and remove the keys ``names`` of a memory that still have the wrong Redis type.
-
-        Returns the number of removed keys.
-        """
+        """Note and remove keys of the wrong Redis type; return their number."""
         memory = MemoryRepair(self._pipeline, self._keys, key, {})
         for _ in range(_TRIES):
             values = await self._run(partial(memory.dump, names))
@@ -465,7 +454,6 @@ class Repairer:
         raise _busy(key)
 
     async def _delete_strays(self, checker: Checker, note: Note) -> int:
-        """Note and delete the payloads that no list names; return their number."""
         count = 0
         suspects = checker.suspects()
         while some := await self._run(lambda: list(islice(suspects, _STRAYS))):
@@ -489,10 +477,7 @@ class Repairer:
         raise _busy(memory.key)
 
     async def _repair_expiries(self, memory: MemoryRepair, code: str, note: Note) -> int:
-        """Note and set the expiry of keys; return the number of keys.
-
-        The keys are not watched: an agent that interferes sets the same expiry for all keys.
-        """
+        """Note and set the expiry of keys; return the number of keys."""
         count = 0
         with ExitStack() as files:
             changes = memory.expiries(code, files)
@@ -519,7 +504,6 @@ class Repairer:
 
 
 def _affected(checker: Checker, code: str) -> list[MemoryKey]:
-    """Return the memories with a finding of this code."""
     if code == "payload-not-json":
         return checker.damaged()
     found = [
@@ -596,7 +580,7 @@ class MemoryRepair:
         return snapshot
 
     def _without_payload(self, messages: IdList) -> IdSet:
-        """Return the ids on the list of messages that have no payload."""
+        """Return the listed ids without a payload."""
         gone = IdSet()
         for ids in messages.chunks():
             found = self._pipeline.execute((b"EXISTS", self.base + PAYLOAD + id) for id in ids)
@@ -604,7 +588,7 @@ class MemoryRepair:
         return gone
 
     def _broken(self, messages: IdList) -> list[bytes]:
-        """Return the ids whose payload is not a message; watch these payloads."""
+        """Watch and return the ids whose payload is not a message."""
         broken: dict[bytes, None] = {}
         pacer = Pacer()
         for ids in messages.chunks():
@@ -793,7 +777,6 @@ def _now() -> int:
 
 
 def _deadline(ttl: int) -> int | None:
-    """Return when a PTTL ends, in milliseconds since 1970; None for no expiry."""
     return _now() + ttl if ttl >= 0 else None
 
 

@@ -149,7 +149,6 @@ class Reader:
         return any(self._pipeline.execute([count_payloads(base, ids)])[0] for ids in pages)
 
     def _small(self, snapshots: Sequence[MemorySnapshot]) -> Iterator[Page]:
-        """Yield the pages of small memories, whose messages are read together."""
         selected = [
             self._filter.messages(snapshot, list(snapshot.messages)) for snapshot in snapshots
         ]
@@ -173,7 +172,6 @@ class Reader:
             yield from self._retry(builder)
 
     def _large(self, snapshot: MemorySnapshot) -> Iterator[Page]:
-        """Yield the pages of a large memory, whose messages are read in chunks."""
         builder = MemoryBuilder(snapshot)
         for number, chunk in enumerate(snapshot.messages.chunks()):
             ids, marks = self._filter.messages(snapshot, chunk, continued=number > 0)
@@ -242,11 +240,7 @@ class Reader:
         marks: list[Marks],
         known: dict[str, StoredMessage | None],
     ) -> Iterator[Page]:
-        """Yield the pages of a small memory after ``_retry``, from the messages already read.
-
-        ``ids`` and ``marks`` are the ids of messages, in order, and the marks of each.  ``known``
-        has the messages by id; None for a payload that is not a message.
-        """
+        """Yield the pages of a small memory from the messages already read."""
         messages = []
         anchors: list[str | None] = []
         skipped: str | None = None
@@ -267,10 +261,7 @@ class Reader:
     def _fetch(
         self, keys: list[bytes], ids: list[bytes], marks: list[Marks]
     ) -> Iterator[list[Fetched]]:
-        """Read the payloads under ``keys``; yield the messages in chunks.
-
-        ``ids`` and ``marks`` are the id and the marks of each message.
-        """
+        """Read payloads; yield their messages in chunks."""
         at = 0
         fetched = self._pipeline.values(keys, self._pacer) if self._payloads else self._probe(keys)
         for values in fetched:
@@ -374,7 +365,6 @@ class MemoryBuilder:
             yield self._anchored(self.page.page(last=True))
 
     def _anchored(self, page: Page) -> Page:
-        """Return the page, with anchors if an id was skipped before one of its messages."""
         count = len(page.messages)
         plain = min(count, self._plain)
         self._plain -= plain
@@ -384,7 +374,6 @@ class MemoryBuilder:
         return replace(page, anchors=[*repeat(None, plain), *behind])
 
     def _sort(self, found: list[Fetched]) -> list[StoredMessage]:
-        """Return the messages in ``found``, note skipped ids, and empty ``found``."""
         messages = [one for one in found if isinstance(one, StoredMessage)]
         if len(messages) < len(found):
             self.broken += [one for one in found if isinstance(one, str)]
@@ -491,10 +480,7 @@ class SelectionFilter:
         return selected, marks
 
     def _candidates(self, snapshot: MemorySnapshot, ids: list[bytes]) -> Iterable[int]:
-        """Return the indexes in ``ids`` of messages with a selected mark.
-
-        Returns all indexes if the selection names no marks.
-        """
+        """Return the indexes in ``ids`` of messages with a selected mark."""
         found = set[int]()
         for mark in self._where.marks:
             found.update([at for at, has in enumerate(map(snapshot.has_mark(mark), ids)) if has])

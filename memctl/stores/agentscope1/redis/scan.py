@@ -103,10 +103,7 @@ class Catalogue:
         return self._keys.pattern(where, LISTS)
 
     def _scan(self, pipeline: Pipeline, where: Selection) -> set[bytes]:
-        """Return the bases of the memories of the selected users and sessions.
-
-        Keeps the names of the mark lists for ``marks``.
-        """
+        """Return the bases of the memories of the selected users and sessions."""
         bases: set[bytes] = set()
         marks: dict[bytes, tuple[bytes, ...]] = {}
         unclear: set[bytes] = set()
@@ -158,7 +155,6 @@ def with_payload(pipeline: Pipeline, bases: list[bytes]) -> set[bytes]:
 
 
 def _longest_base(key: bytes, bases: set[bytes]) -> bytes | None:
-    """Return the longest of ``bases`` that fits the key of a mark list; None if none fits."""
     at = key.rfind(MARK)
     while at >= 0:
         if key[:at] in bases:

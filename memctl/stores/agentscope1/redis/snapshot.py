@@ -138,7 +138,6 @@ class MemorySnapshot:
         return self._ids_with(mark).__contains__
 
     def _ids_with(self, mark: str) -> IdSet:
-        """Return the ids on all lists of a mark, under all its names (aliases)."""
         lists = self._by_mark.get(mark, [])
         if len(lists) == 1:
             return lists[0].ids
@@ -269,7 +268,7 @@ class SnapshotReader:
         return found
 
     def _take_small(self, some: Sequence[MemoryRef]) -> Iterator[MemorySnapshot | None]:
-        """Yield a snapshot of each memory; None if the memory is too large or has unknown marks."""
+        """Yield a snapshot of each memory; None if a single request cannot read it."""
         names = [self._names(ref.base) for ref in some]
         keys = [list_keys(ref.base, aliases) for ref, aliases in zip(some, names, strict=True)]
         commands = [
@@ -290,18 +289,12 @@ class SnapshotReader:
                 yield None
 
     def _names(self, base: bytes, more: Iterable[bytes] = ()) -> list[bytes]:
-        """Return the names of the mark lists to read, with all aliases, sorted by mark.
-
-        ``more`` are further names of mark lists.
-        """
+        """Return the names of the mark lists to read, with all aliases, sorted by mark."""
         names = self._more.get(base, set()).union(self._marks.get(base, ()), more)
         return sorted(with_aliases(names), key=canonical_mark)
 
     def _is_complete(self, base: bytes, names: Sequence[bytes], index: Any) -> bool:
-        """Return whether ``names`` has all names in the index; keep new names for ``_names``.
-
-        ``index`` is the reply of Redis to a read of ``marks_index``.
-        """
+        """Return whether ``names`` has all names in ``marks_index``."""
         named = () if isinstance(index, ResponseError) else index
         new = with_aliases(named).difference(names)
         if new:
@@ -368,10 +361,6 @@ def length_of(reply: Any) -> int:
 
 
 def _id_lists(keys: list[bytes], lengths: list[Any], replies: Iterator[Any]) -> list[IdList]:
-    """Return a list of ids for each key, from the replies to the commands of ``ranges``.
-
-    ``lengths`` has the reply to LLEN for each key.
-    """
     return [
         IdList(key, map(ids_of, islice(replies, len(ranges(key, length)))))
         for key, length in zip(keys, lengths, strict=True)
@@ -398,7 +387,6 @@ def _snapshot(
 
 
 def _closing(snapshots: list[MemorySnapshot]) -> Iterator[list[MemorySnapshot]]:
-    """Yield the snapshots once, then close the snapshots."""
     try:
         yield snapshots
     finally:

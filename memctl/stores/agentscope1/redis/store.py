@@ -327,7 +327,6 @@ class RedisMemoryStore(RedisStore):
             return WriteResult(memory.key, failure=refusal.failure)
 
     async def _discard(self, staged: StagedMemory | StagedChanges) -> None:
-        """Remove the staged payloads of a memory that was not written."""
         if staged.published:
             return
         with suppress(MemctlError):  # staged payloads expire by themselves

@@ -141,10 +141,7 @@ class Writer:
         return attempt_together(self._attempt, memories)
 
     def _attempt(self, memories: Sequence[PendingMemory]) -> list[WriteResult] | None:
-        """Write memories in one transaction; return a result for each memory.
-
-        Returns None, and writes no memory, if another client has changed a memory meanwhile.
-        """
+        """Write memories in one transaction; None if another client interferes."""
         results = []
         good: list[tuple[PendingMemory, TargetState]] = []
         for one, state in zip(memories, self._probe(memories), strict=True):
@@ -206,7 +203,7 @@ class Writer:
         return states
 
     def _known_payloads(self, memories: Sequence[PendingMemory]) -> list[int]:
-        """Return, for each memory, how many ids to write already have a payload."""
+        """Count the payloads that exist for the ids of each memory."""
         asked: deque[int] = deque()
         found = [0] * len(memories)
 
@@ -221,20 +218,12 @@ class Writer:
         return found
 
     def _known_keys(self, one: PendingMemory) -> Iterator[bytes]:
-        """Yield the keys of the lists and the index of a memory, whether they exist or not.
-
-        Leaves out the mark lists that only ``marks_index`` names.
-        """
         yield one.base + MESSAGES
         yield one.base + MARKS_INDEX
         for mark in one.marks.union(self._marks.get(one.base, ())):
             yield one.base + MARK + mark
 
     def _mark_lists(self, one: PendingMemory, index: Any) -> list[bytes]:
-        """Return the names of the mark lists that exist or will be created.
-
-        ``index`` is the reply of Redis to a read of ``marks_index``.
-        """
         names = one.marks.union(self._marks.get(one.base, ()))
         return sorted(
             with_aliases(names if isinstance(index, ResponseError) else names.union(index))
@@ -256,10 +245,7 @@ class Writer:
             self._check_repeats(one)
 
     def _readable(self, base: bytes, held: int) -> int:
-        """Return how many ids on the list of messages have a payload.
-
-        ``held`` is the length of the list.
-        """
+        """Return how many ids on the list of messages have a payload."""
         count = 0
         for ids in list_pages(self._pipeline, base + MESSAGES) if held else ():
             count += sum(self._pipeline.execute([count_payloads(base, ids)]))
@@ -303,10 +289,7 @@ class Writer:
     def _stale_lists(
         self, one: PendingMemory, state: TargetState
     ) -> dict[bytes, list[bytes] | None]:
-        """Return the mark lists that already have the id of a new message, with all their ids.
-
-        Such an id is on a list because an earlier message had the same id.
-        """
+        """Return the mark lists that have the id of a new message already."""
         found: dict[bytes, list[bytes] | None] = {}
         for name, first in state.marks.items():
             key = one.base + MARK + name
@@ -315,7 +298,6 @@ class Writer:
         return found
 
     def _left_over(self, one: PendingMemory, state: TargetState) -> str:
-        """Return the mark lists of a memory that RedisMemory cleared, as JSON."""
         keys = {name: one.base + MARK + name for name, ids in state.marks.items() if ids}
         if not (keys or state.indexed):
             return ""
@@ -329,11 +311,7 @@ class Writer:
         return MemoryBefore(lists, state.indexed, sorted(state.marks), expiries=expiries).dump()
 
     def _unindexed(self, one: PendingMemory, state: TargetState) -> set[bytes]:
-        """Return the stored mark lists that the write must add to ``marks_index``.
-
-        A new index must name all marks with messages, because RedisMemory ignores marks that an
-        index lacks.
-        """
+        """Return the stored mark lists that the write must add to ``marks_index``."""
         filled = {name for name, ids in state.marks.items() if ids} - state.indexed
         return filled & one.marks if state.indexed or not one.marks else filled
 
@@ -424,7 +402,6 @@ class Writer:
             yield from self._expire(one, state, ttl, fresh=fresh)
 
     def _clear(self, one: PendingMemory, state: TargetState) -> Iterator[Command]:
-        """Yield the commands that delete the stored memory or its leftover lists."""
         lists = [one.base + MARK + mark for mark, ids in state.marks.items() if ids]
         if state.held or state.indexed or lists:
             yield (b"UNLINK", one.base + MESSAGES, one.base + MARKS_INDEX, *lists)
@@ -432,10 +409,6 @@ class Writer:
             yield (b"UNLINK", *(one.base + PAYLOAD + id for id in ids))
 
     def _unmark(self, one: PendingMemory, state: TargetState) -> Iterator[Command]:
-        """Yield the commands that remove the ids of new messages from stored mark lists.
-
-        Such an id is on a list because an earlier message had the same id.
-        """
         for mark, first in state.marks.items():
             key = one.base + MARK + mark
             for ids in self._all_ids(key, first):
@@ -466,7 +439,6 @@ class Writer:
                     yield (b"PEXPIRE", one.base + PAYLOAD + id, b"%d" % ttl)
 
     def _all_ids(self, key: bytes, first: list[bytes]) -> Iterator[list[bytes]]:
-        """Yield the ids of the list ``key``; ``first`` are already read."""
         if first:
             yield first
         if len(first) == _HEAD:
@@ -622,7 +594,6 @@ class StagedPayloads(Payloads):
 
 
 def _mset_command(names: list[bytes], messages: list[bytes]) -> PackedCommands:
-    """Return an MSET command, which sets strings without expiry."""
     pairs = [
         b"$%d\r\n%b\r\n$%d\r\n%b\r\n" % (len(name), name, len(text), text)
         for name, text in zip(names, messages, strict=True)
@@ -634,7 +605,6 @@ def _mset_command(names: list[bytes], messages: list[bytes]) -> PackedCommands:
 def _set_commands(
     names: list[bytes], messages: list[bytes], ttl: bytes
 ) -> Iterator[Command | PackedCommands]:
-    """Yield commands that set strings with a TTL in milliseconds."""
     if max(map(len, messages), default=0) > _LARGE_BYTES:
         for name, message in zip(names, messages, strict=True):
             yield (b"SET", name, message, b"PX", ttl)

@@ -77,11 +77,7 @@ class SqlEditor(Executor[Edit, LargeEdit]):
         return name_failure(key) or self._database.damaged.get(key)
 
     async def _find_foreign(self, connection: AsyncConnection, sessions: set[str]) -> None:
-        """Find which sessions have row ids other than ``{user}-{session}-{message id}``.
-
-        The first call searches the given sessions.  A later call with further sessions searches all
-        sessions.
-        """
+        """Find which sessions have row ids other than ``{user}-{session}-{message id}``."""
         if self._looked is None or sessions <= self._looked:
             return
         statements = self._database.statements
@@ -138,10 +134,7 @@ class SqlEditor(Executor[Edit, LargeEdit]):
         return WriteResult(key, written, deleted, before=transaction.before(key))
 
     async def _begin(self, transaction: EditTransaction, key: MemoryKey) -> AsyncExitStack:
-        """Begin a transaction, and lock all messages and marks of the memory's session.
-
-        The transaction ends when the caller closes the returned context.
-        """
+        """Begin a transaction, and lock the memory's session."""
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self._database.transaction(transaction.connection))
             await transaction.lock_session(key.session)
@@ -153,7 +146,6 @@ def _key(edit: Edit) -> MemoryKey:
 
 
 def _count(changes: list[Change]) -> tuple[int, int]:
-    """Return the number of changed or inserted messages, and of deleted messages."""
     deleted = sum([change.new is None for change in changes])
     return len(changes) - deleted, deleted
 
@@ -283,7 +275,7 @@ class EditTransaction:
         self._users_removed |= await remove_empty(self._database, self.connection, made)
 
     async def _shift_back(self, key: MemoryKey, step: list[Shift]) -> None:
-        """Undo a step of shifts, unless another row now has a position that the step freed."""
+        """Undo a step of shifts, unless the freed positions are taken."""
         statements = self._database.statements
         sql = (
             f"SELECT 1 FROM message m WHERE m.session_id IN :sessions "
@@ -301,10 +293,7 @@ class EditTransaction:
         self._back.setdefault(key, []).insert(0, step)
 
     async def _shift_again(self, key: MemoryKey, before: str) -> None:
-        """Repeat the shifts that an undo had reversed, if the edit reverts this undo.
-
-        ``before`` is ``Edit.before``, which names these shifts.
-        """
+        """Repeat the shifts that an undone undo had reversed."""
         if key in self._shifts or '"back"' not in before:
             return
         self._shifts[key] = _steps(of_shape(before).get("back"))
@@ -410,11 +399,7 @@ class EditTransaction:
     async def _scan(
         self, missing: set[MessageName], growing: set[MemoryKey]
     ) -> dict[MessageName, list[str]]:
-        """Find missing messages under row ids that do not begin with ``{user}-{session}-``.
-
-        Returns the row ids by message.  Reads the sessions of these messages, and the sessions of
-        ``growing``, the memories that get new messages.
-        """
+        """Find missing messages under row ids of another form, by message."""
         keys = {name.key for name in missing} | growing
         known = {key for key, scan in self._scans.items() if not scan.has_other_ids}
         if keys <= known:
@@ -461,10 +446,7 @@ class EditTransaction:
         resolved: Mapping[MemoryKey, ResolvedChanges],
         stored: Mapping[MemoryKey, Mapping[str, StoredRow]],
     ) -> tuple[Rows, list[tuple[str, Shift]]]:
-        """Return the rows to insert, and the shifts that make room for them, each with its session.
-
-        ``stored`` has the stored messages by memory and id.
-        """
+        """Return the rows to insert, and the shifts that make room for them."""
         rows = Rows()
         shifts: list[tuple[str, Shift]] = []
         for key, one in resolved.items():
@@ -504,10 +486,7 @@ class EditTransaction:
     async def _fits(
         self, key: MemoryKey, parts: Sequence[Insertion], stored: Mapping[str, StoredRow]
     ) -> bool:
-        """Return whether inserted messages may get the indexes that they had before.
-
-        ``stored`` has the messages that the new messages follow, by id.
-        """
+        """Return whether inserted messages may get their former indexes."""
         if any(part.run.low is not None or None in part.run.wanted for part in parts):
             return False
         positions = self._scans[key].positions
@@ -539,7 +518,6 @@ class EditTransaction:
         return row.encode()
 
     async def _ties(self, key: MemoryKey, indexes: list[int]) -> dict[int, list[bytes]]:
-        """Return the row ids of the memory's messages at ``indexes``, by index."""
         statements = self._database.statements
         found: dict[int, list[bytes]] = {}
         sql = (
@@ -554,12 +532,10 @@ class EditTransaction:
         return found
 
     def _unblocked(self, deleted: list[str]) -> list[StoredMessage]:
-        """Return, and forget, the messages that waited for the deletion of these rows."""
         return [self._waiting.pop(row_id)[1] for row_id in deleted if row_id in self._waiting]
 
 
 def _steps(noted: Any) -> list[list[Shift]]:
-    """Parse the steps of shifts in ``EditTransaction.before``."""
     return [[Shift(*one) for one in step] for step in noted or ()]
 
 
@@ -582,19 +558,16 @@ def _among_shifted(edit: Edit) -> Edit:
 
 
 def _shifted_index(index: int, steps: Sequence[Sequence[Shift]]) -> int:
-    """Return the index that a row gets by steps of shifts."""
     for step in steps:
         index += max([shift.by for shift in step if shift.low <= index], default=0)
     return index
 
 
 def _prefix(key: MemoryKey) -> str:
-    """Return the beginning of the row ids of a memory (``_make_message_id`` of AgentScope)."""
     return f"{key.user}-{key.session}-"
 
 
 def _ids(changes: Sequence[Change]) -> dict[str, None]:
-    """Return the ids of the changed messages, and of the messages before insertions."""
     ids = dict.fromkeys([change.id for change in changes])
     after = [one.after for one in changes if one.after is not None and one.old is None]
     return ids | dict.fromkeys(after)

@@ -33,7 +33,6 @@ class SqlEraser:
             yield key
 
     async def _sizes(self, where: Selection) -> dict[MemoryKey, int]:
-        """Return the number of messages of each of ``names``; 0 for a damaged memory."""
         database = self._database
         async with database.snapshot() as connection:
             extents = await database.extents(connection, {})
@@ -102,7 +101,6 @@ class SqlEraser:
     async def _others(
         self, connection: AsyncConnection, sessions: list[str], keys: Collection[MemoryKey]
     ) -> dict[str, dict[MemoryKey, Extent]]:
-        """Return the memories in ``sessions``, except ``keys``, with their extents, by session."""
         extents = await self._database.extents(connection, {"sessions": sessions})
         others: dict[str, dict[MemoryKey, Extent]] = {}
         for key, extent in extents.items():
@@ -143,7 +141,6 @@ class SqlEraser:
         return await connection.execute(*self._statements.bind(sql, values))
 
     async def _remove_users(self, connection: AsyncConnection, users: set[str]) -> None:
-        """Delete the rows of the ``users`` who have no session."""
         async with self._database.transaction(connection):
             made = {MemoryKey(user, ""): {"user": None} for user in users}
             await remove_empty(self._database, connection, made, spare=False)

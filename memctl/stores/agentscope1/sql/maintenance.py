@@ -97,7 +97,6 @@ class SqlMaintenance(Maintenance):
     # Repairs
 
     async def _set_aside(self, where: Selection, note: Note) -> int:
-        """Record damaged rows, then delete them; return the number of deleted rows."""
         count = 0
         async with self._transaction() as connection:
             checks = _Checks(self._database, connection, where)
@@ -154,10 +153,7 @@ class SqlMaintenance(Maintenance):
             return count
 
     async def _renumber(self, where: Selection, note: Note) -> int:
-        """Increase indexes until all are unique; return the number of changed rows.
-
-        The order of the messages stays the same.
-        """
+        """Increase indexes until all are unique, in the same order."""
         statements, index = self._statements, self._statements.index_column
         sessions = await self._sessions_with_duplicates(where)
         if not sessions:
@@ -192,7 +188,6 @@ class SqlMaintenance(Maintenance):
     async def _with_room(
         self, connection: AsyncConnection, values: dict[str, list[str]]
     ) -> list[str]:
-        """Return the sessions whose indexes are low enough to increase."""
         index = self._statements.index_column
         sql = (
             "SELECT session_id FROM message WHERE session_id IN :sessions "
@@ -202,7 +197,6 @@ class SqlMaintenance(Maintenance):
         return [name for (name,) in await self._database.fetch_all(connection, sql, values)]
 
     async def _sessions_with_duplicates(self, where: Selection) -> list[str]:
-        """Return the selected sessions with duplicate indexes."""
         async with self._database.snapshot() as connection:
             checks = _Checks(self._database, connection, where)
             async with aclosing(checks.duplicate_indexes()) as found:
@@ -213,7 +207,6 @@ class SqlMaintenance(Maintenance):
                 ]
 
     async def _lock(self, connection: AsyncConnection, values: dict[str, list[str]]) -> None:
-        """Lock sessions, so that agents wait before they add messages."""
         lock = self._statements.row_lock
         sql = f"SELECT id FROM session WHERE id IN :sessions ORDER BY id {lock}"
         await connection.execute(*self._statements.bind(sql, values))
@@ -296,10 +289,7 @@ class SqlMaintenance(Maintenance):
     async def _collect(
         self, connection: AsyncConnection, rows: str, values: dict[str, list[str]]
     ) -> int:
-        """Collect the rows of the SELECT ``rows`` in the temporary table; return their number.
-
-        ``values`` are the parameters of the SELECT.
-        """
+        """Collect the rows of a SELECT in the temporary table; return their number."""
         await self._run(connection, self._statements.drop_temporary(_NOTED))
         sql = f"CREATE TEMPORARY TABLE {_NOTED} {self._statements.temporary_end} AS {rows}"
         await connection.execute(*self._statements.bind(sql, values))
@@ -309,10 +299,7 @@ class SqlMaintenance(Maintenance):
     async def _fill(
         self, connection: AsyncConnection, empty: str, columns: Sequence[str], rows: list[Any]
     ) -> None:
-        """Fill the temporary table with recorded rows.
-
-        ``empty`` is a SELECT of the columns that selects no row.
-        """
+        """Fill the temporary table with recorded rows; ``empty`` selects its columns."""
         await self._collect(connection, empty, {})
         names = ", ".join(columns)
         values = ", ".join(f":{name}" for name in columns)
@@ -518,10 +505,7 @@ class _Checks:
     async def _grouped(
         self, code: str, sql: str, values: dict[str, list[str]]
     ) -> AsyncGenerator[Finding]:
-        """Yield a finding with a code for each memory, from the rows of a SELECT.
-
-        The SELECT ``sql`` yields the user, the session and a row id, in any order.
-        """
+        """Yield a finding for each memory in the rows of ``sql``: user, session, row id."""
         found: dict[MemoryKey, tuple[int, list[str]]] = {}
         async with aclosing(self._rows(sql, values)) as rows:
             async for user, session, row_id in rows:

@@ -123,7 +123,6 @@ class PositionAllocator:
         return -1
 
     def _room(self) -> int:
-        """Return the number of free indexes from 0 to the first message of the memory."""
         first = self.own[0]
         return first - bisect_left(self.others, first) + bisect_left(self.others, 0)
 
@@ -149,7 +148,6 @@ def _count_of(indexes: array[int], index: int) -> int:
 
 
 def _count_before(indexes: array[int], run: InsertRun) -> int:
-    """Return how many of the sorted ``indexes`` come before a run."""
     before = run.after if run.low is None else run.low
     return 0 if before is None else bisect_right(indexes, before)
 

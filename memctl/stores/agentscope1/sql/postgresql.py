@@ -22,7 +22,6 @@ _UNREADABLE = r"\\u(0000|[dD][89abAB]..(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB]..
 
 
 async def _copy_format(rows: list[Any]) -> AsyncGenerator[bytes]:
-    """Yield rows of ``message`` in the binary format of COPY, in pieces."""
     yield b"PGCOPY\n\xff\r\n\0" + struct.pack("!ii", 0, 0)
     for row_id, message, session, index in rows:
         name, owner = row_id.encode(), session.encode()

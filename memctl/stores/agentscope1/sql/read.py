@@ -161,10 +161,7 @@ class SqlReader:
         )
 
     def _wanted(self, key: MemoryKey, rows: list[Any]) -> list[Any]:
-        """Return the rows of a memory whose message ids may be selected.
-
-        Returns all rows for an outline, or if the selection has no message ids by memory.
-        """
+        """Return the rows of a memory whose message ids may be selected."""
         if self._where.own_ids is None or self._outline:
             return rows
         start = f"{key.user}-{key.session}-"
@@ -320,7 +317,6 @@ class SqlReader:
             return row_id
 
     def _doubt(self, reason: str) -> None:
-        """Raise ``_DamagedRow``; with ``skip_damage``, only count the row."""
         if not self._skip_damage:
             raise _DamagedRow(reason)
         self._database.doubts += 1
@@ -343,7 +339,6 @@ class SqlReader:
     def _labels(
         self, row_ids: Sequence[str], marks: Sequence[str | bytes | None]
     ) -> list[tuple[str, ...]]:
-        """Return the sorted marks of each message; ``marks`` has a JSON array for each message."""
         try:
             return [_sorted_marks(some) if some else () for some in marks]
         except (ValueError, TypeError):  # find the damaged message
@@ -359,7 +354,6 @@ class SqlReader:
 
 
 def _nesting(text: bytes) -> int:
-    """Return an upper bound of the depth of JSON."""
     return text.count(b"[") + text.count(b"{")
 
 
@@ -369,7 +363,7 @@ class _DamagedRow(Exception):
 
 @lru_cache(maxsize=1000)
 def _sorted_marks(marks: str | bytes) -> tuple[str, ...]:
-    """Return the sorted marks in a JSON array.  Cached, because most messages share few marks."""
+    """Return the sorted marks in a JSON array."""
     found: list[str] = sorted(orjson.loads(marks))
     "".join(found)  # raises TypeError for a null, the substitute of a mark that is not a text
     return tuple(found)
@@ -486,7 +480,6 @@ def _utf8(texts: list[str | bytes]) -> list[bytes]:
 
 
 def _object(text: str | bytes) -> bytes | None:
-    """Return a message in UTF-8 without the prefix ``UNPROVEN``; None if not a JSON object."""
     message = unproven(jsonio.encoded(text))
     return message if jsonio.is_object(message) else None
 

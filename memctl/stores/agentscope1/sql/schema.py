@@ -113,7 +113,6 @@ def examine_schema(connection: Connection, *, typed: bool, keys: bool) -> Schema
 
 
 def _holds(type_: Any, declared: Any) -> bool:
-    """Return whether a column of the type ``type_`` can hold values of the declared type."""
     match declared:
         case JSON():  # in MariaDB a text type
             return type(type_).__name__ in ("JSON", "LONGTEXT", "MEDIUMTEXT")

@@ -192,7 +192,6 @@ class SqliteStatements(Statements, SqliteSyntax):
 
     @property
     def _owner(self) -> str:
-        """SQL for the user of a row ``m`` of ``message``, which may be damaged."""
         readable = "typeof(m.id) = 'text' AND typeof(m.session_id) = 'text'"
         return f"CASE WHEN {readable} THEN {self.user} ELSE s.user_id END"
 

@@ -118,7 +118,6 @@ class SqlMemoryStore(Store):
         return found
 
     async def _lost_with_marks(self, where: Condition) -> list[str]:
-        """Return the ``side_effects`` of removing the marks of these rows."""
         found = await self.database.side_effects({"message_mark": where}, COLUMNS)
         if not self.database.check_option(SIDE_EFFECTS, ALLOW):
             known = COLUMNS["message_mark"]
@@ -170,7 +169,7 @@ class SqlMemoryStore(Store):
                 await database.close()
 
     async def _proving(self, where: Selection, pages: AsyncGenerator[Page]) -> AsyncGenerator[Page]:
-        """Yield the pages; if no row was damaged, note ``where`` as ``MemoryTables.proved``."""
+        """Yield the pages; note that they were undamaged."""
         database = self.database
         database.proved, doubts = None, database.doubts
         async with aclosing(pages):
@@ -197,7 +196,7 @@ class SqlMemoryStore(Store):
 
     @contextmanager
     def _noting_damage(self, where: Selection) -> Iterator[None]:
-        """At the end, note damaged memories that are selected as failures in ``left_out``."""
+        """Note damaged memories as failures at the end."""
         try:
             yield
         finally:

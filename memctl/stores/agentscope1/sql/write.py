@@ -123,10 +123,7 @@ class SqlWriter(Writer):
     # Steps of a transaction
 
     def _failure(self, key: MemoryKey, offset: int) -> Failure | None:
-        """Return why a memory cannot be written; None if it can.
-
-        The reasons are a bad name, damage, or a number of stored messages other than ``offset``.
-        """
+        """Return why a memory cannot be written; None if it can."""
         if failure := name_failure(key) or self._database.damaged.get(key):
             return failure
         held = self._messages.get(key, 0)
@@ -202,7 +199,6 @@ class SqlWriter(Writer):
     async def _clear(
         self, connection: AsyncConnection, keys: list[MemoryKey]
     ) -> dict[MemoryKey, int]:
-        """If the mode is REPLACE, delete the messages of memories; return their numbers."""
         if self._mode is not WriteMode.REPLACE:
             return {}
         filled = [key for key in keys if self._messages.get(key)]
@@ -362,10 +358,7 @@ def _refuse_misread(
 
 
 def _misread(key: MemoryKey, messages: Iterable[StoredMessage], *, guest: bool) -> Iterator[str]:
-    """Yield the ids of messages whose row id and JSON would not identify the user of the memory.
-
-    ``guest`` is True if another user owns the session of the memory.
-    """
+    """Yield the ids of messages that would be read as another user's."""
     start, between = f"{key.user}-{key.session}-", f"-{key.session}-"
     ids = [one.id for one in messages]
     usual = not guest and start.find(between) == len(key.user)
