@@ -97,7 +97,7 @@ class TablestoreMemoryStore(Store):
     The shape of a message is a JSON text with all columns that AgentScope would write differently.
 
     The service has no transactions over rows.  If a row of a memory cannot be changed, memctl
-    restores the changed rows of the memory.  If memctl is killed before, some rows stay changed.
+    restores the rows that it has changed.  If memctl is killed before that, some rows stay changed.
     """
 
     kind = "tablestore"

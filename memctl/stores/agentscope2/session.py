@@ -276,7 +276,7 @@ class Comparison:
         return self._entries
 
     def differing(self) -> list[Entry] | None:
-        """Return ``entries()``; None if the context is exactly the unmarked messages in order."""
+        """Return the context as entries; None if it is exactly the unmarked messages in order."""
         before, entries = self.unlogged.before, self.entries()
         order = [one for id in self._passed for one in (*before(id), id)]
         return None if entries == order + before(None) else entries

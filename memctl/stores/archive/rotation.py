@@ -111,7 +111,7 @@ class Series:
         )
 
     def files(self) -> list[RotatedFile]:
-        """Return the existing files, sorted by the time in the name, newest first.
+        """Return the existing files of the rotation, by the time in their names, newest first.
 
         Raises:
             MemctlError: the folder cannot be read.

@@ -228,7 +228,7 @@ class RedisSessionStore(RedisStates):
 def _states(
     pipeline: Pipeline, names: list[_StateKey]
 ) -> Iterator[list[tuple[_StateKey, Document]]]:
-    """Yield the states that exist in lists: small states together, a large state alone."""
+    """Yield lists of the existing states: small states together, a large state alone."""
     looks = ((command, name.key) for name in names for command in (b"STRLEN", b"PTTL"))
     replies = iter(pipeline.execute(looks, tolerate=WRONG_TYPE))
     some: list[tuple[_StateKey, int]] = []

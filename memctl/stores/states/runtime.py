@@ -311,7 +311,7 @@ def _field_name(key: bytes, field: bytes) -> str:
 
 
 class _StateMaintenance(StateMaintenance):
-    """The checks and repairs of ``StateMaintenance``, and a check for states that soon expire."""
+    """The checks and repairs of ``StateMaintenance``, and a check for states that will expire."""
 
     async def check(self, where: Selection) -> AsyncGenerator[Finding]:
         async for finding in super().check(where):

@@ -362,7 +362,9 @@ class RowCodec:
         return all(columns[name].is_comparable for name in self.columns.order if name in columns)
 
     def placed(self, name: str, place: str) -> str:
-        """Return SQL for a value from ``bound``, given as the placeholder ``place``."""
+        """Return SQL for a value of the column ``name``; ``place`` is its placeholder.
+
+        The parameter must be a result of ``bound``."""
         column = self.columns.all.get(name)
         return place if column is None else column.placed(place)
 

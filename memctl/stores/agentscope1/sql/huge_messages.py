@@ -65,7 +65,7 @@ class HugeMessages:
         return f"CASE WHEN m.id NOT IN ({ids}) THEN {payload} END"
 
     def stubbed(self, message: str, cast: str) -> str:
-        """Return the SQL ``message``, changed to give the stub for a huge message.
+        """Return the SQL ``message``, changed to give a stub, short JSON, for a huge message.
 
         ``cast`` is a format of SQL that converts the text of a stub, such as ``CAST({} AS json)``.
         """

@@ -204,7 +204,7 @@ async def lock_rows(
     table: str = "message",
     column: str = "id",
 ) -> None:
-    """Lock the rows of ``table`` with one of ``row_ids`` in ``column``.
+    """Lock the rows of ``table`` whose column ``column`` has one of ``row_ids``.
 
     ``column`` is the first column of the primary key.  ``lock`` is SQL at the end of a SELECT.
     """
