@@ -132,7 +132,7 @@ def with_aliases(names: Iterable[bytes]) -> set[bytes]:
 
 
 def is_indexed(alias: bytes, index: frozenset[bytes] | set[bytes]) -> bool:
-    """Return whether ``index`` names the mark of ``alias``, by this alias or as the mark itself.
+    """Return whether ``index`` has ``alias``, or the mark that ``alias`` stands for.
 
     ``index`` has the members of the key ``marks_index``.
     """

@@ -686,7 +686,7 @@ class Clock:
         return time
 
     def set(self, id: str, time: datetime) -> None:
-        """Continue after a stored message with this id and time."""
+        """Note that the log has a message with this id and time; the next time follows."""
         self.last, self._last_id = time, id
 
     def before(self, limit: datetime) -> datetime:

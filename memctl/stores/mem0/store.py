@@ -230,7 +230,7 @@ class Mem0Store(FactStore):
     async def _linked(
         self, fields: dict[str, dict[str, Any]], shapes: dict[str, Shape]
     ) -> tuple[list[Record], list[str]]:
-        """Return the entities to store, and the ids of the entities to delete, to write facts.
+        """Return the entities to store and the ids of the entities to delete, if facts are written.
 
         ``fields`` has the fields of each fact by its id, ``shapes`` the shapes.
 

@@ -355,7 +355,7 @@ def _text(value: Any) -> str:
 
 
 def _marks(value: Any) -> tuple[str, ...]:
-    """Return a JSON list of marks in order, without repeats.
+    """Check a JSON list of marks; return the marks in order, without repeats.
 
     Raises:
         ValueError: ``value`` is not a list of strings.

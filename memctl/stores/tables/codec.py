@@ -234,12 +234,12 @@ class RowCodec:
         return column.selected(expression)
 
     def read(self, name: str, value: Any) -> Any:
-        """Convert a value that ``value`` selected to the form of the driver."""
+        """Convert a value, read by the SQL of ``value``, to the form of the driver."""
         column = self.columns.all.get(name)
         return value if column is None else column.read(value)
 
     def converted(self, rows: Sequence[Any]) -> Sequence[Any]:
-        """Convert the values of rows of ``select`` to the form of the driver."""
+        """Convert the values of rows, read by the statement of ``select``, to the driver's form."""
         if not self._read:
             return rows
         found = []
@@ -364,7 +364,8 @@ class RowCodec:
     def placed(self, name: str, place: str) -> str:
         """Return SQL for a value of the column ``name``; ``place`` is its placeholder.
 
-        The parameter must be a result of ``bound``."""
+        The parameter must be a result of ``bound``.
+        """
         column = self.columns.all.get(name)
         return place if column is None else column.placed(place)
 
@@ -558,7 +559,7 @@ class RowCodec:
         return tuple(row[self._at[name]] for name in self.columns.order)
 
     def order_of(self, row: dict[str, Any]) -> tuple[Any, ...]:
-        """Return the values that will order a new row, whose values by column are ``row``.
+        """Return the values by which a new row will be ordered; ``row`` has its values by column.
 
         If the rowid orders rows and is unknown, it is infinity.
         """

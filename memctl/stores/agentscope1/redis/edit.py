@@ -606,7 +606,7 @@ class MemoryChanges(ABC):
             yield from chunk.insertions
 
     def ids(self) -> Iterator[list[bytes]]:
-        """Yield the ids of messages that must exist, in chunks."""
+        """Yield the ids of messages that must exist before the changes, in chunks."""
         for chunk in self.chunks():
             for group in chunk.groups:
                 if group.old is not None:
