@@ -399,7 +399,7 @@ class TablestoreMemoryStore(Store):
 
 
 def _sought(where: Selection) -> list[tuple[str, str]]:
-    """Return the filter of a scan: few selected sessions, or empty."""
+    """Return the filter of a scan: the selected sessions if they are few, else empty."""
     sessions = where.sessions
     if where.keys is not None:
         sessions = frozenset(key.session for key in where.keys)
@@ -407,7 +407,7 @@ def _sought(where: Selection) -> list[tuple[str, str]]:
 
 
 def _sought_terms(where: Selection) -> dict[str, frozenset[str]]:
-    """Return the filter of a search: few selected users and sessions."""
+    """Return the filter of a search: the selected users and sessions, each if they are few."""
     keys = where.keys or frozenset()
     sought = {
         KEY[1]: where.users or frozenset(key.user for key in keys),

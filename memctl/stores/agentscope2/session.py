@@ -165,8 +165,7 @@ class Session:
     def text(self, context: Iterable[bytes]) -> bytes:
         """Return the payload with the state and the context ``context``, as JSON.
 
-        ``context`` has the messages as JSON texts.  It stands for ``self.context``, which is
-        ignored.
+        ``context`` has the messages as JSON texts, and is used instead of ``self.context``.
         """
         mark = "[]"
         before, _, after = jsonio.dumps(self._state(mark)).rpartition(b'"[]"')

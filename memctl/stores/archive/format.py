@@ -168,7 +168,7 @@ class ArchiveWriter:
 
 
 def digest_text(hexadecimal: str) -> str:
-    """Return a hexadecimal digest in the form of the last line."""
+    """Return a hexadecimal digest as the last line of an archive has it: ``sha256:...``."""
     return f"sha256:{hexadecimal}"
 
 
