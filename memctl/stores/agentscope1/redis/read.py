@@ -304,7 +304,7 @@ class Reader:
 
 
 def as_message(payload: bytes | ResponseError) -> bytes | None:
-    """Return the payload if it is a JSON object, in valid UTF-8.
+    """Return the payload, made valid UTF-8, if it is a JSON object.
 
     Returns None for any other payload, and for an error reply of Redis.
     """
