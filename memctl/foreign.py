@@ -66,7 +66,7 @@ class ForeignFormat:
 
 
 def of_document(value: Any) -> ForeignFormat | None:
-    """Return the foreign format of a JSON document, or None if it has none.
+    """Return the foreign format of a JSON document; None if memctl recognizes no foreign format.
 
     For a truncated document, pass the value that ``beginning`` returns.
     """
@@ -74,7 +74,7 @@ def of_document(value: Any) -> ForeignFormat | None:
 
 
 def of_line(value: Any) -> ForeignFormat | None:
-    """Return the foreign format of a file of JSON lines, or None.
+    """Return the foreign format of a file of JSON lines, or None if memctl recognizes none.
 
     ``value`` is the JSON value of a line.
     """
@@ -84,7 +84,7 @@ def of_line(value: Any) -> ForeignFormat | None:
 
 
 def of_tables(tables: Mapping[str, Collection[str]]) -> dict[str, ForeignFormat]:
-    """Map the names of tables in a foreign format to the format.
+    """Return the foreign format of each table that is in one, by the name of the table.
 
     ``tables`` maps the names of all tables of a database to their columns.
     """
@@ -104,7 +104,7 @@ def of_tables(tables: Mapping[str, Collection[str]]) -> dict[str, ForeignFormat]
 
 
 def of_key(key: bytes) -> ForeignFormat | None:
-    """Return the foreign format of a key in Redis, or None.
+    """Return the foreign format of a key in Redis, or None if memctl recognizes none.
 
     ``key`` is without the prefix of the store.
     """
@@ -112,9 +112,9 @@ def of_key(key: bytes) -> ForeignFormat | None:
 
 
 def of_file(path: Path) -> ForeignFormat | None:
-    """Return the foreign format of a file, or None.
+    """Return the foreign format of a file, or None if memctl recognizes none.
 
-    A file that is unreadable or not a regular file has no format.
+    The result is also None if the file is unreadable or not a regular file.
     """
     return of_text(start_of(path))
 
@@ -122,7 +122,7 @@ def of_file(path: Path) -> ForeignFormat | None:
 def start_of(path: Path) -> bytes:
     """Return the first ``BEGINNING`` bytes of a file; empty if the file is unreadable.
 
-    Pipes and devices are not opened.
+    The result is also empty for a pipe or a device, which is not opened.
     """
     try:
         if not path.is_file():
@@ -169,7 +169,7 @@ _ENCODINGS = {
 
 
 def of_text(start: bytes) -> ForeignFormat | None:
-    """Return the foreign format of a JSON document or of JSON lines, or None.
+    """Return the foreign format of a JSON document or of JSON lines, or None if memctl knows none.
 
     ``start`` holds the first bytes of the text.
     """
@@ -184,7 +184,7 @@ def of_text(start: bytes) -> ForeignFormat | None:
 
 
 def of_lines(start: bytes) -> ForeignFormat | None:
-    """Return the foreign format of a file that should hold JSON lines, or None.
+    """Return the foreign format of a file that should hold JSON lines, or None if there is none.
 
     ``start`` holds the first bytes of the file.
     """
@@ -199,7 +199,7 @@ def of_lines(start: bytes) -> ForeignFormat | None:
 
 
 def of_first_line(line: bytes) -> ForeignFormat | None:
-    """Return the foreign format of a file of JSON lines, or None.
+    """Return the foreign format of a file of JSON lines, or None if memctl recognizes none.
 
     ``line`` is the beginning of the first line.
     """
@@ -210,10 +210,7 @@ def of_first_line(line: bytes) -> ForeignFormat | None:
 
 
 def _values(start: bytes) -> list[Any]:
-    """Return the JSON values of the first lines.
-
-    A line that is not a JSON object or array ends the values.
-    """
+    """Return the JSON objects and arrays at the start, one per line."""
     found: list[Any] = []
     for line in start.removeprefix(BYTE_ORDER_MARK).splitlines()[:_LINES]:
         if line.strip():
@@ -233,9 +230,9 @@ _CLOSING = {b"{": b"}", b"[": b"]"}
 
 
 def beginning(text: bytes) -> Any:
-    """Return the value of a JSON text; of a truncated text, the value of the complete part.
+    """Return the value of a JSON text, which may be truncated; None if the text is not JSON.
 
-    The result is None if the text is not JSON.
+    A truncated text is read up to the end of its last complete part.
     """
     text = text.removeprefix(BYTE_ORDER_MARK)
     with suppress(ValueError):
@@ -299,7 +296,7 @@ def _first(*path: str | int) -> Callable[[Any], Any]:
 
 
 def _has(*keys: str, at: tuple[str | int, ...] = ()) -> Test:
-    """Return a test whether a value has an object at the path ``at`` with all of these keys."""
+    """Return a test whether the object at the path ``at`` has ``keys``."""
     get = _first(*at)
 
     def test(value: Any) -> bool:
@@ -310,7 +307,7 @@ def _has(*keys: str, at: tuple[str | int, ...] = ()) -> Test:
 
 
 def _is(wanted: Any, *path: str | int) -> Test:
-    """Return a test whether a value has ``wanted`` at a path of keys and indexes."""
+    """Return a test whether the value at a path is ``wanted``."""
     get = _first(*path)
     return lambda value: bool(get(value) == wanted)
 
@@ -324,14 +321,14 @@ def _all(*tests: Test) -> Test:
 
 
 def _items(*tests: Test) -> Test:
-    """Return a test whether a value is a list with an item, among the first, that passes a test."""
+    """Return a test whether one of the first items of a list passes a test."""
     return lambda value: (
         isinstance(value, list) and any(test(one) for one in value[:_LINES] for test in tests)
     )
 
 
 def _is_java_state(value: Any) -> bool:
-    """Return whether a session state comes from AgentScope Java, by its roles in upper case."""
+    """Return whether a session state has roles in upper case, as AgentScope Java writes them."""
     for path in (("memory", "messages", 0, "role"), ("context", 0, "role"), (0, "role"), ("role",)):
         role = _first(*path)(value)
         if isinstance(role, str) and role in ("USER", "ASSISTANT", "SYSTEM", "TOOL"):

@@ -32,9 +32,9 @@ class Location:
 
         parse("sqlite:///agents.db?state=sessions")  # from memctl.registry
 
-    ``url`` is the URL for the driver, without memctl's own ``options``.  A store in the file system
-    has ``path``.  ``label`` is the name for people: without secrets, with control characters
-    visible.
+    ``url`` is the URL for the driver, without memctl's own ``options``.  ``path`` is set for a
+    store in the file system.  ``label`` is the name to show to people: without secrets, with
+    control characters visible.
     """
 
     kind: str
@@ -49,8 +49,8 @@ class Location:
 def redact(url: str) -> str:
     """Return a URL without its password and other secrets, with control characters visible.
 
-    Separators such as ``@`` and ``?`` in a password should be percent-encoded.  If one may not be,
-    everything up to the last ``@`` outside an option is left out: it may be part of the password.
+    Separators such as ``@`` and ``?`` in a password should be percent-encoded.  If a ``@`` may be
+    part of a password, everything up to the last such ``@`` is left out.
     """
     found = _URL_START.match(url)
     if found is None:
@@ -74,7 +74,6 @@ def redact(url: str) -> str:
 
 
 def _hide_login(where: str) -> str:
-    """Return the part of a URL between ``//`` and the options, without the password."""
     login, at, rest = where.rpartition("@")
     host, slash, path = rest.partition("/")
     if not all(_HOST.fullmatch(one) for one in host.split(",")):
@@ -92,7 +91,6 @@ def _is_option(pair: str) -> bool:
 
 
 def _shown(pair: str) -> str:
-    """Return the option ``name=value`` of a URL; a value that may be a secret is hidden."""
     name, equals, value = pair.partition("=")
     if SECRET_QUERY.search(unquote_plus(name)):
         return f"{name}{equals}***"
@@ -108,7 +106,7 @@ def redact_value(text: str) -> str:
 
 
 def redact_quoted(text: str, arguments: Iterable[str]) -> str:
-    """Return a message that may quote the command-line ``arguments``, without their passwords."""
+    """Return ``text``, which may quote the command-line ``arguments``, without their passwords."""
     for argument in chain.from_iterable((one, *one.split("=", 1)) for one in arguments):
         shown = redact_value(argument)
         if shown != visible(argument):
@@ -124,7 +122,7 @@ def redact_text(text: str, arguments: Iterable[str] = ()) -> str:
 
 
 def join_url(parts: SplitResult) -> str:
-    """Join the parts of a URL, with ``//`` also if the URL has no host."""
+    """Join the parts of a URL; ``//`` is included even if the URL has no host."""
     query = f"?{parts.query}" if parts.query else ""
     fragment = f"#{parts.fragment}" if parts.fragment else ""
     return f"{parts.scheme}://{parts.netloc}{parts.path}{query}{fragment}"
@@ -144,12 +142,12 @@ def _escape(char: str) -> str:
 
 
 def same_file(path: Path) -> str:
-    """Return the path with symbolic links resolved: equal for all paths to one file."""
+    """Return, as a text, the path with symbolic links resolved: equal for all paths to one file."""
     return os.path.realpath(path)
 
 
 def is_one_file(one: Path, other: Path) -> bool:
-    """Return whether two paths lead to one file, by symbolic or hard links, too."""
+    """Return whether two paths lead to the same file, even by symbolic or hard links."""
     if same_file(one) == same_file(other):
         return True
     try:

@@ -25,8 +25,9 @@ class MemoryKey(NamedTuple):
         MemoryKey("ada", "kyoto-trip")
         MemoryKey("ada", "kyoto-trip", "planner.memory")
 
-    ``part`` is empty unless the session holds several memories, as a session-state file with two
-    agents does.  Then ``part`` is the path of the memory in the state, such as ``planner.memory``.
+    ``part`` is empty if the session holds one memory.  A session may hold several memories, such
+    as a session-state file with two agents.  Then ``part`` is the path of the memory in the state,
+    such as ``planner.memory``.
     """
 
     user: str
@@ -68,20 +69,20 @@ class Memory:
     if the store has no place for a summary.  ``ttl`` is the time to expiry in seconds, None if the
     memory does not expire.
 
-    ``extra`` is a text with further data that the dialect keeps of the memory, such as the session
-    record of AgentScope 2.x; it may be empty.  ADD to an existing memory and ``edit`` keep the
-    ``extra`` of the store.
+    ``extra`` is a text with further data of the memory in its dialect, such as the session record
+    of AgentScope 2.x; it may be empty.  ADD to an existing memory and ``edit`` keep the ``extra``
+    in the store.
 
-    ``place`` is the path of the memory in the session state, such as ``agent.memory``.  A new state
-    gets the memory at this path, as the application expects.  Comparisons of memories ignore
-    ``place``.
+    ``place`` is the path of the memory in the session state, such as ``agent.memory``.  In a new
+    session state, the memory is written at this path, because the application reads it there.
+    Comparisons of memories ignore ``place``.
 
-    ``owner`` is the owner of the session in AgentScope's SQL tables, if users share the session and
-    another user owns the session.  A new row of the session names the owner.
+    ``owner`` is the owner of the session in AgentScope's SQL tables, if the session is shared and
+    belongs to another user.  A new row of the session names this owner.
 
-    ``version`` is an opaque text that changes whenever the stored memory changes.  If the store
-    knows the version at the first page, ``read`` sets it.  ``write`` with REPLACE replaces only
-    this version, if given.
+    ``version`` is an opaque text that changes whenever the stored memory changes.  ``read`` sets
+    ``version`` if the store knows it at the first page.  If ``version`` is set, ``write`` with
+    REPLACE fails for a memory that has another version.
     """
 
     key: MemoryKey
@@ -106,9 +107,9 @@ class Page:
     the last page of the memory.  A memory without messages is one page without messages.  Pages of
     one memory follow one another.
 
-    If messages were selected, ``anchors`` holds an id for each message: the id of the last
-    message before it that is not selected, or None.  ``indexes`` holds the number of messages
-    before each message, if the store read the whole memory.
+    In a page of selected messages, ``anchors`` holds for each message the id of the last unselected
+    message before it, or None if there is none.  ``indexes`` holds for each message the number of
+    all messages of the memory before it; ``indexes`` is None if the store did not read them all.
     """
 
     memory: Memory
@@ -131,9 +132,10 @@ class MemoryInfo:
     """A row of the catalog: the counts of a memory, without its messages.
 
     ``bytes`` is the size of the stored JSON of the messages.  ``first`` and ``last`` are the
-    earliest and the latest timestamp, as stored.  ``marks`` and ``roles`` map names to numbers of
-    messages.  ``summary`` is None if the store cannot hold summaries.  ``repeated`` is the number
-    of messages with an id of an earlier message of the memory, None if the store cannot say.
+    earliest and the latest timestamp, as stored.  ``marks`` and ``roles`` map each mark and each
+    role to its number of messages.  ``summary`` is None if the store cannot hold summaries.
+    ``repeated`` is the number of messages with the id of an earlier message of the memory, None if
+    the store cannot tell.
     """
 
     key: MemoryKey
@@ -160,7 +162,8 @@ class Embedding(NamedTuple):
     def fits(self, other: Embedding) -> bool:
         """Return whether the vectors of two stores may be of the same model.
 
-        They have the same size, and the same model, or the model of one is unknown.
+        True if the sizes are equal and the models do not differ.  An unknown model differs from
+        none.
         """
         models = {self.model, other.model} - {""}
         return self.dimensions == other.dimensions and len(models) < 2
@@ -170,7 +173,7 @@ class Embedding(NamedTuple):
 
 
 class OnConflict(StrEnum):
-    """What a copy does with a memory of which the target has different data."""
+    """What a copy does with a memory if the target has other data of the same memory."""
 
     FAIL = "fail"
     SKIP = "skip"
@@ -209,11 +212,11 @@ class Change(NamedTuple):
     ``old`` are the present marks of the message, in any order; None inserts the message.  ``new``
     are the new marks; None deletes the message.
 
-    An inserted message follows the message with the id ``after``, which the edit keeps, and all
-    messages that the edit inserted there before.  ``after=None`` is the beginning of the memory.
-    ``message`` and ``position`` are the fields of the inserted StoredMessage.  ``was`` is the
-    present shape of the message, ``shape`` the new shape, as in StoredMessage.  A store may ignore
-    shapes.
+    An inserted message follows the message with the id ``after``.  If the edit inserts several
+    messages after the same id, they keep the order of the changes.  ``after=None`` is the beginning
+    of the memory.  ``message`` and ``position`` are the fields of the inserted StoredMessage.
+    ``was`` is the present shape of the message, ``shape`` the new shape, as in StoredMessage.  A
+    store may ignore shapes.
 
     ``at`` and ``to`` tell messages with equal ids apart.  ``at`` is the number of messages before
     the message in the present memory, ``to`` the number in the changed memory.
@@ -241,12 +244,15 @@ class Edit:
 
     ``memory.summary`` is the new summary; None keeps the present summary.  ``summary`` is the
     summary that the edit expects; None accepts every summary.  ``memory.ttl`` counts only if the
-    edit creates the memory: an existing memory keeps its expiry.  ``offset`` is the number of
-    changes of the memory before ``changes``.  ``last`` is True for the last edit of the memory.
-    Edits of the same memory are consecutive.  Each edit is at most about as large as a Page.
+    edit creates the memory: an existing memory keeps its expiry.
 
-    An edit that undoes a change has ``before`` and ``shared_ids`` from its ``WriteResult``.
-    Messages with these ids may exist although the edit inserts further messages with the same ids.
+    A large edit is split into several edits of the same memory, which follow one another.  Each
+    is at most about as large as a Page.  ``offset`` is the number of changes in the edits of the
+    memory before this one.  ``last`` is True for the last edit of the memory.
+
+    An edit that undoes a change has ``before`` and ``shared_ids`` from the ``WriteResult`` of this
+    change.  The edit may insert a message with an id in ``shared_ids``, although the memory has
+    messages with this id.
     """
 
     memory: Memory
@@ -263,8 +269,8 @@ class Finding:
     """A problem that ``memctl doctor`` found in one memory, or in the store if ``key`` is None.
 
     ``code`` is one of the codes of ``memctl.ops.doctor.findings``.  ``count`` is the number of
-    affected messages, or of whatever the code counts.  ``examples`` names a few of them.
-    ``detail`` holds the particulars of this finding, beyond the general text of the code.
+    affected messages; some codes count something else, such as keys.  ``examples`` names a few of
+    them.  ``detail`` holds the particulars of this finding, beyond the general text of the code.
     """
 
     code: str
@@ -276,15 +282,15 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class ServiceHit:
-    """A message that the service of a store found; see ``Store.search``.
+    """A message that the search service of a store found; see ``Store.search``.
 
     ::
 
         ServiceHit(key, message, 0.83)
 
-    ``score`` comes from the service.  Higher is better; only scores of the same search compare.
-    ``position`` is the number of messages of the memory before the message, None if the service
-    does not know.
+    ``score`` comes from the service.  Higher is better; scores of different searches cannot be
+    compared.  ``position`` is the number of messages of the memory before the message, None if the
+    service does not know.
     """
 
     key: MemoryKey
@@ -299,8 +305,8 @@ class WriteResult:
 
     ``written`` counts inserted and re-marked messages, ``deleted`` counts deleted messages.
 
-    ``before`` is a text in the store's own format, for ``Edit.before``.  The text says what the
-    reverse of the change would not restore, such as the absence of the session; it may be empty.
+    ``before`` is a text in the store's own format, for ``Edit.before``; it may be empty.  It
+    describes what the reverse of the change would not restore, such as the absence of the session.
 
     ``shared_ids`` maps the id of a deleted message to the number of remaining messages with this
     id.

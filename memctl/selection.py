@@ -16,7 +16,7 @@ from memctl.model import MemoryKey, Page, StoredMessage
 
 
 class Verdict(Enum):
-    """The answer of a selection to the question if a message is selected."""
+    """The answer to the question whether a selection includes a message."""
 
     SELECTED = "selected"
     LEFT_OUT = "left out"
@@ -26,9 +26,9 @@ class Verdict(Enum):
 
 @dataclass(slots=True)
 class Untimed:
-    """A count of the messages left out because they have no time, although a period is selected.
+    """A count of the messages left out of a selected period because they have no time.
 
-    A memory that is read several times counts once.
+    Messages of a memory that is read several times count once.
     """
 
     noun: str = "message"
@@ -36,7 +36,10 @@ class Untimed:
     _counts: dict[Hashable, int] = field(default_factory=dict)
 
     def note(self, place: Hashable, number: int, noun: str) -> None:
-        """Record that a memory or an index has ``number`` messages without a time."""
+        """Record that a memory or an index has ``number`` messages without a time.
+
+        ``place`` identifies the memory or the index.  ``noun`` is the word for a message.
+        """
         if number > self._counts.get(place, 0):
             self._counts[place] = number
             self.noun = noun
@@ -61,12 +64,12 @@ class Selection:
     ``since`` (inclusive) and ``until`` (exclusive) are local times without a zone, as in messages.
     A message without a readable timestamp is in no period; ``untimed`` counts such messages.
     ``match`` is a case-sensitive part of the text of the message, or of a text that the memory
-    stores with the message.  ``last`` keeps the newest N selected messages of each memory.
-    ``spare`` never selects the newest N messages of a memory.
+    stores with the message.  ``last`` selects only the newest N of the selected messages of each
+    memory.  ``spare`` excludes the newest N messages of each memory.
 
     ``keys`` limits the selection to these memories, and ``done`` excludes these memories: an
-    operation that reads a store again uses them.  ``own_ids`` gives the ids to select in each
-    memory, if they differ between memories.
+    operation that reads a store again uses ``keys`` and ``done``.  ``own_ids`` maps a memory to
+    the ids to select in it, if the ids differ between memories.
     """
 
     users: frozenset[str] = frozenset()
@@ -101,7 +104,7 @@ class Selection:
     def looks_inside(self) -> bool:
         """Return whether the selection depends on the content of messages.
 
-        If so, each message must be parsed.
+        If it does, each message must be parsed.
         """
         return bool(self.roles or self.names or self.has_period or self.match is not None)
 
@@ -120,7 +123,7 @@ class Selection:
         return bool(self.users or self.sessions)
 
     def matches(self, message: StoredMessage, dialect: Dialect = AGENTSCOPE1) -> bool:
-        """Return whether the message is selected, apart from ``last`` and ``spare``.
+        """Return whether the message is selected; ``last`` and ``spare`` are not applied.
 
         ``dialect`` is the dialect of the message.
 
@@ -130,9 +133,10 @@ class Selection:
         return self.judge(message, dialect) is Verdict.SELECTED
 
     def judge(self, message: StoredMessage, dialect: Dialect = AGENTSCOPE1) -> Verdict:
-        """Return whether the message is selected, left out, or left out for want of a time.
+        """Return the verdict on a message: selected, left out, or left out because it has no time.
 
-        ``last`` and ``spare`` are not considered.  ``dialect`` is the dialect of the message.
+        The filters ``last`` and ``spare`` are not applied.  ``dialect`` is the dialect of the
+        message.
 
         Raises:
             ValueError: as ``matches``.
@@ -151,13 +155,13 @@ class Selection:
         return Verdict.UNTIMED if untimed else Verdict.SELECTED
 
     def may_have(self, key: MemoryKey, id: str) -> bool:
-        """Return whether the filters by id allow a message of the memory ``key``."""
+        """Return whether the filters by id allow the message ``id`` of the memory ``key``."""
         if self.own_ids is not None and id not in self.own_ids.get(key, ()):
             return False
         return not self.ids or id in self.ids
 
     def matches_outside(self, id: str, marks: Collection[str]) -> bool:
-        """Return whether the filters by id and by mark allow a message."""
+        """Return whether the filters by id and by mark allow a message with this id and marks."""
         if self.ids and id not in self.ids:
             return False
         if self.marks and self.marks.isdisjoint(marks):
@@ -165,7 +169,6 @@ class Selection:
         return self.exclude_marks.isdisjoint(marks)
 
     def _says(self, view: MessageView, message: StoredMessage, dialect: Dialect) -> bool:
-        """Return whether the text of a message, or a text stored with it, contains ``match``."""
         if self.match is None or any(self.match in text for text in view.texts()):
             return True
         others = map(dialect.parse, dialect.other_texts(message.shape))
@@ -176,7 +179,8 @@ class Selection:
     ) -> bool:
         """Return whether the filters by role, sender and period allow a message.
 
-        ``moment`` returns the local time of the message; it is called only if there is a period.
+        ``name`` is the sender.  ``moment`` returns the local time of the message; it is called only
+        if the selection has a period.
         """
         return self._matches_sender(role, name) and (
             not self.has_period or self._in_period(moment())
@@ -251,8 +255,8 @@ class _Sieve:
     def take(self, page: Page) -> Page | None:
         """Return a page of the selected messages in ``page``, or None if there are none.
 
-        Without selected messages, the result is None.  But after a page with messages, the last
-        page is returned even if empty.
+        If an earlier page of the memory had selected messages, the last page is returned even if
+        empty.
         """
         found = list(self._matching(page))
         if self._where.last is not None:
@@ -281,7 +285,7 @@ class _Sieve:
             self._where.untimed.note(page.memory.key, self._untimed, self._dialect.noun)
 
     def _old_enough(self, page: Page) -> Iterator[_Placed]:
-        """Yield the messages of a memory except its newest ``spare`` messages."""
+        """Yield all messages except the newest ``spare`` of the memory."""
         anchors = page.anchors or repeat(None)
         pairs = zip(page.messages, anchors, page.places, strict=False)
         if self._where.spare is None:
@@ -293,11 +297,7 @@ class _Sieve:
                 yield self._newest_of_all.popleft()
 
     def _last(self, found: list[_Placed], page: Page) -> list[_Placed]:
-        """Collect the selected messages ``found``; on the last page, return the newest of them.
-
-        On all other pages, return nothing.  Older messages count as not selected, so a newest
-        message may follow one of them.
-        """
+        """Return the newest selected messages on the last page, nothing on earlier pages."""
         for one in found:
             if len(self._newest) == self._where.last:
                 self._older = self._newest[0]

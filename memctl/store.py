@@ -67,9 +67,9 @@ class DamagedMemory(BadData):
 
 
 def refuse_facts(store: Store, what: str) -> None:
-    """Refuse an operation that only conversations support.
+    """Refuse an operation on a store of facts, which lacks something that the operation needs.
 
-    ``what`` names the thing that facts lack, such as ``marks``.
+    ``what`` names the missing thing in the error, such as ``marks``.
 
     Raises:
         UsageError: the store holds facts.
@@ -85,8 +85,8 @@ def searched_text(store: Store, query: str, where: Selection) -> str:
     """Return the query for the search service of a store, without surrounding spaces.
 
     Raises:
-        UsageError: the query is empty, or the selection has ``last`` or ``spare``, which a service
-            cannot apply.
+        UsageError: the query is empty; or the selection has ``last`` or ``spare``, which a search
+            service cannot apply.
     """
     if where.last is not None or where.spare is not None:
         raise UsageError(
@@ -137,15 +137,15 @@ class Deletion(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """What a store can hold and do.
+    """The data that a store can hold, and the operations that it supports.
 
     ::
 
         Features(summaries=True, empty=True, mark_order=True)
 
-    The conformance suite tests each claimed feature.  Without a feature, memctl refuses the data
-    before the first write, or takes the slow way.  A wrapper forwards the features of the inner
-    store, or a changed copy (``dataclasses.replace``).
+    The conformance suite tests each claimed feature.  If a store lacks a feature, memctl refuses
+    data that need it before the first write, or uses a slower method.  A wrapper has the features
+    of the inner store, or a changed copy of them (``dataclasses.replace``).
     """
 
     # The contents of a store besides messages
@@ -231,9 +231,9 @@ class LeftOut:
     """The memories that were read without their damaged messages."""
 
     def may_have(self, key: MemoryKey) -> bool:
-        """Return whether the memory with a key may have been left out as damaged.
+        """Return whether the memory with this key may have been left out as damaged.
 
-        If a session as a whole is damaged, all of its parts are left out.
+        If a whole session is damaged, the result is True for every memory of the session.
         """
         return key in self.failures or key._replace(part="") in self.failures
 
@@ -241,7 +241,7 @@ class LeftOut:
 class Maintenance:
     """Checks and repairs data of a store that ``Store.read`` does not return.
 
-    This default reports the damage that ``read`` skipped, and repairs nothing.
+    This default reports the damage that ``Store.read`` skipped, and repairs nothing.
 
     ::
 
@@ -256,9 +256,9 @@ class Maintenance:
     async def check(self, where: Selection) -> AsyncGenerator[Finding]:
         """Yield the problems of the selected memories; ``where`` selects whole memories.
 
-        ``check`` follows a ``read`` of the same selection and first yields the damage that ``read``
-        skipped.  ``check`` makes one pass over the store, in constant memory.  Agents may be at
-        work meanwhile; an unfinished write of an agent is not a finding.
+        The caller must have read the same selection with ``Store.read``.  ``check`` first yields
+        the damage that this read skipped.  It then makes one pass over the store, in constant
+        memory.  Agents may be at work meanwhile; an unfinished write of an agent is not a finding.
 
         Raises:
             MemctlError: as ``Store.read``.
@@ -271,20 +271,20 @@ class Maintenance:
         """Repair the findings of one code; return the number of repairs, in the units of ``check``.
 
         ``code`` is in ``Features.repairs``.  A repair has parts.  Before a part becomes durable,
-        ``note`` is awaited with all that ``revert`` needs, or with the damaged data that the repair
-        removes.  Agents may be at work meanwhile, as with ``Store.edit``.
+        ``note`` is awaited with the data that ``revert`` needs, or with the damaged data that the
+        part removes.  Agents may be at work meanwhile, as with ``Store.edit``.
 
         Raises:
-            MemctlError: as ``Store.edit``; each noted part is either repaired or unchanged.
+            MemctlError: as ``Store.edit``.  Each part passed to ``note`` is repaired or unchanged.
         """
         raise NotImplementedError(code)
 
     async def revert(self, records: AsyncGenerator[Record]) -> int:
         """Undo recorded repairs where the data have not changed since; return the number undone.
 
-        The records come in reverse order.  ``repair`` may not have carried out all of them.
-        Records of damaged data that a repair removed are not among ``records``: these data stay in
-        the quarantine file of the run.
+        ``records`` come in reverse order.  They may name parts of a repair that were never made,
+        because the run was killed before.  Damaged data that a repair removed are not in
+        ``records``: they stay in the quarantine file of the run.
 
         Raises:
             MemctlError: as ``Store.edit``.
@@ -296,9 +296,9 @@ class Store(ABC):
     """A place that holds memories.
 
     A store defines ``open``, ``close``, ``read`` and ``write``.  The defaults of all further
-    methods work through these four.  A store overrides a default to be faster, or to hold less in
-    RAM.  ``memctl.storekit.simple`` has a ``SimpleStore`` for places whose single memories fit into
-    RAM.  ``SimpleStore`` asks for even less.
+    methods work through these four.  A store overrides a default to be faster, or to use less RAM.
+    If each memory fits into RAM, ``SimpleStore`` in ``memctl.storekit.simple`` needs even fewer
+    methods.
 
     A store is opened as an async context manager::
 
@@ -307,8 +307,8 @@ class Store(ABC):
                 async for page in pages:
                     ...
 
-    Everything streams: unless a default says otherwise, no method holds more than a page of a
-    memory.  Errors are those of ``memctl.errors``: no exception of a driver leaves a store.
+    Everything streams: unless a docstring says otherwise, no method holds more than a page of a
+    memory.  All errors are errors of ``memctl.errors``, never exceptions of a driver.
     """
 
     kind: str
@@ -321,7 +321,7 @@ class Store(ABC):
     """The kind of vectors of an open store of facts; None without vectors."""
 
     def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
-        """Keep the location, and the mode for ``async with``; open nothing yet."""
+        """Set the location, and the mode for ``async with``; open nothing yet."""
         self.location = location
         self.label = location.label
         self.mode = mode
@@ -356,7 +356,7 @@ class Store(ABC):
 
         Raises:
             Unavailable: the store cannot be reached or refuses the login.
-            NotFound: the place does not exist, and the mode does not create a place.
+            NotFound: the place does not exist, and the mode does not create a missing place.
             BadData: the place holds data of a different kind.
         """
 
@@ -369,16 +369,17 @@ class Store(ABC):
         """Yield pages of the selected memories, memory after memory, messages in order.
 
         ``read`` makes one pass over the store, however many memories match.  A memory is read if
-        its key is selected and a message is selected, or if the selection has no condition on
-        messages.  ``where.last`` is honoured.  Queries to the store must mean the same as
-        ``Selection.matches``; ``Selection.apply`` filters pages of whole memories.
+        its key is selected and one of its messages is selected.  If the selection has no condition
+        on messages, a memory without messages is read, too.  ``read`` applies ``where.last``.
+        Queries to the store must mean the same as ``Selection.matches``; ``Selection.apply``
+        filters pages of whole memories.
 
         ``read`` skips a damaged memory and adds it to ``left_out``.
 
         Raises:
             Unavailable: the store cannot be reached any more.
-            DamagedMemory: a memory is damaged, and its first pages are out.
-            BadData: more than a memory is damaged, and ``skip_damage`` was not called.
+            DamagedMemory: a memory is damaged, and some of its pages were already yielded.
+            BadData: data outside any single memory are damaged, and ``skip_damage`` was not called.
         """
 
     @abstractmethod
@@ -387,18 +388,18 @@ class Store(ABC):
     ) -> AsyncGenerator[WriteResult]:
         """Write memories, each whole or not at all; yield a WriteResult as each becomes durable.
 
-        Many small memories may share a transaction; a huge memory comes in many pages.  A memory
-        that the store refuses fails in its WriteResult, and the other memories continue.  Failures
-        have these codes:
+        Many small memories may share a transaction; a huge memory comes in many pages.  If the
+        store refuses a memory, the WriteResult of this memory has a failure, and the next memory
+        follows.  Failures have these codes:
 
         - ``changed``: ADD found a number of messages different from the offset, or REPLACE found a
           version different from ``Memory.version``.
-        - ``refused``: the store does not take a value.
-        - ``repeated-id``: an id repeats.
+        - ``refused``: the store does not accept a value.
+        - ``repeated-id``: two messages of the memory have the same id.
         - ``bad-name``: the store cannot write the key.
 
-        If ``Memory.summary`` is None, the summary of the target stays.  If ``Memory.ttl`` is None,
-        the expiry of the target stays.
+        If ``Memory.summary`` is None, the store keeps its summary of the memory.  If ``Memory.ttl``
+        is None, the store keeps the expiry of the memory.
 
         Raises:
             Unavailable: the store is unreachable; memories without a WriteResult are not written.
@@ -409,17 +410,17 @@ class Store(ABC):
     ) -> None:
         """Use this dialect from now on, if the store is empty and accepts messages of any dialect.
 
-        ``embedding`` describes the vectors of facts, None without vectors.
+        ``embedding`` describes the vectors of facts; None means facts without vectors.
         """
 
     async def settle_layout(self) -> bool:
-        """Detect the layout before ``open``; return whether it differs from the usual layout."""
+        """Detect the layout before ``open``; return True if it differs from the usual layout."""
         return False
 
     async def other_layout(self) -> str | None:
         """Return the name of the layout of the stored data; None if it is the layout of this store.
 
-        The caller asks this of an open store whose URL names no layout.
+        The store must be open.  ``other_layout`` is for a store whose URL names no layout.
 
         Raises:
             UsageError: the place has several layouts, and the URL has to name one.
@@ -430,7 +431,7 @@ class Store(ABC):
     # The contents
 
     async def is_empty(self) -> bool:
-        """Return whether the store is empty, as far as a short read can tell."""
+        """Return whether the store is empty, judged by a short read."""
         async with aclosing(self.outline(Selection())) as pages:
             async for _ in pages:
                 return False
@@ -448,7 +449,7 @@ class Store(ABC):
         return None
 
     async def other_contents(self) -> str:
-        """Return a line that describes the contents of a place without memories, or an empty text.
+        """Describe in one line the contents of a place without memories; empty without contents.
 
         Raises:
             MemctlError: as ``read``.
@@ -474,24 +475,26 @@ class Store(ABC):
                     yield page.memory
 
     async def duplicates(self, where: Selection) -> AsyncGenerator[tuple[Memory, int]]:
-        """Yield the header of each memory, and how many of its messages repeat an earlier id.
+        """Yield each selected memory without messages, and the number of its repeated messages.
 
-        The summary in a header may only say whether a summary exists.
+        A message is repeated if an earlier message of the memory has the same id.  The summary in
+        the memory may only say whether a summary exists.
         """
         async with aclosing(self.list_memories(where)) as infos:
             async for info in infos:
                 yield Memory(info.key, "yes" if info.summary else "", info.ttl), info.repeated or 0
 
     def outline(self, where: Selection) -> AsyncGenerator[Page]:
-        """Yield pages as ``read`` does, with ids, order, marks and headers; messages may be empty.
+        """Yield pages as ``read`` does, with ids, order, marks and the data of the memory.
 
-        An outline shows which memories changed.  ``where`` selects whole memories.  A store
-        overrides ``outline`` to avoid reading messages, and then claims ``Features.cheap_outline``.
+        The texts of the messages may be empty.  An outline is enough to tell which memories
+        changed.  ``where`` selects whole memories.  A store overrides ``outline`` to avoid reading
+        messages, and then claims ``Features.cheap_outline``.
         """
         return self.read(where)
 
     def read_with_anchors(self, where: Selection) -> AsyncGenerator[Page]:
-        """Yield the pages of ``read``, with ``Page.anchors`` if messages are not selected.
+        """Yield the pages of ``read``; pages of selected messages have ``Page.anchors``.
 
         A store with ``Features.cheap_positions`` overrides this method if its ``read`` does not set
         anchors.
@@ -499,12 +502,12 @@ class Store(ABC):
         return self.read(where)
 
     async def search(self, query: str, where: Selection, top: int) -> list[ServiceHit]:  # noqa: ARG002
-        """Return at most ``top`` messages that the service of the store finds, best first.
+        """Return at most ``top`` selected messages that the search service of the store finds.
 
-        A store overrides ``search`` if its service searches texts, and claims ``Features.search``.
-        Only the service decides what matches; all returned messages are selected.  If the service
-        finds many unselected messages, the store stops after a limit: further selected messages may
-        exist.
+        The best message comes first; only the service decides what matches ``query``.  If the
+        service finds many messages that are not selected, the store stops after a limit.  Then
+        selected messages may be missing from the result.  A store with a search service overrides
+        ``search`` and claims ``Features.search``.
 
         Raises:
             UsageError: the store has no search service, the query is empty, or ``where`` has
@@ -522,9 +525,9 @@ class Store(ABC):
     ) -> AsyncGenerator[tuple[MemoryKey, StoredMessage]]:
         """Yield the messages whose JSON texts match, each with the key of its memory, in any order.
 
-        ``matches`` returns the indexes of the matching texts.  ``where`` selects whole memories.
-        The messages may come from different moments.  A store overrides ``find_messages`` to avoid
-        ordering messages.
+        ``matches`` gets several texts, and returns the indexes of the matching texts.  ``where``
+        selects whole memories.  Agents may write between two messages.  A store overrides
+        ``find_messages`` to avoid sorting messages.
 
         Raises:
             MemctlError: as ``read``.
@@ -536,7 +539,7 @@ class Store(ABC):
                     yield page.memory.key, StoredMessage(entry.id, entry.message)
 
     async def snapshot(self, key: MemoryKey) -> Snapshot:
-        """Return a whole memory; for a missing memory, return an empty one with ``exists`` false.
+        """Return a whole memory.  If it is missing, return an empty snapshot with ``exists`` False.
 
         Raises:
             MemctlError: as ``read``.
@@ -554,7 +557,7 @@ class Store(ABC):
         key: MemoryKey,  # noqa: ARG002 - of most stores none do
         ids: frozenset[str],  # noqa: ARG002
     ) -> frozenset[str]:
-        """Return those of the given ids that have a place in a memory, but no message.
+        """Return those of ``ids`` that have a place in a memory, although no message has the id.
 
         An edit can insert messages after these ids.
 
@@ -571,17 +574,17 @@ class Store(ABC):
         Agents may read and write meanwhile.  Their new messages stay.  They see the memory either
         before or after the edit.
 
-        If a memory differs from the edit, ``edit`` leaves the memory unchanged and fails with the
-        code ``changed``.  A memory differs if a message to change is missing or has different
-        marks, a message to insert exists already, the place of an insertion is missing, or the
-        summary is different.  Messages that the edit does not name may have changed.  If other
-        programs do not release the memory, the code is ``held``.  The remaining codes are those of
-        ``write``.
+        If a memory is not as the edit expects, ``edit`` leaves the memory unchanged, and its
+        WriteResult has a failure with the code ``changed``.  This is so if a message to change is
+        missing or has different marks, a message to insert exists already, the place of an
+        insertion is missing, or the summary is different.  Messages that the edit does not name may
+        have changed.  If other programs do not release the memory, the code is ``held``.  Failures
+        may also have the codes of ``write``.
 
         A memory that loses all messages keeps the summary and further data, if the store has a
-        place for them.  ``WriteResult.before`` says what the reverse of an edit would not restore.
-        An edit with this text as ``Edit.before`` restores these data, too, unless the store has
-        newer data in their place.
+        place for them.  ``WriteResult.before`` describes the data that the reverse of an edit would
+        not restore.  A reverse edit with this text as ``Edit.before`` restores these data, too,
+        unless the store has newer data in their place.
 
         This default reads a memory, changes it, and writes it with REPLACE at the version of the
         read.  If other programs changed the memory meanwhile, the default tries again, a few times.
@@ -615,16 +618,16 @@ class Store(ABC):
         return result
 
     def maintenance(self) -> Maintenance:
-        """Return the checks and repairs of the store; they cover damage that no message shows."""
+        """Return the checks and repairs for damage that no message of the store shows."""
         return Maintenance(self)
 
     # Erasing
 
     async def names(self, where: Selection) -> AsyncGenerator[MemoryKey]:
-        """Yield the keys of all data that ``erase`` would remove, each once or more.
+        """Yield the keys of all data that ``erase`` would remove; a key may come several times.
 
-        ``where`` selects by users and sessions.  Names of damaged memories come, too.  A user
-        without a memory but with other data, such as a row, comes with an empty session.
+        ``where`` selects by users and sessions.  Keys of damaged memories are included.  For a user
+        without a memory but with other data, such as a row, the session in the key is empty.
 
         Raises:
             MemctlError: as ``read``.
@@ -639,13 +642,14 @@ class Store(ABC):
     async def erase(self, where: Selection) -> AsyncGenerator[WriteResult]:
         """Remove memories with all their data; yield a WriteResult as soon as each is removed.
 
-        ``where`` selects by users and sessions.  A memory goes whole or not at all: messages,
+        ``where`` selects by users and sessions.  A memory is removed whole or not at all: messages,
         marks, summary and name, with all rows, keys and files that hold nothing else.  With the
-        last session of a user, the name of the user goes, too.  Data of other users and sessions
-        stay as they are, byte for byte.  Nothing is kept for an undo.
+        last session of a user, the name of the user is removed, too.  Data of other users and
+        sessions stay as they are, byte for byte.  An erase cannot be undone.
 
         This default deletes the messages and the summary of each memory by ``edit``, and holds one
-        memory at a time.  If the name of a memory stays, the default fails with ``refused``.
+        memory at a time.  If the name of a memory is still in the store afterwards, the WriteResult
+        has a failure with the code ``refused``.
 
         Raises:
             Unavailable: the store is unreachable; memories without a WriteResult are unchanged.
@@ -684,8 +688,8 @@ class Store(ABC):
         again.  Agents and readers are not hindered.  A lock ends with its run, even if the run is
         killed.
 
-        This default locks a file next to the path of the store.  A store without a path locks a
-        file on this machine that stands for the store's ``identity``.
+        This default locks a file next to the path of the store.  For a store without a path, it
+        locks a file on this machine whose name is made from ``identity``.
 
         Raises:
             Busy: another run holds the lock.
@@ -698,7 +702,10 @@ class Store(ABC):
         self.warnings += await self._file_lock.take_in_thread(owner)
 
     def unlock(self) -> None:
-        """Release the lock of the default ``lock``; an overridden ``lock`` ends in ``close``."""
+        """Release the lock of the default ``lock``.
+
+        A store that overrides ``lock`` releases its lock in ``close``.
+        """
         if self._file_lock is not None:
             self._file_lock.release()
 
@@ -708,9 +715,9 @@ class Store(ABC):
         return f"file:{same_file(path)}" if path.name else self.location.url
 
     async def generation(self) -> str:
-        """Return a text that changes when the place is recreated under the same name.
+        """Return a text that changes when the place is deleted and made again under the same name.
 
-        The default is an empty text: nothing in the store tells that.
+        The default is an empty text: the store cannot tell.
 
         Raises:
             MemctlError: as ``read``.
@@ -718,16 +725,16 @@ class Store(ABC):
         return ""
 
     async def check_integrity(self, where: Selection) -> None:  # noqa: B027 - a live store has none
-        """Read the store's file once to its end, to find damage before the first write.
+        """Read the file of the store once to its end, to find damage before the first write.
 
-        A store that agents use, such as a database, has nothing to check.
+        A store in use by agents, such as a database, does nothing.
 
         Raises:
             BadData: the file is damaged.
         """
 
     async def unrestorable(self, where: Selection) -> str:  # noqa: ARG002 - most keep nothing else
-        """Return what undo could not restore of the selected messages, or an empty text.
+        """Name the data of the selected messages that an undo could not restore; empty if none.
 
         An example is ``the column 'extra' of the table 'message'``, if this column has values in a
         selected session.
@@ -742,7 +749,7 @@ class Store(ABC):
         where: Selection,  # noqa: ARG002 - most stores have none
         deletion: Deletion,  # noqa: ARG002
     ) -> list[str]:
-        """Return, as texts, what a deletion from the selected memories would change besides them.
+        """Describe changes of other data that a deletion from the selected memories would cause.
 
         An example is ``deleting rows of 'message' deletes rows of 'notes' (ON DELETE CASCADE)``.
 
@@ -755,8 +762,8 @@ class Store(ABC):
         """Return a right that the login lacks to restore deleted messages, or an empty text.
 
         Examples are ``INSERT on 'message'`` and ``RPUSH``.  ``key`` is a memory that has messages
-        to delete, or None if it is not known yet.  The text is also empty if the store does not
-        tell.
+        to delete; None means that no such memory is known yet.  The text is also empty if the store
+        does not tell the rights of the login.
 
         Raises:
             MemctlError: as ``read``.
@@ -769,8 +776,8 @@ class Store(ABC):
     async def keeps_summary(self, key: MemoryKey) -> bool:  # noqa: ARG002 - of most stores all do
         """Return whether the store can keep a summary of a memory where the agent will read it.
 
-        A missing session state is not a place: a state made by memctl would lack the other data of
-        the application.
+        If the summary belongs into a session state that does not exist, the result is False: a
+        state made by memctl would lack the other data of the application.
 
         Raises:
             MemctlError: as ``read``.
