@@ -55,7 +55,7 @@ class Copied:
 
     ``memories`` counts the memories that were written, wholly or in part; ``messages`` counts their
     new messages.  ``unchanged`` counts memories that the target held already.  ``run`` is the id
-    for ``memctl undo``, None if nothing can be undone.  ``verified`` says whether source and target
+    for ``memctl undo``, None if nothing can be undone.  ``verified`` is True if source and target
     were equal afterwards, None if they were not compared.
     """
 
@@ -70,7 +70,8 @@ class Copied:
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """The result of a change or of its dry run: changed memories and messages, and failures.
+    """The result of a change or of its dry run: numbers of changed memories and messages, and
+    failures.
 
     ``failures`` lists the memories that failed.  ``run`` is the id for ``memctl undo``, None if
     nothing can be undone.
@@ -86,8 +87,9 @@ class Changed:
 class Compressed:
     """The result of a compression, which replaces old messages of memories by summaries.
 
-    ``memories`` and ``messages`` count what was summarized.  ``before`` and ``after`` are the
-    tokens that agents read of these memories.  ``cost`` is None if prices are unknown.
+    ``memories`` counts the compressed memories, ``messages`` their summarized messages.  ``before``
+    and ``after`` are the numbers of tokens that agents read of these memories.  ``cost`` is None if
+    prices are unknown.
     """
 
     memories: int
@@ -103,7 +105,7 @@ class Compressed:
 class Erased:
     """The result of an erase: the numbers of erased memories and messages, and the failures.
 
-    After a dry run, the numbers are those of what would be erased.
+    After a dry run, the numbers say how much an erase would remove.
 
     ``runs`` lists the undo runs that were removed, or rewritten without the erased memories.
     ``receipt`` is the file for ``memctl verify --receipt``, None if nothing was erased.
@@ -129,8 +131,8 @@ def open_store(
 
     The store is opened for reading.  ``create`` creates missing data, as the target of a copy
     needs.  ``change`` allows changes of existing data.  ``user`` and ``session`` name the memory of
-    a state_dict, ``path`` selects a memory of a session state.  Aliases belong to the
-    configuration, which programs do not read.
+    a state_dict, ``path`` selects a memory of a session state.  The aliases of the configuration
+    cannot be used here.
 
     Raises:
         UsageError: memctl does not know the form of the URL, or the driver is not installed.
@@ -174,10 +176,10 @@ async def search(
 ) -> SearchReport:
     """Find the selected messages that answer a query best, as ``memctl search`` does.
 
-    ``stores`` are URLs, paths or locations: a store with a current index is not opened.  ``by`` is
+    ``stores`` are URLs, paths or locations.  A store with a current index is not opened.  ``by`` is
     ``words``, ``meaning``, ``both`` or ``service``.  ``top`` is the maximum number of messages
     found, ``around`` the number of messages to show before and after each.  ``embedder`` is an open
-    embedder for searches by meaning.  Without ``keep``, the index is not kept.
+    embedder for searches by meaning.  Without ``keep``, the index is removed after the search.
 
     Raises:
         UsageError: the query has no words to search for, or memctl does not know the form of a URL.
@@ -203,8 +205,9 @@ async def compare(
 ) -> CompareReport:
     """Compare the selected memories of two stores, as ``memctl verify`` does.
 
-    A comparison covers ids, order, marks, content, summaries and expiry.  ``compare`` opens and
-    closes a side that is given by name.  ``observer`` is told about the progress.
+    A comparison covers ids, order, marks, content, summaries and expiry.  A side that is a URL, a
+    path or a location is opened and closed by ``compare``.  ``observer`` gets warnings and the
+    progress.
 
     Raises:
         NotFound: with ``must_exist``, ``where`` names a memory that neither side has.
@@ -233,10 +236,7 @@ async def compare(
 def _entered(
     side: Store | str | Location, observer: Observer
 ) -> AbstractAsyncContextManager[Store]:
-    """Return a context manager that opens and closes a store given by name.
-
-    A store that is already open stays open.
-    """
+    """Open the store of a name within the block; leave an open store open."""
     from memctl.ops.observer import opened
 
     place = _place(side)
@@ -269,22 +269,23 @@ async def copy(
 ) -> Copied:
     """Copy the selected memories, as ``memctl migrate`` does; a second copy adds only new messages.
 
-    ``source`` and ``target`` are names or open stores.  The copy opens a named store, and opens the
-    store again after a lost connection; ``transfer`` limits retries, waits for answers and the
-    rate.  An open store stays open, and the copy is not retried.  An open target must be open with
-    ``create``, and stays locked against other runs until it is closed.  ``embedder`` makes missing
-    vectors of facts; ``make_embedder`` returns an embedder.
+    ``source`` and ``target`` are names (URLs, paths or locations) or open stores.  The copy opens a
+    named store, and opens the store again after a lost connection; ``transfer`` limits retries,
+    waits for answers and the rate.  With an open store, the copy is not retried, and the store
+    stays open.  An open target must be open with ``create``, and stays locked against other runs
+    until it is closed.  ``embedder`` makes missing vectors of facts; ``make_embedder`` returns an
+    embedder.
 
     ``limit`` is the largest number of messages that ``OnConflict.REPLACE`` may remove from the
-    target; if its second element is True, the first is a percentage of all messages there in the
-    selected users and sessions.
+    target.  If the second element of ``limit`` is True, the first is a percentage of all messages
+    of the selected users and sessions in the target.
 
     ``verify`` compares both sides afterwards by fresh reads.  ``follow`` is a number of seconds:
     the copy repeats at this interval until ``stop.ask()``, and is not recorded for undo.
     ``dry_run`` writes nothing, and needs a named target.  With ``must_exist``, a memory that
     ``where`` names and the source lacks is an error.
 
-    ``observer`` is told about the progress.  ``report`` is filled in, even if an error ends the
+    ``observer`` gets warnings and the progress.  ``report`` is filled in, even if an error ends the
     copy.  ``record`` is the entry of the run in ``memctl history``.  ``keep`` limits how long older
     runs are kept; without ``keep``, no run is removed.
 
@@ -342,7 +343,6 @@ async def copy(
 
 
 def _place(side: Store | str | Location) -> Store | Location:
-    """Return an open store unchanged, and the location of a store given by name."""
     return parse(side) if isinstance(side, str) else side
 
 
@@ -359,11 +359,11 @@ async def export(
 ) -> ExportReport:
     """Write the selected memories to a file, a folder or a stream, as ``memctl export`` does.
 
-    The output is locked meanwhile, and appears when it is whole.  Without a ``shape``, the
-    extension of the output sets the form.  An output without a known extension becomes a state_dict
-    for one memory, or else an archive.  In the report, ``copied`` has the counts and the failed
-    memories, and ``left_out`` has the damaged memories.  A given ``report`` is filled in, even if
-    an error ends the export.
+    The output is locked meanwhile, and appears only when it is complete.  Without a ``shape``, the
+    extension of the output sets the form.  If the extension is unknown, a single memory becomes a
+    state_dict, and several become an archive.  In the report, ``copied`` has the counts and the
+    failed memories, and ``left_out`` has the damaged memories.  A given ``report`` is filled in,
+    even if an error ends the export.
 
     Raises:
         UsageError: the output exists, or cannot be written in this form.
@@ -426,6 +426,8 @@ async def mark(
     dry_run: bool = False,
 ) -> Changed:
     """Add a mark to the selected messages, remove a mark, or replace ``remove`` by ``add``.
+
+    A message without the mark ``remove`` stays unchanged by a replacement.
 
     Raises:
         UsageError: neither ``add`` nor ``remove`` is given.
@@ -525,7 +527,8 @@ async def compress(
     committed as soon as its summary is complete.
 
     Raises:
-        Unavailable: the model or the store is unreachable; committed memories are whole.
+        Unavailable: the model or the store is unreachable; each memory is either compressed or
+            unchanged.
         MemctlError: as ``delete``.
     """
     from memctl.ops.change import RunOptions
@@ -552,10 +555,7 @@ async def compress(
 
 
 def _record(command: str, location: Location) -> Run:
-    """Return the record of a run of a command on a store.
-
-    ``undo`` finds the store at the address in the record.
-    """
+    """Return a new record of a run of a command on a store."""
     from memctl.journal.runs import describe_run
 
     kept = {name: text for name, text in location.options.items() if name in URL_OPTIONS - {"path"}}

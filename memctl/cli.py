@@ -114,9 +114,9 @@ _PIPE_CLOSED = 128 + getattr(signal, "SIGPIPE", 13)  # Windows has no SIGPIPE
 
 
 class LazyCommands(MutableMapping[str, Any]):
-    """The commands by name; the module of each is imported on first use.
+    """A mapping of command names to commands, which imports the module of a command on first use.
 
-    A name that memctl does not know is looked up among the commands of plugins.
+    Names that are not built in are looked up among the commands of plugins.
     """
 
     def __init__(self) -> None:
@@ -154,7 +154,7 @@ class Memctl(Helpful, TyperGroup):
         self.commands = LazyCommands()
 
     def main(self, *args: Any, **settings: Any) -> Any:
-        """Run a command, or answer a shell that asks for completions."""
+        """Run a command; if a shell asks for completions, print them instead."""
         if shell := os.environ.get("_MEMCTL_COMPLETE"):
             from memctl import completion  # only needed after a TAB
 
@@ -183,7 +183,7 @@ class Memctl(Helpful, TyperGroup):
         return context
 
     def _own_options_first(self, line: list[str]) -> list[str]:
-        """Return the command line with memctl's own options moved before the command."""
+        """Return the command line with memctl's own options first."""
         own = _options_of(self)
         for name in ("--version", "--show-completion"):
             del own[name]  # these replace a command
@@ -317,7 +317,7 @@ def _orient() -> None:
 
 
 def _options_of(command: Any) -> dict[str, bool]:
-    """Map the name of each option of a command to whether the option takes a value."""
+    """Map each option of a command to whether it takes a value."""
     return {
         name: not option.is_flag
         for option in command.params
@@ -351,7 +351,7 @@ def _plugin(name: str) -> TyperCommand:
 
 
 def _plugin_line(name: str) -> str:
-    """Return the description of a plugin's command, or the error if the plugin cannot be loaded."""
+    """Return the description of a plugin's command, or why it cannot be loaded."""
     try:
         text = _plugin(name).help or ""
     except UsageError as error:
@@ -360,7 +360,7 @@ def _plugin_line(name: str) -> str:
 
 
 def _color(words: tuple[str, ...]) -> Color:
-    """Return the value of ``--color`` in a command line that the parser rejects, or ``auto``."""
+    """Return the value of ``--color`` in an invalid command line, or ``auto``."""
     found = re.search(r"--color[= ](always|never)", " ".join(words))
     return Color(found[1]) if found else Color.AUTO
 
@@ -376,7 +376,7 @@ def _is_help(end: BaseException) -> bool:
 
 
 def _tell(ctx: Any, end: BaseException | None) -> None:
-    """Send the result of the run to ``--ping`` and ``--metrics-file``, if these options are given.
+    """Send the result of the run to ``--ping`` and ``--metrics-file``.
 
     ``end`` is the exception that ends the run, or None.
     """
@@ -395,10 +395,7 @@ def _tell(ctx: Any, end: BaseException | None) -> None:
 
 
 def _unwritten(error: OSError, output: Output) -> typer.Exit:
-    """Report that the output cannot be written, and return the exception that ends memctl.
-
-    If the reader closed the output, nothing is reported.
-    """
+    """Report that the output cannot be written, unless its reader closed it; return the exit."""
     if isinstance(error, BrokenPipeError):
         # The reader closed the pipe on purpose.  Typer would exit with 1, as after an error.
         return typer.Exit(_PIPE_CLOSED)
@@ -414,7 +411,7 @@ def _unwritten(error: OSError, output: Output) -> typer.Exit:
 
 
 def _usage(error: Any, root: Any = None) -> UsageError | None:
-    """Return an error of the command-line parser as an error of memctl.
+    """Return the error of memctl for an error of the command-line parser.
 
     Return None if the parser did not raise the error, or if a group of commands lacks a subcommand:
     Typer then shows the help of the group.  ``root`` is the command ``memctl`` if the error comes
@@ -477,10 +474,7 @@ def _unusable(error: OSError) -> Unavailable:
 
 
 def _exhausted(error: Exception) -> Unavailable | None:
-    """Return the error of memctl if ``error`` comes from too little memory or too many open files.
-
-    Return None for any other error.
-    """
+    """Return an error if memory or file handles ran out, else None."""
     number, text = getattr(error, "errno", None), str(error)
     if number in EXHAUSTED and number != errno.ENOMEM:
         return Unavailable("too many open files", "raise the limit: ulimit -n")
@@ -654,8 +648,8 @@ class _Stderr(io.FileIO):
 def _replace_closed() -> None:
     """Open a substitute for each closed standard stream.
 
-    Otherwise the next opened file, such as a store, would take the place of the stream.  Messages
-    to a closed stderr are dropped.  Writing to a closed stdout is an error.
+    Without a substitute, the next opened file, such as a store, would get the number of the stream.
+    Messages to a closed stderr are dropped.  Writing to a closed stdout is an error.
     """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is not None:
@@ -669,7 +663,7 @@ def _replace_closed() -> None:
 
 
 def _flush() -> None:
-    """Flush stdout before Python does so at exit; ignore errors, which were reported already."""
+    """Flush stdout; ignore errors, which were reported already."""
     try:
         sys.stdout.flush()
     except OSError:

@@ -49,7 +49,7 @@ _TURNING = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 class Candidates:
     """The possible completions of a word, with their meanings.
 
-    ``files`` says whether file names fit, too.
+    ``files`` is True if file names are possible, too.
     """
 
     words: dict[str, str] = field(default_factory=dict)
@@ -58,7 +58,7 @@ class Candidates:
     def starting(self, start: str) -> Candidates:
         """Return the candidates that begin with ``start`` and have no control characters.
 
-        Meanings become one line each.
+        Line breaks in meanings become spaces.
         """
         fit = {
             word: _one_line(meaning)
@@ -87,7 +87,7 @@ class Line:
     def named(self) -> dict[str, str]:
         """The arguments by their names in the help.
 
-        For an argument with several values, it is the last value.
+        For an argument with several values, only the last value is included.
         """
         return {
             parameter.metavar: value
@@ -97,9 +97,9 @@ class Line:
 
     @property
     def store(self) -> str | None:
-        """The store that the line names: ``--store``, or the first argument that takes a store.
+        """The store that the line names, by ``--store`` or by an argument that takes a store.
 
-        None if the line names no store.
+        None if the line names no store; with several such arguments, the first store.
         """
         named = self.named
         found = next((named[name] for name in ("FILE", *_STORES) if name in named), None)
@@ -108,7 +108,7 @@ class Line:
     def argument(self, index: int) -> Any:
         """Return the parameter that receives the argument at an index.
 
-        The result is None if the command takes fewer arguments.
+        None if the command takes fewer arguments.
         """
         for parameter in self.command.params:
             if parameter.param_type_name == "argument":
@@ -121,7 +121,8 @@ class Line:
 def main(root: Any, lines: Mapping[str, str], shell: str, words: Sequence[str]) -> None:
     """Print the completions of the last of ``words`` in the form that a shell expects.
 
-    ``lines`` maps each command of memctl to its description.  An unknown shell gets no answer.
+    ``root`` is the command ``memctl``, and ``lines`` maps its subcommands to their descriptions.
+    For an unknown ``shell``, nothing is printed.
     """
     if shell not in SHELLS:
         return
@@ -150,8 +151,9 @@ def complete(
 ) -> Candidates:
     """Return the candidates for the unfinished ``word`` that follows the words ``before``.
 
-    ``root`` is the command ``memctl``, and ``lines`` are its subcommands with their descriptions.
-    With ``quoted``, the word is as typed, with its quotes, and the shell filters the candidates.
+    ``root`` is the command ``memctl``, and ``lines`` maps its subcommands to their descriptions.
+    With ``quoted``, ``word`` is as typed, with its quotes; the candidates are not limited to those
+    that begin with ``word``, because the shell does this.
     """
     try:
         line = read(root, before)
@@ -203,7 +205,7 @@ def _read_option(line: Line, word: str) -> None:
 
 
 def _option(line: Line, name: str) -> Any:
-    """Return the option with this name, of the command or of memctl itself, or None."""
+    """Return the named option of the command or of memctl, or None."""
     for parameter in (*line.command.params, *line.root.params):
         if name in (*parameter.opts, *parameter.secondary_opts) and name.startswith("-"):
             return parameter
@@ -216,9 +218,9 @@ def _long(option: Any) -> str:
 
 
 def _next(line: Line, root: Any, lines: Mapping[str, str], word: str, start: str) -> Candidates:
-    """Return the candidates for an option, a command or an argument after ``line``.
+    """Return the candidates for the word after ``line``.
 
-    ``word`` is the word as typed, ``start`` the beginning that the candidates must have.
+    ``word`` is the word as typed.  The candidates begin with ``start``.
     """
     if word.startswith("-") and not line.ended:
         return Candidates(_options(line))
@@ -245,7 +247,7 @@ _INSTEAD = frozenset({"--version", "--show-completion"})
 
 
 def _options(line: Line) -> dict[str, str]:
-    """Map the options of memctl itself, then the options of the command, to their meanings."""
+    """Map the options of memctl and of the command to meanings."""
     own = [one for one in line.root.params if not _INSTEAD & {*one.opts}]
     others = own if line.command is not line.root else ()
     found = {
@@ -275,7 +277,7 @@ def _topics(line: Line, root: Any, lines: Mapping[str, str]) -> Candidates:
 
 
 def _values(line: Line, parameter: Any, start: str) -> Candidates:
-    """Return the possible values of the option or argument ``parameter``."""
+    """Return the possible values of an option or argument."""
     if parameter.param_type_name == "option":
         find = _OF_OPTIONS.get(_long(parameter))
     else:
@@ -397,7 +399,10 @@ def split(line: str) -> Words:
 
 
 def quoted(text: str, quote: str) -> str:
-    """Quote a text for bash so that it can follow the open quote ``quote``; empty means none."""
+    """Return a text in the form that bash needs after an open quote.
+
+    ``quote`` is the open quote; empty if none is open.
+    """
     match quote:
         case "'":
             return text.replace("'", "'\\''")
@@ -414,21 +419,18 @@ _PLAIN_IN_POWERSHELL = re.compile(r"[\w+./:=-]+", re.ASCII)
 
 
 def in_powershell(text: str) -> str:
-    """Return a text as one word of PowerShell, in quotes where needed.
-
-    PowerShell reads curly quotes as quotes, too.
-    """
+    """Return a text as one word of PowerShell, in quotes where needed."""
     if _PLAIN_IN_POWERSHELL.fullmatch(text):
         return text
     return "'" + re.sub("(['\u2018-\u201b])", r"\1\1", text) + "'"
 
 
 def answer(complete: Callable[[Sequence[str], str], Candidates], asked: Sequence[str]) -> str:
-    """Return the answer to bash: the texts to replace the completed part of the command line.
+    """Return the answer to bash: the texts that may replace the last part of the command line.
 
-    ``complete`` returns the candidates for a word after other words.  ``asked`` holds the command
-    line up to the cursor, and the completed part.  The part begins after the last character that
-    breaks words for bash, such as : and =.
+    ``complete`` takes the words before and an unfinished word, and returns the candidates.
+    ``asked`` holds the command line up to the cursor, and its last part.  For bash, a part begins
+    after a character that breaks words, such as : and =.
     """
     line, part = asked
     found = split(line)
@@ -477,10 +479,7 @@ def _redacted(url: str) -> str:
 
 
 def summarizers(line: Line) -> dict[str, str]:
-    """Map the names of all summarizers to empty meanings.
-
-    They are the summarizers of the configuration, and the built-in extractive summarizer.
-    """
+    """Map the configured summarizers, and the built-in extractive one, to empty meanings."""
     from memctl.summarizers.registry import EXTRACTIVE  # only compress and context take summarizers
 
     return dict.fromkeys([*_load_config(line).summarizers, EXTRACTIVE.name], "")
@@ -559,10 +558,10 @@ def _load_config(line: Line) -> Config:
 
 
 def _safe_location(line: Line) -> Location | None:
-    """Return the location of the store that the command line names.
+    """Return the location of the store of the line, if it can be read without questions.
 
-    Return None if there is none, or if opening it might prompt the user for a password.  A store
-    named by URL is not opened either, unless it is a local file.
+    None if the line names no store, the store may need a password from the user, or the store is
+    given by a URL that is not a local file.
     """
     from memctl import config as configuration  # not needed for commands and options
 
@@ -582,10 +581,7 @@ def _safe_location(line: Line) -> Location | None:
 
 
 def _is_there(path: Path) -> bool:
-    """Return whether the path is an existing file or folder.
-
-    A pipe is neither: reading it would take data from other readers.
-    """
+    """Return whether the path is a file or folder; False for a pipe."""
     try:
         mode = os.stat(path).st_mode
     except (OSError, ValueError):

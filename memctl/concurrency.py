@@ -15,7 +15,7 @@ T = TypeVar("T")
 async def run_both(one: Coroutine[Any, Any, T], other: Coroutine[Any, Any, T]) -> tuple[T, T]:
     """Run two coroutines concurrently; return their results.
 
-    After a failure of one, cancel the other and wait for its end.
+    If one fails, cancel the other, wait for its end, and raise the error.
     """
     first, second = await all_of([one, other])
     return first, second
@@ -24,7 +24,7 @@ async def run_both(one: Coroutine[Any, Any, T], other: Coroutine[Any, Any, T]) -
 async def all_of(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     """Run all coroutines concurrently; return their results in order.
 
-    After a failure of one, cancel all others and wait for their end.
+    If one fails, cancel all others, wait for their end, and raise the error.
     """
     tasks = [asyncio.create_task(one) for one in work]
     try:
@@ -39,8 +39,9 @@ async def all_of(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
 async def in_thread(call: Callable[[], T], interrupt: Callable[[], None] | None = None) -> T:
     """Call a function in a thread, and return its result.
 
-    A cancelled task waits until the call has ended, so that the caller can close what the call
-    uses.  ``interrupt`` is called before the wait, to make the call end soon.
+    If the task is cancelled, it waits until the function has returned, so that the caller can close
+    what the function uses.  ``interrupt`` is called before this wait, to make the function return
+    soon.
     """
     future = asyncio.get_running_loop().run_in_executor(None, call)
     try:
@@ -56,7 +57,7 @@ async def in_thread(call: Callable[[], T], interrupt: Callable[[], None] | None 
 def cut_short() -> bool:
     """Return whether the current task is being cancelled.
 
-    A driver that fails while cleaning up may raise its own error in place of ``CancelledError``.
+    A driver in a cancelled task may raise an error of its own in place of ``CancelledError``.
     """
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
@@ -65,8 +66,8 @@ def cut_short() -> bool:
 class Queue(Generic[T]):
     """A queue between tasks; an error of the sender is raised at the receiver.
 
-    ``put`` waits until the queue has room for the size of the item, or is empty.  If several
-    senders each call ``end``, the receiver iterates over ``items`` once for each.
+    ``put`` waits until the queue has room for the size of the item, or is empty.  ``items`` ends at
+    each ``end`` of a sender, so with several senders, the receiver calls ``items`` once for each.
     """
 
     def __init__(self, room: int = 0) -> None:
@@ -81,11 +82,11 @@ class Queue(Generic[T]):
         return not self._items
 
     async def put(self, item: T, size: int = 0) -> None:
-        """Send an item of the given size; wait while the queue has no room for it."""
+        """Send an item of this size; wait while the queue has no room for it."""
         await self._put(item, size)
 
     async def end(self, failure: Exception | None = None) -> None:
-        """Send the end of the items; with ``failure``, raise this error at the receiver."""
+        """Send the end of the items.  ``failure`` is an error to raise at the receiver."""
         await self._put(_End(failure), 0)
 
     async def _put(self, item: T | _End, size: int) -> None:
@@ -155,6 +156,6 @@ def backoff(failures: int, first: float, longest: float) -> float:
     """Return the seconds to wait before the next attempt, after a number of failures in a row.
 
     The time doubles from ``first`` with each failure, up to ``longest``.  It is reduced by up to a
-    quarter at random, so that runs that lost the same server do not return all at once.
+    quarter at random, so that runs that lost the same server do not try again at the same moment.
     """
     return min(longest, first * 2.0 ** (failures - 1)) * random.uniform(0.75, 1.0)

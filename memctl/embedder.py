@@ -25,7 +25,7 @@ class Embedded:
 
 
 class Embedder(ABC):
-    """Makes vectors of texts with a model; opened as an async context manager.
+    """An embedding model, which makes vectors of texts; opened as an async context manager.
 
     ::
 
@@ -69,11 +69,11 @@ class Embedder(ABC):
 
         Raises:
             ModelError: the model answered without vectors.
-            Unreachable, Unauthorised: no model answers, or access is refused.
+            Unreachable, Unauthorised: the model does not answer, or refuses access.
         """
 
     async def dimensions(self) -> int:
-        """Return the number of dimensions of the embedder's vectors; make one vector to find it.
+        """Return the length of the embedder's vectors, found by making one vector.
 
         Raises:
             ModelError, Unreachable, Unauthorised: as ``embed``.
@@ -105,7 +105,7 @@ async def embed_all(embedder: Embedder, texts: Sequence[str]) -> Embedded:
 
 
 def failed(embedder: Embedder, error: ModelError) -> Unavailable:
-    """Return the error of memctl for an embedder that made no vectors because of ``error``."""
+    """Return the error of memctl for an ``error`` of the model of ``embedder``."""
     return Unavailable(
         f"the embedder {embedder.name!r} failed: {error.message}",
         "run the same command again to continue where this one stopped",

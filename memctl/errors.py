@@ -147,7 +147,7 @@ def exit_codes() -> list[tuple[int, str, str]]:
 
 
 def _kinds(kind: type[MemctlError]) -> Iterator[type[MemctlError]]:
-    """Yield ``kind`` and those of its subclasses that define an exit code of their own."""
+    """Yield ``kind`` and its subclasses with their own exit code."""
     if "code" in vars(kind):
         yield kind
     for below in kind.__subclasses__():

@@ -38,7 +38,7 @@ class Package:
 
 
 def packages() -> list[Package]:
-    """Return the packages that memctl uses; none if memctl itself is not installed as a package."""
+    """Return the packages that memctl uses; empty if memctl is not installed as a package."""
     try:
         lines = requires(DISTRIBUTION) or []
     except PackageNotFoundError:
@@ -61,7 +61,7 @@ def _version(name: str) -> str | None:
 def conflicts() -> list[str]:
     """Return the names of other distributions that install a package or a script called memctl.
 
-    Such a distribution overwrites files of memctl, or memctl overwrites its files.
+    Files of such a distribution overwrite files of memctl, or are overwritten by them.
     """
     found = set(packages_distributions().get("memctl", ()))
     found.update(
@@ -73,7 +73,7 @@ def conflicts() -> list[str]:
 
 
 def conflict_warnings() -> list[str]:
-    """Return a warning for each distribution that overwrites memctl's files."""
+    """Return a warning for each distribution that shares file names with memctl."""
     return [
         f"the package {name!r} in this environment installs files of the same names: each "
         f"overwrites the other; {REMEDY}"

@@ -30,7 +30,7 @@ _HINT = "restore it from a backup, or move it away; nothing was written"
 
 
 class TrailingData(BadData):
-    """The error that further bytes follow a whole JSON document, from the position ``end``.
+    """The error that a JSON document is followed by further bytes, which begin at ``end``.
 
     ``paths`` are the paths of the memories in the document.
     """
@@ -63,13 +63,15 @@ def parse(text: bytes) -> Any:
 
 
 class Cursor(Walk):
-    """A walk through a JSON document that checks each value; ``name`` names the document in errors.
+    """A position in a JSON document that moves over values and checks them.
 
     ::
 
         cursor = Cursor(data, "alice_s1.json")
         for key in cursor.members():
             cursor.check()
+
+    The second argument is the name of the document for errors.
 
     Raises (all methods):
         BadData: the document is not JSON, or is cut off. The message gives the position in bytes.
@@ -94,7 +96,7 @@ class Cursor(Walk):
         return None if end is None and limit < len(self.text) else self.skip_to(end)
 
     def parsed(self, text: bytes) -> Any:
-        """Return the value of ``text``, over which the cursor has just passed."""
+        """Parse ``text``, the value that the cursor passed last."""
         try:
             return parse(text)
         except ValueError as error:
@@ -125,16 +127,15 @@ class Cursor(Walk):
                 self.leap(b"[", b"]")
 
     def ends_before(self, limit: int) -> bool:
-        """Return whether the next value ends before the position ``limit`` in bytes."""
+        """Return whether the next value ends before the byte ``limit`` of the document."""
         return value_end(self.text, self.start(), limit) is not None
 
     def leap(self, begin: bytes, end: bytes, stop: re.Pattern[bytes] | None = None) -> None:
         """Pass over many small members of an object, or items of an array, at once.
 
-        ``begin`` and ``end`` are the brackets of the object or array.  The text up to a comma is
-        parsed between these brackets: if this succeeds, the comma stands between two members.  If
-        it fails, or if ``stop`` matches in the text, the cursor stays, and calls in the next
-        ``_LEAP`` bytes do nothing.
+        ``begin`` and ``end`` are the brackets of the object or array.  The cursor moves only if the
+        text up to a comma parses between these brackets, and ``stop`` does not match in the text.
+        If the cursor does not move, calls within the next ``_LEAP`` bytes do nothing.
         """
         text = self.text
         while text.startswith(b",", self.at) and self.at >= self._leap_from:
@@ -169,7 +170,7 @@ class Cursor(Walk):
         return BadData(f"{self._name} {what}", _HINT)
 
     def _check_text(self) -> None:
-        """Pass over a large string, and check it in pieces."""
+        """Pass over a large string and check it in pieces."""
         self.at += 1
         while True:
             piece = self.text[self.at : self.at + _PIECE]
@@ -192,7 +193,7 @@ class Cursor(Walk):
 
 
 def _fault(error: ValueError, text: bytes) -> tuple[str, int]:
-    """Return what is wrong with a text that does not parse, and the position in bytes."""
+    """Return why a text does not parse, and the position in bytes."""
     if isinstance(error, json.JSONDecodeError):
         before = text.decode("utf-8", "surrogatepass")[: error.pos]
         return error.msg, len(before.encode("utf-8", "surrogatepass"))

@@ -21,8 +21,7 @@ TEXT = re.compile(rb'[^"\\\x00-\x1f]*+(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[^"\\\
 def value_end(text: bytes, start: int, limit: int | None = None) -> int | None:
     """Return the end of the JSON value at ``start``, or ``start`` if no value begins there.
 
-    The result is ``start`` if no value begins there.  It is None if a string, object or array does
-    not end before ``limit`` (by default the end of the text).
+    None if a string, object or array does not end before ``limit``, by default the end of the text.
     """
     limit = len(text) if limit is None else limit
     first = text[start : start + 1]
@@ -46,7 +45,7 @@ def value_end(text: bytes, start: int, limit: int | None = None) -> int | None:
 
 
 class Walk:
-    """A walk through a JSON text, value after value; ``at`` is the current position.
+    """A position in a JSON text that moves from value to value; ``at`` is the position.
 
     Raises (all methods):
         ValueError: the text is not JSON.
@@ -62,7 +61,7 @@ class Walk:
         return self.at
 
     def begins(self, bracket: bytes) -> bool:
-        """Return whether the next value begins with the given bracket or quote."""
+        """Return whether the next value begins with ``bracket``, a bracket or a quote."""
         return self.text.startswith(bracket, self.start())
 
     def skip(self) -> bytes:
@@ -72,7 +71,7 @@ class Walk:
     def skip_to(self, end: int | None) -> bytes:
         """Pass over the next value, which ends at ``end``, and return its text.
 
-        ``end`` is None if the value does not end: this is an error.
+        None for ``end`` means that the value does not end, which is an error.
         """
         start = self.at
         self.at = len(self.text) if end is None else end
@@ -117,7 +116,7 @@ class Walk:
         return json.loads(self.skip().decode("utf-8", "surrogatepass"))
 
     def next(self, allowed: bytes) -> bytes:
-        """Pass over white space and one byte, which must be one of ``allowed``; return the byte."""
+        """Pass over white space and one byte, which must be in ``allowed``; return the byte."""
         start = self.start()
         byte = self.text[start : start + 1]
         if not byte or byte not in allowed:
@@ -127,7 +126,7 @@ class Walk:
         return byte
 
     def fault(self, why: str) -> Exception:
-        """Return the error that the text is not JSON at the current position; ``why`` says why."""
+        """Return the error ``why``, with the current position in the text."""
         return ValueError(f"{why} (byte {self.at})")
 
     def _ends(self, bracket: bytes) -> bool:
@@ -143,9 +142,9 @@ def match_end(pattern: re.Pattern[bytes], text: bytes, start: int) -> int:
 
 
 def before_last_character(text: bytes, start: int) -> int:
-    """Return the position after the last character of UTF-8 that is certainly complete.
+    """Return the end of the last complete UTF-8 character of a text, which may end inside another.
 
-    The text from ``start`` on may end inside a character.
+    The text is examined from ``start`` on.
     """
     end = len(text)
     for at in range(end - 1, max(start, end - 4) - 1, -1):

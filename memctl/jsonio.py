@@ -39,8 +39,8 @@ def loads(text: bytes) -> Any:
     """Parse a JSON text and return its value, exactly as ``json.loads`` does.
 
     Raises:
-        ValueError: the text is not JSON (``json.JSONDecodeError``), is nested too deep, or has too
-            long a number.
+        ValueError: the text is not JSON (``json.JSONDecodeError``), is nested too deep, or has a
+            number with too many digits.
     """
     if not _has_long_number(text):
         try:
@@ -54,10 +54,7 @@ def loads(text: bytes) -> Any:
 
 
 def _has_long_number(text: bytes) -> bool:
-    """Return whether the text has 19 consecutive digits.
-
-    A regular expression would take longer than orjson takes to parse the text.
-    """
+    """Return whether the text has 19 consecutive digits."""
     for start in range(0, len(text), _PIECE):
         piece = text[start : start + _PIECE + len(_LONG_NUMBER) - 1]
         if _LONG_NUMBER in piece.translate(_AS_ZEROS):
@@ -66,7 +63,7 @@ def _has_long_number(text: bytes) -> bool:
 
 
 def outline(text: bytes) -> Any:
-    """Parse a JSON text in little time and memory, for a look at its short fields.
+    """Parse a JSON text in little time and memory; the value keeps only short fields whole.
 
     Integers past 64 bits may be floats.  In a text of at least ``_PIECE`` bytes, strings of more
     than 1,000 bytes are empty, and large objects and arrays lack members (see ``pruned``).
@@ -82,7 +79,7 @@ def outline(text: bytes) -> Any:
 
 
 def _short_texts(text: bytes) -> Iterator[bytes]:
-    """Yield the JSON text in pieces, with each string of more than 1,000 bytes made empty.
+    """Yield a JSON text in pieces, with strings over 1,000 bytes made empty.
 
     Raises:
         ValueError: such a string is not valid JSON.
@@ -102,7 +99,7 @@ def pruned(text: bytes) -> bytes:
     """Return a JSON text that leaves out members of large objects and arrays, to save memory.
 
     A text of up to 300,000 values is returned unchanged.  In a text with more values, an object or
-    array keeps its first 50,000 members.  The other members are checked.
+    array keeps its first 50,000 members.  All other members are checked and left out.
 
     Raises:
         ValueError: as ``loads``.
@@ -113,12 +110,12 @@ def pruned(text: bytes) -> bytes:
 
 
 def _values(text: bytes) -> int:
-    """Return an estimate of the number of values in a JSON text, which is never too low."""
+    """Return an upper estimate of the number of values."""
     return sum(text.count(sign) for sign in (b",", b"[", b"{"))
 
 
 class _Pruner:
-    """A walk through a JSON text that leaves out members of large objects and arrays."""
+    """Copies a JSON text without some members of large objects and arrays."""
 
     def __init__(self, text: bytes) -> None:
         self._text = text
@@ -129,13 +126,13 @@ class _Pruner:
         """The position from which ``_leap`` guesses commas again."""
 
     def pieces(self) -> Iterator[bytes]:
-        """Yield the text without the members left out, in pieces."""
+        """Yield the shortened text in pieces."""
         yield from self._value(0)
         if self._walk.start() != len(self._text):
             raise ValueError(f"more than one value, from {self._walk.at} on")
 
     def _value(self, depth: int) -> Iterator[bytes]:
-        """Pass over the next value, and yield its text without the members left out, in pieces."""
+        """Pass over the next value, and yield its shortened text in pieces."""
         start = self._walk.start()
         opening = self._text[start : start + 1]
         text = self._walk.skip()
@@ -155,7 +152,7 @@ class _Pruner:
         yield _END[opening]
 
     def _members(self, opening: bytes, depth: int) -> Iterator[Iterable[bytes]]:
-        """Yield the pieces of the text of each kept member of the next object or array.
+        """Yield the pieces of each kept member of the next object or array.
 
         Many small members may come as one text.
         """
@@ -180,7 +177,7 @@ class _Pruner:
     def _leap(self, opening: bytes) -> tuple[bytes, int] | None:
         """Pass over many members after a comma; return their text and their number.
 
-        Return None, and stay, if no members can be passed over at once.
+        Return None, and do not move, if this is not possible.
         """
         walk, text = self._walk, self._text
         start = walk.start()
@@ -202,7 +199,7 @@ class _Pruner:
         return text[start + 1 : end], len(members)
 
     def _end_of_some(self, opening: bytes, start: int) -> int:
-        """Return the end of the small members after ``start``, or ``start`` if there are none."""
+        """Return the end of the small members after ``start``, or ``start``."""
         walk, text = self._walk, self._text
         end = start
         while end < start + _LEAP and text.startswith(b",", end):
@@ -222,15 +219,15 @@ class _Pruner:
 
 
 def dumps(value: Any) -> bytes:
-    """Return a value as compact JSON in ASCII, for parsers that accept ``NaN`` and infinity."""
+    """Return a value as compact JSON in ASCII, with ``NaN`` and infinity as Python writes them."""
     return json.dumps(value, separators=(",", ":")).encode("ascii")
 
 
 def compact(value: Any) -> bytes:
-    """Return a value as compact JSON in UTF-8, or as ``dumps`` returns it if orjson refuses it.
+    """Return a value as compact JSON in UTF-8, or in ASCII if orjson refuses the value.
 
-    If orjson refuses the value, because of a lone surrogate or a huge integer, the JSON is pure
-    ASCII.  The value must not contain floats: orjson writes ``NaN`` and infinity as null.
+    orjson refuses lone surrogates and huge integers.  The value must not contain floats: orjson
+    writes ``NaN`` and infinity as null.
     """
     try:
         # The copy frees orjson's buffer, which is larger than the result.
@@ -261,7 +258,7 @@ def canonical(text: bytes) -> bytes:
 
 
 def _is_plain(value: Any, levels: int) -> bool:
-    """Return whether orjson writes the value without change, nested at most ``levels`` deep."""
+    """Return whether orjson writes the value unchanged, within ``levels`` of nesting."""
     match value:
         case str():
             return value.isascii() or not has_surrogate(value)
@@ -285,7 +282,7 @@ def in_one_line(text: bytes) -> bytes:
     """Return a JSON text without line feeds, with the same value; ``in_lines`` is the inverse.
 
     A line feed becomes a carriage return and a space; a carriage return becomes a carriage return
-    and a tab.  Both mean the same in JSON: they are white space, and strings hold neither.
+    and a tab.  JSON ignores these characters between values, and has none of them in strings.
     """
     if b"\n" in text or b"\r" in text:
         return text.replace(b"\r", b"\r\t").replace(b"\n", b"\r ")
@@ -328,10 +325,7 @@ def is_utf8(text: bytes) -> bool:
 
 
 def _pieces(text: bytes) -> Iterator[bytes]:
-    """Yield a text in pieces, cut between characters.
-
-    Decoding a large text as a whole would need much memory.
-    """
+    """Yield a text in pieces that are cut between characters."""
     start = 0
     while start < len(text):
         end = start + _PIECE
@@ -360,7 +354,7 @@ def raw_surrogates(text: bytes) -> bytes:
 def field(message: bytes, name: str) -> str | None:
     """Return the value of a top-level field of a message, if it is a short string.
 
-    Return None if the field is missing or is not a short string.
+    None if the field is missing or is not a short string.
 
     Raises:
         ValueError: the message is not a JSON object.
@@ -373,7 +367,7 @@ def field(message: bytes, name: str) -> str | None:
 
 
 def encoded(text: str | bytes) -> bytes:
-    """Return a JSON text as bytes that ``loads`` accepts, also if it has lone surrogates."""
+    """Return a JSON text as bytes that ``loads`` accepts, even with lone surrogates."""
     return text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
 
 

@@ -47,7 +47,10 @@ def local_time(text: str) -> str:
 
 
 def bar(share: float, width: int = 8) -> str:
-    """Return a bar of characters in ``width`` columns, filled to ``share`` (0 to 1)."""
+    """Return a bar of characters, ``width`` columns wide, of which the part ``share`` is filled.
+
+    ``share`` is between 0 and 1.
+    """
     eighths = round(max(0.0, min(1.0, share)) * width * 8)
     full, rest = divmod(eighths, 8)
     return ("█" * full + (_BLOCKS[rest] if rest else "")).ljust(width)

@@ -87,7 +87,7 @@ class SqlEngine(NamedTuple):
 
 
 class SqlLayout(NamedTuple):
-    """The layout of a framework's tables; ``on`` makes a ``StoreSpec`` for each engine."""
+    """The layout of a framework's tables in any SQL database."""
 
     name: str
     """The end of the names of the kinds, which begin with the engine."""
@@ -478,9 +478,8 @@ def spec_of(kind: str) -> StoreSpec:
     """Return the registration of a kind of store.
 
     Raises:
-        UsageError: the kind belongs to a plugin that cannot be loaded or offers no
-            ``StoreSpec``; or
-            no plugin offers it.
+        UsageError: no plugin offers the kind, or its plugin cannot be loaded or offers no
+            ``StoreSpec``.
     """
     if kind in _BY_KIND:
         return _BY_KIND[kind]
@@ -503,7 +502,7 @@ _FRAMEWORKS = {
 
 
 def title_of(location: Location) -> str:
-    """Return a description of the kind of store, such as ``AgentScope 2.x sessions in Redis``."""
+    """Return the name of the kind of store, such as ``AgentScope 2.x sessions in Redis``."""
     spec = spec_of(location.kind)
     named = _FRAMEWORKS.get(location.options.get("layout", ""))
     if named and spec.layouts == TABLE_LAYOUTS:
@@ -514,10 +513,10 @@ def title_of(location: Location) -> str:
 
 @contextmanager
 def _naming_extra(spec: StoreSpec) -> Iterator[None]:
-    """If a driver is missing in the body, raise an error with the extra of memctl that installs it.
+    """Raise an error if a driver cannot be imported within the block.
 
     Raises:
-        UsageError: the driver is not installed.
+        UsageError: the driver is not installed; the hint names the extra of memctl to install.
     """
     try:
         yield
@@ -565,7 +564,8 @@ def _new_store(location: Location, mode: OpenMode) -> Any:
 def make_store(location: Location, mode: OpenMode = OpenMode.READ) -> Store:
     """Return the store at a location, not yet opened; with ``?state=``, also with its summaries.
 
-    If the URL names no layout, and the kind has several, the store detects its layout when opened.
+    If the kind has several layouts and the URL names none, the store detects its layout when
+    opened.
 
     Raises:
         UsageError: as ``store_class``, or ``?state=`` does not fit the store.
@@ -583,7 +583,7 @@ def make_store(location: Location, mode: OpenMode = OpenMode.READ) -> Store:
 
 
 def _in(location: Location, layout: str) -> Location:
-    """Return the location with the kind and the option for a layout."""
+    """Return the location with the kind and option of a layout."""
     kind = _LAYOUTS[location.kind][layout]
     return replace(location, kind=kind, options=location.options | {"layout": layout})
 
@@ -591,8 +591,8 @@ def _in(location: Location, layout: str) -> Location:
 def as_recorded(location: Location, options: Mapping[str, str]) -> Location:
     """Return the location with the options that an earlier run on its store recorded.
 
-    The location's own layout and application take precedence over recorded ones.  A recorded layout
-    is needed if the store has become empty: its layout can no longer be detected.
+    A layout or application in the location takes precedence over a recorded one.  The recorded
+    layout is needed if the store has become empty, so that its layout cannot be detected.
     """
     layout = options.get("layout")
     app = {"app": options["app"]} if "app" in options else {}
@@ -607,9 +607,10 @@ def as_recorded(location: Location, options: Mapping[str, str]) -> Location:
 
 
 async def located(location: Location) -> Location:
-    """Return the location with the detected layout and its kind, after opening the store.
+    """Return the location with its detected layout; the store is opened to detect the layout.
 
-    A store whose layout is not detected is not opened; its location is returned unchanged.
+    If the layout is known without detection, the store is not opened, and the location is returned
+    unchanged.
 
     Raises:
         MemctlError: as ``Store.open``.
@@ -622,7 +623,9 @@ async def located(location: Location) -> Location:
 
 
 def _state(location: Location, state: str) -> Location:
-    """Return the location of the summaries of a store; ``state`` is the value of ``?state=``.
+    """Return the location of the summaries of a store.
+
+    ``state`` is the value of the option ``?state=``.
 
     Raises:
         UsageError: the value does not fit the store.
@@ -654,7 +657,7 @@ def parse(text: str) -> Location:
 
     Raises:
         BadData: the file has a format that memctl recognizes and does not read.
-        NotFound: the path names the newest file of a rotation, and the rotation has no file.
+        NotFound: the path stands for the newest file of a rotation, which has no file.
         UsageError: the text has no known form, or a name in the path is too long.
     """
     if not text:
@@ -732,10 +735,7 @@ def _parse_path(text: str) -> Location:
 
 
 def _kind_of_file(path: Path) -> str | None:
-    """Return the kind of store in a file, or None if neither content nor extension tells it.
-
-    The content takes precedence over the extension.
-    """
+    """Return the kind of store in a file by content, then by extension, or None."""
     name, extension = path.name.lower(), path.suffix[1:].lower()
     named = next((spec.kind for spec in BUILT_IN if name.endswith(spec.suffixes)), None)
     if named is None and extension in plugins.names(plugins.STORES):
@@ -789,10 +789,10 @@ def _parse_url(text: str) -> Location:
 
 
 def _refuse_other_options(kind: str, named: str, options: Mapping[str, str]) -> None:
-    """Refuse options of layouts other than the layout in a URL.
+    """Refuse options that belong to another layout than the layout in a URL.
 
     ``kind`` is the kind of the scheme, ``named`` the kind with the layout.  A URL without a layout
-    may have options of any layout that the contents can tell.
+    may have options of any layout that memctl can detect.
 
     Raises:
         UsageError: the layout does not know an option.
@@ -820,9 +820,8 @@ def _split(text: str) -> SplitResult:
     """Return the parts of a URL.
 
     Raises:
-        UsageError: the URL is not valid.  The error quotes only the scheme: the text after it
-            may be
-            a password.
+        UsageError: the URL is not valid.  The error quotes only the scheme, because the text after
+            the scheme may be a password.
     """
     scheme = visible(text.partition(":")[0])
     hint = "in user and password write %2F for /, %3F for ?, %23 for #, %40 for @"
@@ -851,10 +850,10 @@ def _sqlite(
     options: dict[str, str],
     others: list[tuple[str, str]],
 ) -> Location:
-    """Return the location of a SQLite URL.
+    """Return the location of a SQLite URL, in the form of SQLAlchemy.
 
     A relative path has three slashes before it, an absolute path four.  ``options`` are the options
-    of memctl, ``others`` all other options, which are refused.  Source: the URLs of SQLAlchemy.
+    of memctl; ``others`` are all other options, and are refused.
     """
     if parts.netloc:
         raise UsageError(

@@ -22,8 +22,8 @@ STOPS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if ha
 def catch(hear: Callable[[signal.Signals], object]) -> dict[signal.Signals, Any]:
     """Call ``hear`` for each signal that asks this process to stop; return the previous handlers.
 
-    Returns the previous handlers of the signals.  Python calls ``hear`` in the main thread.  An
-    ignored SIGHUP stays ignored, so that ``nohup`` works.
+    Python calls ``hear`` in the main thread.  If SIGHUP is ignored, as under ``nohup``, it stays
+    ignored.
     """
     before = {}
     for number in STOPS:
@@ -46,7 +46,10 @@ def caught(hear: Callable[[signal.Signals], object]) -> Iterator[None]:
 
 
 def leave(number: signal.Signals) -> NoReturn:
-    """End the process at once and silently; only for a process with nothing to clean up."""
+    """End the process at once and silently, with the exit code of the signal ``number``.
+
+    Nothing is cleaned up.
+    """
     os._exit(128 + number)
 
 

@@ -11,7 +11,7 @@ _FORMULA = re.compile(r"'*[=+\-@＝＋－＠\t\r\n]")
 def disarmed(text: str) -> str:
     """Return a text with an apostrophe in front if a spreadsheet would read it as a formula.
 
-    A text with apostrophes before a formula gets a further apostrophe.  To get the original text of
-    such a cell, remove the first apostrophe.
+    If the text before a formula is only apostrophes, a further apostrophe is added.  So the
+    original text of such a cell is always the text without its first apostrophe.
     """
     return f"'{text}" if _FORMULA.match(text) else text

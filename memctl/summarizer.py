@@ -16,7 +16,7 @@ from memctl.tokens import estimate
 
 
 class Turn(NamedTuple):
-    """A message as text, with placeholders for images and the like, and descriptions of tool calls.
+    """A message as text, with descriptions of tool calls and placeholders for media such as images.
 
     ``speaker`` is a line such as ``user Anna, 2026-01-31 12:00:00``.  ``role`` is ``user``,
     ``assistant``, ``system``, ``tool`` (a tool result), or ``summary`` (of earlier messages).
@@ -29,9 +29,9 @@ class Turn(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Excerpt:
-    """The part of a conversation to summarize: turns in order, and the summary of earlier turns.
+    """A part of a conversation to summarize: turns in order, and the summary of earlier turns.
 
-    ``earlier`` is the summary that the new summary replaces; empty if there is none.
+    The new summary replaces ``earlier``, which is empty without an earlier summary.
     """
 
     turns: list[Turn]
@@ -40,7 +40,10 @@ class Excerpt:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A summary and the tokens used; the summary is text if a program returns no fields."""
+    """A summary, and the tokens used to make it.
+
+    The summary is a text, without fields, if a program returns no fields.
+    """
 
     summary: Summary | str
     usage: Usage = field(default_factory=Usage)
@@ -89,24 +92,24 @@ class Summarizer(ABC):
 
     @property
     def counted_by(self) -> str:
-        """The name of the tokenizer that ``count`` uses, or ``estimate`` without a tokenizer."""
+        """The name of the tokenizer that ``count`` uses; ``estimate`` without a tokenizer."""
         return "estimate"
 
     async def check(self) -> None:
-        """Check that the summarizer answers and may be used: one cheap request, without a retry.
+        """Check by one cheap request, without a retry, that the summarizer works and grants access.
 
         Raises:
             ModelError: the model answers, but makes no summary.
-            Unreachable, Unauthorised: no model answers, or access is refused.
+            Unreachable, Unauthorised: the model does not answer, or refuses access.
         """
         await self.summarize(Excerpt([Turn("user", "user", "Is anybody there? Please say yes.")]))
 
     @abstractmethod
     async def summarize(self, excerpt: Excerpt) -> Answer:
-        """Return a summary of an excerpt, without a retry.
+        """Return a summary of an excerpt, made without a retry.
 
         Raises:
             ModelError: the model made no summary.
             TooLong: the excerpt must be split.
-            Unreachable, Unauthorised: no model answers, or access is refused.
+            Unreachable, Unauthorised: the model does not answer, or refuses access.
         """

@@ -81,7 +81,7 @@ class Summary:
 
 
 def read_headings(text: str) -> Summary | None:
-    """Parse a text of ``Summary.labelled``, or of ``render`` with AgentScope's template.
+    """Parse a text written by ``Summary.labelled``, or by ``render`` with AgentScope's template.
 
     The result is None without headings, or if they are in a different order.
     """
@@ -106,17 +106,16 @@ def read_headings(text: str) -> Summary | None:
 
 
 def render_free(text: str) -> str:
-    """Return a summary without fields in the form of the text that replaces the messages."""
+    """Return a summary without fields as the text that agents read in place of the messages."""
     return _FREE.format(text=_harmless(text))
 
 
 def check_template(template: str) -> str:
-    """Check the template of a summary's text, and return it.
-
-    Its placeholders must be fields of a summary.
+    """Return the template for the text of a summary, if it is valid; otherwise, raise an error.
 
     Raises:
-        UsageError: the template is not valid for ``str.format``, or its placeholders are wrong.
+        UsageError: the template is not valid for ``str.format``, or has a placeholder that is not
+            a field of a summary.
     """
     hint = f"its fields are {', '.join('{' + name + '}' for name in LIMITS)}"
     try:

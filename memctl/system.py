@@ -64,7 +64,8 @@ EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 def read_at(handle: int, size: int, start: int) -> bytes:
     """Return up to ``size`` bytes of an open file from the offset ``start``.
 
-    The position of the file is neither used nor moved, so several threads may read.
+    Several threads may call this at once, because the position of the file is neither used nor
+    moved.
     """
     if hasattr(os, "pread"):
         return os.pread(handle, size, start)
@@ -98,9 +99,9 @@ def read_into(handle: int, buffer: bytearray | memoryview, start: int) -> int:
 
 
 def lock(handle: int) -> bool:
-    """Lock an open file against other processes, until the file is closed.
+    """Lock an open file against other processes, until the file is closed; return True if locked.
 
-    The result is False if another process holds the lock.
+    False if another process holds the lock.
 
     Raises:
         OSError: the file system has no locks.
@@ -128,8 +129,8 @@ def lock(handle: int) -> bool:
 def lock_holder(inode: int) -> str:
     """Return the process that holds the lock on a file, such as ``pid 4242 (python)``.
 
-    ``inode`` is the inode of the file.  The text is empty if the process is unknown: only Linux
-    tells it.
+    ``inode`` is the inode of the file.  The text is empty if the process is unknown, as it always
+    is outside Linux.
     """
     try:
         with open("/proc/locks", encoding="ascii") as file:
@@ -144,10 +145,10 @@ def lock_holder(inode: int) -> str:
 
 
 def sync_folder(folder: str | os.PathLike[str]) -> None:
-    """Wait until the names of the files in a folder are on disk, if the folder can be synced.
+    """Write the names of the files in a folder to disk, on systems that can do so.
 
     Raises:
-        OSError: the operating system refuses the access.
+        OSError: the operating system refuses to open or sync the folder.
     """
     if not POSIX:
         return  # Windows cannot open a folder, and its file system journals names
@@ -165,7 +166,7 @@ def take_after(handle: int, other: os.stat_result) -> None:
     """Give an open file the owner and the mode in ``other``, on systems with owners and modes.
 
     Raises:
-        OSError: the operating system refuses the access.
+        OSError: the operating system refuses the change.
     """
     if not POSIX:
         return
@@ -176,7 +177,7 @@ def take_after(handle: int, other: os.stat_result) -> None:
 
 
 def user_name() -> str:
-    """Return the name of the user who runs this process, or a number if the system has no name."""
+    """Return the name of the user who runs this process; a number if the user has no name."""
     import getpass  # only needed for locks
 
     if not POSIX:
@@ -228,7 +229,7 @@ def create_private(path: str | os.PathLike[str]) -> None:
     """Create an empty file with mode 0600, for a library that creates files with mode 0644.
 
     Raises:
-        FileExistsError: something exists at the path.
-        OSError: the operating system refuses the access.
+        FileExistsError: a file or folder exists at the path.
+        OSError: the operating system refuses to create the file.
     """
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))

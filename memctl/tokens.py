@@ -42,9 +42,7 @@ class TokenCounter:
     def __init__(self, path: Path | None = None) -> None:
         """Load the ``tokenizer.json`` at ``path``, in the format of Hugging Face.
 
-        Without ``path``, tokens are estimated.  Nothing is downloaded.
-
-        Without ``path``, counts are estimates.
+        Without ``path``, counts are estimates.  Nothing is downloaded.
 
         Raises:
             UsageError: the file cannot be read or is invalid, or the library is not installed.

@@ -40,8 +40,8 @@ class ChangeCounts:
     """The numbers of planned or made changes, by kind.
 
     ``memories`` counts changed memories, ``summaries`` changed summaries.  ``marked`` counts
-    messages with changed marks, ``unmarked`` those among them that lose a mark, and ``restored``
-    inserted messages.
+    messages with changed marks; ``unmarked`` counts the marked messages that lose a mark.
+    ``restored`` counts inserted messages.
     """
 
     memories: int = 0
@@ -175,7 +175,7 @@ async def apply_plan(
     """Carry out the last plan of the journal; plan memories again that agents changed meanwhile.
 
     ``planner`` plans the memories again; ``where`` is the selection of the first plan.  ``most`` is
-    the largest number of messages to delete: a new plan that would exceed it is not carried out,
+    the largest number of messages to delete.  A new plan with more deletions is not carried out,
     and its memories become failures of ``report``.
 
     Raises:
@@ -255,7 +255,9 @@ async def _apply(
 
 
 async def settle_pending(store: Store, journal: Journal, report: ChangeReport) -> int:
-    """Count the pending changes that are stored; return the number of unclear memories.
+    """Count pending changes as made if the store has them; return the number of unclear memories.
+
+    A change is pending if its answer from the store was lost.
 
     Raises:
         MemctlError: as ``look_again``.
@@ -281,7 +283,7 @@ def _count(total: ChangeCounts, done: ChangeCounts, result: WriteResult) -> None
 
 
 async def _tidy(edits: AsyncGenerator[Edit]) -> AsyncGenerator[Edit]:
-    """Yield the edits that change something; their ``offset`` and ``last`` ignore other edits."""
+    """Yield the edits that change something, numbered anew."""
     held: Edit | None = None
     count = 0
     begins = True
@@ -303,11 +305,7 @@ async def _tidy(edits: AsyncGenerator[Edit]) -> AsyncGenerator[Edit]:
 async def _written(
     writer: ChangesWriter, batches: AsyncGenerator[list[Edit]]
 ) -> AsyncGenerator[list[Edit]]:
-    """Yield batches of edits, and have a thread write them to the journal.
-
-    The thread writes a batch while the next batch is read.  A large batch is written before the
-    next batch is read.
-    """
+    """Yield batches of edits, and write them to the journal in a thread."""
     writing: asyncio.Task[None] | None = None
     try:
         async for some in batches:
@@ -326,10 +324,7 @@ async def _written(
 
 
 async def _read(groups: Iterator[list[Edit]]) -> AsyncGenerator[list[Edit]]:
-    """Yield the batches that a thread reads from ``groups``.
-
-    The thread reads the next batch ahead, unless the current batch is large.
-    """
+    """Yield the batches that a thread reads from ``groups``."""
     coming: asyncio.Task[list[Edit]] | None = None
     try:
         while True:
@@ -348,10 +343,7 @@ async def _read(groups: Iterator[list[Edit]]) -> AsyncGenerator[list[Edit]]:
 
 
 async def _ended(task: asyncio.Task[Any]) -> None:
-    """Wait for the end of a task in a thread, which cannot be stopped; ignore an error of the task.
-
-    The error was raised already, or the caller ends with another error.
-    """
+    """Wait for a task in a thread; ignore its error."""
     await asyncio.wait([task])
     task.exception()
 

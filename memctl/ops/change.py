@@ -40,7 +40,7 @@ from memctl.storekit.files import temporary_folder
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """The options that all runs which change a store have.
+    """The options of every run that changes a store.
 
     Without ``backup``, the run cannot be undone.  ``dry_run`` plans and counts without a change.
     ``keep`` says which records of older runs to keep; None keeps all.  With ``must_exist``, a named
@@ -108,7 +108,7 @@ class ChangeRun:
 
     @property
     def nothing(self) -> str:
-        """The text that reports that no memory was changed."""
+        """The text to print if no memory was changed."""
         return "nothing matched"
 
     @property
@@ -118,7 +118,7 @@ class ChangeRun:
 
     @property
     def concerned(self) -> Selection:
-        """The memories from which the plan may delete, whole."""
+        """The selection of all messages of the memories from which the plan may delete."""
         return whole_memories(self.where)
 
     @property
@@ -187,10 +187,10 @@ class ChangeRun:
         return {}
 
     async def check(self, store: Store) -> None:
-        """Refuse the plan by an error, right after planning; do nothing unless overridden."""
+        """Raise an error right after planning to refuse the plan; do nothing unless overridden."""
 
     async def after_plan(self, store: Store) -> None:
-        """Read data that only the report needs; may run at the same time as ``carry_out``.
+        """Read data that only the report needs, perhaps while ``carry_out`` runs.
 
         Do nothing unless overridden.
         """
@@ -263,7 +263,7 @@ class ChangeRun:
     def note_damage(self, store: Store) -> None:
         """Add the memories that the store left out as damaged to the failures of ``report``.
 
-        Do nothing if the run skips damage, as a repair does.
+        Do nothing for a run that skips damage, such as a repair.
         """
         if not store.skips_damage:
             damaged = store.left_out.failures
@@ -319,10 +319,10 @@ class ChangeRun:
             await record_evidence(store, self.record, self.report.planned_by_memory)
 
     async def _settle_lost(self, store: Store, error: Lost) -> None:
-        """Return if the store holds the whole change, although its last answer was lost.
+        """Return if the store has the whole change, although its last answer was lost.
 
         Raises:
-            Lost: a part of the change is not stored, or that is not known.
+            Lost: the store lacks a part of the change, or that is not known.
         """
         if not self.report.pending:
             raise error

@@ -39,8 +39,8 @@ DIGEST_BYTES = 16
 class Precision(Enum):
     """The precision of a comparison of memories.
 
-    OUTLINE compares the ids, order and marks of messages.  TEXT compares their JSON texts, too,
-    VALUE the JSON values instead of the texts.
+    OUTLINE compares the ids, order and marks of messages.  TEXT also compares their JSON texts.
+    VALUE also compares their JSON values, but not the texts.
     """
 
     OUTLINE = "outline"
@@ -52,13 +52,13 @@ class Precision(Enum):
 class Fingerprint:
     """The number of messages of a memory, with digests that equal memories share.
 
-    ``digest`` covers ids, order and marks of the messages, and unless the precision is OUTLINE,
-    their contents.  ``summary`` is a digest of the summary: empty without a summary, None if the
-    store has no place for summaries.  ``expires`` is the moment of expiry in seconds since the
-    epoch, None without expiry.  ``beginning`` is the digest of the first messages; None if it was
-    not asked for, or the memory has fewer messages.  ``settings`` is a digest of ``Memory.extra``,
-    or of the note of it in the first message: empty for default settings, None for unknown
-    settings.  ``place`` is ``Memory.place``.
+    ``digest`` covers ids, order and marks of the messages.  Unless the precision is OUTLINE, it
+    covers their contents, too.  ``summary`` is a digest of the summary: empty without a summary,
+    None if the store has no place for summaries.  ``expires`` is the moment of expiry in seconds
+    since the epoch, None without expiry.  ``beginning`` is the digest of a given number of first
+    messages; None if no number was given, or the memory has fewer messages.  ``settings`` is a
+    digest of the settings in ``Memory.extra``, or in a note on the first message: empty for default
+    settings, None for unknown settings.  ``place`` is ``Memory.place``.
     """
 
     messages: int
@@ -164,10 +164,10 @@ _FILE = ".md"
 def fact_content(
     entry: StoredMessage, form: Precision, *, vectors: bool, file_times: bool = True
 ) -> bytes:
-    """Return bytes that are equal for equal facts.
+    """Return bytes that are equal for facts with equal contents.
 
-    Without ``vectors``, the vector of the fact does not count.  Without ``file_times``, the time of
-    change of a fact in a file does not count.
+    ``form`` is the precision.  ``vectors`` includes the vector of the fact.  ``file_times``
+    includes the time of change of a fact that is a file.
 
     Raises:
         BadData: the fact is not JSON; raised only if the fact must be parsed.
@@ -188,15 +188,18 @@ def _in_order(entry: StoredMessage, *, mark_order: bool) -> list[str]:
 
 
 def encode_marks(entry: StoredMessage, *, mark_order: bool) -> bytes:
-    """Return bytes that are equal for equal marks; with ``mark_order``, their order counts."""
+    """Return bytes that are equal for equal marks.
+
+    With ``mark_order``, equal marks have the same order.
+    """
     return "\0".join(_in_order(entry, mark_order=mark_order)).encode("utf-8", "surrogatepass")
 
 
 def content(entry: StoredMessage, form: Precision, filled: frozenset[str] = frozenset()) -> bytes:
-    """Return bytes that are equal for messages with equal texts (TEXT) or equal JSON values.
+    """Return bytes that are equal for messages with equal contents.
 
-    In values, neither settings in notes nor the columns ``filled`` count.  Settings are compared
-    separately.
+    Contents are JSON texts for the precision TEXT, and JSON values for other precisions.  In a
+    comparison of values, settings in notes and the columns ``filled`` do not count.
 
     Raises:
         BadData: the message is not JSON; not raised for TEXT.
@@ -216,7 +219,7 @@ def content(entry: StoredMessage, form: Precision, filled: frozenset[str] = froz
 
 
 def _without_columns(text: bytes, names: frozenset[str]) -> bytes:
-    """Return the JSON text of a message without the columns ``names`` in its object ``extra``."""
+    """Return a message without the columns ``names`` in its object ``extra``."""
     value = jsonio.loads(text)
     extra = value.get(EXTRA) if isinstance(value, dict) else None
     if not isinstance(extra, dict) or names.isdisjoint(extra):
@@ -240,9 +243,9 @@ def _noted_extras(text: bytes) -> tuple[Any, dict[str, str]]:
 
 
 def settings_digest(memory: Memory, dialect: Dialect) -> bytes | None:
-    """Return a digest of the settings in ``memory.extra``.
+    """Return a digest of the settings in ``memory.extra``; None without ``extra``.
 
-    None without ``extra``; empty if the settings are the default settings of the dialect.
+    The digest is empty for the default settings of the dialect.
     """
     if not memory.extra:
         return None
@@ -251,7 +254,7 @@ def settings_digest(memory: Memory, dialect: Dialect) -> bytes | None:
 
 
 def _noted_settings(key: MemoryKey, messages: list[StoredMessage]) -> bytes:
-    """Return digests of the settings in the note of the first message; empty without settings."""
+    """Return digests of the settings in the first message's note."""
     if not messages or not may_have_note(messages[0].message):
         return b""
     try:
@@ -265,9 +268,9 @@ def _noted_settings(key: MemoryKey, messages: list[StoredMessage]) -> bytes:
 
 
 def summary_digest(memory: Memory) -> bytes | None:
-    """Return a digest of the summary of a memory.
+    """Return a digest of the summary of a memory; None if the store has no place for summaries.
 
-    Empty without a summary; None if the store has no place for summaries.
+    The digest is empty without a summary.
     """
     if memory.summary is None:
         return None
@@ -292,9 +295,9 @@ async def fingerprints(
     """Return the fingerprint of each memory of ``pages``.
 
     ``form`` is the precision, and ``sides`` says which properties of memories count.  If
-    ``sides.extra`` is set, the settings in ``Memory.extra`` count; without it, settings in notes
-    count, if the precision is VALUE.  ``beginnings`` maps a memory to a number of messages: the
-    fingerprint also has the digest of so many first messages.
+    ``sides.extra`` is set, the settings in ``Memory.extra`` count.  If it is not set and the
+    precision is VALUE, the settings in notes count.  ``beginnings`` maps a memory to a number of
+    messages: ``Fingerprint.beginning`` is the digest of so many first messages.
 
     Raises:
         MemctlError: as ``Store.read``.
@@ -397,6 +400,8 @@ class Comparability:
     def content(self, entry: StoredMessage, form: Precision) -> bytes:
         """Return bytes that are equal for equal messages; see ``content`` and ``fact_content``.
 
+        ``form`` is the precision.
+
         Raises:
             BadData: the message is not JSON; raised only if the message must be parsed.
         """
@@ -405,7 +410,7 @@ class Comparability:
         return content(entry, form, self.filled)
 
     def summaries_differ(self, source: bytes | None, target: bytes | None) -> bool:
-        """Return whether two digests, as ``summary_digest`` returns, are of different summaries.
+        """Return whether two digests of ``summary_digest`` are of different summaries.
 
         None stands for a store without a place for summaries, such as an archive of SQL memory, and
         equals every summary.
@@ -417,8 +422,8 @@ class Comparability:
     def expiry_differs(self, source: float | None, target: float | None) -> bool:
         """Return whether two moments of expiry, in seconds since the epoch, differ too much.
 
-        None stands for a memory that does not expire, and differs from every moment.  False if
-        expiries do not count.
+        None stands for a memory that does not expire, and differs from every moment.  If the stores
+        cannot both hold expiries, the result is always False.
         """
         if not self.expiry:
             return False
@@ -435,7 +440,7 @@ class Comparability:
         return adds_summary or expires
 
     def settings_differ(self, source: Fingerprint, target: Fingerprint) -> bool:
-        """Return whether the settings of the source differ from the settings in the target.
+        """Return whether source and target have different settings.
 
         False if the settings of the source are unknown.
         """
@@ -447,10 +452,11 @@ NOTHING = Fingerprint(0, Hasher(Precision.OUTLINE, mark_order=False).digest(), N
 
 
 class PrefixComparer:
-    """A comparer of a memory of the source with the same memory in the target, page by page.
+    """Compares a memory of the source with the same memory in the target, page by page.
 
-    ``take`` lets only messages pass that the target lacks at its end.  ``conflict`` is the reason
-    why no messages can be appended, empty if they can.  ``passed`` is True if a page has passed.
+    ``take`` returns only messages that can be appended to the memory in the target.  ``conflict``
+    is the reason why no messages can be appended; it is empty if they can.  ``passed`` is True
+    after ``take`` has returned a page.
     """
 
     def __init__(
@@ -473,7 +479,7 @@ class PrefixComparer:
     def take(self, page: Page) -> Page | None:
         """Compare the next page; return the part to append to the target, None if there is none.
 
-        None also if the memory differs in the target; ``conflict`` then has the reason.
+        If the memory differs in the target, the result is None, and ``conflict`` has the reason.
         """
         self.messages += len(page.messages)
         if self.conflict:
@@ -518,10 +524,10 @@ class PrefixComparer:
 
 
 class FactComparer(PrefixComparer):
-    """A comparer of the facts of a scope with the facts in the target; no fact passes.
+    """Compares the facts of a scope with the facts of the target; ``take`` returns no fact.
 
-    If the facts differ at all, ``conflict`` is set: the target may lack facts, hold further facts,
-    or hold other versions of them.
+    If the facts differ in any way, ``conflict`` is set: the target may lack facts, hold further
+    facts, or hold other versions of them.
     """
 
     def take(self, page: Page) -> None:
@@ -658,8 +664,8 @@ def _mark_names(marks: bytes) -> str:
 async def share_names(known: Store, unsure: Store, where: Selection) -> None:
     """Tell the store ``unsure`` which selected memories the store ``known`` has.
 
-    If the names of ``unsure`` are ambiguous, it reads them as these memories.  Otherwise, do
-    nothing.
+    If names in ``unsure`` are ambiguous, ``unsure`` reads them as the names of these memories.
+    If they are not, nothing is done.
 
     Raises:
         MemctlError: as ``Store.headers``.
@@ -720,9 +726,9 @@ async def compare(
     Summaries and expiries count if both stores can hold them.  If a store cannot hold a memory
     without messages, an empty memory equals an absent memory.
 
-    ``copied`` is given after a copy from left to right: the number of messages of each copied
-    memory.  The left store may have grown since: new messages and new memories count as ``grown``,
-    not as differences.
+    ``copied`` is given after a copy from left to right; it maps each copied memory to its number of
+    messages.  Messages and memories that are new in the left store since the copy count as
+    ``grown``, not as differences.
 
     ``concurrent`` reads both stores at the same time.  This is faster, but two huge messages may be
     in RAM together.  Memories that are damaged in a store are not compared: see
@@ -805,10 +811,7 @@ class _Comparison:
         return frozenset(suspects)
 
     def _was_given(self, key: MemoryKey, copied: Mapping[MemoryKey, int]) -> bool:
-        """Return whether the copy wrote the memory to the right store.
-
-        A memory without messages is not written to a store without ``Features.empty``.
-        """
+        """Return whether the copy wrote the memory to the right store."""
         holds_empty = self._right.features.empty
         return key in copied and (holds_empty or copied[key] > 0)
 
@@ -830,7 +833,7 @@ class _Comparison:
                 report.differences += [difference async for difference in named]
 
     def _warn(self, store: Store, found: _Fingerprints, other: Store) -> None:
-        """Warn if memories have summaries or expiries that the other store has no place for."""
+        """Warn of summaries and expiries that the other store cannot hold."""
         sides = found.values()
         for fits, what, has in (
             (other.features.summaries, "summaries", any(side.summary for side in sides)),
@@ -843,7 +846,7 @@ class _Comparison:
                 )
 
     async def _texts(self) -> tuple[_Fingerprints, _Fingerprints]:
-        """Return the fingerprints of both stores with the precision TEXT, left and right."""
+        """Return the fingerprints of left and right store (TEXT)."""
         read = partial(self._fingerprints, where=self._where, form=Precision.TEXT)
         if not self._concurrent:
             left = await read(self._left)
@@ -851,10 +854,9 @@ class _Comparison:
         return self._comparable(*await run_both(read(self._left), read(self._right)))
 
     async def _values(self, where: Selection) -> tuple[_Fingerprints, _Fingerprints]:
-        """Return the fingerprints of both stores with the precision VALUE, left and right.
+        """Return the fingerprints of left and right store (VALUE).
 
-        The right store is read first.  After a copy, the left store may have grown: only as many
-        messages are compared as the right store has.
+        After a copy, only as many messages of the left store are compared as the right store has.
         """
         right = await self._fingerprints(self._right, where, Precision.VALUE)
         grows = self._copied is not None
@@ -884,7 +886,7 @@ class _Comparison:
                 del page  # free a large page before the next read
 
     def _advance(self, page: Page) -> None:
-        """Advance the progress by half a page: each message is read from both stores."""
+        """Advance the progress by half a page, since both stores are read."""
         memories, messages = self._read
         self._read = memories + int(page.last), messages + len(page.messages)
         self._progress.advance(
@@ -898,8 +900,8 @@ class _Comparison:
     ) -> tuple[_Fingerprints, _Fingerprints]:
         """Return the fingerprints of both stores without memories that cannot be compared.
 
-        Left out are memories that are damaged in one of the stores.  Empty memories are left out if
-        one of the stores cannot hold them.
+        A memory that is damaged in one store is left out.  If one store cannot hold empty memories,
+        empty memories are left out.
         """
         damaged = [self._left.left_out, self._right.left_out]
         if any(one.failures for one in damaged):
@@ -922,11 +924,11 @@ class _Comparison:
         return _same_messages(left, right) and not list(self._beside(left, right))
 
     def _keeps_summary(self, left: Fingerprint, right: Fingerprint) -> bool:
-        """Return whether, after a copy, only the right store has a summary of the memory."""
+        """Return whether, after a copy, only the right store has a summary."""
         return self._copied is not None and not left.summary and bool(right.summary)
 
     def _beside(self, left: Fingerprint, right: Fingerprint) -> Iterator[tuple[str, str]]:
-        """Yield code and text of each difference of a memory, except differences of messages."""
+        """Yield code and text of each difference outside messages."""
         differ = self._sides.summaries_differ(left.summary, right.summary)
         if differ and not self._keeps_summary(left, right):
             yield "summary", "the summaries differ"
@@ -953,7 +955,10 @@ def _same_messages(left: Fingerprint, right: Fingerprint) -> bool:
 
 
 def _inhabited(found: _Fingerprints, *, summaries: bool) -> _Fingerprints:
-    """Return the fingerprints of memories with messages or, with ``summaries``, with a summary."""
+    """Return the fingerprints without empty memories.
+
+    With ``summaries``, a memory with a summary is not empty.
+    """
     return {
         key: side for key, side in found.items() if side.messages or (summaries and side.summary)
     }

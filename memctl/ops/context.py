@@ -35,7 +35,7 @@ class ContextMessage:
     """A message of the context that an agent sends to its model.
 
     ``tokens`` is the number of tokens, counted as ``compress`` does.  ``fault`` says why AgentScope
-    cannot load the message, which then counts no tokens; it is empty for a good message.
+    cannot load the message, and is empty for a good message; a message with a fault has no tokens.
     ``summary`` is True if the message is the summary of compressed messages.
     """
 
@@ -97,8 +97,8 @@ async def read_context(
 ) -> AsyncGenerator[ContextMessage]:
     """Yield the messages of a memory that an agent sends to its model, with the summary first.
 
-    ``count`` counts the tokens of a text.  ``everything`` yields the context of an agent without
-    compression: the compressed messages, too.
+    ``count`` counts the tokens of a text.  ``everything`` yields the compressed messages, too, as
+    if the agent did not use compression.
 
     Raises:
         MemctlError: as ``Store.read``.
@@ -125,10 +125,9 @@ async def read_context(
 async def _listed(
     store: Store, key: MemoryKey, listed: list[str | bytes]
 ) -> AsyncGenerator[StoredMessage]:
-    """Yield the messages of the context that the state of a session lists.
+    """Yield the messages that the state of a session lists.
 
-    ``listed`` has the id of each message, or the text of a message that the log does not have.  The
-    context is in RAM as a whole.
+    ``listed`` has the id of each message, or its text if the log does not have it.
     """
     ids = frozenset(one for one in listed if isinstance(one, str))
     there: dict[str, StoredMessage] = {}

@@ -56,7 +56,7 @@ async def without_repeats(
 ) -> AsyncGenerator[Page]:
     """Yield the pages without messages whose id an earlier message of the memory has.
 
-    Memories with such messages are added to ``changed``.
+    The keys of memories with such messages are added to ``changed``.
     """
     seen: set[int] = set()
     offset = 0
@@ -80,7 +80,7 @@ async def without_repeats(
 class _LossKind(NamedTuple):
     """A kind of data that a target may have no place for.
 
-    ``name`` stands in reports, ``noun`` is a plural for error texts.
+    ``name`` is the name in reports, ``noun`` a plural for error texts.
     """
 
     name: str
@@ -131,11 +131,11 @@ async def refuse_losses(
 ) -> None:
     """Refuse a copy of data that the target has no place for; with ``lossy``, only report the data.
 
-    The report gets the data in ``losses``, and with ``lossy`` in ``warnings``.
+    ``report.losses`` gets each kind of such data; with ``lossy``, ``report.warnings`` does, too.
 
     Raises:
-        Loss: the copy would lose data, and ``lossy`` is not set; or, even with ``lossy``, the
-            encoding of texts that the program of the target expects is unknown.
+        Loss: the copy would lose data, and ``lossy`` is not set.  Also, whatever ``lossy`` is:
+            the program of the target expects texts in an encoding that memctl does not know.
         UsageError: the target cannot hold several sessions, or several memories of one session; or
             memctl cannot convert the messages of the source to the dialect of the target.
     """
@@ -219,10 +219,7 @@ async def _encrypted(source: Store, where: Selection) -> list[MemoryKey]:
 
 
 async def _bare(source: Store, where: Selection) -> AsyncGenerator[MemoryKey]:
-    """Yield the keys of memories that have settings of the session, but no messages.
-
-    A conversion puts the settings into a message.
-    """
+    """Yield memories that have session settings, but no messages."""
     async with aclosing(source.list_memories(where)) as infos:
         empty = frozenset([info.key async for info in infos if not info.messages])
     if empty:
@@ -233,7 +230,7 @@ async def _bare(source: Store, where: Selection) -> AsyncGenerator[MemoryKey]:
 
 
 async def _with_columns(source: Store, where: Selection) -> AsyncGenerator[MemoryKey]:
-    """Yield the keys of memories whose messages have values in ``Features.call_columns``."""
+    """Yield memories with values in ``Features.call_columns``."""
     known: MemoryKey | None = None
     async with aclosing(source.read(where)) as pages:
         async for page in pages:
@@ -334,13 +331,13 @@ async def copy(
 ) -> None:
     """Copy the selected memories; ``report`` is filled in, even if an error ends the copy.
 
-    Data that the target has no place for are dropped; ``refuse_losses`` refuses or reports them
-    beforehand.
+    Data that the target has no place for are dropped.  A caller refuses or reports such data
+    beforehand with ``refuse_losses``.
 
-    ``mirror`` has a digest of each memory as the last copy left it in the target, and is updated.
+    ``mirror`` maps each memory to its digest after the last copy to the target, and is updated.
     If the memory in the target still has this digest, no other program has changed the memory, and
-    a change in the source replaces the memory.  None compares no digests.  ``recorder`` records
-    changes before they are made.
+    a change in the source replaces the memory.  With None, no memory is replaced for this reason.
+    ``recorder`` records changes before they are made.
 
     Raises:
         UsageError: source and target are the same store, or the format of the target is retired.
@@ -403,7 +400,7 @@ class CopyJournal(Protocol):
         """
 
     def wrote(self, result: WriteResult) -> None:
-        """Record the result for one memory: written, with the note of the store, or failed.
+        """Record the result of the write of one memory, with the note of the store.
 
         Raises:
             Unavailable: as ``adds``.
@@ -505,9 +502,8 @@ class _Copy:
     async def _outlines(self) -> tuple[_Found, _Found]:
         """Return the fingerprints of outlines of source and target.
 
-        If the target is empty, the source is not read, and both results are empty.  If neither
-        store reads texts for outlines, both are read at the same time, since each database sorts
-        for a while.  Otherwise they are read in turn, so that two large messages are not in RAM
+        Both are empty if the target is empty.  If neither store reads texts for outlines, both are
+        read at the same time; otherwise in turn, so that two large messages are not in RAM
         together.
         """
         where = self._where
@@ -525,7 +521,7 @@ class _Copy:
         return await fingerprints(pages, form, self._sides)
 
     def _changed(self, found: _Found, held: _Found) -> frozenset[MemoryKey]:
-        """Return the memories of the source that differ in the target; settle the equal memories.
+        """Return the memories that differ in the target; settle the equal memories.
 
         ``found`` are fingerprints of the source, ``held`` of the target.
         """
@@ -555,7 +551,7 @@ class _Copy:
         return pages
 
     async def _counted(self, pages: AsyncGenerator[Page]) -> AsyncGenerator[Page]:
-        """Yield and count the pages; after a stop was asked for, end with the current memory."""
+        """Yield and count the pages; stop after a memory if asked."""
         async with aclosing(pages):
             async for page in pages:
                 if self._stop.asked and page.offset == 0:
@@ -573,10 +569,9 @@ class _Copy:
     async def _missing(
         self, pages: AsyncGenerator[Page], held: dict[MemoryKey, Fingerprint], form: Precision
     ) -> AsyncGenerator[Page]:
-        """Yield the messages of the pages that the target lacks.
+        """Yield the messages that the target, with fingerprints ``held``, lacks.
 
-        ``held`` has the fingerprints of the target.  A memory that differs in the target goes to
-        ``_suspects`` or ``_outdated`` instead.
+        A memory that differs in the target goes to ``_suspects`` or ``_outdated`` instead.
         """
         beginning: PrefixComparer | None = None
         restores = self._options.exact and not self._sides.facts
@@ -605,7 +600,7 @@ class _Copy:
     ) -> PrefixComparer | None:
         """Return a comparer of a memory with ``there``, its fingerprint in the target.
 
-        None if the target does not have the memory, and no ``mirror`` needs its digest.
+        None if the target lacks the memory, and no digest is needed.
         """
         if there is None and self._mirror is None:
             return None
@@ -613,16 +608,13 @@ class _Copy:
         return comparer(memory, there or NOTHING, form, self._sides)
 
     def _is_something(self, page: Page) -> bool:
-        """Return whether a page must be written.
-
-        False for an empty memory if the target cannot hold empty memories.
-        """
+        """Return whether the target can hold the page, which may be empty."""
         if page.messages or page.offset or page.memory.summary:
             return True
         return self._target.features.empty
 
     def _left(self, key: MemoryKey, digest: bytes) -> None:
-        """Note in ``mirror`` the digest that the memory now has in the target."""
+        """Set the digest of the memory in ``mirror``."""
         if self._mirror is not None:
             self._mirror[key] = digest
 
@@ -646,7 +638,7 @@ class _Copy:
         self._settle(key, messages)
 
     def _settle(self, key: MemoryKey, messages: int | None = None) -> None:
-        """Report a memory as finished, with ``messages``, or the number of its read messages."""
+        """Report a memory as finished."""
         read = self._selected.pop(key, 0)
         self._report.settle(key, read if messages is None else messages)
 
@@ -665,10 +657,7 @@ class _Copy:
                     self._count(result)
 
     async def _track(self, pages: AsyncGenerator[Page]) -> AsyncGenerator[Page]:
-        """Yield the pages for the target, after counting and recording their messages.
-
-        Versions are taken out; shapes as well, unless memories go back to their own store.
-        """
+        """Yield the pages for the target, after counting and recording their messages."""
         async with aclosing(pages):
             async for page in pages:
                 if page.memory.version is not None:  # the source's version
@@ -745,7 +734,7 @@ class _Copy:
     ) -> frozenset[MemoryKey]:
         """Add missing facts to scopes of the target in which no fact differs from the source.
 
-        Return the other scopes, in which a fact of the source has another version in the target.
+        Return the scopes in which a fact differs.
         """
         known: dict[int, bytes] = {}
         async with aclosing(self._target.read(Selection(keys=keys))) as pages:
@@ -774,10 +763,7 @@ class _Copy:
         return blake2b(found, digest_size=DIGEST_BYTES).digest()
 
     def _refuse(self, keys: Set[MemoryKey], code: str, what: str) -> Set[MemoryKey]:
-        """Report memories as failed, since undo could not restore them after a replacement.
-
-        Return ``keys``.  ``code`` and ``what`` are the code and the reason of the failure.
-        """
+        """Report the memories ``keys`` as failed; return them."""
         for key in keys:
             self._fail(key, Failure(code, f"{what} and could not be restored after a replace"))
         return keys
@@ -789,10 +775,7 @@ class _Copy:
         self._settle(key)
 
     async def _unrestorable(self, target: Store, keys: frozenset[MemoryKey]) -> Set[MemoryKey]:
-        """Report memories of the target with values that undo could not restore as failed.
-
-        Return these memories.
-        """
+        """Fail and return memories with values that undo could not restore."""
         if not await target.unrestorable(Selection(keys=keys)):
             return set()
         refused: set[MemoryKey] = set()
@@ -802,7 +785,7 @@ class _Copy:
         return refused
 
     async def _affecting_others(self, keys: frozenset[MemoryKey]) -> Set[MemoryKey]:
-        """Fail memories whose replacement would change data besides them; return the memories."""
+        """Fail and return memories whose replacement would change other data."""
         effects = self._target.side_effects
         failed: set[MemoryKey] = set()
         if not keys or not await effects(Selection(keys=keys), Deletion.MESSAGES):
@@ -814,11 +797,7 @@ class _Copy:
         return failed
 
     async def _superseded(self, keys: frozenset[MemoryKey]) -> frozenset[MemoryKey]:
-        """Return the memories of which the source has each message that the target has.
-
-        A memory without some of these messages is a conflict: the source may have been emptied, or
-        restored from an older copy.
-        """
+        """Return the memories of which the source has each message that the target has."""
         known: dict[MemoryKey, set[int]] = {key: set() for key in keys}
         async with aclosing(self._source.outline(Selection(keys=keys))) as pages:
             async for page in pages:
@@ -835,10 +814,7 @@ class _Copy:
         return keys - (+gone).keys()
 
     async def _duplicated(self, keys: frozenset[MemoryKey]) -> Set[MemoryKey]:
-        """Report memories of the target with duplicate message ids as failed, and return them.
-
-        Undo could not restore them: the store cannot take duplicate ids back.
-        """
+        """Fail and return memories of the target with duplicate message ids."""
         if self._target.features.duplicate_ids:
             return set()
         found: set[MemoryKey] = set()
@@ -855,10 +831,7 @@ class _Copy:
     async def _unknown(
         self, keys: frozenset[MemoryKey], held: dict[MemoryKey, Fingerprint]
     ) -> AsyncGenerator[Page]:
-        """Yield the messages of the source whose ids the target lacks, to append to its memories.
-
-        ``held`` has the fingerprints of the memories of the target.
-        """
+        """Yield the messages of the source whose ids the target lacks."""
         async with aclosing(self._target.outline(Selection(keys=keys))) as pages:
             known = {
                 id_digest(page.memory.key, entry) async for page in pages for entry in page.messages

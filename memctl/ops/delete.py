@@ -18,7 +18,7 @@ from memctl.store import Store
 
 @dataclass(slots=True)
 class SplitToolCalls:
-    """Tool calls whose call or result is selected without the other half."""
+    """The tool calls of which only the call or only the result is selected."""
 
     number: int = 0
     """The number of split tool calls in memories of which all messages were read."""
@@ -44,10 +44,7 @@ class ToolPairTracker:
         self._seen.clear()
 
     def single(self) -> dict[str, ToolSide]:
-        """Return the tool calls of which only one half was added.
-
-        The dictionary maps the id of the tool call to that half.
-        """
+        """Map the id of each tool call to its half, if only one half of it was added."""
         return {id: min(sides) for id, sides in self._seen.items() if len(sides) == 1}
 
 
@@ -59,9 +56,9 @@ async def plan_deletions(
 ) -> AsyncGenerator[Edit]:
     """Yield edits that delete the selected messages.
 
-    If the selection splits a tool call from its result, ``pairs`` says whether to keep both, to
-    delete both, or to delete the selected half.  In the last case, the split tool calls are added
-    to ``parted``.
+    ``pairs`` says what happens if only a tool call or only its result is selected: keep both,
+    delete both, or delete the selected half.  If halves are deleted, their tool calls are added to
+    ``parted``.
 
     Raises:
         MemctlError: as ``Store.read``.
@@ -106,9 +103,9 @@ async def _removals(store: Store, where: Selection, parted: SplitToolCalls) -> A
 
 
 def removal(page: Page, indexes: Iterable[int | None]) -> Edit:
-    """Return the edit that deletes the messages of a page.
+    """Return the edit that deletes messages of a page.
 
-    ``indexes`` are the values of ``Change.at`` for these messages, as ``places`` returns.
+    ``indexes`` has a value of ``Change.at`` for each message, as ``places`` returns.
     """
     after = page.anchors or [None] * len(page.messages)
     changes = [
@@ -126,8 +123,8 @@ def removal(page: Page, indexes: Iterable[int | None]) -> Edit:
 async def count_split_tool_calls(store: Store, parted: SplitToolCalls) -> int:
     """Return the number of tool calls that a deletion splits from their results.
 
-    ``parted`` comes from the planning of the deletion.  A call without a result in the store does
-    not count, nor does a result without a call.
+    ``parted`` comes from ``plan_deletions``.  A tool call without a result in the store does not
+    count, and a result without a call does not count.
 
     Raises:
         MemctlError: as ``Store.read``.
@@ -152,10 +149,7 @@ async def count_split_tool_calls(store: Store, parted: SplitToolCalls) -> int:
 async def _paired(
     store: Store, where: Selection, pairs: ToolPairPolicy
 ) -> dict[MemoryKey, set[str]]:
-    """Return the memories in which the selection splits a tool call from its result.
-
-    Each memory has the ids of the messages to delete under the policy ``pairs``.
-    """
+    """Map each memory with split tool calls to the message ids to delete under ``pairs``."""
     keys = await _parting(store, where)
     if not keys:
         return {}
@@ -172,11 +166,7 @@ async def _paired(
 
 
 async def _parting(store: Store, where: Selection) -> frozenset[MemoryKey]:
-    """Return the memories in which only a tool call or only its result is selected.
-
-    If messages of the dialect may be reasoning that belongs to the next message, return all
-    memories with selected messages: the selection may split the two.
-    """
+    """Return the memories in which the selection may split messages that belong together."""
     keys = set()
     leads = store.dialect.holds_items and not where.whole
     calls = ToolPairTracker(store.dialect)
@@ -239,8 +229,8 @@ class MessageGroups:
     def settle(self, selected: set[str], pairs: ToolPairPolicy) -> set[str]:
         """Return the ids of the messages to delete, so that no group is deleted in part.
 
-        ``selected`` are the ids of the selected messages.  Of a group with only some selected
-        messages, DELETE returns all messages, and KEEP returns none.
+        ``selected`` are the ids of the selected messages.  If only some messages of a group are
+        selected, the policy DELETE deletes the whole group, and KEEP keeps it.
         """
         groups: dict[str, set[str]] = {}
         for id in list(self._group):
@@ -281,11 +271,11 @@ class DeleteRun(ChangeRun):
         limit: tuple[float, bool] | None = None,
         warn_parted: bool = False,
     ) -> None:
-        """``limit`` is the largest number of messages to delete.
+        """``limit`` is the largest number of messages to delete; None sets no limit.
 
-        If its second element is True, the first is a percentage of all messages in the selected
-        memories.  ``pairs`` is the policy for split tool calls.  With ``warn_parted``, the run
-        counts the tool calls that the deletion splits from their results, and warns of them.
+        If the second element of ``limit`` is True, the first is a percentage of all messages in the
+        selected memories.  ``pairs`` is the policy for split tool calls.  With ``warn_parted``, the
+        run counts the tool calls that the deletion splits from their results, and warns of them.
         """
         self.counts_staying = options.dry_run
         """True to count the messages that stay in the planned memories, for the report."""
@@ -321,7 +311,10 @@ class DeleteRun(ChangeRun):
         self.most = await most_deletions(store, self.where, self._limit)
 
     async def after_plan(self, store: Store) -> None:
-        """Count the tool calls that the deletion splits, and warn of them, if asked for."""
+        """Count the tool calls that the deletion splits, and warn of them.
+
+        Without ``warn_parted``, do nothing.
+        """
         if self._warn_parted and (number := await count_split_tool_calls(store, self._parted)):
             self._parted_tool_calls = number
             calls = f"{number:,} tool call" + ("s" if number != 1 else "")

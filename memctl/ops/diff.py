@@ -90,7 +90,7 @@ def _step(kind: str, ours: Sequence[str], theirs: Sequence[str]) -> Iterator[str
 
 
 def _cut(line: str, place: int) -> str:
-    """Return the line; of a long line, only ``WIDEST_LINE`` characters around index ``place``."""
+    """Return a line, cut to ``WIDEST_LINE`` characters around ``place``."""
     if len(line) <= WIDEST_LINE:
         return line
     start = max(0, min(place - _BEFORE, len(line) - WIDEST_LINE))
@@ -99,7 +99,10 @@ def _cut(line: str, place: int) -> str:
 
 
 def _differ(one: Sequence[Any], other: Sequence[Any]) -> int:
-    """Return the first index at which two texts differ, or the length of the shorter text."""
+    """Return the first index at which two texts differ.
+
+    If one text begins with the other, return the length of the shorter text.
+    """
     start = 0
     while start < min(len(one), len(other)):
         ours, theirs = one[start : start + _PIECE], other[start : start + _PIECE]
@@ -131,7 +134,7 @@ def _fields(text: bytes) -> Iterator[str]:
 
 
 def _tree(name: str, value: Any, margin: str) -> Iterator[str]:
-    """Yield the lines that show a JSON value with its name; the name of a list item is ``-``."""
+    """Yield the lines that show a JSON value with its name."""
     label = f"{margin}{name}" if name == "-" else f"{margin}{name}:"
     if isinstance(value, dict) and value:
         yield label
@@ -155,7 +158,7 @@ _OF_MEMORY = ("summary", "expiry", "path")
 
 
 class _Kept(NamedTuple):
-    """The marks of a message, and the start and size of its text in a temporary file."""
+    """The marks of a message, and where its text is in a temporary file."""
 
     marks: tuple[str, ...]
     start: int
@@ -273,10 +276,7 @@ def _lines(one: Difference, ours: _Side, theirs: _Side) -> Iterator[str]:
 def _message(
     one: Difference, ours: _Side, theirs: _Side, before: _Kept | None, after: _Kept | None
 ) -> Iterator[str]:
-    """Yield a diff of a message that differs between the stores, or that only one store has.
-
-    Yield nothing if the difference ``one`` is not of this kind.
-    """
+    """Yield a diff of a message that differs or that only one store has."""
     alone = (before is None) != (after is None)
     if alone != (one.code != "content"):
         return

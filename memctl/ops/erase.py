@@ -72,8 +72,8 @@ class EraseRun:
     ) -> None:
         """``entry`` is the part of the receipt for the store; the erase fills it in.
 
-        ``runs`` returns the undo runs on the store.  ``folder`` is the folder of all runs; None is
-        the usual folder.
+        ``runs`` returns the undo runs on the store.  ``folder`` is the folder of all runs; None
+        means the usual folder.
         """
         self.subject = subject
         self.entry = entry
@@ -152,7 +152,7 @@ class EraseRun:
             self.entry.state = ERASED
 
     async def _remove_indexes(self, store: Store) -> None:
-        """Remove the search indexes of the store; the next search makes new ones."""
+        """Remove the search indexes of the store."""
         await in_thread(partial(remove_of, await store.identity()))
 
     async def _erase(self, store: Store) -> list[MemoryKey]:
@@ -179,7 +179,7 @@ class EraseRun:
         """Count the memories that are gone, although the answer of the store was lost.
 
         Raises:
-            Lost: some still exist, or that is not known.
+            Lost: some of the memories still exist, or that is not known.
         """
         try:
             names = await ask_again(partial(list_names, store, self.subject.where))
@@ -193,7 +193,7 @@ class EraseRun:
         self._observer.warn(f"{error.message}; the change is stored")
 
     def _settle(self) -> None:
-        """Put the results so far into ``entry``, the part of the receipt."""
+        """Put the results so far into ``entry``."""
         report, entry = self.report, self.entry
         entry.memories, entry.messages = len(report.erased), sum(report.erased.values())
         removed, rewritten = len(report.runs.removed), len(report.runs.rewritten)

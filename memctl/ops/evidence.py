@@ -25,10 +25,12 @@ _LOOKS = 10
 
 
 async def record_evidence(store: Store, run: Run, changed: Iterable[MemoryKey]) -> None:
-    """Add to the record of a run the evidence of the store, right after the run changed it.
+    """Add evidence of the store to the record of a run, right after the run changed the store.
 
-    ``changed`` are memories that the run changed.  Other memories give evidence if no message of
-    these stayed.  If the store does not answer, the record gets no evidence.
+    Evidence is the generation of the store and the ids of a few messages, by which an undo
+    recognizes the store.  ``changed`` are memories that the run changed.  If these have no
+    messages, messages of other memories are recorded.  If the store does not answer, nothing is
+    added.
     """
     with suppress(MemctlError):
         run.generation = await store.generation()
@@ -62,7 +64,7 @@ async def _add_newest(store: Store, run: Run, key: MemoryKey) -> None:
 
 
 async def refuse_recreated(store: Store, undone: Run) -> None:
-    """Raise an error if nothing shows that the store is the one that a run changed.
+    """Refuse an undo in a store that was recreated since the run ``undone``.
 
     A run without recorded evidence is not refused.
 

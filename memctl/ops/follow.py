@@ -45,9 +45,9 @@ async def follow(
 ) -> None:
     """Copy new messages from source to target every ``interval`` seconds, until ``stop``.
 
-    After the stop is asked for, a last copy takes the messages that the source then has.  ``tell``
-    is called after each copy.  ``mirror`` has a digest of each memory as the last copy left the
-    memory in the target (see ``copy``); each copy updates the digests.
+    A last copy begins after the stop was asked for.  ``tell`` is called after each copy.
+    ``mirror`` maps each memory to its digest after the last copy to the target (see ``copy``); each
+    copy updates the digests.
 
     Raises:
         MemctlError: as ``copy``.

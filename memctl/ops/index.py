@@ -184,10 +184,7 @@ async def _updated(
 
 
 def _memories(where: Selection) -> Selection:
-    """Return the selection of all messages in the selected memories.
-
-    A search shows also messages next to the selected messages.
-    """
+    """Return the selection of all messages in the selected memories."""
     return Selection(where.users, where.sessions, where.parts, where.keys)
 
 
@@ -292,14 +289,17 @@ async def embed(
 
 
 class _BlockTexts(NamedTuple):
-    """A block of messages, with the texts to make vectors of."""
+    """A block of messages, with the texts for its vectors."""
 
     block: Block
     texts: list[str]
 
 
 def _rounds(blocks: Iterable[Block], room: int) -> Iterator[list[_BlockTexts]]:
-    """Yield groups of blocks with at most ``room`` texts each; a large block is alone."""
+    """Yield groups of blocks with at most ``room`` texts each.
+
+    A block with more than ``room`` texts is a group of its own.
+    """
     some: list[_BlockTexts] = []
     size = 0
     for block in blocks:
@@ -314,7 +314,7 @@ def _rounds(blocks: Iterable[Block], room: int) -> Iterator[list[_BlockTexts]]:
 
 
 class _Vectors:
-    """A writer of the vectors of one model, all of the same size, into an index."""
+    """Writes vectors of one model and size into an index."""
 
     def __init__(self, index: IndexFile, embedder: Embedder, size: int | None) -> None:
         self._index = index
@@ -357,7 +357,8 @@ class _Vectors:
 
 
 def has_all_vectors(index: IndexFile, embedder: Embedder, size: int) -> bool:
-    """Return whether each block of the index has vectors of the embedder's model and of this size.
+    """Return whether each block of the index has vectors of the embedder's model and of length
+    ``size``.
 
     Raises:
         Busy: another run makes vectors of another model.
@@ -390,7 +391,7 @@ async def update(
     """Update the index of a store in the cache folder.
 
     ``checksum`` compares the texts of all messages to find changes.  An ``embedder`` makes vectors
-    for searches by meaning; None makes no vectors.
+    for searches by meaning; with None, no vectors are made.
 
     Raises:
         MemctlError: as ``Store.read``; or the index cannot be written.

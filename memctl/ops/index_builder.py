@@ -118,9 +118,9 @@ class IndexBuilder:
     async def _changes(
         self, *, checksum: bool
     ) -> tuple[dict[MemoryKey, MemoryRow | None], list[int]]:
-        """Return the memories to write, and the numbers of memories that the store has no more.
+        """Return the memories to write, and the numbers of memories deleted from the store.
 
-        A memory to write has its row in the index, None if the memory is new.
+        Each memory to write has its row in the index, or None if the memory is new.
         """
         changed: dict[MemoryKey, MemoryRow | None] = {}
         seen = set()
@@ -175,7 +175,7 @@ class IndexBuilder:
             await self._written()
 
     def _abandon(self, memory: _Memory | None) -> None:
-        """Remove a memory that turned out to be damaged from the index and from the batch."""
+        """Remove a damaged memory from the index and from the batch."""
         if memory is not None:
             self._batch.added = [new for new in self._batch.added if new.memory != memory.number]
             self._batch.gone.append(memory.number)
@@ -187,7 +187,7 @@ class IndexBuilder:
         return _Memory(self, known[0].number, key, known[1])
 
     async def _write(self) -> None:
-        """Begin to write the batch, after the end of the earlier write; do not wait for the end."""
+        """Wait for the last write, then begin to write the batch."""
         await self._written()
         batch, self._batch = self._batch, Batch()
         self._written_bytes += batch.size
@@ -221,7 +221,7 @@ class IndexBuilder:
     def remove_blocks(self, marks: list[BlockMark], *, forget: bool) -> None:
         """Remove blocks from the index.
 
-        ``forget`` is True if the store may have lost texts of the blocks.
+        ``forget`` is True if texts of the blocks may be deleted from the store.
         """
         self._batch.removed += [mark.number for mark in marks]
         self.new -= sum(mark.messages for mark in marks)
@@ -233,7 +233,7 @@ class IndexBuilder:
 
 
 class _Memory:
-    """The writing of one memory into the index; equal blocks at the beginning stay unchanged."""
+    """Writes one memory into the index; unchanged first blocks stay."""
 
     def __init__(
         self, builder: IndexBuilder, number: int, key: MemoryKey, known: list[BlockMark]
@@ -294,7 +294,7 @@ _CONTENT = 8
 
 
 def _digest(messages: list[StoredMessage]) -> bytes:
-    """Return the digest of the messages of a block: of ids and texts, then of marks."""
+    """Return the digests of ids and texts and of marks."""
     ids = "\0".join([entry.id for entry in messages]).encode("utf-8", "surrogatepass")
     texts = b"\0".join([entry.message for entry in messages])
     names = "\0".join([f"{len(entry.marks)}\0{chr(0).join(entry.marks)}" for entry in messages])

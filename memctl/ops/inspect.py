@@ -66,7 +66,7 @@ class Catalogue:
 class Group:
     """The numbers of messages that share a user, a mark, a role, a name or a day.
 
-    ``name`` is the shared value, ``memories`` is the number of memories with such messages.
+    ``name`` is the shared value.  ``memories`` is the number of memories with such messages.
     """
 
     name: str
@@ -124,9 +124,10 @@ def _add(totals: Totals, info: MemoryInfo) -> None:
 
 
 async def group(store: Store, where: Selection, by: GroupBy) -> list[Group]:
-    """Return groups of the selected messages: the largest first, or days in order.
+    """Return groups of the selected messages: days in order, other groups with the largest first.
 
-    A message with several marks is in the group of each mark.
+    ``by`` is the property that the messages of a group share.  A message with several marks is in
+    the group of each mark.
 
     Raises:
         MemctlError: as ``Store.read``.

@@ -30,7 +30,9 @@ _States = dict[MemoryKey, Counter[tuple[str, tuple[str, ...]]]]
 
 
 async def look_again(store: Store, edits: Iterable[Edit]) -> dict[MemoryKey, bool]:
-    """Return for each memory of the edits whether it is changed; left out if unclear.
+    """Return for each memory of ``edits`` whether it is changed, after a lost answer of the store.
+
+    A memory is missing from the result if the store shows neither the old nor the new state.
 
     Raises:
         Lost: the store cannot be reached; it was tried several times.
@@ -56,10 +58,10 @@ async def look_again(store: Store, edits: Iterable[Edit]) -> dict[MemoryKey, boo
 
 
 async def ask_again(ask: Callable[[], Awaitable[T]]) -> T:
-    """Return what ``ask`` returns, in the first of several attempts that reaches the store.
+    """Return the result of ``ask``, which is called again while the store cannot be reached.
 
     Raises:
-        Lost: the store cannot be reached; it was tried several times.
+        Lost: the store could not be reached in several attempts.
         MemctlError: as ``ask``.
     """
     for failures in range(1, ATTEMPTS):
@@ -70,7 +72,7 @@ async def ask_again(ask: Callable[[], Awaitable[T]]) -> T:
 
 
 def unclear(error: Lost, memories: int) -> Lost:
-    """Return the error for memories of which nobody knows whether they changed."""
+    """Return the error that it is unknown whether a number of memories were changed."""
     return Lost(
         f"{error.message}; not known whether {count(memories, 'memory')} changed",
         "run memctl again when the store can be reached: it changes only what is left",
@@ -78,7 +80,7 @@ def unclear(error: Lost, memories: int) -> Lost:
 
 
 async def _held(store: Store, ids: dict[MemoryKey, set[str]]) -> _States:
-    """Return the messages with these ids that the store holds."""
+    """Return the present messages with these ids."""
     found: _States = defaultdict(Counter)
     async with aclosing(store.outline(Selection(keys=frozenset(ids)))) as pages:
         async for page in pages:

@@ -36,7 +36,7 @@ class MarkChange:
     old: str | None = None
 
     def __call__(self, marks: Marks) -> Marks:
-        """Return the marks of a message after the change; may be equal to ``marks``."""
+        """Return the marks of a message after the change, which may be equal to ``marks``."""
         if self.old is not None and self.old not in marks:
             return marks
         left = tuple(mark for mark in marks if mark != self.old)
@@ -83,7 +83,7 @@ async def plan_marks(store: Store, where: Selection, remark: MarkChange) -> Asyn
 
 
 def _selected(store: Store, where: Selection, remark: MarkChange) -> AsyncGenerator[Page]:
-    """Yield the selected messages; some without the old mark of ``remark`` may be left out."""
+    """Yield the selected messages, with at least those that have the old mark of ``remark``."""
     if where.spare is not None:
         return where.apply(store.outline(whole_memories(where)), store.dialect)
     if remark.old is not None and not where.marks and where.last is None:

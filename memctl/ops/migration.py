@@ -45,7 +45,7 @@ class NewTarget:
     """A file or folder that a copy may create as its target, and remove if the copy fails."""
 
     def __init__(self, location: Location) -> None:
-        """Note whether the path of ``location`` exists; the copy must not have opened it yet."""
+        """Note whether the path of ``location`` exists, before the copy opens the target."""
         self._location = location
         path = location.path
         self._is_new = bool(path.name) and not os.path.lexists(path)
@@ -53,8 +53,8 @@ class NewTarget:
     async def withdraw(self, report: CopyReport) -> None:
         """Remove the target if the copy created it and wrote no memory, as ``report`` says.
 
-        A file that another run has locked since, and a folder with contents, stay.  The store of
-        the target must be closed.
+        The target stays if another run has locked the file since, or the folder has contents.  The
+        store of the target must be closed.
         """
         path = self._location.path
         if not self._is_new or report.memories.written or not path.exists():
@@ -242,7 +242,7 @@ class CopyRun:
     async def _refuse_many(
         self, source: Store, target: Store, rest: Selection, limit: tuple[float, bool]
     ) -> None:
-        """Count by a dry run how many messages of the target would be removed; refuse too many."""
+        """Count by a dry run the messages to remove; raise Loss if they exceed ``limit``."""
         if self._most is None:
             around = Selection(self.where.users, self.where.sessions)
             self._most = await most_deletions(target, around, limit)
@@ -294,7 +294,7 @@ class Migration:
     """A copy from a source to a target, with retries, optional following and verification.
 
     If both sides are locations, each attempt opens their stores, and a lost connection leads to a
-    new attempt.  An open store is used as given and stays open; the copy is then not retried.
+    new attempt.  An open store is used as given and stays open; then a copy is not retried.
     """
 
     def __init__(
@@ -318,8 +318,8 @@ class Migration:
         ``must_exist``, a named user or session that does not exist in the source is an error.
 
         Raises:
-            UsageError: the target of a dry run is an open store, or ``REPLACE`` would reduce
-                memories of the target to the selected messages.
+            UsageError: the target of a dry run is an open store; or only some messages are
+                selected, and ``REPLACE`` would remove the unselected messages from the target.
         """
         if dry_run and isinstance(target, Store):
             raise UsageError("a dry run opens its target itself", "give the name of the target")
@@ -392,7 +392,7 @@ class Migration:
             refuse_absent(self._where, report.memories.selected, _location(self._source))
 
     async def _attempt(self, *, verify: bool, interval: float | None) -> None:
-        """Attempt the copy once; a later attempt skips the memories that are finished."""
+        """Attempt the copy once, without the memories that are finished."""
         async with self._opened_source() as source:
             target = self._make_target()
             if not self._copy.examined:
@@ -441,7 +441,7 @@ class Migration:
         return Timeout(store, self._transfer.timeout)
 
     async def _refuse_vectors(self, source: Store) -> None:
-        """Refuse facts whose vectors are missing or unfit, before the target is created."""
+        """Refuse facts whose vectors are missing or unfit."""
         if isinstance(self._target, Store):
             return
         made = self.report.embedding
@@ -450,7 +450,7 @@ class Migration:
                 await embedded(source, target, self._where, made)
 
     async def _refuse_nothing(self, source: Store) -> None:
-        """Refuse a copy of named users or sessions of which the source has no memory."""
+        """Refuse a copy of named users or sessions that the source lacks."""
         if self._where.named:
             async with aclosing(source.headers(self._where)) as found:
                 async for _ in found:
@@ -458,7 +458,7 @@ class Migration:
             await refuse_absent_in(self._where, 0, source)
 
     def _tell(self, lag: Lag) -> None:
-        """Report the lag of the target to the observer, and count the copy."""
+        """Report the lag of the target, and count the copy."""
         self._passes += 1
         self.report.rounds = self._passes + 1  # with the first copy
         text = f"the target is {lag.seconds:.1f} s behind"
@@ -470,10 +470,7 @@ class Migration:
 
     @asynccontextmanager
     async def _reread(self, source: Store, target: Store) -> AsyncGenerator[tuple[Store, Store]]:
-        """Yield source and target for a comparison.
-
-        A side that was given as a location is opened once more, while the target stays locked.
-        """
+        """Yield source and target for a comparison; a location is opened anew."""
         async with AsyncExitStack() as stack:
             if isinstance(self._source, Location):
                 source = await stack.enter_async_context(self._opened_source())
@@ -483,7 +480,7 @@ class Migration:
             yield source, target
 
     async def _verify(self, source: Store, target: Store) -> None:
-        """Compare source and target by fresh reads; raise ``Different`` if they differ."""
+        """Compare source and target; raise ``Different`` if they differ."""
         report = self.report
         async with self._reread(source, target) as (one, other):
             total = Total(len(report.settled), sum(report.settled.values()))
@@ -518,10 +515,7 @@ class Migration:
 
 
 def _expected(found: CompareReport, copied: CopyReport) -> CompareReport:
-    """Return ``found`` without differences that the copy intended or reported as failures.
-
-    Memories that only the target has are no difference either.
-    """
+    """Return ``found`` without differences that the copy intended or reported as failures."""
     known = copied.uneven | {key for key, _ in copied.failures}
     found.differences = [
         difference
@@ -536,9 +530,9 @@ def _location(side: Location | Store) -> Location:
 
 
 async def _refuse_nameless(source: Store, where: Selection) -> None:
-    """Refuse a session state whose memories have no given user and session.
+    """Refuse a session state whose memories have no user and session.
 
-    The file of a ``state_dict`` names neither; the options of its location do.
+    The file of a ``state_dict`` has no such names, so the options of its location must give them.
 
     Raises:
         UsageError: the options of the location do not name user and session.

@@ -22,8 +22,8 @@ _COMPARED = 50_000
 async def list_names(store: Store, where: Selection) -> list[MemoryKey]:
     """Return the keys of all selected data in a store, each once.
 
-    A user whose data belong to no session has a key with an empty session, unless the user also has
-    a key with a session.
+    For data of a user outside sessions, the session in the key is empty.  This key is left out if
+    the user also has a key with a session.
 
     Raises:
         MemctlError: as ``Store.names``.
@@ -43,8 +43,8 @@ def refuse_absent(
 ) -> None:
     """Refuse a selection of named users or sessions if ``found``, the number of memories, is zero.
 
-    A selection without names is accepted.  ``places`` are the searched stores.  The hint suggests
-    the names most similar to the missing names, out of ``names``.
+    A selection without names is accepted.  ``places`` are the searched stores.  ``names`` are known
+    keys: the hint suggests the names in them that are most similar to the missing names.
 
     Raises:
         NotFound: no memory of the users or sessions was found.
@@ -63,7 +63,7 @@ def refuse_absent(
 async def refuse_absent_in(where: Selection, found: int, *stores: Store) -> None:
     """Refuse a selection of named users or sessions if ``found``, the number of memories, is zero.
 
-    A selection without names is accepted.  The hint suggests similar names out of ``stores``.
+    A selection without names is accepted.  The hint suggests similar names that are in ``stores``.
 
     Raises:
         NotFound: no memory of the users or sessions was found.
@@ -79,9 +79,10 @@ async def refuse_absent_in(where: Selection, found: int, *stores: Store) -> None
 async def note_absent_marks(
     where: Selection, found: int, store: Store, observer: Observer, more: Iterable[str] = ()
 ) -> None:
-    """Note similar marks if ``found`` is zero and no message has one of the selected marks.
+    """Tell the user similar marks if nothing was found and no message has a selected mark.
 
-    ``found`` is the number of selected memories.  ``more`` are further marks that were named.
+    ``found`` is the number of selected memories.  ``more`` are named marks besides the selected
+    marks.
     """
     wanted = where.marks.union(more)
     if found or not wanted:
@@ -100,9 +101,9 @@ async def note_absent_marks(
 
 
 def suggestion(names: Iterable[MemoryKey], where: Selection) -> str:
-    """Return a hint that suggests names similar to selected but missing names, out of ``names``.
+    """Return a hint that suggests names in ``names`` similar to selected names that are missing.
 
-    Without similar names, the hint is to list the memories.
+    If there are no similar names, the hint is to list the memories.
     """
     near = [repr(name) for name in similar(names, where)]
     if not near:
@@ -111,7 +112,7 @@ def suggestion(names: Iterable[MemoryKey], where: Selection) -> str:
 
 
 def similar(names: Iterable[MemoryKey], where: Selection) -> list[str]:
-    """Return users and sessions out of ``names`` that are similar to selected but missing names.
+    """Return users and sessions in ``names`` that are similar to selected names that are missing.
 
     At most three are returned, the most similar first.
     """
@@ -127,7 +128,7 @@ def similar(names: Iterable[MemoryKey], where: Selection) -> list[str]:
 
 
 def _near(name: str, known: Iterable[str]) -> list[str]:
-    """Return the names out of ``known`` that are similar to ``name``, the most similar first."""
+    """Return the names in ``known`` similar to ``name``, best first."""
     folded: dict[str, list[str]] = {}
     for one in sorted(known):
         folded.setdefault(one.strip().casefold(), []).append(one)

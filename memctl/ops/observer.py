@@ -35,7 +35,7 @@ class Observer(Protocol):
         """
 
     def summarising(self, memories: int, /) -> AbstractContextManager[SummaryProgress]:
-        """Return a context manager that shows the progress of summarizing so many memories."""
+        """Return a context manager that shows the progress of summarizing ``memories`` memories."""
 
     def warn(self, text: str, /) -> None:
         """Show a warning."""
@@ -47,7 +47,7 @@ class Observer(Protocol):
         """Show a detail."""
 
     def retry(self, text: str, /) -> None:
-        """Show the text: the operation lost its connection, and makes a new attempt."""
+        """Show a text about a new attempt after a lost connection."""
 
     def store_opened(self, store: Store, /) -> None:
         """Show the ``details`` of a store that was opened."""
@@ -106,7 +106,7 @@ class Unobserved:
 async def opened(store: Store, observer: Observer) -> AsyncGenerator[Store]:
     """Open the store within the block, and show its details and warnings to the observer.
 
-    The store has the time limit of the observer.
+    Calls of the store end after the ``timeout`` of the observer.
     """
     store = limited(store, observer.timeout)
     async with store:

@@ -47,7 +47,7 @@ async def write(
 class _Parcels:
     """The queue of pages for one writer; small pages are sent in batches.
 
-    A page goes to the writer at once if the queue is empty.
+    If the queue is empty, a page is sent alone at once.
     """
 
     def __init__(self) -> None:

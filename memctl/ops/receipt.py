@@ -54,7 +54,7 @@ PENDING, BEGUN, ERASED, PARTIAL, FAILED, NOTHING = (
 class ErasedStore:
     """The part of a receipt for one store: the outcome of the erase there.
 
-    ``store`` is the label of the store.  ``argument`` is the argument of a command that names the
+    ``store`` is the label of the store.  ``argument`` is the command-line argument that names the
     store, without a password.
     """
 
@@ -126,7 +126,7 @@ class Digests:
 
 @dataclass(slots=True)
 class Receipt:
-    """The receipt of an erase of one user or session; ``save`` writes the whole file."""
+    """The receipt of an erase of one user or session; ``save`` writes it to its file."""
 
     path: Path
     version: str
@@ -232,9 +232,10 @@ def default_path() -> Path:
 
 
 def prepare_path(path: Path | None, *, force: bool) -> Path:
-    """Return the absolute path for a new receipt; None is a new name in the default folder.
+    """Return the absolute path for a new receipt.
 
-    The default folder is created.  ``force`` accepts an existing file.
+    Without ``path``, this is a new name in the default folder, which is created.  ``force`` accepts
+    an existing file.
 
     Raises:
         UsageError: the file exists, and ``force`` is not set.
@@ -258,8 +259,8 @@ def _now() -> str:
 class Trace(NamedTuple):
     """A trace of erased data: a name, messages under another name, or an undo run.
 
-    ``code`` is "name", "message" or "undo-run".  ``key`` is the name, or the memory that has the
-    messages.
+    ``code`` is "name", "message" or "undo-run".  ``key`` is the name itself, or names the memory
+    that has the messages.
     """
 
     code: str
@@ -281,7 +282,9 @@ class Traces:
 
 
 async def find_traces(store: Store, receipt: Receipt, runs: list[Run]) -> Traces:
-    """Find data that a receipt lists as erased, in an open store and in the undo runs ``runs``.
+    """Find data in a store and in the undo runs ``runs`` that the receipt lists as erased.
+
+    The store must be open.
 
     Raises:
         MemctlError: as ``Store.names`` and ``Store.outline``.
@@ -299,9 +302,9 @@ async def find_traces(store: Store, receipt: Receipt, runs: list[Run]) -> Traces
 
 
 def _concerns(store: Store, receipt: Receipt) -> Callable[[MemoryKey], bool]:
-    """Return a function that tells whether a memory may belong to the erased user or session.
+    """Return a test whether a memory may belong to the erased user or session.
 
-    All memories of a state file that the receipt names may: the file does not name its user.
+    The result is True for each memory of a state file in the receipt: the file names no user.
     """
     if store.kind == "state" and any(one.store == store.label for one in receipt.stores):
         return lambda _: True
@@ -311,7 +314,7 @@ def _concerns(store: Store, receipt: Receipt) -> Callable[[MemoryKey], bool]:
 async def _messages(
     store: Store, receipt: Receipt, concerns: Callable[[MemoryKey], bool]
 ) -> list[Trace]:
-    """Return a trace for each memory of other users and sessions that has erased messages."""
+    """Return a trace for each other memory that has erased messages."""
     found: list[Trace] = []
     ids: list[str] = []
     async with aclosing(store.outline(Selection())) as pages:

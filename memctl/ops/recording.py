@@ -39,7 +39,7 @@ class Recording:
     def begin(self, target: Store, warn: Callable[[str], None]) -> None:
         """Begin the record of changes in the open target; a second call does nothing.
 
-        ``warn`` is called as by ``Runs.prune``.
+        ``warn`` gets the warnings of ``Runs.prune``.
 
         Raises:
             Unavailable: the operating system refuses to write the record.

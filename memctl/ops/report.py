@@ -81,7 +81,8 @@ def only_damage(failures: Sequence[tuple[MemoryKey, Failure]]) -> bool:
 def damage(left_out: Mapping[MemoryKey, Failure], *, others: bool) -> MemctlError:
     """Return the error for a run that left out the damaged memories ``left_out``.
 
-    The error is ``Partial`` if the run read other memories (``others``), else ``BadData``.
+    With ``others``, the run read other memories, and the error is ``Partial``.  Without
+    ``others``, the error is ``BadData``.
     """
     key, failure = next(iter(left_out.items()))
     more = len(left_out) - 1
@@ -106,7 +107,7 @@ class Counts:
 
 
 class Lost(NamedTuple):
-    """A kind of data that a copy loses, with the number of affected memories, and one of them."""
+    """A kind of data that a copy loses, with the number of affected memories and an example."""
 
     kind: str
     memories: int
@@ -117,8 +118,8 @@ class Lost(NamedTuple):
 class CopyReport:
     """The result of a copy.
 
-    ``messages.skipped`` counts messages that the target held already, and messages left out by
-    choice.  ``messages.deleted`` counts messages that ``--on-conflict replace`` removed.
+    ``messages.skipped`` counts messages that the target held already, and messages that were left
+    out by an option.  ``messages.deleted`` counts messages that ``--on-conflict replace`` removed.
     """
 
     memories: Counts = field(default_factory=Counts)
@@ -153,7 +154,7 @@ class CopyReport:
         return self.messages.written == self.messages.selected and self.largest <= HUGE_BYTES
 
     def damage(self) -> BadData | None:
-        """Return the error for a copy all of whose memories are damaged; None for another copy."""
+        """Return the error for a copy if all its memories are damaged; None if some are not."""
         failures = self.failures
         if not failures or len(failures) != self.memories.selected or not only_damage(failures):
             return None
@@ -163,7 +164,8 @@ class CopyReport:
     def settle(self, key: MemoryKey, messages: int) -> None:
         """Record that a memory is finished; ``messages`` is its number of messages in the source.
 
-        If an earlier copy of the run finished the memory, only messages added since are counted.
+        If an earlier copy of the run finished the memory, only messages added since then are
+        counted.
         """
         before = self.settled.get(key)
         self.settled[key] = messages

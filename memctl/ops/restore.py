@@ -36,10 +36,10 @@ class RestoreRun:
         options: RunOptions,
         report: ChangeReport | None = None,
     ) -> None:
-        """``archive`` is the archive that the run to undo made before it replaced the memories.
+        """``archive`` holds the memories that an earlier run replaced, as they were before.
 
-        ``parts`` are the files of changes of that run, ``notes`` the notes of the store on the
-        replaced memories.  ``record`` is the record of the restoring run itself.
+        ``parts`` are the files of changes of the earlier run, ``notes`` the notes of the store on
+        the replaced memories.  ``record`` is the record of this run.
         """
         self._notes = notes
         self.record = record
@@ -62,9 +62,10 @@ class RestoreRun:
         return bool(self._keys)
 
     async def plan(self, store: Store, where: Selection) -> frozenset[MemoryKey]:
-        """Find the selected memories that are unchanged since the run replaced them.
+        """Find the selected memories that are unchanged since the earlier run replaced them.
 
-        Return all selected memories that the run replaced, also if they cannot be restored.
+        Return all selected memories that the earlier run replaced, even those that cannot be
+        restored.
 
         Raises:
             MemctlError: as ``Store.read``.
@@ -108,7 +109,7 @@ class RestoreRun:
             self.report.failures += copied.failures
 
     async def _tidy(self, store: Store, keys: frozenset[MemoryKey]) -> None:
-        """Pass the notes on the memories ``keys`` from the undone run back to the store."""
+        """Pass the notes of the earlier run on the memories ``keys`` back to the store."""
 
         async def edits() -> AsyncGenerator[Edit]:
             for key in keys:
@@ -133,7 +134,7 @@ class RestoreRun:
 
 
 class CopyUndoRun(UndoRun):
-    """A run that reverses a copy, and restores the memories that the copy replaced first."""
+    """A run that undoes a copy: it restores replaced memories, then removes added messages."""
 
     def __init__(self, restoring: RestoreRun, *args: Any, **more: Any) -> None:
         """The further arguments are those of ``UndoRun``."""
@@ -147,7 +148,10 @@ class CopyUndoRun(UndoRun):
         return super().id or self._restoring.id
 
     async def plan(self, store: Store) -> bool:
-        """Plan both parts, so that a refusal comes before the first change."""
+        """Plan both the restoration and the removal; return False if there is nothing to change.
+
+        A refusal of either comes before the first change.
+        """
         self.where = self.where.without(await self._restoring.plan(store, self.where))
         self._reverses = await super().plan(store)
         if self.dry_run:
@@ -163,7 +167,7 @@ class CopyUndoRun(UndoRun):
 async def unchanged_since_run(
     store: Store, parts: Sequence[Path], keys: frozenset[MemoryKey]
 ) -> frozenset[MemoryKey]:
-    """Return the memories out of ``keys`` that are unchanged since a run wrote them whole.
+    """Return the memories in ``keys`` that are unchanged since a run wrote them whole.
 
     Message ids, order and marks are compared.  ``parts`` are the files of changes of the run.
 

@@ -25,7 +25,8 @@ LONGEST_PAUSE = 30.0
 async def leaving_damaged(attempt: Callable[[], Awaitable[T]]) -> T:
     """Return the result of ``attempt``; call it again whenever it raises ``DamagedMemory``.
 
-    The store leaves the damaged memory out of the next attempt, so the attempts end.
+    The store leaves each damaged memory out of the next attempt, so that an attempt succeeds at
+    last.
 
     Raises:
         MemctlError: as ``attempt``, except for damaged memories.
@@ -40,10 +41,10 @@ async def leaving_damaged(attempt: Callable[[], Awaitable[T]]) -> T:
 async def undamaged_pages(
     read: Callable[[Selection], AsyncGenerator[Page]], where: Selection
 ) -> AsyncGenerator[Page]:
-    """Yield the pages of the selected memories; of a damaged memory, some pages or none.
+    """Yield the pages of the selected memories.
 
-    The last page of a damaged memory is never yielded.  ``read`` reads a selection, as
-    ``Store.read`` does.
+    The last page of a damaged memory is never yielded; earlier pages may be.  ``read`` reads a
+    selection, as ``Store.read`` does.
 
     Raises:
         MemctlError: as ``Store.read``.
@@ -79,8 +80,8 @@ class Transfer:
 class Retries:
     """Repeated attempts of an operation after a lost connection.
 
-    The caller sets ``reached`` as soon as the stores are open.  Before, no attempt is repeated: the
-    name of a store may be wrong.
+    The caller sets ``reached`` as soon as the stores are open.  Until then no attempt is repeated,
+    because the name of a store may be wrong.
     """
 
     def __init__(self, limit: int, tell: Callable[[str], None]) -> None:
@@ -95,11 +96,11 @@ class Retries:
     async def run(self, attempt: Callable[[], Awaitable[T]], achieved: Callable[[], int]) -> T:
         """Return the result of the first successful attempt.
 
-        ``achieved`` returns a number that grows with the progress of the attempts.  Progress since
-        the last failure resets the count of retries.
+        ``achieved`` returns a number that grows with the progress of the attempts.  If it has grown
+        since the last failure, the count of retries begins again at zero.
 
         Raises:
-            Lost, Busy: too many attempts failed in this way.
+            Lost, Busy: too many attempts in a row failed with this error.
             MemctlError: as ``attempt``.
         """
         failures = 0

@@ -58,8 +58,8 @@ class SearchOptions:
     """The options of a search.
 
     ``by`` is the way to search.  ``top`` is the largest number of hits.  ``around`` is the number
-    of messages to show before and after each hit.  ``keep`` keeps the index in the cache folder;
-    otherwise the index is temporary.
+    of messages to show before and after each hit.  With ``keep``, the index stays in the cache
+    folder; without ``keep``, it is temporary.
     """
 
     by: By = By.WORDS
@@ -88,8 +88,8 @@ class Hit:
     """A found message.
 
     ``store`` is the label of the store.  ``position`` counts from 1 in the memory; None if the
-    service of a store does not know it.  ``has_words`` is true if the message itself has a word of
-    the query, and all phrases; a hit without was found by its meaning alone.  ``snippet`` is a part
+    search service of the store does not know it.  ``has_words`` is True if the message has a word
+    and all phrases of the query, False if it was found by its meaning alone.  ``snippet`` is a part
     of the text on one line.  ``spans`` are the start and end of each match in the snippet.
     ``before`` and ``after`` are the messages before and after the hit in the memory, in order.
     """
@@ -167,7 +167,7 @@ async def search(
 async def _by_service(
     targets: Sequence[Target], query: str, where: Selection, options: SearchOptions
 ) -> SearchReport:
-    """Search with the stores' own services, and order all hits by the scores of the services."""
+    """Search with the stores' own services; order the hits by score."""
     report = SearchReport()
     parsed = parse(query)
     narrowed = parsed.narrowed(where)
@@ -268,8 +268,7 @@ async def _embedded(
 ) -> ExitStack:
     """Make the missing vectors of an index; return an open snapshot of the index with all vectors.
 
-    ``size`` is the number of dimensions of a vector.  Another run may index new messages meanwhile:
-    their vectors are made, too.
+    ``size`` is the number of dimensions of a vector.
     """
     while True:
         made = await embed(index.file, embedder, progress, size=size)
@@ -302,8 +301,8 @@ class _Search:
     ) -> None:
         """``vector`` is the vector of the query; None searches by words only.
 
-        After ``hits``, ``count`` is the number of all hits of a search by words, and ``complete``
-        is false if there may be more.
+        After ``hits``, ``count`` is the number of all hits of a search by words; if ``complete`` is
+        False, there may be more.
         """
         self._query = query
         self._where = where
@@ -331,7 +330,7 @@ class _Search:
         return [self._hit(score, one) for score, one in best]
 
     def _mixed(self, found: list[_Found]) -> Iterator[tuple[float, _Found]]:
-        """Yield each found message with its score for the way to search."""
+        """Yield each found message with its score."""
         match self._options.by:
             case By.WORDS:
                 yield from ((one.ranked.score, one) for one in found)
@@ -343,7 +342,7 @@ class _Search:
                     yield one.ranked.score / most + MEANING * one.meaning, one
 
     def _found(self, index: OpenIndex) -> Iterator[_Found]:
-        """Yield selected messages of an index that match the query, with at least the best ones."""
+        """Yield messages that match the query, with at least the best."""
         allowed = self._memories(index)
         if allowed == []:
             return
@@ -371,7 +370,7 @@ class _Search:
     def _blocks(
         self, index: OpenIndex, allowed: list[int] | None
     ) -> Iterator[tuple[list[Block], bool]]:
-        """Yield lists of blocks that may have hits, the best first; and whether more may follow.
+        """Yield lists of blocks that may have hits, and whether more may follow; the best first.
 
         ``allowed`` are the numbers of the memories to search; None searches all.
         """
@@ -408,9 +407,9 @@ class _Search:
     def _with_meaning(
         self, index: OpenIndex, blocks: list[Block], ranked: list[Ranked]
     ) -> Iterator[_Found]:
-        """Yield the ranked messages of the blocks, with the similarity of their meaning.
+        """Yield the messages ``ranked`` with the similarity of their meaning to the query.
 
-        The similarity to the query is zero in a search by words only.
+        In a search by words only, the similarity is zero.
         """
         if self._vector is None:
             yield from (_Found(index, one) for one in ranked)
@@ -435,7 +434,7 @@ class _Search:
             yield _Found(index, one if one.has_words else one._replace(piece=piece), meaning)
 
     def _memories(self, index: OpenIndex) -> list[int] | None:
-        """Return the numbers of the selected memories in the index; None if all are selected."""
+        """Return the numbers of the selected memories; None if all are."""
         where = self._where
         if not (where.users or where.sessions or where.parts or where.keys is not None):
             return None
@@ -463,7 +462,7 @@ class _Search:
     def _around(
         self, index: OpenIndex, memory: int, place: int
     ) -> tuple[tuple[Neighbour, ...], tuple[Neighbour, ...]]:
-        """Return the messages to show before and after the message at index ``place``."""
+        """Return the messages to show before and after a message."""
         first, last = place - self._options.around, place + self._options.around
         before: list[Neighbour] = []
         after: list[Neighbour] = []
@@ -481,8 +480,7 @@ def _near(
 ) -> list[float]:
     """Return the similarity of each vector of a block to the vector of the query.
 
-    ``matrix`` are the vectors of the pieces of text in the block, ``pieces`` is their number, if
-    known.
+    ``matrix`` are the vectors of the block.  ``pieces`` is their expected number, None if unknown.
 
     Raises:
         DamagedIndex: the vectors are invalid, or their number is not ``pieces``.
@@ -497,10 +495,7 @@ def _near(
 
 
 def admits(where: Selection, entry: Entry) -> bool:
-    """Return whether an indexed message is selected, without regard to ``last``.
-
-    The memory of the message is known to be selected.
-    """
+    """Return whether a message of a selected memory is selected; ``last`` is not applied."""
     return (
         where.matches_outside(entry.id, entry.marks)
         and where.matches_fields(entry.role, entry.name, lambda: local_time(entry.time))
@@ -518,10 +513,7 @@ class _Newest:
         """For each memory, by its number, the index of the first message that passes the test."""
 
     def has(self, block: Block, at: int) -> bool:
-        """Return whether a message is not older than the newest selected messages of its memory.
-
-        The message is at index ``at`` of the block.
-        """
+        """Return whether the message ``at`` of a block is among the newest selected ones."""
         first = self._first.get(block.memory)
         if first is None:
             first = self._first[block.memory] = self._oldest(block.memory)
@@ -549,8 +541,8 @@ SNIPPET = 200
 def excerpt(text: str, units: Sequence[str]) -> tuple[str, tuple[tuple[int, int], ...]]:
     """Return the part of a text with the most matches, on one line, and the span of each match.
 
-    ``text`` is prepared for the index.  ``units`` are the words and phrases to match; without
-    ``units``, the part is the beginning.  A span is a start and an end in the part.
+    ``text`` is in the form that the index stores.  ``units`` are the words and phrases to match;
+    without ``units``, the part is the beginning.  A span is a start and an end in the part.
     """
     marked = text
     if units:
@@ -573,7 +565,7 @@ def excerpt(text: str, units: Sequence[str]) -> tuple[str, tuple[tuple[int, int]
 
 
 def _unmark(marked: str) -> tuple[str, list[tuple[int, int]]]:
-    """Return the text without the characters START and END, and the spans between them."""
+    """Return the text without START and END, and the spans between them."""
     text: list[str] = []
     spans: list[tuple[int, int]] = []
     length = begin = 0
@@ -589,7 +581,7 @@ def _unmark(marked: str) -> tuple[str, list[tuple[int, int]]]:
 
 
 def _best_start(spans: Sequence[tuple[int, int]]) -> int:
-    """Return the start of the snippet that contains the most of the matches ``spans``."""
+    """Return the start of the snippet with the most ``spans``."""
     best, start = 0, 0
     for begin, _ in spans:
         inside = sum(begin <= other < begin + SNIPPET * 3 // 4 for other, _ in spans)

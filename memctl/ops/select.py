@@ -19,8 +19,8 @@ def select_with_anchors(
 ) -> AsyncGenerator[Page]:
     """Yield the selected messages; if some messages are not selected, with ``Page.anchors``.
 
-    If ``reads_all`` returns True, ``see`` is called with every page of the memories, selected or
-    not, before the selected messages of the page are yielded.  Otherwise, ``see`` is not called.
+    ``see`` is called only if ``reads_all`` returns True: with every page of the memories, selected
+    or not, before the selected messages of the page are yielded.
 
     Raises:
         MemctlError: as ``Store.read``.
@@ -60,9 +60,8 @@ async def _shown(pages: AsyncGenerator[Page], see: PageObserver) -> AsyncGenerat
 async def select_with_places(store: Store, where: Selection) -> AsyncGenerator[Page]:
     """Yield the selected messages, with ``Page.places`` that give their index in the memory.
 
-    If the store itself selects messages, ``read`` does not show how many messages are between them.
-    The places then come from outlines, of several memories at a time.  A memory whose selected
-    messages fill several pages is read whole instead.
+    If the store reads only selected messages, the indexes come from outlines, of several memories
+    at a time.  A memory whose selected messages fill several pages is read whole instead.
 
     Raises:
         MemctlError: as ``Store.read``.
@@ -101,7 +100,7 @@ _HELD_MEMORIES = 100
 
 
 async def _placed(store: Store, pages: list[Page]) -> AsyncGenerator[Page]:
-    """Yield the pages, each the only page of a memory, with the places of their messages."""
+    """Yield the pages of whole memories with the places of their messages."""
     wanted = {page.memory.key: {entry.id for entry in page.messages} for page in pages}
     places: dict[tuple[MemoryKey, str], int] = {}
     if wanted:

@@ -8,10 +8,11 @@ from contextlib import contextmanager, suppress
 
 
 class Stop:
-    """A request to end an operation, made by the receiver of a signal.
+    """A request to end an operation, such as after a signal.
 
     While ``cooperative`` is True, the operation checks ``asked``, and ends as soon as no memory is
-    half written.  While ``cooperative`` is False, who asks must cancel the operation.
+    half written.  While ``cooperative`` is False, the caller of ``ask`` must also cancel the
+    operation.
     """
 
     def __init__(self) -> None:

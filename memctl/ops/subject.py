@@ -34,15 +34,16 @@ class Subject:
         return Selection(users=frozenset({self.user}), sessions=sessions)
 
     def concerns(self, kind: str, key: MemoryKey) -> bool:
-        """Return whether a memory in a store of the kind may belong to the user or session.
+        """Return whether a memory may belong to the user or session.
 
-        A state file does not name its user: each of its memories may.
+        ``kind`` is the kind of its store.  A state file names no user: its memories may belong to
+        any user, so the result is True.
         """
         return kind == "state" or any(map(self.where.has_key, readings(kind, key)))
 
 
 def readings(kind: str, key: MemoryKey) -> Iterator[MemoryKey]:
-    """Yield ``key``, and all other keys that a store of the kind writes as the same name."""
+    """Yield ``key``, and all other keys that a store of the kind writes under the same name."""
     yield key
     joint = _JOINTS.get(kind)
     if joint is None:

@@ -58,9 +58,9 @@ async def plan_undo(
     """Yield edits that undo a run in the memories that ``where`` selects.
 
     ``parts`` are the files with the changes of the run, in the order of writing.  If several files
-    have changes of a memory, only the changes in the last file were made: the store refused the
-    earlier changes with the code ``changed``.  A memory that cannot be undone is added to
-    ``refused``.  ``notes`` returns the note that the store made on a memory during the run.
+    have changes of a memory, the store refused all but the changes in the last file.  A memory that
+    cannot be undone is added to ``refused``.  ``notes`` returns the note that the store made on a
+    memory during the run.
 
     Raises:
         BadData: a file is damaged.
@@ -143,7 +143,7 @@ class _RunEffect:
     )
 
     def __init__(self, number: int, edit: Edit, note: Note) -> None:
-        """``edit`` is the run's first edit of the memory, ``note`` the store's note on the memory.
+        """``edit`` is the run's first edit of the memory, ``note`` the store's note on it.
 
         ``number`` is the number of the memory in its group.
         """
@@ -196,7 +196,7 @@ class _RunEffect:
         self._now = page.memory.summary
 
     def compare(self, id: str, rows: Sequence[_Row]) -> None:
-        """Compare the changes of messages with one id to the present messages, for the verdict.
+        """Compare the changes of messages with one id to the present messages.
 
         ``rows`` are all rows of the id: those of ``_CHANGED`` in the order in which they were
         recorded, those of ``_PRESENT`` in the order of the memory.
@@ -230,15 +230,14 @@ class _RunEffect:
             self._shared[id] = _SharedId(len(changed), len(there), put, stayed)
 
     def compare_replaced(self, replaced: dict[str, _Replaced]) -> None:
-        """Set the digests of the replaced messages, by message id, for the later verdict."""
+        """Set the digests of the replaced messages, by message id."""
         self._replaced = replaced
 
     def added(self, page: Page, changed: Set[str]) -> Page:
         """Return the page with only the messages that the run added.
 
         ``changed`` has the ids of the messages of the page that the run changed.  Messages that the
-        run did not add become anchors of the added messages.  The page contains them because they
-        share an id with an added message, perhaps of another memory, or because it was read whole.
+        run did not add become anchors of the added messages.
         """
         messages: list[StoredMessage] = []
         anchors: list[str | None] = []
@@ -258,11 +257,7 @@ class _RunEffect:
         return replace(page, memory=memory, messages=messages, anchors=anchors, indexes=indexes)
 
     def _is_added(self, id: str, at: int) -> bool:
-        """Return whether the run added the next message, which has this changed id, at ``at``.
-
-        If inserted messages with the id have moved since, the last messages with the id count as
-        added.
-        """
+        """Return whether the run added the next message with this id, which is at index ``at``."""
         shared = self._shared.get(id)
         if shared is None:
             return True
@@ -272,11 +267,7 @@ class _RunEffect:
         return shared.passed > shared.present - shared.changes
 
     def placed(self, edit: Edit) -> Edit:
-        """Return the edit without the indexes ``at`` and ``to`` of messages with unique ids.
-
-        Newer insertions and deletions may have moved these messages.  Messages that share an id
-        keep ``at`` and ``to``.
-        """
+        """Return the edit without ``at`` and ``to`` for messages with unique ids."""
         changes = [one if self._shares_its_id(one) else _unplaced(one) for one in edit.changes]
         return replace(edit, changes=changes)
 
@@ -286,8 +277,8 @@ class _RunEffect:
     def verdict(self, refused: UndoConflicts, key: MemoryKey, *, facts: bool) -> bool:
         """Return whether the run can and must be undone in the memory ``key``.
 
-        False if the memory is as before the run, or if it changed since the run.  In the second
-        case, the conflict is added to ``refused``.  ``facts`` is True if the messages are facts.
+        False if the memory is as before the run, or if it changed since the run.  A memory that
+        changed is added to ``refused``.  ``facts`` is True if the messages are facts.
         """
         if self._is_as_before():
             return False
@@ -300,17 +291,13 @@ class _RunEffect:
 
     @property
     def is_half_done(self) -> bool:
-        """Return whether the present memory has the run's new summary, but the old messages.
-
-        A killed run leaves such a memory: a summary in a separate session state is written before
-        the messages.
-        """
+        """Return whether a killed run wrote the new summary but changed no messages."""
         before, after = self.summary
         changed = after is not None and after != (before or "") and self._now == after
         return changed and bool(self.changes) and self._messages_are_as_before()
 
     def _is_as_before(self) -> bool:
-        """Return whether the changed messages and the summary are as before the run."""
+        """Return whether messages and summary are as before the run."""
         before, after = self.summary
         if after is not None and (self._now or "") != (before or ""):
             return False
@@ -326,10 +313,9 @@ class _RunEffect:
     ) -> bool:
         """Return whether the present messages with the id have the wanted marks.
 
-        ``wanted`` has the marks of one message each; None stands for no message.  ``there`` has the
-        marks of the present messages.  If ``shared_ids`` has a number of remaining messages with
-        the id, at least ``more`` messages must exist in addition to them; if ``more`` is zero, none
-        may.
+        ``wanted`` and ``there`` have the marks of one message each, wanted and present.  None
+        stands for no message.  ``more`` is the number of further messages with the id that must
+        exist.
         """
         shared = self.shared_ids.get(id)
         if shared is not None and (len(there) < shared + more if more else len(there) > shared):
@@ -342,7 +328,7 @@ class _RunEffect:
         return Counter(expected) <= Counter(there)
 
     def _conflict(self) -> str:
-        """Return the reason why the run cannot be undone in this memory; empty if it can."""
+        """Return why the run cannot be undone in this memory, or ""."""
         if self._misfit is not None:
             return self._misfit[1]
         for id, one in self._replaced.items():
@@ -356,7 +342,7 @@ class _RunEffect:
 
 
 def _have_their_marks(changed: list[_Row], there: list[_Row]) -> bool:
-    """Return whether each message whose marks the run changed has its old marks at its index."""
+    """Return whether each re-marked message has its old marks."""
     present = {(row.at, row.old) for row in there}
     return all(
         (row.at, row.old) in present
@@ -366,7 +352,7 @@ def _have_their_marks(changed: list[_Row], there: list[_Row]) -> bool:
 
 
 def _misfit(id: str, wanted: list[str | None], there: list[str | None]) -> str:
-    """Return the reason why the present messages with the id do not have the wanted marks."""
+    """Return why the messages with the id lack the wanted marks."""
     if not there:
         return f"the message {id!r} was deleted since"
     if wanted == [None] * len(wanted):
@@ -400,10 +386,7 @@ class _Replaced:
 
 
 async def _compare_replaced(store: Store, path: Path, cases: dict[MemoryKey, _RunEffect]) -> None:
-    """Read the replaced messages of the memories from ``path`` and from the store.
-
-    The ids and marks of a replaced message do not show whether the text changed.
-    """
+    """Compare the replaced messages in ``path`` with those in the store, by digests."""
     found = {
         key: {id: _Replaced() for id in case.replaced}
         for key, case in cases.items()
@@ -429,7 +412,7 @@ async def _compare_replaced(store: Store, path: Path, cases: dict[MemoryKey, _Ru
 
 
 def _digest(text: bytes) -> bytes:
-    """Return a digest of the JSON value of a message, or of a text that cannot be parsed."""
+    """Return a digest of a message's JSON value or invalid text."""
     with suppress(ValueError):  # nested too deep for a value: use the text
         text = jsonio.canonical(text)
     return blake2b(text, digest_size=16).digest()
@@ -438,13 +421,13 @@ def _digest(text: bytes) -> bytes:
 class _Row(NamedTuple):
     """A row of the table of a group.
 
-    ``record`` counts the records of the memory.  A copy that was repeated after an error recorded a
-    memory again; of the messages in both records, those in the last record were inserted.
+    ``record`` numbers the records of the memory: a copy that was repeated after an error recorded a
+    memory again.  If a message is in several records, the last record counts.
 
     A row of ``_CHANGED`` has the marks of a message before and after the run; None if the message
-    did not exist.  ``at`` is the index of a message that the run inserted or whose marks it
-    changed, if the index was recorded.  A row of ``_PRESENT`` has the marks and the index of a
-    present message in ``old`` and ``at``.
+    did not exist.  ``at`` is the index of a message that the run inserted or re-marked, if the
+    index was recorded.  A row of ``_PRESENT`` has the marks and the index of a present message in
+    ``old`` and ``at``.
     """
 
     memory: int
@@ -478,7 +461,7 @@ _FILTER = 1 << 20
 class _Group:
     """The changes of a run in several memories, and the present messages with the same ids.
 
-    The messages are in an unnamed temporary file, because a run may change a memory of any size.
+    The messages are in an unnamed temporary file.
     """
 
     def __init__(self) -> None:
@@ -497,7 +480,7 @@ class _Group:
     ) -> bool:
         """Add the changes of memories until the group is full; return False if no edit is left.
 
-        Memories that are not selected, or whose changes the store refused, are left out.
+        Memories that are not selected, or whose changes the store refused, are skipped.
         """
         size = 0
         for edit in edits:
@@ -544,10 +527,7 @@ class _Group:
         return case.number, encoded(id), kind, case.records, old, new, at
 
     def look(self, page: Page) -> None:
-        """Add the messages of a page of a present memory; their texts may be empty.
-
-        All pages of the memory must be passed, in order.
-        """
+        """Add the messages of the next page of a present memory; their texts may be empty."""
         case = self.cases[page.memory.key]
         case.look(page)
         rows = [
@@ -558,16 +538,16 @@ class _Group:
         self._database.executemany(_INSERT, rows)
 
     def compare(self) -> None:
-        """Compare the changes of each memory to its present messages, for the later verdicts."""
+        """Compare the changes of each memory to its present messages."""
         cases = list(self.cases.values())
         rows = map(_Row._make, self._database.execute(_IN_ORDER))
         for (memory, id), some in groupby(rows, itemgetter(0, 1)):
             cases[memory].compare(decoded(id), list(some))
 
     def selection(self, keys: frozenset[MemoryKey]) -> Selection:
-        """Return a selection of the changed messages of memories, or of the whole memories.
+        """Return a selection of the changed messages of memories.
 
-        Whole memories are read if the messages are so many that their ids would take much memory.
+        If these are too many, the selection is of the whole memories.
         """
         self._database.execute(_INDEX)
         if sum(self.cases[key].changes for key in keys) > 2 * GROUP_CHANGES:
@@ -594,10 +574,7 @@ def _text(marks: Marks | None) -> str | None:
 
 
 def _groups(path: Path, where: Selection, notes: Callable[[MemoryKey], Note]) -> Iterator[_Group]:
-    """Yield the changes recorded in the file ``path``, in groups of several memories.
-
-    All changes of a memory are in one group.
-    """
+    """Yield the changes in the file ``path``, in groups of whole memories."""
     edits = read_changes(path, messages=False)
     more = True
     while more:
@@ -627,10 +604,7 @@ def _reversed(path: Path, keys: Iterable[MemoryKey]) -> Iterator[Edit]:
 
 
 def _in_order(changes: list[Change]) -> list[Change]:
-    """Reorder the changes in place, and return them: a deletion goes before an insertion.
-
-    Only an insertion and the next change, a deletion of the same id, change places.
-    """
+    """Put each deletion before an insertion of the same id; return the list."""
     for at in range(1, len(changes)):
         one, other = changes[at - 1 : at + 1]
         if one.id == other.id and one.old is None and other.new is None:
@@ -656,7 +630,7 @@ def _unplaced(change: Change) -> Change:
 
 
 def _summarised(edit: Edit, cases: dict[MemoryKey, _RunEffect]) -> Edit:
-    """Return the edit; if the run changed the summary, the edit restores the old summary."""
+    """Return the edit; if the run changed the summary, with the old summary."""
     old, new = cases[edit.memory.key].summary
     if new is None:
         return edit
@@ -681,13 +655,12 @@ class UndoRun(ChangeRun):
         undone: runs.Run | None = None,
         skips_damage: bool = False,
     ) -> None:
-        """``record`` is the record of the undo itself.
+        """``record`` is the record of the undo itself, ``undone`` the record of the run to undo.
 
-        ``folder`` is the folder of the run to undo, ``parts`` are the files of changes there, and
-        ``notes`` are the notes of the store on the changed memories.  ``undone`` is the record of
-        that run, or None to insert messages also into a store that was recreated since.
-        ``skips_damage`` is True if the run to undo was a repair: a repair changes memories that
-        hold further damage.
+        With ``undone`` None, messages are inserted even into a store that was recreated since the
+        run.  ``folder`` is the folder of the run to undo, ``parts`` are the files of changes there,
+        and ``notes`` are the notes of the store on the changed memories.  ``skips_damage`` is True
+        if the run to undo was a repair: the memories may then hold further damage.
         """
         super().__init__(record, where, self._plan, options, report)
         self._parts = parts
@@ -720,7 +693,7 @@ class UndoRun(ChangeRun):
         return "no other change to undo" if self._reverted else "nothing to undo"
 
     def details(self) -> dict[str, Any]:
-        """Return the number of undone repairs of the store under ``unmended``; empty if none ran.
+        """Return the number of undone repairs of the store as ``unmended``; empty for zero.
 
         The number counts restored keys, rows or ids.
         """
@@ -746,7 +719,7 @@ class UndoRun(ChangeRun):
             await refuse_recreated(store, self._undone)
 
     async def carry_out(self, store: Store) -> None:
-        """Undo the repairs that the store made itself, which came last, then the edits."""
+        """Undo the repairs that the store made itself, then the edits."""
         if self._repaired:
             await self._revert(store)
         if self.report.planned.memories:
@@ -762,9 +735,9 @@ class UndoRun(ChangeRun):
 
 
 def as_recorded(store: Store, record: runs.Run) -> Store:
-    """Return the store, shown in the dialect in which the run of ``record`` recorded its changes.
+    """Return the store, with messages in the dialect in which a run recorded its changes.
 
-    A record without a dialect leaves the store as given.
+    ``record`` is the record of the run.  If it has no dialect, the store is returned as given.
 
     Raises:
         BadData: this version of memctl does not know the dialect.
