@@ -31,10 +31,11 @@ class LockedServer(Protocol):
 
 
 class RedisLock(ServerLock):
-    """The lock of a run: the key ``{prefix}memctl:lock:{kind}``, which the run extends.
+    """The lock of a run: the key ``{prefix}memctl:lock:{kind}``, which expires unless extended.
 
-    The value of the key is a random word, a space, and the owner's text.  The key's name matches no
-    pattern of AgentScope or memctl.  The lock needs no ACL permissions beyond those for writing.
+    The run extends the expiry of the key.  The value is a random word, a space, and the owner's
+    text.  The key's name matches no pattern of AgentScope or memctl.  The lock needs no ACL
+    permissions beyond those for writing.
     """
 
     def __init__(self, server: LockedServer, kind: str, warnings: list[str]) -> None:
@@ -71,7 +72,8 @@ class RedisLock(ServerLock):
     def check(self, value: bytes | None) -> None:
         """Check the value of the key before a write.
 
-        A lock that was lost and taken again does not count: another run may have had it meanwhile.
+        If the run lost the lock and took it again, the check fails, because another run may have
+        held the lock meanwhile.
 
         Raises:
             Busy: the run has lost the lock.

@@ -65,7 +65,7 @@ class Connections(Protocol):
 
     @property
     def held_lock(self) -> HeldLock | None:
-        """The lock that the run holds on the database; None if it took none."""
+        """The lock that the run holds on the database; None if the run has not taken a lock."""
 
 
 class HeldLock(Protocol):
@@ -148,8 +148,8 @@ class Pipeline:
     def abort(self) -> None:
         """Break the connection, even while a thread waits for a reply.
 
-        After redis-py's own ``disconnect``, the thread would connect again with its next command,
-        and run the remaining commands of a transaction outside of the transaction.
+        redis-py's ``disconnect`` is not enough: the thread would connect again with its next
+        command, and run the remaining commands of a transaction outside of the transaction.
         """
         with self._handover:
             self._broken = True
@@ -173,8 +173,8 @@ class Pipeline:
     def forbidden(self, commands: Sequence[Command]) -> Command | None:
         """Return the first command that the ACL forbids this login, or None; run no command.
 
-        The server checks the ACL when a transaction queues a command.  This transaction ends with
-        the connection, which is broken afterwards.
+        The server checks the ACL when it queues the commands of a transaction.  The connection is
+        broken afterwards, which ends this transaction.
 
         Raises:
             Lost: the connection broke.
@@ -218,8 +218,8 @@ class Pipeline:
     def atomic(self, commands: Iterable[Command], *, tolerate: str = "") -> Iterator[Any]:
         """Run commands in a transaction (MULTI and EXEC) and yield their replies, in order.
 
-        The replies are not held together, so their total size is not limited.  Error replies that
-        begin with the word ``tolerate`` are yielded.
+        The replies are not held in RAM together, so their total size is not limited.  Error replies
+        that begin with the word ``tolerate`` are yielded; others are raised.
 
         Raises:
             Busy: the run has lost its lock.
@@ -249,7 +249,7 @@ class Pipeline:
         """Send commands as a transaction; return whether the server ran the transaction.
 
         The caller must then read the replies.  If the run has lost its lock, the server runs no
-        command: a run that was suspended may go on long after another run changed the store.
+        command.
         """
         lock = self._server.held_lock
         if lock is None:

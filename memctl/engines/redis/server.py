@@ -141,7 +141,7 @@ class RedisServer:
 def _info(pipeline: Pipeline) -> dict[str, str]:
     """Return the fields of the Redis command INFO.
 
-    If the ACL forbids INFO, only ``redis_mode`` and ``redis_version`` are returned, or nothing.
+    If the ACL forbids INFO, only ``redis_mode`` and ``redis_version``, or nothing.
     """
     [reply] = pipeline.execute([(b"INFO", b"server")], tolerate="NOPERM")
     if isinstance(reply, exceptions.ResponseError):
@@ -411,10 +411,7 @@ def translate_error(error: exceptions.RedisError, label: str) -> MemctlError:
 
 
 def _is_lasting(error: exceptions.RedisError, text: str) -> bool:
-    """Return whether a retry would fail too: the host is unknown, or TLS fails.
-
-    ``text`` is the message of the connection error.
-    """
+    """Return whether a retry would fail: the host is unknown, or TLS fails."""
     cause = error.__context__
     if isinstance(cause, socket.gaierror):
         return cause.errno != socket.EAI_AGAIN
@@ -422,7 +419,7 @@ def _is_lasting(error: exceptions.RedisError, text: str) -> bool:
 
 
 def _first_line(error: exceptions.RedisError) -> str:
-    """Return the first line of an error's text, without a period at its end."""
+    """Return the first line of an error's text, without a final period."""
     lines = str(error).strip().splitlines()
     return lines[0].rstrip(".") if lines else type(error).__name__
 

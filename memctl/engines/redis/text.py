@@ -28,5 +28,5 @@ def decode(name: bytes) -> str:
 
 
 def escape(text: bytes) -> bytes:
-    """Return a glob pattern that matches only the text."""
+    """Return a glob pattern that matches exactly ``text``."""
     return b"".join(b"\\" + bytes((byte,)) if byte in _SPECIAL else bytes((byte,)) for byte in text)

@@ -55,7 +55,7 @@ _LARGEST = (2 - 2**-23) * 2.0**127
 
 
 class FarTime(str):
-    """A time that Python or the driver does not hold, such as ``infinity``, as the database's text.
+    """A time that neither Python nor the driver can hold, as the database's text.
 
     Examples are infinite times, times BC, ``24:00:00``, and dates without a month.
     """
@@ -64,7 +64,7 @@ class FarTime(str):
 
 
 def rank_of(moment: date | time | FarTime) -> tuple[float, str]:
-    """Return the rank of a time among the times of a column: its year, and its text."""
+    """Return the rank of a time among the times of a column, by year and then by text."""
     match moment:
         case datetime():
             return moment.year, moment.isoformat(" ", "microseconds")
@@ -162,7 +162,7 @@ class Column(NamedTuple):
 
     @property
     def is_comparable(self) -> bool:
-        """True if values of ``stored`` compare as in the database: they are not its texts."""
+        """True if values of ``stored`` compare in Python as in the database."""
         return self.is_time or not self.form.type
 
     @property
@@ -179,7 +179,7 @@ class Column(NamedTuple):
         return self.form.selected.format(expression)
 
     def read(self, value: Any) -> Any:
-        """Return a value of ``selected`` as ``stored`` returns it."""
+        """Return a value of ``selected`` in the form that ``stored`` returns."""
         if not self.is_converted:
             return value
         if isinstance(value, str) and self.is_time:
@@ -286,7 +286,10 @@ def columns_of(database: Database, table: str, connection: Connection) -> dict[s
 def types_of(
     columns: Mapping[str, Column], names: Sequence[str], rows: Sequence[Sequence[Any]]
 ) -> dict[str, str]:
-    """Return ``TextForm.type`` of the columns that have a text in one of the rows, by name."""
+    """Return the ``TextForm.type`` of each column, by name, that has a text in one of the rows.
+
+    ``rows`` have the values of the columns ``names``.
+    """
     return {
         name: columns[name].form.type
         for at, name in enumerate(names)
@@ -297,9 +300,10 @@ def types_of(
 async def find_unrestorable(
     database: Database, table: str, columns: Iterable[Column], where: str, values: dict[str, Any]
 ) -> str:
-    """Return a column with a value that cannot be inserted again, as text; empty without one.
+    """Name a column with a value that cannot be inserted again; empty if there is none.
 
-    ``where`` is a condition on the rows of the table, as ``m``.
+    ``where`` is a condition on the rows of the table, which it calls ``m``.  ``values`` are the
+    parameters of the condition.
     """
     quoted = database.syntax.quoted
     doubtful = [
@@ -375,8 +379,8 @@ class TimeFormat(NamedTuple):
     def of(cls, column: Column, sample: Any, *, utc: bool) -> TimeFormat:
         """Return the format of a column's times.
 
-        ``sample`` is a value of the column, or None if it has none.  ``utc`` says that times
-        without a zone are in UTC; they are local otherwise.
+        ``sample`` is a value of the column, None if the column has no value.  ``utc`` is True if
+        times without a zone are in UTC, False if they are local.
         """
         if column.typed and isinstance(column.type, DateTime):
             return cls(zone=column.type.timezone, utc=utc, exact=True)

@@ -75,7 +75,7 @@ class Contended(Lost):
 
 
 class Database(ABC):
-    """The access to a SQL database, whatever its tables: connections, transactions, statements."""
+    """The access to a SQL database with any tables: connections, transactions, statements."""
 
     syntax_class: ClassVar[type[Syntax]]
     sees_part: bool = False
@@ -149,7 +149,7 @@ class Database(ABC):
     def translate(self, error: BaseException) -> MemctlError | None:
         """Return the memctl error for an error of the driver.
 
-        None means that the database refused a value of the statement.
+        None if the database refused a value of the statement.
         """
 
     @abstractmethod
@@ -212,6 +212,8 @@ class Database(ABC):
     def check_inserted(self, table: str, rows: int, inserted: int) -> None:
         """Check that the database inserted each row: a trigger may leave rows out.
 
+        ``rows`` is the expected number of rows, ``inserted`` the actual number.
+
         Raises:
             RejectedValue: the database inserted fewer rows.
         """
@@ -222,8 +224,10 @@ class Database(ABC):
     def check_deleted(self, table: str, rows: int, deleted: int) -> None:
         """Check that the database deleted each row: a trigger or a policy may leave rows out.
 
+        ``rows`` is the expected number of rows, ``deleted`` the actual number.
+
         Raises:
-            RejectedValue: the database deleted another number of rows.
+            RejectedValue: the two numbers differ.
         """
         self._check_count(table, "deleted", rows, deleted)
 
@@ -249,9 +253,9 @@ class Database(ABC):
     async def take_turn(  # noqa: B027 - SQLite has one writer at a time
         self, connection: AsyncConnection, table: str
     ) -> None:
-        """Wait until no other memctl run writes to a table; then keep other runs waiting.
+        """Wait until no other memctl run writes to a table, then make other runs wait.
 
-        The other runs wait until ``connection`` is closed.
+        Other runs wait until ``connection`` is closed.
         """
 
     async def advance_serial(  # noqa: B027 - most databases do this themselves
@@ -305,7 +309,9 @@ class Database(ABC):
         connection: Connection,  # noqa: ARG002 - SQLite holds any value in any column
         table: str,  # noqa: ARG002
     ) -> dict[str, TextForm]:
-        """Return the forms of columns whose values the driver does not convert exactly, by name."""
+        """Map columns to the forms of their values, for columns that the driver does not convert
+        exactly.
+        """
         return {}
 
     def missed_defaults(
@@ -413,10 +419,11 @@ class Database(ABC):
     async def side_effects(
         self, tables: Mapping[str, Condition], own: Collection[str] = ()
     ) -> list[str]:
-        """Return descriptions of what else the database changes when rows are deleted.
+        """Describe what else the database changes when rows are deleted.
 
         ``tables`` maps the name of each table to a condition on its rows to delete, which calls the
-        table ``m``.  ``own`` holds the names of other tables of the layout.
+        table ``m``.  ``own`` holds the names of other tables of the layout, whose changes do not
+        count.
         """
         if self.check_option(SIDE_EFFECTS, ALLOW):
             return []
@@ -437,7 +444,7 @@ class Database(ABC):
     async def missing_right(self, tables: Sequence[str]) -> str:  # noqa: ARG002 - SQLite has none
         """Return a right that the login lacks to insert rows, such as ``INSERT on 'message'``.
 
-        The text is empty if none is missing, or if the database does not tell.
+        The text is empty if no right is missing, or if the database does not tell.
         """
         return ""
 
@@ -510,7 +517,7 @@ class Database(ABC):
 
     @asynccontextmanager
     async def erasing(self, connection: AsyncConnection) -> AsyncGenerator[None]:
-        """Run the body in a write transaction; the database overwrites the deleted data."""
+        """Run the body in a write transaction whose deleted data the database overwrites."""
         await self.prepare_erasing(connection)
         async with self.transaction(connection):
             yield
@@ -643,7 +650,7 @@ async def retry_while_locked(attempt: Callable[[], Awaitable[T]]) -> T:
 async def prefetch(
     fetch: Callable[[], Coroutine[Any, Any, Sequence[Any]]],
 ) -> AsyncGenerator[Sequence[Any]]:
-    """Call ``fetch`` repeatedly and yield its lists of rows; an empty list ends the stream.
+    """Call ``fetch`` repeatedly and yield its lists of rows, until a list is empty.
 
     The next call starts before the consumer asks for its rows.  Closing the stream cancels the
     call.

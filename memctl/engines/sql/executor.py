@@ -209,8 +209,8 @@ async def erase_memories(
 ) -> AsyncGenerator[WriteResult]:
     """Erase memories in batches of at most ``most`` messages; yield a result for each memory.
 
-    ``sizes`` has the number of messages of each memory, and ``attempt`` erases memories in one
-    transaction, and returns the number of deleted messages by memory.  If the database refuses a
+    ``sizes`` has the number of messages of each memory.  ``attempt`` erases memories in one
+    transaction, and returns the number of deleted messages of each.  If the database refuses a
     batch, or other programs lock its rows, each half is erased alone.  The erase of a single memory
     waits for locked rows.
     """

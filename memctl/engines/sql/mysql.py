@@ -83,8 +83,8 @@ class MysqlLock(ConnectionLock):
 
     The connection that holds the lock runs ``SELECT SLEEP`` statements with a comment that names
     the owner.  Other connections of the same login can read the comment.  Other logins see only the
-    number of the connection, and so do runs that look while the owner runs no statement.
-    ``wait_timeout`` closes the connection if the machine of the run is lost.
+    number of the connection.  ``wait_timeout`` closes the connection if the machine of the run is
+    lost.
     """
 
     period = 2.0
@@ -408,7 +408,7 @@ class MysqlDatabase(Database):
 
 
 def _literal(escape: Callable[[Any], str], value: Any) -> str:
-    """Return a value as SQL; the driver cannot write bytes with all versions of PyMySQL."""
+    """Return a value as SQL, even bytes."""
     return f"_binary X'{value.hex()}'" if isinstance(value, bytes) else escape(value)
 
 

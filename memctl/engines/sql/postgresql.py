@@ -169,7 +169,7 @@ class PostgresqlLock(ConnectionLock):
 
     @property
     def _is_local(self) -> bool:
-        """True through a pooler: settings and lock then belong to a transaction, kept open."""
+        """True through a pooler: the lock then belongs to an open transaction."""
         return self._database.is_pooled
 
     @property

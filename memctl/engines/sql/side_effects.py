@@ -47,7 +47,7 @@ class ReferringColumn(NamedTuple):
 
 
 class Reference(NamedTuple):
-    """A foreign key whose rows the database changes when it deletes rows of another table."""
+    """A foreign key whose rows the database changes when rows of the referred table are deleted."""
 
     columns: tuple[ReferringColumn, ...]
 

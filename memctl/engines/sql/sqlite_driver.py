@@ -114,9 +114,10 @@ class Connection(aiosqlite.Connection):
     """A connection of aiosqlite.  When a task is cancelled, its call in the thread ends too."""
 
     def __init__(self, connector: Callable[[Call], Driver], chunk_size: int) -> None:
-        """Create a closed connection; ``connector`` will open the driver's in the thread.
+        """Create a closed connection; ``connector`` will open the connection of the driver.
 
-        ``chunk_size`` is the number of rows that an iteration fetches at a time.
+        The call of ``connector`` is in the thread.  ``chunk_size`` is the number of rows that an
+        iteration fetches at a time.
         """
         self.opening = Call()
         self._driver: Driver | None = None

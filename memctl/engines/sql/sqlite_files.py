@@ -98,7 +98,7 @@ class SnapshotCopy:
 
 
 class PrivateCopy:
-    """A temporary copy of a SQLite file that SQLite could read only after writing to its folder.
+    """A temporary copy of a SQLite file that SQLite cannot read without writing to its folder.
 
     In WAL mode, SQLite creates files next to the database.  After a crash, it rolls back the
     interrupted transaction.
@@ -112,7 +112,7 @@ class PrivateCopy:
         """The path of the copy; None if there is no copy."""
 
     def is_needed(self, error: sqlite3.Error) -> bool:
-        """Return whether an error of reading the file would not occur with a copy."""
+        """Return whether ``error``, from reading the file, would not occur with a copy."""
         if not error.sqlite_errorname.startswith(_NEEDS_WRITING):
             return False
         try:

@@ -55,9 +55,9 @@ EVERY = Condition(ALWAYS, {})
 def pushed_down(conditions: Mapping[tuple[str, str], Collection[str]]) -> Condition:
     """Return the conditions that a query can contain, joined by AND.
 
-    Each key is a parameter's name and a condition in SQL with that parameter; its value is the list
-    for the parameter.  A condition is left out if the list is empty or longer than
-    ``MAX_PUSHED_VALUES``.  If none remains, the condition is always true.
+    Each key of ``conditions`` is a parameter's name and a condition in SQL with that parameter; its
+    value is the list for the parameter.  A condition is left out if the list is empty or longer
+    than ``MAX_PUSHED_VALUES``.  If no condition remains, the result is always true.
     """
     used = {
         key: values for key, values in conditions.items() if 0 < len(values) <= MAX_PUSHED_VALUES
@@ -122,7 +122,7 @@ class Syntax(ABC):
         return text
 
     def among(self, column: str, names: str) -> str:
-        """Return SQL that ``column`` has one of a list of names, compared exactly.
+        """Return SQL that is true if ``column`` has one of a list of names, compared exactly.
 
         ``names`` is the parameter with the list.
         """

@@ -151,7 +151,7 @@ def _decoded(text: bytes) -> str:
 
 @dataclass(slots=True)
 class MemoryChange:
-    """The row changes of one memory; ``reverses`` has the change that undoes each, in order."""
+    """The row changes of one memory; ``reverses`` has, in order, the reverse of each change."""
 
     changes: list[RowChange] = field(default_factory=list)
     reverses: list[RowChange] = field(default_factory=list)

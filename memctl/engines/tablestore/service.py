@@ -512,10 +512,7 @@ def _credentials(
 
 
 def _any_of(where: Sequence[tuple[str, str]]) -> Any:
-    """Return the SDK's condition that a row has at least one of the column values.
-
-    ``where`` has names and values of columns; for an empty ``where``, None is returned.
-    """
+    """Return the SDK's condition that a row has one of the column values, or None."""
     equal = tablestore.ComparatorType.EQUAL
     singles = [
         tablestore.SingleColumnCondition(name, value, equal, pass_if_missing=False)
@@ -544,7 +541,7 @@ def _condition(existence: str, where: Columns) -> Any:
 
 
 def _item(key: Sequence[str], change: RowChange) -> Any:
-    """Return a row change as an item for the SDK's batch request."""
+    """Return a row change for the SDK's batch request."""
     expect = tablestore.RowExistenceExpectation
     name = list(zip(key, change.key, strict=True))
     match change:

@@ -22,7 +22,7 @@ DEEPEST = 12
 
 
 class ChunkedSummarizer:
-    """A summarizer of any history: a long history is divided into chunks for several requests."""
+    """Summarizes a history of any length, in chunks if one request is not enough."""
 
     def __init__(self, summarizer: Summarizer, spend: Callable[[Usage], None]) -> None:
         """``spend`` is called with the usage of each request, even of a failed request.
@@ -69,7 +69,7 @@ class ChunkedSummarizer:
 
     @property
     def _piece(self) -> int:
-        """The largest number of tokens of a turn; two turns fit next to an earlier summary."""
+        """The largest number of tokens of a turn, so that two turns fit a request."""
         return self._room // 3
 
     async def _part(
@@ -82,8 +82,8 @@ class ChunkedSummarizer:
     def _next(self, turns: Iterator[Turn], waiting: list[Turn], earlier: str) -> list[Turn]:
         """Return the turns that fit the next request together with the summary ``earlier``.
 
-        ``waiting`` has the turn that did not fit the last request, and gets the turn that does not
-        fit this one.
+        ``waiting`` has the turn that did not fit the last request, and gets the first turn that
+        does not fit this request.
         """
         room = self._room - (self._summarizer.count(earlier) if earlier else 0)
         part = list(waiting)
@@ -101,7 +101,7 @@ class ChunkedSummarizer:
         return self._summarizer.count(f"{turn.speaker}\n{turn.text}") + PER_MESSAGE
 
     def _short_enough(self, turns: Iterable[Turn]) -> Iterator[Turn]:
-        """Yield the turns, with long turns cut into pieces that fit a request."""
+        """Yield the turns in pieces that fit a request."""
         for turn in turns:
             pieces = -(-self._size(turn) // self._piece)
             if pieces == 1:
@@ -112,7 +112,7 @@ class ChunkedSummarizer:
                 yield from self._halved(turn._replace(text=turn.text[start : start + length]))
 
     def _halved(self, turn: Turn) -> Iterator[Turn]:
-        """Yield the turn, or its halves, halved again until each part fits a request."""
+        """Yield the turn, halved until each part fits a request."""
         halves = _halves([turn]) if self._size(turn) > self._piece else None
         if halves is None:
             yield turn
@@ -121,7 +121,7 @@ class ChunkedSummarizer:
             yield from self._halved(half)
 
     def _cut(self, turn: Turn) -> Turn:
-        """Return the turn; if it does not fit a request, the end of its text is cut off."""
+        """Return the turn, cut at the end to fit a request."""
         while (size := self._size(turn)) > self._piece and turn.text:
             turn = turn._replace(text=turn.text[: len(turn.text) * self._piece // size])
         return turn
@@ -149,7 +149,7 @@ class ChunkedSummarizer:
 
 
 def _halves(turns: list[Turn]) -> tuple[list[Turn], list[Turn]] | None:
-    """Return two halves of the turns, or of the text of a single turn; None if it is too short."""
+    """Return two halves of the turns, or of a single turn; None if that is too short."""
     if len(turns) > 1:
         middle = len(turns) // 2
         return turns[:middle], turns[middle:]

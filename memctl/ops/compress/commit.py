@@ -58,8 +58,8 @@ def edits(done: SummarizedMemory, lines: Iterable[PlannedMessage]) -> Iterator[E
     """Yield the edits that write a new summary and mark or delete the summarized messages.
 
     ``lines`` are the messages of the memory in the spool.  The store refuses the edits if the
-    summary has changed since the read, or the marks of a message that the edits change.  New
-    messages do not matter.
+    summary has changed since it was read, or if the marks of a message that the edits change have
+    changed.  Messages added since then stay unchanged.
     """
     before = done.case.memory.summary
     if done.mode is CompressMode.MARK:
@@ -159,10 +159,7 @@ class SummaryCommitter:
     async def _gather(
         self, ready: asyncio.Queue[SummarizedMemory | None]
     ) -> tuple[list[SummarizedMemory], bool]:
-        """Wait for memories in the queue, and return those to commit together.
-
-        The second result is False if the queue has ended.
-        """
+        """Return the memories of the queue to commit together, and whether more may come."""
         group: list[SummarizedMemory] = []
         with suppress(TimeoutError):
             async with asyncio.timeout(None) as limit:
@@ -201,7 +198,7 @@ class SummaryCommitter:
     ) -> int:
         """Count the memories that changed although the answer of the store was lost.
 
-        Return the number of memories of which that is not clear.
+        Return the number of memories for which this is unknown.
 
         Raises:
             MemctlError: as ``look_again``.

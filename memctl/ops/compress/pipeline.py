@@ -69,8 +69,8 @@ class Budget:
     def allows(self, case: CompressionPlan, spent: float) -> bool:
         """Return whether a memory may be summarized; if so, reserve its estimated cost.
 
-        ``spent`` is the cost of all requests so far.  The costs that other memories have reserved
-        count, too.
+        ``spent`` is the cost of all requests so far.  The sum of ``spent``, the reserved costs of
+        other memories and the estimated cost must not exceed the limit.
         """
         if self._limit is None or self._prices is None:
             return True
@@ -108,13 +108,12 @@ async def plan_compression(
     seen: Callable[[CompressionPlan], None],
     progress: Progress,
 ) -> None:
-    """Read the selected memories, and add those to compress to the spool and to the report.
+    """Read the selected memories, and add the memories to compress to the spool and the report.
 
     ``seen`` is called with the plan of each memory to compress.  ``spool`` is None for a dry run.
     A memory without a place for a summary that its agent reads becomes a failure of the report.
-    ``count`` counts the tokens of a text.
-
-    RAM is bounded: the planner keeps a few bytes of each message until the end of the memory.
+    ``count`` counts the tokens of a text.  A few bytes of each message are in RAM until the end of
+    its memory.
 
     Raises:
         UsageError: the store holds facts, or its messages cannot have the marks of the mode.
@@ -197,7 +196,7 @@ CommitSummaries = Callable[[asyncio.Queue[SummarizedMemory | None]], Coroutine[A
 
 
 class CompressionPipeline:
-    """Concurrent jobs that summarize memories of a spool, while other summaries are committed."""
+    """Concurrent jobs that summarize the memories in a spool and commit the finished summaries."""
 
     def __init__(
         self,
@@ -209,9 +208,10 @@ class CompressionPipeline:
         dialect: Dialect = AGENTSCOPE1,
         most: float = math.inf,
     ) -> None:
-        """``run`` opens the summarizer.  ``most`` is the largest number of messages to delete.
+        """``most`` is the largest number of messages to delete.
 
-        A memory with which the compression would delete more becomes a failure of ``report``.
+        A memory that would exceed ``most`` becomes a failure of ``report``.  ``run`` opens the
+        summarizer.
 
         Raises:
             UsageError: as ``ChunkedSummarizer``.
@@ -258,7 +258,8 @@ class CompressionPipeline:
         Raises:
             Unavailable: the model or the store cannot be reached any more; the memories that the
                 report counts as done are durable.
-            Interrupted: a stop was asked for; the same holds.
+            Interrupted: a stop was asked for; the memories that the report counts as done are
+                durable.
             MemctlError: as ``find``; nothing was committed.
         """
         with self._stop.cooperative_while():
@@ -343,7 +344,7 @@ class CompressionPipeline:
                 self._budget.settle(case)
 
     async def _next(self) -> CompressionPlan | None:
-        """Wait for the next memory in the spool that the limits allow, and return its plan.
+        """Return the plan of the next memory in the spool that the limits allow.
 
         None if there are no further memories, or a stop was asked for.
         """

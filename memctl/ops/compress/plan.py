@@ -46,9 +46,9 @@ class CompressOptions:
 
     The newest ``keep_recent`` messages of a memory stay unchanged.  A memory is compressed if the
     messages to summarize exceed ``trigger_tokens`` or ``trigger_messages``.  If both are None, one
-    message is enough.  The run compresses at most ``max_memories``, at a cost of at most
-    ``max_cost``.  ``jobs`` is the number of concurrent requests.  ``template`` is the form of the
-    written summary.
+    message to summarize is enough.  The run compresses at most ``max_memories``, at a cost of at
+    most ``max_cost``.  ``jobs`` is the number of concurrent requests.  ``template`` is the form of
+    the written summary.
     """
 
     mode: CompressMode
@@ -107,8 +107,8 @@ class PlannedMessage(NamedTuple):
 class CompressionPlan:
     """The plan for a memory to compress.
 
-    The messages with the status SELECTED before position ``cut`` are summarized.  Messages at the
-    positions in ``spared`` are not: they have tool calls or results whose other half stays.
+    The messages with the status SELECTED before position ``cut`` are summarized, except at the
+    positions in ``spared``: these messages have tool calls or results whose other half stays.
     ``earlier`` is the text of earlier summaries, empty if there are none.  ``messages`` and
     ``tokens`` are the numbers of summarized messages and of their tokens.  ``before`` is the number
     of tokens of all messages and summaries that agents send to a model.  ``gone`` counts deleted
@@ -177,7 +177,7 @@ class CompressionPlanner:
         self._untimed = 0
 
     def take(self, entry: StoredMessage) -> PlannedMessage:
-        """Take the next message of the memory into account; return it with its status.
+        """Add the next message of the memory to the plan; return it with its status.
 
         Raises:
             BadData: the message is not JSON.
@@ -272,7 +272,7 @@ class CompressionPlanner:
         )
 
     def _spared(self, cut: int) -> set[int]:
-        """Return the positions of SELECTED messages to keep for the sake of an unselected message.
+        """Return the positions of SELECTED messages that are connected to messages that stay.
 
         A tool call and its result connect two messages.  ``cut`` is the position of the first
         message that stays.

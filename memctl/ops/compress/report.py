@@ -50,7 +50,7 @@ class CompressReport:
     """The memory with the most tokens, of all memories that were read."""
 
     def see(self, key: MemoryKey, messages: int, tokens: int) -> None:
-        """Record the size of a memory that was read, whether or not it will be compressed."""
+        """Record the size of a memory that was read; the report keeps the largest."""
         if self.largest is None or tokens > self.largest.tokens:
             self.largest = LargestMemory(key, messages, tokens)
 
@@ -78,7 +78,7 @@ class CompressReport:
         self.usage = self.usage.plus(usage)
 
     def settle(self, case: CompressionPlan, after: int) -> None:
-        """Add a compressed memory, of which agents send ``after`` tokens from now on."""
+        """Add a compressed memory; its agents send ``after`` tokens from now on."""
         self.messages += case.messages
         self.summarised += case.tokens
         self.before += case.before

@@ -24,7 +24,7 @@ from memctl.summarizer import Summarizer
 
 
 async def _no_edits(_store: Store, _where: Selection) -> AsyncGenerator[Edit]:
-    """Yield no edits: ``CompressRun`` plans each memory while earlier memories are summarized."""
+    """Yield no edits."""
     return
     yield
 
@@ -72,8 +72,8 @@ class CompressRun(ChangeRun):
     async def plan(self, store: Store) -> bool:
         """Count the memories to compress in ``preview``, and estimate the cost.
 
-        Return False if there is none.  ``carry_out`` will look at these memories again, and at no
-        others.
+        Return False if there are no such memories.  ``carry_out`` will examine only these memories
+        again.
 
         Raises:
             MemctlError: as ``plan_compression``.

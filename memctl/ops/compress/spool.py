@@ -31,9 +31,8 @@ class Spool:
     One writer adds the messages of a memory, then keeps or drops the memory.  Several readers may
     read kept memories meanwhile.
 
-    Raises:
-        Unavailable: the operating system refuses, for instance because the disk is full; raised by
-            all methods.
+    Raises (all methods):
+        Unavailable: the operating system refuses, for instance because the disk is full.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -98,7 +97,10 @@ class Spool:
         self._held, self._held_bytes = [], 0
 
     def take(self) -> CompressionPlan | None:
-        """Return the next kept plan, each plan once; None if there is no further plan yet."""
+        """Return the next kept plan; None if there is no further plan yet.
+
+        Each plan is returned once.
+        """
         if self.taken == self.cases:
             return None
         with refusals(self._folder):

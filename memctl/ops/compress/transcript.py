@@ -86,10 +86,7 @@ def _lines(blocks: list[Block]) -> list[str]:
 
 
 def _media(block: MediaBlock) -> str:
-    """Return the address of a media block, or the type and size of its embedded data.
-
-    Empty if neither is known.
-    """
+    """Return the address of media, or type and size, or ""."""
     if block.url is not None:
         return "" if block.url.startswith("data:") else f": {block.url[:_LONGEST_URL]}"
     return f": {block.media_type}, {block.size:,} bytes" if block.media_type else ""

@@ -110,8 +110,8 @@ class ExaminedMessage:
 
     ``fault`` is the reason why AgentScope cannot load or send the message; it is empty for a good
     message.  ``sides`` are the tool calls and tool results, in order.  ``only_tools`` is True if
-    every other block is thinking.  ``is_blank`` is True if the blocks have no content.  ``is_read``
-    is False if memctl does not understand a part of the message.
+    all blocks are tool calls, tool results or thinking.  ``is_blank`` is True if the blocks have no
+    content.  ``is_read`` is False if memctl does not understand a part of the message.
     """
 
     fault: str = ""
@@ -180,7 +180,7 @@ def _call(index: int, block: ToolCallBlock, dialect: Dialect) -> Call:
 def _result(index: int, block: ToolResultBlock, dialect: Dialect, large: int) -> Result:
     """Return a tool result.
 
-    ``large`` is the size of a message whose texts are not read, 0 for another message.
+    ``large`` is the size of a message whose texts are not read, 0 for other messages.
     """
     if large:
         return Result(index, block.id, block.name, large, None, is_interrupted=False)
@@ -194,7 +194,7 @@ def _result(index: int, block: ToolResultBlock, dialect: Dialect, large: int) ->
 
 @dataclass(slots=True)
 class _Examples:
-    """The number of messages with a kind of finding, and the ids of the first such messages."""
+    """The number of messages with a kind of finding, and the ids of the first few."""
 
     count: int = 0
     ids: list[str] = field(default_factory=list)
@@ -208,7 +208,7 @@ class _Examples:
 
 
 class _Spot(NamedTuple):
-    """The index of a message in its memory, with the data that a repair needs of the message."""
+    """The index of a message, with the data that its repair needs."""
 
     place: int
     id: str
@@ -225,7 +225,7 @@ class _Spot(NamedTuple):
 class _MadeCall(NamedTuple):
     """A tool call and its message.
 
-    ``step`` is the number of messages that the model has seen up to the call, except results.
+    ``step`` is the number of messages up to the call that a model has seen, without tool results.
     """
 
     call: Call
@@ -327,7 +327,7 @@ class MemoryExaminer:
     ) -> None:
         """``repeats`` is True if the store can hold several messages with one id.
 
-        ``treated`` are the codes of the findings to plan repairs for.
+        Repairs are planned for the findings whose codes are in ``treated``.
         """
         self.key = memory.key
         self._memory = memory
@@ -433,7 +433,7 @@ class MemoryExaminer:
     def _is_twin(self, found: ExaminedMessage, spot: _Spot) -> bool:
         """Note a finding if an earlier message has the same id.
 
-        Return whether the two messages have the same content.
+        Return True if an earlier message also has the same content.
         """
         if not self._dialect.holds_items or found.id is None:
             return False
@@ -449,7 +449,7 @@ class MemoryExaminer:
         return True
 
     def _lead(self, found: ExaminedMessage, spot: _Spot) -> None:
-        """Note a finding for reasoning just before, unless it belongs to this message."""
+        """Note a finding for earlier reasoning that does not belong to this message."""
         if found.leads:
             self._leading.append(spot)
             return
@@ -465,7 +465,7 @@ class MemoryExaminer:
     # Calls and results
 
     def _tools(self, found: ExaminedMessage, spot: _Spot) -> None:
-        """Pair the tool results of a message with earlier calls, and keep its calls for later."""
+        """Pair the tool results of a message with earlier calls."""
         stepped = False
         for side in found.sides:
             if isinstance(side, Result):
@@ -534,17 +534,11 @@ class MemoryExaminer:
             self._early[id] = spot
 
     def _has_no_ids(self, id: str, name: str) -> bool:
-        """Return whether a tool call or result has no id of its own, but its name as the id.
-
-        No API refuses such a call without a result, or such a result without a call.
-        """
+        """Return whether the id of a tool call or result is its tool name."""
         return self._dialect.makes_ids and id == name
 
     def _hide(self, found: ExaminedMessage, spot: _Spot) -> None:
-        """Note the tool calls and results of a message with the mark ``compressed``.
-
-        The model does not see the message.
-        """
+        """Note the tool calls and results of a message marked ``compressed``."""
         for side in found.sides:
             if isinstance(side, Call):
                 if side.tool.id:
@@ -560,14 +554,11 @@ class MemoryExaminer:
                 exchange.revealed = spot
 
     def _follows(self, exchange: _Exchange) -> bool:
-        """Return whether no message is between the last call and a result in this message.
-
-        True as well if the dialect allows such messages.
-        """
+        """Return whether a result in this message may follow its call in the dialect."""
         return not self._dialect.results_follow or exchange.calls[-1].step == self._step
 
     def _settle(self, exchange: _Exchange, *, at_end: bool = False) -> None:
-        """Note the findings of tool calls with one id and of their results, and plan repairs.
+        """Note findings and plan repairs of the tool calls with one id and their results.
 
         ``at_end`` is True after the last message, when an agent may still be at work on a call.
         """
@@ -623,7 +614,7 @@ class MemoryExaminer:
     # Findings and repairs
 
     def _settle_hints(self) -> None:
-        """Note a finding for each hint so far: a later message shows that its step is over."""
+        """Note a finding for each hint of an earlier step."""
         for spot in self._hints:
             self._note("leftover-hint", spot)
             self._drop("leftover-hint", spot)
@@ -641,8 +632,8 @@ class MemoryExaminer:
     def _drop(self, code: str, spot: _Spot, *, number: int = 1) -> None:
         """Plan to delete a message, with reasoning that model APIs refuse without the message.
 
-        Do nothing if ``code`` is not to be repaired.  ``number`` is the number of findings in the
-        message.
+        Do nothing if findings with this ``code`` are not to be repaired.  ``number`` is the number
+        of findings in the message.
         """
         if code in self._treated and (spot.is_read or code == "leftover-hint"):
             self._repair(spot).goes += [code] * number
@@ -650,10 +641,7 @@ class MemoryExaminer:
                 self._repair(leading).goes.append("")
 
     def _remove(self, code: str, spot: _Spot, block: int) -> None:
-        """Plan to remove the block at index ``block`` of a message.
-
-        In a dialect in which a message is one item, plan to delete the message.
-        """
+        """Plan to remove a block, or the message if the dialect has no blocks."""
         if self._dialect.holds_items:
             self._drop(code, spot)
         elif code in self._treated:
@@ -683,7 +671,7 @@ class MemoryExaminer:
             yield Finding(code, self.key, some.count, tuple(some.ids), some.detail)
 
     def _unmark(self) -> None:
-        """Plan to remove all marks ``compressed``, unless more findings would be visible then."""
+        """Plan to remove all marks ``compressed``, unless this adds findings."""
         if self._bare is None:
             return
         shown = Counter({one.code: one.count for one in self._bare.faults()})
@@ -693,7 +681,7 @@ class MemoryExaminer:
             self.repairs.unmarked = True
 
     def _keep_unmarked(self) -> None:
-        """Drop the planned marks ``compressed``: no summary stands for marked messages."""
+        """Drop the planned marks ``compressed``."""
         for place, repair in list(self.repairs.messages.items()):
             if repair.compressed is not None and repair.compressed[1]:
                 repair.compressed = None
@@ -722,10 +710,9 @@ def _has_calls(found: ExaminedMessage) -> bool:
 
 
 def _genuine(results: list[_GivenResult]) -> _GivenResult | None:
-    """Return the only result of a tool call to keep; None if the results differ.
+    """Return the tool result to keep; None if the results differ.
 
-    Results that only say that the call was interrupted count only if all results say so.  None as
-    well if a message is between the call and the result to keep, but not before the first result.
+    Results that only say that the call was interrupted count only if there are no others.
     """
     said = [one for one in results if not one.result.is_interrupted] or results
     if not said or any(one.result.said is None for one in said):
@@ -754,7 +741,7 @@ class FactExaminer:
                 self._found.setdefault(code, _Examples()).add(fact.id, detail)
 
     def _faults(self, fact: StoredMessage) -> Iterator[tuple[str, str]]:
-        """Yield the code of each finding of a fact, with a detail, which may be empty."""
+        """Yield the code and detail of each finding of a fact."""
         try:
             view = FACT.outline(fact.message)
             vector = vector_of(fact.message)
@@ -809,9 +796,9 @@ class Diagnosis:
 async def check(
     store: Store, where: Selection, limits: Limits, progress: Progress | None = None
 ) -> Diagnosis:
-    """Examine the selected memories; if all are selected, also data of the store outside memories.
+    """Examine the selected memories; if all are selected, also examine data outside memories.
 
-    ``where`` selects no single messages.
+    ``where`` selects whole memories.
 
     Raises:
         MemctlError: as ``Store.read``.

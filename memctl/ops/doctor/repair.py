@@ -60,8 +60,8 @@ _AFTER = timedelta(microseconds=1)
 class RepairPlanner:
     """A planner of edits that repair findings; a ``Planner`` for ``ChangeRun``.
 
-    A memory is repaired only if, after the repair, an examination would find no new problem and no
-    further repair.
+    A memory is repaired only if a second examination, after the repair, would find no new problem
+    and plan no further repair.
     """
 
     def __init__(self, codes: frozenset[str], limits: Limits) -> None:
@@ -103,7 +103,7 @@ class RepairPlanner:
     async def _examine(
         self, store: Store, where: Selection
     ) -> dict[MemoryKey, tuple[MemoryRepairs, Counter[str]]]:
-        """Return the planned repairs of each memory that needs some, and its findings by code."""
+        """Return the planned repairs and the findings of each memory to repair."""
         found: dict[MemoryKey, tuple[MemoryRepairs, Counter[str]]] = {}
         examined = examinations(store, where, self._limits, treated=self._codes)
         async with aclosing(examined) as memories:
@@ -120,7 +120,7 @@ class RepairPlanner:
         where: Selection,
         examined: dict[MemoryKey, tuple[MemoryRepairs, Counter[str]]],
     ) -> dict[MemoryKey, MemoryRepairs]:
-        """Return the repairs of those ``examined`` memories in which no new findings would follow.
+        """Return the repairs that cause no new findings.
 
         The repairs are tried on the messages, without a change of the store.
         """
@@ -223,7 +223,7 @@ class _Plan:
     def _put(
         self, id: str, entry: StoredMessage, at: int | None, marks: tuple[str, ...] = ()
     ) -> Change:
-        """Return the change that inserts the message ``entry`` after the last message that stays.
+        """Return the change that inserts ``entry`` after the last message that stays.
 
         ``id`` is the id of the inserted message.  ``at`` is None if ids are unique in the store.
         """
@@ -270,7 +270,7 @@ class _Plan:
         return changes
 
     def _answers(self, entry: StoredMessage, repair: MessageRepair, at: int | None) -> list[Change]:
-        """Return the changes that insert the missing results of the tool calls of a message."""
+        """Return the changes that insert missing results of tool calls."""
         self.repaired[ANSWERED] += len(repair.answered)
         moment = self._dialect.outline(entry.message).moment or datetime.now()
         changes = []
@@ -299,14 +299,14 @@ def _seen(entry: StoredMessage) -> tuple[str, int]:
 
 
 def _result(tool: ToolCallBlock) -> ToolResultBlock:
-    """Return the result that says that a tool call was interrupted."""
+    """Return a result that says that a tool call was interrupted."""
     return ToolResultBlock(tool.id, tool.name, lambda: [TextBlock(f"{INTERRUPTED}.")])
 
 
 def _without_blocks(text: bytes, gone: Iterable[int], dialect: Dialect) -> bytes | None:
-    """Return the JSON text of a message without the blocks at the indexes ``gone``.
+    """Return a message without the blocks at the indexes ``gone``.
 
-    Empty if the message would have no content.  None if other blocks would change, too.
+    Empty if no content would remain.  None if other blocks would change.
     """
     view = dialect.parse(text)
     blocks = view.blocks
@@ -325,13 +325,13 @@ def _says_something(block: Block) -> bool:
 
 
 def _name(block: Block) -> tuple[str, str]:
-    """Return the type of a block, and the id of a tool call or result, empty for other blocks."""
+    """Return the type of a block, and the id of its tool call or ""."""
     called = block.id if isinstance(block, ToolCallBlock | ToolResultBlock) else ""
     return type(block).__name__, called
 
 
 def _without_values(value: Any, gone: set[int]) -> Any:
-    """Return a parsed JSON value without list items whose ``id()`` is in ``gone``."""
+    """Return a JSON value without list items whose ``id()`` is in ``gone``."""
     if isinstance(value, dict):
         return {name: _without_values(one, gone) for name, one in value.items()}
     if isinstance(value, list):
@@ -357,7 +357,7 @@ class StoreRepairs:
     async def plan(self, store: Store, where: Selection) -> bool:
         """Count the repairs to make in ``planned``; return False if there are none.
 
-        The same memories must have been read from the store before.
+        The selected memories must have been read from the store before.
 
         Raises:
             MemctlError: as ``Maintenance.check``.
@@ -396,7 +396,7 @@ async def revert_repairs(store: Store, folder: Path) -> int:
     """Undo the repairs that the store made itself in a run.
 
     Return the number of restored keys, rows or ids.  ``folder`` is the folder of the run.  Damaged
-    data in its quarantine file stay there.
+    data in the quarantine file of the folder are not restored.
 
     Raises:
         MemctlError: as ``Maintenance.revert``.
@@ -437,7 +437,9 @@ class RepairRun(ChangeRun):
         return self.report.planned.messages + self._store_repairs.planned.total()
 
     def repaired(self) -> list[Finding]:
-        """Return the findings that were repaired; in a dry run, those that would be repaired."""
+        """Return a finding for each code, with the number of repairs; in a dry run, of planned
+        repairs.
+        """
         if self.dry_run:
             return self.repairable()
         changed = self.report.changed or set()
@@ -485,7 +487,7 @@ class RepairRun(ChangeRun):
     def done(self) -> str:
         """Return the numbers of changed memories and of repairs of the store as a text.
 
-        Empty if there are none.
+        The text is empty if both are zero.
         """
         repairs, repaired = self._store_repairs, ""
         if repairs.noted:
@@ -503,11 +505,7 @@ class RepairRun(ChangeRun):
 def _sorted(
     edited: Mapping[MemoryKey, Mapping[str, int]], repairs: Mapping[str, int]
 ) -> list[Finding]:
-    """Return the numbers of repairs as findings, in the order of KINDS.
-
-    ``edited`` are repairs by edits, for each memory by code.  ``repairs`` are repairs of the store,
-    by code.
-    """
+    """Return the numbers of repairs as findings, in the order of KINDS."""
     found = [
         Finding(code, key, number)
         for key, codes in edited.items()

@@ -77,7 +77,8 @@ def shape_of(output: str) -> Shape | None:
 def is_folder(output: str, shape: Shape) -> bool:
     """Return whether an export to ``output`` writes a folder instead of a file.
 
-    SESSION_DIR always does.  MARKDOWN does if the output is a folder or has no extension.
+    An export with the shape SESSION_DIR always writes a folder.  MARKDOWN writes a folder if
+    ``output`` is a folder or has no extension.
     """
     if shape is not Shape.MARKDOWN:
         return shape is Shape.SESSION_DIR
@@ -87,9 +88,9 @@ def is_folder(output: str, shape: Shape) -> bool:
 
 
 def extension_of(output: str, shape: Shape) -> str:
-    """Return the extension of ``output``, in lower case, if it belongs to the shape.
+    """Return the extension of ``output`` in lower case, if it belongs to the shape.
 
-    Otherwise, return the usual extension of the shape.
+    If it does not, return the usual extension of the shape.
     """
     extensions = sorted(_EXTENSIONS[shape], key=len, reverse=True)
     name = output.lower()
@@ -153,11 +154,11 @@ def is_device(path: Path) -> bool:
 def refuse_options(
     output: str, shape: Shape, where: Selection, *, rotate: bool, prune: bool
 ) -> None:
-    """Refuse ``--rotate`` and ``--prune`` for an output that they do not fit.
+    """Refuse ``--rotate`` and ``--prune`` for an output or a selection that they do not fit.
 
     Raises:
-        UsageError: ``rotate`` is set and the output is no file, or ``prune`` is set and the output
-            is no Markdown folder, or only some messages are selected.
+        UsageError: ``rotate`` is set, and the output is not a file.  Or ``prune`` is set, and the
+            output is not a Markdown folder, or only some messages are selected.
     """
     folder = is_folder(output, shape)
     if rotate and (output == STDOUT or is_device(Path(output)) or folder):
@@ -175,7 +176,8 @@ def refuse_options(
 def locked_output(observer: Observer, output: str, shape: Shape) -> Iterator[None]:
     """Lock the output of an export against other runs within the block.
 
-    Do nothing for a stream, and for a session folder with contents, which its store locks.
+    A stream is not locked.  A session folder with contents is not locked here, because its store
+    locks it.
 
     Raises:
         Busy: another run writes to the output.
@@ -233,9 +235,7 @@ def published(output: str, shape: Shape, stream: BinaryIO | None) -> Iterator[Pa
 
 @contextmanager
 def _published_folder(target: Path) -> Iterator[Path]:
-    """Yield a path for a folder of files, which move into ``target`` if the block succeeds.
-
-    ``target`` is created, and removed again if the block fails.
+    """Yield a path for files, which move into ``target`` if the block succeeds.
 
     Raises:
         MemctlError: the folder cannot be written.
@@ -259,7 +259,7 @@ def _published_folder(target: Path) -> Iterator[Path]:
 
 
 def _holds_something(folder: Path) -> bool:
-    """Return whether a folder exists and has contents, besides leftovers of killed runs."""
+    """Return whether a folder has contents, besides leftovers of killed runs."""
     if not folder.is_dir():
         return False
     return any(not name.startswith(TEMPORARY_PREFIX) for name in os.listdir(folder))
@@ -269,8 +269,8 @@ def _holds_something(folder: Path) -> bool:
 def nowhere(output: str, shape: Shape) -> Iterator[Path]:
     """Yield a path for a dry run, to which nothing is written.
 
-    For a session folder, the path is ``output`` itself, with its present contents.  Otherwise,
-    there is no file at the path.
+    For a session folder, the path is ``output`` itself, with its present contents.  For other
+    shapes, there is no file at the path.
     """
     if shape is Shape.SESSION_DIR:
         yield Path(output)

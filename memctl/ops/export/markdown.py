@@ -46,8 +46,8 @@ _ACTIVE = frozenset({"html_block", "html_inline", "image"})
 def harmless(lines: list[str]) -> list[str]:
     """Return the lines of a Markdown quotation, with HTML and images escaped.
 
-    Only lines with HTML or images that a viewer would interpret are escaped: HTML in code is
-    harmless.  If this is not enough, all lines are escaped.
+    Lines without HTML or images, or with HTML only in code, stay unchanged.  If a viewer would
+    still interpret some HTML, all lines are escaped.
     """
     if not any(map(_SUSPECT.search, lines)):
         return lines
@@ -57,7 +57,7 @@ def harmless(lines: list[str]) -> list[str]:
 
 
 def _active(lines: list[str]) -> set[int]:
-    """Return the indexes of the lines with HTML or images that a viewer would interpret."""
+    """Return the indexes of the lines with active HTML or images."""
     found: set[int] = set()
     for token in MarkdownIt("commonmark").parse("\n".join(f"> {line}" for line in lines)):
         kinds = {token.type} | {child.type for child in token.children or ()}
@@ -158,7 +158,7 @@ def _block(block: Block) -> Iterator[str]:
 
 
 def _media(block: MediaBlock) -> str:
-    """Return the address of an image, sound or film, or the type and size if it is embedded."""
+    """Return the address of media, or type and size if embedded."""
     if block.url is not None or block.media_type is None:
         text = block.url or ""
         line = visible(" ".join(text[:_LONGEST_ADDRESS].split()))
@@ -385,7 +385,7 @@ class MarkdownFolder:
                 self.path.rmdir()
 
     def holds(self, key: MemoryKey, fingerprint: Fingerprint) -> bool:
-        """Return whether the folder has a file that shows the memory as the fingerprint says."""
+        """Return whether the folder has a file of the memory with the state of ``fingerprint``."""
         path = self.path / file_name(key)
         stamp = _read_stamp(path) if path.is_file() else None
         return stamp is not None and (stamp.key, stamp.layout, stamp.digest) == (

@@ -209,7 +209,7 @@ class Export:
         return opened(make_store(self._source), self._observer)
 
     async def _by_count(self) -> Shape:
-        """Return STATE_DICT if exactly one memory is selected, ARCHIVE otherwise and for facts."""
+        """Return STATE_DICT for exactly one memory, else ARCHIVE."""
         found = 0
         source = self._source
         opening = nullcontext(source) if isinstance(source, Store) else make_store(source)
@@ -311,7 +311,7 @@ class Export:
         self._refuse_damage_alone(store)
 
     async def _write_all(self, store: Store, file: TextIO, progress: Progress) -> list[str]:
-        """Empty the file, and write the selected memories; return the remarks of the writer."""
+        """Write the memories to the emptied file; return the writer's remarks."""
         copied = self.report.copied
         copied.memories, copied.messages = Counts(), Counts()
         if not self._options.dry_run:
@@ -403,7 +403,7 @@ class Export:
 
 
 class _Found:
-    """All selected memories, and those of them without an up-to-date file in the folder."""
+    """All selected memories, and those without an up-to-date file."""
 
     def __init__(self) -> None:
         self.all: set[MemoryKey] = set()
@@ -424,7 +424,7 @@ def _target(shape: Shape, place: Path, path: str | None) -> Location:
 
 
 async def _refuse_several(headers: AsyncGenerator[Memory], what: str, instead: str) -> None:
-    """Refuse to write several memories into a JSON file, which can hold only one memory.
+    """Refuse to write several memories into a JSON file, which holds one memory.
 
     ``what`` names the contents of the file, ``instead`` is a hint how to export all memories.
 

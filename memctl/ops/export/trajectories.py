@@ -160,9 +160,9 @@ class TrajectoryFile(PageWriter):
                 step.extra.setdefault("blocks", []).append(block.value)
 
     def _release(self, key: MemoryKey, *, every: bool = False) -> None:
-        """Write the oldest steps, up to the first step that waits for a tool result.
+        """Write the steps before the first step that waits for a tool result.
 
-        Above the size limit, and with ``every``, steps that wait are written, too.
+        Above the size limit, and with ``every``, waiting steps are written, too.
         """
         while self._held:
             step = self._held[0]
@@ -209,7 +209,7 @@ class TrajectoryFile(PageWriter):
 
 
 def _about(view: MessageView, entry: StoredMessage, place: int) -> tuple[str | None, _Json]:
-    """Return the timestamp of a message, None if unreadable, and its fields for ``extra``."""
+    """Return the timestamp of a message or None, and its fields for ``extra``."""
     try:
         timestamp = datetime.fromisoformat(view.time or "").isoformat()
     except ValueError:
@@ -250,7 +250,7 @@ def _stored(block: Block) -> str:
 
 
 def _part(block: Block) -> _Json | None:
-    """Return a block as a content part of ATIF; None if it is neither a text nor a known image."""
+    """Return a block as a content part of ATIF, or None."""
     match block:
         case TextBlock(text):
             return {"type": "text", "text": text}
@@ -282,7 +282,7 @@ _NOT_FINITE = re.compile(r'"(?:[^"\\]|\\.)*"|NaN|-?Infinity')
 
 
 def _encoded(value: _Json) -> str:
-    """Return the value as strict JSON: null for NaN and infinities, U+FFFD for lone surrogates."""
+    """Return the value as strict JSON."""
     try:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False)
     except ValueError:
