@@ -103,7 +103,7 @@ def _kind(media_type: str) -> str:
 
 
 def _output(response: Any) -> list[Block]:
-    """Return the response of a tool as blocks: its text, or its JSON; no block for None."""
+    """Return the response of a tool as blocks; no block for None."""
     match response:
         case {"result": str(text)} | {"output": str(text)} if len(response) == 1:
             return [TextBlock(text, response)]

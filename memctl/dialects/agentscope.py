@@ -146,7 +146,7 @@ def blocks(content: Any, own: OwnBlock) -> list[Block]:
     """Return the blocks of the content of a message or of a tool output.
 
     A text becomes one TextBlock.  ``own`` parses the block types that only one version of
-    AgentScope has.  Return an empty list if ``content`` is neither a text nor a list.
+    AgentScope has.  The result is empty if ``content`` is neither a text nor a list.
     """
     if isinstance(content, str):
         return [TextBlock(content, content)]
@@ -244,7 +244,7 @@ class AgentScopeVersion(AgentScopeDialect):
 
     @abstractmethod
     def _stored(self, block: HintBlock | ToolCallBlock | MediaBlock) -> dict[str, Any]:
-        """Return a block of a type that each version of AgentScope stores differently."""
+        """Return a block that each version of AgentScope stores differently."""
 
 
 _TOOL, _ESCAPED = b"tool_", b"\\u00"
@@ -258,10 +258,7 @@ _IDS = re.compile(rb'"id"\s*:\s*"([^"\\]*)"')
 
 
 class _PairMatcher:
-    """Finds messages with the other halves of tool calls: the result for a call, or the reverse.
-
-    Byte searches in C first exclude most messages, many at once.
-    """
+    """Finds the messages with the other halves of tool calls."""
 
     def __init__(self, dialect: AgentScopeDialect, halves: Iterable[tuple[str, ToolSide]]) -> None:
         self._dialect = dialect
@@ -279,7 +276,7 @@ class _PairMatcher:
                 yield index
 
     def _candidates(self, messages: Sequence[bytes]) -> list[int]:
-        """Return the indexes of the messages that may match, by byte searches alone."""
+        """Return the indexes of the messages that may match."""
         # The search for one byte is much faster, and most texts contain no backslash.
         slashed = [index for index, text in enumerate(messages) if b"\\" in text]
         escaped = [index for index in slashed if _ESCAPED in messages[index]]
@@ -298,10 +295,10 @@ class _PairMatcher:
 
 
 def _have(ids: set[bytes], texts: list[bytes]) -> bool:
-    """Return False if no JSON text has a field ``id`` with one of the ids; True if one may have."""
+    """Return whether a JSON text may have a field ``id`` with one of the ids."""
     return not all(ids.isdisjoint(_IDS.findall(text)) for text in _joined(texts))
 
 
 def _joined(texts: list[bytes]) -> list[bytes]:
-    """Return a list with all texts joined into one; the texts themselves if they are large."""
+    """Return the texts joined into one, unless they are large."""
     return [b"\n".join(texts)] if sum(map(len, texts)) <= _TOGETHER else texts

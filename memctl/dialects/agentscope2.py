@@ -119,7 +119,7 @@ def _texts_of(value: Any) -> Iterator[str]:
 
 
 def _input(block: dict[str, Any]) -> Any:
-    """Return the arguments of a tool call, decoded; as stored if they are not JSON text."""
+    """Return the arguments of a tool call, decoded if they are JSON text."""
     found = block.get("input")
     if not isinstance(found, str):
         return found
@@ -315,10 +315,9 @@ class AgentScope2(AgentScopeVersion):
 
 
 def _has_default_record(extra: dict[str, Any], session: str) -> bool:
-    """Return whether the session record and payload equal the defaults of a new session.
+    """Return whether the session record and payload in ``extra`` are the defaults.
 
-    ``extra`` is the decoded ``Memory.extra``.  Times and agent are ignored: a copy sets new times,
-    and the user may name an agent.
+    Times and agent are ignored.
     """
     record = extra.get("record")
     agent = record.get("agent_id") if isinstance(record, dict) else None

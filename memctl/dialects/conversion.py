@@ -43,10 +43,9 @@ Message = dict[str, Any]
 class Joint(ABC):
     """The conversion of messages between two dialects, one fine and one coarse, without notes.
 
-    A message of the coarse dialect stands for one or several messages of the fine dialect: a coarse
-    message for one or several fine messages, for short.  The methods do not change their
-    arguments, and never fail on a JSON object.  The framework can load every message that they
-    return, even if it cannot load the message that they are given.
+    One message of the coarse dialect stands for one or several messages of the fine dialect.  The
+    methods do not change their arguments, and never fail on a JSON object.  The framework can load
+    every message that they return, even if it cannot load the message that they are given.
     """
 
     fine: Dialect
@@ -56,27 +55,28 @@ class Joint(ABC):
 
     @abstractmethod
     def belongs(self, group: list[Message], message: Message) -> bool:
-        """Return whether ``group`` and the next message become one message of the coarse dialect.
+        """Return whether the messages ``group`` and ``message`` become one message of the coarse
+        dialect.
 
-        All are messages of the fine dialect.
+        All are messages of the fine dialect; ``message`` follows ``group``.
         """
 
     def id(self, parts: list[Message], id: str) -> str:  # noqa: ARG002
-        """Return the id of the message of the coarse dialect that ``parts`` become.
+        """Return the id of the message of the coarse dialect that stands for ``parts``.
 
-        ``parts`` are messages of the fine dialect, and ``id`` is the id of the first.
+        ``parts`` are messages of the fine dialect, and ``id`` is the id of the first part.
         """
         return id
 
     @abstractmethod
     def join(self, parts: list[Message], id: str) -> Message:
-        """Join messages of the fine dialect into one of the coarse dialect, with the id ``id``."""
+        """Join messages of the fine dialect into a coarse message with the id ``id``."""
 
     @abstractmethod
     def split(self, whole: Message) -> list[Message]:
         """Split a message of the coarse dialect into messages of the fine dialect, at least one.
 
-        The first keeps the id.
+        The first of these keeps the id.
         """
 
 
@@ -93,7 +93,7 @@ class Entry:
 
 @dataclass(slots=True)
 class _Note:
-    """The note in a converted message: data of the original that the target cannot express."""
+    """The note in a converted message: data that the target cannot express."""
 
     check: str = ""
     count: int = 1
@@ -114,7 +114,7 @@ class _Note:
 
     @classmethod
     def parse(cls, text: Any) -> _Note | None:
-        """Parse the JSON text of a note; return None if ``text`` is not a valid note."""
+        """Parse the JSON text of a note; None if ``text`` is not a valid note."""
         if not isinstance(text, str):
             return None
         try:
@@ -203,7 +203,7 @@ def _check(values: list[Message]) -> str:
 
 
 def _noted(value: Message) -> list[str]:
-    """Return the names of the dialects whose notes a message carries, valid or not."""
+    """Return the names of the dialects for which a message has a note."""
     metadata = value.get("metadata")
     notes = metadata.get(NOTES) if isinstance(metadata, dict) else None
     return list(notes) if isinstance(notes, dict) else []
@@ -248,7 +248,7 @@ def may_have_note(text: bytes) -> bool:
 def take_extras(value: Message, names: Iterable[str]) -> tuple[Message, dict[str, str]]:
     """Remove each ``Memory.extra`` from the notes of a message for the dialects ``names``.
 
-    Return the message without them, and the removed extras by dialect.
+    Return the message without the extras, and the removed extras by dialect.
     """
     found: dict[str, str] = {}
     for name in names:
@@ -302,10 +302,11 @@ class Converter(ABC):
         message; None before the first message."""
 
     def memory(self, memory: Memory, first: StoredMessage | None) -> Memory:
-        """Return ``memory`` for the target dialect; to be called before ``add``.
+        """Return ``memory`` for the target dialect; call this before ``add``.
 
-        ``first`` is the first message of the memory, None if there is none.  If it has a note, the
-        new ``Memory.extra`` comes from the note; otherwise, it is empty.
+        ``first`` is the first message of the memory, None if there is none.  If ``first`` has a
+        note, the new ``Memory.extra`` comes from the note.  If it has no note, ``Memory.extra`` is
+        empty.
         """
         if not self.source.is_default(memory.extra, memory.key.user, memory.key.session):
             self._extra = memory.extra
@@ -316,7 +317,7 @@ class Converter(ABC):
     def add(self, entries: Iterable[StoredMessage]) -> list[StoredMessage]:
         """Convert the next messages of the memory; return the new messages that are complete.
 
-        Other new messages are returned later, by ``add`` or ``end``.
+        Incomplete new messages are returned later, by ``add`` or ``end``.
 
         Raises:
             ValueError: a message is not a JSON object.
@@ -328,7 +329,7 @@ class Converter(ABC):
 
     @property
     def left(self) -> bool:
-        """True if the source has a ``Memory.extra`` that no new message carries in a note yet."""
+        """True if no new message has got the note with the ``Memory.extra`` of the source yet."""
         return bool(self._extra)
 
     @property
@@ -341,10 +342,7 @@ class Converter(ABC):
         return extra
 
     def _without_extras(self, value: Message) -> Message:
-        """Return the first message without each ``Memory.extra`` of further dialects.
-
-        The extras wait for ``_put_extras``.  Later messages are returned unchanged.
-        """
+        """Return a message without the extras of further dialects."""
         if self._passing is not None:
             return value
         others = [one for one in _noted(value) if one not in (self.source.name, self.target.name)]
@@ -352,12 +350,12 @@ class Converter(ABC):
         return value
 
     def _put_extras(self, value: Message) -> None:
-        """Put the extras that ``_without_extras`` has removed into a new message."""
+        """Put the removed extras into a new message."""
         if self._passing:
             _put_extras(value, self._passing)
 
     def _unused(self, id: str) -> str:
-        """Return ``id``, with a number appended if an earlier new message has the same id."""
+        """Return ``id``, with a number appended if it is in use."""
         found, number = id, 1
         while hash(found) in self._used:
             number += 1
@@ -392,7 +390,7 @@ class Joiner(Converter):
         return [self._joined()] if self._group else []
 
     def _goes_on(self, one: Entry) -> bool:
-        """Return whether a message is joined with the messages before it that wait in the group."""
+        """Return whether a message is joined with the group before it."""
         note, place = self._note, len(self._group)
         if note is not None and note.count > 1 and note.ids is not None:
             if place < len(note.ids) and one.id == note.ids[place]:
@@ -438,9 +436,9 @@ class Joiner(Converter):
         return StoredMessage(id, _text(whole, odd=odd), marks)
 
     def _restored(self, parts: list[Message], note: _Note) -> Message | None:
-        """Return the message that was split into ``parts``, as the note of the first part tells.
+        """Return the message that was split into ``parts``, by the note of the first part.
 
-        Return None if a part has changed since.
+        None if a part has changed since.
         """
         settled = _settled(self.source, parts)
         if len(parts) != note.count or _check(settled) != note.check:
@@ -453,10 +451,7 @@ class Joiner(Converter):
 
 
 def _split(joint: Joint, whole: Message) -> list[Message]:
-    """Split a message of the coarse dialect into messages of the fine dialect, with ids.
-
-    Messages get no ids if the fine dialect has no place for ids.
-    """
+    """Split a message of the coarse dialect into messages with ids."""
     parts = joint.split(whole)
     for value, name in zip(parts, _names(parts, whole), strict=True):
         joint.fine.with_id(value, name)
@@ -464,7 +459,7 @@ def _split(joint: Joint, whole: Message) -> list[Message]:
 
 
 def _names(parts: list[Message], whole: Message) -> list[str]:
-    """Return an id for each part: its own, or the id of ``whole`` with a number appended."""
+    """Return an id for each part: its own, or a numbered id of ``whole``."""
     id = str(whole.get("id", ""))
     return [
         str(value.get("id", f"{id}-{number}" if number else id))
@@ -540,10 +535,9 @@ class Splitter(Converter):
         ]
 
     def _restored(self, whole: Message, parts: list[Message], note: _Note) -> list[Message] | None:
-        """Return the messages that were joined into ``whole``, as its note tells.
+        """Return the messages that were joined into ``whole``, by its note.
 
-        ``parts`` is what ``whole`` is split into without the note.  Return None if ``whole`` has
-        changed since.
+        ``parts`` is the result of a split without the note.  None if ``whole`` has changed since.
         """
         if _check([whole]) != note.check:
             return None
@@ -558,8 +552,8 @@ def _marks_of_parts(
 ) -> list[tuple[str, ...]]:
     """Return the marks for each of the ``count`` messages into which a message is split.
 
-    ``marks`` are the marks of the message before.  If ``note`` has marks for the new messages,
-    they are used instead, with ``compressed`` added or removed as in ``marks``.
+    ``marks`` are the marks of the message to split.  If ``note`` has marks for the new messages,
+    these are used, with ``compressed`` added or removed as in ``marks``.
     """
     if note is None or note.marks is None or len(note.marks) != count:
         return [marks] * count
@@ -602,10 +596,10 @@ class Conversion:
 
 
 class _Chain(Converter):
-    """A converter in several steps: each converts the messages of the step before."""
+    """A converter in several steps; each step converts the messages of the previous step."""
 
     def __init__(self, steps: list[Converter], probes: list[Converter]) -> None:
-        """``steps`` and ``probes`` each have a converter per step; only ``memory`` uses probes."""
+        """``steps`` and ``probes`` have a converter for each step; only ``memory`` uses probes."""
         super().__init__()
         self.source, self.target = steps[0].source, steps[-1].target
         self._steps = steps

@@ -38,9 +38,9 @@ def delta(old: Any, new: Any) -> Delta | None:
 
 
 def patch(old: Any, change: Delta | None) -> Any:
-    """Return the new value: ``old`` with a difference applied, which ``delta`` returned.
+    """Return ``old`` with ``change`` applied, a difference that ``delta`` returned.
 
-    Without a change, return ``old``.  ``old`` itself is not modified.
+    If ``change`` is None, return ``old``.  ``old`` itself is not modified.
 
     Raises:
         ValueError: the difference is invalid, or does not fit ``old``.

@@ -61,7 +61,7 @@ class FactView(MessageView):
 
     @property
     def time(self) -> str | None:
-        """The time of the last change; without one, the time of creation; None without either."""
+        """The time of the last change; without it, the time of creation; None without both."""
         return _time(self.value)
 
     @property
@@ -144,7 +144,7 @@ def vector_of(text: bytes) -> str | None:
     """Return the vector of a fact as base64 text; None if the fact has no vector.
 
     Raises:
-        NotAnObject, ValueError: the fact is not a JSON object, which a fact of ``build`` always is.
+        NotAnObject, ValueError: the text is not a JSON object; facts from ``build`` always are.
     """
     start = _start_of_vector(text)
     if start is not None:
@@ -188,7 +188,7 @@ def encode_vector(values: Iterable[float]) -> str:
 
 
 def decode_vector(text: str) -> array[float]:
-    """Return the numbers of a vector, as ``encode_vector`` has encoded them.
+    """Return the numbers of a vector that ``encode_vector`` encoded.
 
     Raises:
         ValueError: the text is not the base64 text of 32-bit floats.
@@ -211,7 +211,7 @@ def dimensions(vector: str) -> int:
 
 
 def _start_of_vector(text: bytes) -> int | None:
-    """Return the position of the vector in a fact; None if the fact does not end with one."""
+    """Return the position of the vector at the end of a fact, or None."""
     if not text.endswith(_END):
         return None
     start = text.rfind(_VECTOR)

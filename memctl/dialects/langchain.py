@@ -74,7 +74,7 @@ class LangChainView(DocumentView):
 
     @property
     def _more(self) -> dict[str, Any]:
-        """Fields of the model's API for which LangChain has no field of its own."""
+        """Fields of the model's API that LangChain has no field for."""
         found = self.data.get("additional_kwargs")
         return found if isinstance(found, dict) else {}
 
@@ -239,7 +239,7 @@ def _result(result: ToolResultBlock) -> dict[str, Any]:
 
 
 def _content(blocks: Sequence[Block]) -> Any:
-    """Return blocks as the content of a LangChain message; one text block becomes a plain text."""
+    """Return blocks as the content of a LangChain message."""
     if not blocks:
         return ""
     if len(blocks) == 1 and isinstance(blocks[0], TextBlock):

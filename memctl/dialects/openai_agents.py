@@ -50,8 +50,8 @@ _FAKE_ID = "__fake_id__"
 def is_envelope(item: dict[str, Any]) -> bool:
     """Return whether an item is encrypted, by the SDK's ``EncryptedSession``.
 
-    Source: ``_is_encrypted_envelope`` of ``extensions/memory/encrypt_session.py``.  The key depends
-    on the name of the session, so nobody can decrypt an item in a renamed session.
+    The key depends on the name of the session, so an item cannot be decrypted after the session was
+    renamed.  Source: ``_is_encrypted_envelope`` of ``extensions/memory/encrypt_session.py``.
     """
     return item.get("__enc__") == 1 and {"payload", "kid", "v"} <= item.keys()
 
@@ -76,7 +76,7 @@ class OpenAIAgentsView(DocumentView):
 
     @property
     def kind(self) -> str:
-        """The type of the item, also of a message without the field ``type``; ``?`` if unknown."""
+        """The type of the item, or ``?``; ``message`` for a message without the field ``type``."""
         item = self.document
         return string(item.get("type")) or (_MESSAGE if "role" in item else "?")
 
@@ -257,7 +257,7 @@ def _part(block: Block, role: str) -> dict[str, Any]:
 
 
 def _output(blocks: Sequence[Block]) -> Any:
-    """Return the output of a tool as a text; as a list of parts if it contains an image."""
+    """Return the output of a tool as a text, or as parts if it has an image."""
     if any(isinstance(block, MediaBlock) and block.kind == "image" for block in blocks):
         return [_part(block, "user") for block in blocks]
     return output_text(blocks)

@@ -136,7 +136,7 @@ class RowView(MessageView):
 class DocumentView(RowView):
     """A view of a row whose content is a JSON object of the framework.
 
-    ``known`` holds the fields of the object that the view reads, and fields without meaning for a
+    ``known`` has the names of the fields that the view reads, and of fields without meaning for a
     reader.  Fields not in ``known`` are ``unknown``.  ``roles`` maps roles of the framework to
     AgentScope's roles.
     """
@@ -187,7 +187,7 @@ class RowDialect(Dialect):
     def __init__(
         self, fields: frozenset[str] = frozenset(), *, orders_by_time: bool = False
     ) -> None:
-        """``fields`` are the fields of a row, of FIELDS, for which the store has a place.
+        """``fields`` are the fields of a row, out of FIELDS, for which the store has a place.
 
         A store that ``orders_by_time`` may give a message a later time to keep the order.
         """
@@ -198,9 +198,9 @@ class RowDialect(Dialect):
 
     @abstractmethod
     def contents(self, role: str, name: str, blocks: Sequence[Block]) -> list[Any]:
-        """Return the contents of the rows that the framework would store for a message.
+        """Return the contents of one or more rows that the framework would store for a message.
 
-        ``role`` and ``name`` describe the speaker.  There is at least one content.
+        ``role`` and ``name`` are the role and the name of the speaker.
         """
 
     def own_id(self, content: Any) -> str | None:  # noqa: ARG002 - most have none
@@ -214,7 +214,7 @@ class RowDialect(Dialect):
     def continues(self, group: list[Message], message: Message) -> bool:  # noqa: ARG002
         """Return whether ``group`` and the next row become one message of AgentScope 1.x.
 
-        ``group`` are the rows before ``message`` that already belong together.
+        ``group`` are consecutive rows of one message, and ``message`` is the row after them.
         """
         return False
 
@@ -254,7 +254,7 @@ class RowDialect(Dialect):
         return {**content, self.note_field: {**own, self.note_key: notes}}
 
     def unpack(self, content: Any) -> Message:
-        """Return the message for a stored content, with the notes in its metadata, not its content.
+        """Return the message for a stored content; the notes of the content are in its metadata.
 
         A time that was stored as a note becomes the time of the message.
         """
@@ -280,7 +280,7 @@ class RowDialect(Dialect):
         return value | {METADATA: {NOTES: notes}}
 
     def message_id(self, value: Message) -> str:
-        """Return the id in a message; without one, an id from role, name, time and content."""
+        """Return the id in a message, or an id made from its role, name, time and content."""
         if isinstance(named := value.get(ID), str):
             return named
         own = self.own_id(value.get(CONTENT))
@@ -324,7 +324,8 @@ class RowDialect(Dialect):
     ) -> list[Message]:
         """Return new rows, without ids, that together store one message.
 
-        ``role`` and ``name`` describe the speaker.  ``time`` is in UTC, None if unknown.
+        ``role`` and ``name`` are the role and the name of the speaker.  ``time`` is in UTC, None if
+        unknown.
         """
         found = []
         for content in self.contents(role, name, blocks):
@@ -399,7 +400,7 @@ class RowJoint(Joint):
 
 
 def _stored(block: Block) -> dict[str, Any]:
-    """Return a block in the format of AgentScope 1.x; a block unknown to it becomes text."""
+    """Return a block in the format of AgentScope 1.x; unknown blocks as text."""
     if isinstance(block, ToolCallBlock) and not isinstance(block.input, dict):
         block = block._replace(input={})
     if isinstance(block, MediaBlock) and block.kind not in ("image", "audio", "video"):
@@ -436,10 +437,10 @@ def others(fields: dict[str, Any], known: Iterable[str]) -> dict[str, Any]:
 
 
 def calls_of(calls: Any, seen: Iterable[Block] = ()) -> list[Block]:
-    """Return a block for each tool call in a list, in the format of any model API.
+    """Return a block for each tool call in the list ``calls``, in the format of any model API.
 
-    Each call in ``seen`` makes one call in the list with the same id a repetition: it is skipped.
-    Return an empty list if ``calls`` is not a list.
+    A call with the id of a call in ``seen`` is skipped, once for each such call.  The result is
+    empty if ``calls`` is not a list.
     """
     known = Counter(block.id for block in seen if isinstance(block, ToolCallBlock))
     found: list[Block] = []
@@ -455,7 +456,7 @@ def calls_of(calls: Any, seen: Iterable[Block] = ()) -> list[Block]:
 def call_of(value: Any) -> Block:
     """Return the block for a tool call in the format of OpenAI, Anthropic, Bedrock or LangChain.
 
-    Return an UnknownBlock if ``value`` is not an object.
+    If ``value`` is not an object, the block is an UnknownBlock.
     """
     if not isinstance(value, dict):
         return UnknownBlock("?", {"type": "?", "value": value})
@@ -471,10 +472,10 @@ def call_of(value: Any) -> Block:
 
 
 def named_call(value: Any) -> list[Block]:
-    """Return a list with the block for a ``function_call`` of OpenAI's API before it had tools.
+    """Return a list with the block for a ``function_call``, OpenAI's older form of a tool call.
 
     Such a call has no id, and its result names only the function.  So memctl uses the name of the
-    function as the id of both.  Return an empty list if ``value`` is not an object.
+    function as the id of both.  The list is empty if ``value`` is not an object.
     """
     if not isinstance(value, dict):
         return []
@@ -525,7 +526,8 @@ def openai_call(call: ToolCallBlock) -> dict[str, Any]:
 def output_blocks(value: Any, block_of: Callable[[Any], Block]) -> list[Block]:
     """Return the blocks of a content or a tool output; ``block_of`` converts an item of a list.
 
-    A text becomes a TextBlock, any other JSON value a TextBlock with its JSON, and None no block.
+    A text becomes a TextBlock.  A list becomes a block for each item.  Any other JSON value becomes
+    a TextBlock with its JSON, and None no block.
     """
     if isinstance(value, str):
         return [TextBlock(value, value)]
@@ -535,7 +537,7 @@ def output_blocks(value: Any, block_of: Callable[[Any], Block]) -> list[Block]:
 
 
 def output_text(blocks: Sequence[Block]) -> str:
-    """Return the texts of blocks, joined by newlines; blocks besides texts make it JSON."""
+    """Return the texts of blocks, joined by newlines; as JSON if a block is not a text."""
     if all(isinstance(block, TextBlock) for block in blocks):
         return "\n".join(block.text for block in blocks if isinstance(block, TextBlock))
     return jsonio.dumps([_stored(block) for block in blocks]).decode()
@@ -617,7 +619,7 @@ class RoleContent(RowDialect):
 
     A content is a text, or a list of blocks of AgentScope 1.x (``Msg.content``).  If a table has
     columns for tool calls, the calls are in the format of OpenAI's API, and each tool result is a
-    row.
+    row of its own.
     """
 
     name = "role-content"

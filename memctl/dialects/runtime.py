@@ -142,7 +142,7 @@ def _tool_block(side: ToolSide, data: dict[str, Any], content: dict[str, Any]) -
 
 
 def _decoded(value: Any) -> Any:
-    """Return the value of a JSON text; return ``value`` unchanged if it is not JSON text."""
+    """Return the value of a JSON text, or the text if it is not JSON."""
     if not isinstance(value, str):
         return value
     try:
@@ -152,7 +152,7 @@ def _decoded(value: Any) -> Any:
 
 
 def _output(value: Any) -> list[Block]:
-    """Return the blocks of a tool output: stored blocks of AgentScope, else one TextBlock."""
+    """Return the blocks of a tool output."""
     found = _decoded(value)
     blocks = AgentScope1View({CONTENT: found}).blocks if isinstance(found, list) else []
     if blocks and not any(isinstance(block, UnknownBlock) for block in blocks):
@@ -261,7 +261,7 @@ class Runtime(AgentScopeDialect):
 
 
 def type_of(block: Block) -> str:
-    """Return the type of the message of agentscope-runtime that holds such a block."""
+    """Return the type of a message of agentscope-runtime for this kind of block."""
     match block:
         case ThinkingBlock():
             return "reasoning"

@@ -86,7 +86,7 @@ def _stored(block: Block) -> dict[str, Any]:
 
 
 def _plain(block: Block) -> Block:
-    """Return the block; an UnknownBlock becomes a TextBlock, as the runtime has no such block."""
+    """Return the block; an UnknownBlock becomes a TextBlock."""
     if isinstance(block, UnknownBlock):
         return TextBlock(jsonio.dumps(block.value).decode())
     return block

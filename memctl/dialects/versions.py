@@ -130,7 +130,7 @@ def _part(id: str, name: str, role: str, time: str) -> Message:
 
 
 def _shorten(part: Message) -> None:
-    """Make the content of a message a plain text, if it is one text block of a user or system."""
+    """Replace one text block of a user or system by a plain text."""
     content = part[CONTENT]
     if part[ROLE] != "assistant" and len(content) == 1 and content[0].keys() == {"type", "text"}:
         part[CONTENT] = content[0]["text"]
@@ -149,7 +149,7 @@ def _from_iso(time: Any) -> str:
 
 
 def _clean(text: str) -> str:
-    """Return a text with U+FFFD for each lone surrogate, which AgentScope 2.x cannot load."""
+    """Return a text with U+FFFD for each lone surrogate."""
     return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
 
 
@@ -168,7 +168,7 @@ def _clean_value(value: Any) -> Any:
 
 
 def _text_value(value: Any) -> str:
-    """Return the value of a text field; None becomes empty, any other value JSON text."""
+    """Return the value of a text field: "" for None, else text or JSON."""
     if isinstance(value, str):
         return _clean(value)
     return "" if value is None else jsonio.dumps(value).decode()
@@ -180,8 +180,8 @@ def _text_value(value: Any) -> str:
 def _upgraded(content: Any, id: str, number: int, time: str) -> list[Block]:
     """Return the blocks of 2.x for the content of a message or a tool result of 1.x.
 
-    New blocks get the id ``id``-``number``, counted up, and ``time``.  Blocks unknown to 2.x are
-    left out.
+    New blocks have the ids ``id``-``number``, counted up from ``number``, and the time ``time``.
+    Blocks unknown to 2.x are left out.
     """
     if isinstance(content, str):
         content = [{"type": "text", "text": content}]
@@ -321,7 +321,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def _arguments(text: Any) -> Any:
-    """Return the arguments of a tool call, decoded; empty if they are not a JSON object."""
+    """Return the arguments of a tool call as a JSON object, perhaps empty."""
     if not isinstance(text, str):
         return {}
     try:

@@ -18,7 +18,7 @@ class NotAnObject(ValueError):
 
 
 def object_of(value: Any) -> dict[str, Any]:
-    """Return ``value`` unchanged, which must be a JSON object.
+    """Return ``value``, which must be a JSON object, unchanged.
 
     Raises:
         NotAnObject: the value is not a JSON object.
@@ -142,7 +142,10 @@ NOTES = "memctl"
 
 
 def held(*fields: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields of all given objects in one, without empty values and memctl's notes."""
+    """Return all fields of the given objects in one object.
+
+    Empty values and memctl's notes are left out.
+    """
     return {
         name: value
         for some in fields
@@ -236,7 +239,7 @@ class ToolSide(StrEnum):
 
     @property
     def other(self) -> ToolSide:
-        """The result for the call, and the call for the result."""
+        """The other half of a tool call: the result for the call, and the call for the result."""
         return ToolSide.RESULT if self is ToolSide.CALL else ToolSide.CALL
 
 
@@ -245,7 +248,7 @@ PairMatcher = Callable[[Sequence[bytes]], Iterator[int]]
 
 
 class Dialect(ABC):
-    """The format of messages: reads stored messages, and writes new messages.
+    """The format of messages: reads stored messages, and makes new messages.
 
     ::
 
@@ -289,7 +292,7 @@ class Dialect(ABC):
 
     @abstractmethod
     def parse(self, text: bytes) -> MessageView:
-        """Return the view of a stored message, without any loss of values.
+        """Return the view of a stored message, with all values exact.
 
         Raises:
             NotAnObject: the text is not a JSON object.
@@ -328,7 +331,7 @@ class Dialect(ABC):
         """
 
     def leads(self, view: MessageView) -> bool:  # noqa: ARG002 - most stand alone
-        """Return whether a model API refuses the message if the next message is missing."""
+        """Return whether a model API refuses the message without the next message."""
         return False
 
     def is_answerable(self, call: ToolCallBlock) -> bool:  # noqa: ARG002 - most are
@@ -338,7 +341,7 @@ class Dialect(ABC):
     def answer(self, text: bytes, results: Sequence[ToolResultBlock]) -> bytes | None:  # noqa: ARG002
         """Return the message ``text`` with results of its tool calls added.
 
-        Return None if each result is a separate message in this dialect.
+        None if each result is a separate message in this dialect.
         """
         return None
 
@@ -350,45 +353,46 @@ class Dialect(ABC):
     def with_id(self, value: dict[str, Any], id: str) -> str:
         """Set the id of a decoded message; return the id that the message then has.
 
-        Without a place for ids, the message stays unchanged and has an id derived from its content.
+        If the format has no place for ids, the message stays unchanged, and the returned id is
+        derived from its content.
         """
         value["id"] = id
         return id
 
     @abstractmethod
     def output_bytes(self, result: ToolResultBlock) -> int:
-        """Return the size in bytes of the texts in a stored tool result; media in it count, too."""
+        """Return the size in bytes of the texts and media in a stored tool result."""
 
     @abstractmethod
     def summary_message(self, summary: str) -> bytes:
-        """Return the message, without an id, by which the framework sends a summary to a model."""
+        """Return the message by which the framework sends a summary to a model; it has no id."""
 
     def context(self, extra: str) -> list[str | bytes] | None:  # noqa: ARG002
         """Return the context of the model in order, as ``Memory.extra`` lists it.
 
-        A str is the id of a message in the memory; bytes are the JSON text of a message.  Return
-        None if ``extra`` does not list the context.  Then the context is all messages without the
-        mark ``compressed``.
+        A str is the id of a message in the memory; bytes are the JSON text of a message.  None if
+        ``extra`` does not list the context: then the context is all messages without the mark
+        ``compressed``.
         """
         return None
 
     def without(self, extra: str, is_gone: Callable[[str], bool]) -> str:  # noqa: ARG002
         """Return ``Memory.extra`` without deleted messages.
 
-        ``is_gone`` tells whether all messages with a given id are deleted.
+        ``is_gone`` returns whether all messages with a given id are deleted.
         """
         return extra
 
     def other_texts(self, shape: str) -> list[bytes]:  # noqa: ARG002
         """Return further versions of a message that its memory holds, as JSON texts.
 
-        For example, the context may hold a version that differs from the log.  ``shape`` is
-        ``StoredMessage.shape``.
+        For example, the context may hold another version than the log.  ``shape`` is the
+        ``StoredMessage.shape`` of the message.
         """
         return []
 
     def is_default(self, extra: str, user: str, session: str) -> bool:  # noqa: ARG002
-        """Return whether ``Memory.extra`` says no more than the store sets for a new session."""
+        """Return whether ``Memory.extra`` has only values that the store sets for a new session."""
         return not extra
 
     def has_record(self, extra: str, user: str, session: str) -> bool:  # noqa: ARG002
@@ -401,7 +405,8 @@ class Dialect(ABC):
     def settings(self, extra: str, user: str, session: str) -> bytes:
         """Return ``Memory.extra`` in a form that is equal for equal settings of a session.
 
-        The form is empty for the default.  It has no times of creation and of the last change.
+        The form is empty for the default settings.  It has no times of creation and of the last
+        change.
         """
         return b"" if self.is_default(extra, user, session) else extra.encode()
 
@@ -418,8 +423,8 @@ class Dialect(ABC):
     def pair_matcher(self, halves: Iterable[tuple[str, ToolSide]]) -> PairMatcher:
         """Return a function that finds the messages with the other halves of tool calls.
 
-        ``halves`` holds the id of each call, and the half that is known: the call or its result.
-        The function raises ValueError if a message that may have another half is not JSON.
+        ``halves`` holds the id of each call, and the known half: the call or its result.  The
+        function raises ValueError if a message that may have another half is not JSON.
         """
         others = {(side.other, id) for id, side in halves}
 

@@ -61,7 +61,7 @@ class ChangesWriter:
     def __init__(self, path: Path, *, growing: bool = False) -> None:
         """Create the file under its temporary name; ``path`` is the final name.
 
-        ``growing`` says that changes are carried out before the file is complete.
+        ``growing`` is True if changes are carried out before the file is complete.
         """
         self.memories = 0
         self.changes = 0
@@ -151,8 +151,8 @@ class ChangesWriter:
 def read_changes(path: Path, *, messages: bool = True, leaving: bool = True) -> Iterator[Edit]:
     """Yield the edits recorded in a file of changes, each at most a page.
 
-    Without ``messages`` all messages are empty.  Without ``leaving`` deletions have neither the
-    message nor the anchor ``after``: a store with unique ids needs neither.
+    Without ``messages``, all messages are empty.  Without ``leaving``, deletions have neither the
+    deleted message nor the id ``after``, which a store with unique ids does not need.
 
     Raises:
         BadData: the file is incomplete, or not a file of changes.
@@ -183,7 +183,8 @@ def check_whole(path: Path) -> None:
 def is_growing(path: Path) -> bool:
     """Return whether the changes in a file were carried out while the file was written.
 
-    Such a file may end anywhere.  For a file without a readable first line, return False.
+    Such a file may end anywhere.  If the first line of the file is not readable, the result is
+    False.
 
     Raises:
         Unavailable: the operating system refuses to read the file.
@@ -264,7 +265,7 @@ class _Page:
     def take(self, *, last: bool) -> Edit:
         """Return the collected changes as an edit, and start the next page.
 
-        ``last`` says whether this is the last edit of the memory.
+        ``last`` is True for the last edit of the memory.
         """
         edit = Edit(
             *(self._memory, self._changes, self._offset, last, self._summary),
@@ -360,10 +361,12 @@ def _lines(file: IO[bytes], *, unfinished: bool) -> Iterator[bytes]:
 
 
 def _blocks(file: IO[bytes], *, unfinished: bool) -> Iterator[bytes]:
-    """Yield the decompressed content of a file; if ``unfinished``, stop where the data ends.
+    """Yield the decompressed content of a file.
+
+    If ``unfinished``, the content may end anywhere.
 
     Raises:
-        EOFError: the file is cut off, and ``unfinished`` is false.
+        EOFError: the file is cut off, and ``unfinished`` is False.
     """
     with zstd.ZstdFile(file) as stream:
         while True:

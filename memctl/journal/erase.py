@@ -39,7 +39,7 @@ _PARTS = 40
 
 @dataclass(slots=True)
 class ErasedRuns:
-    """What became of the runs: the ids of removed, rewritten and failed runs.
+    """The result of an erase in runs: the ids of removed, rewritten and failed runs.
 
     ``memories`` is the number of erased memories.  ``failures`` maps the id of a run to the reason.
     """
@@ -56,7 +56,7 @@ class ErasedRuns:
 
 
 class RunEraser:
-    """Removes memories from the runs that are kept for undo.
+    """Removes memories from the records of runs, which are kept for undo.
 
     ``concerns`` returns whether a memory is to be erased.
     """
@@ -68,10 +68,11 @@ class RunEraser:
         """The memories to erase that the files of runs name."""
 
     async def erase(self, some: list[Run], *, dry_run: bool = False) -> ErasedRuns:
-        """Remove the memories from these runs; with ``dry_run``, only report what would be removed.
+        """Remove the memories from the runs ``some``; with ``dry_run``, only report what would be
+        removed.
 
-        A run that cannot be read becomes a failure, and so does a run that is still going on and
-        has such memories.
+        A run that cannot be read is not changed, and becomes a failure.  A run that is still going
+        on and has such memories does, too.
         """
         found = ErasedRuns()
         for run in some:
@@ -116,7 +117,7 @@ class RunEraser:
         found.rewritten.append(run.id)
 
     async def _look(self, folder: Path) -> tuple[int, int]:
-        """Return how many memories and repairs of a run to erase, and how many to keep."""
+        """Return how many memories and repairs to erase, and how many to keep."""
         keys = await in_thread(partial(_keys, folder))
         archive = folder / REPLACED
         if archive.exists():
@@ -162,15 +163,12 @@ class RunEraser:
     # Repairs of the store: a record of Redis names a memory, a record of SQL has rows
 
     def _is_in(self, record: dict[str, Any]) -> tuple[int, int]:
-        """Return whether the record of a repair has memories to erase, and whether any data remain.
-
-        Each is 1 for yes or 0 for no.
-        """
+        """Return whether a repair has memories to erase, and other data: 1 for yes."""
         without = self._without(record)
         return int(without != record), int(without is not None)
 
     def _without(self, record: dict[str, Any]) -> dict[str, Any] | None:
-        """Return a record of a repair without the memories to erase, or None if nothing remains."""
+        """Return a record without the memories to erase; None if it is then empty."""
         if "user" in record and "session" in record:
             concerned = self._concerns(MemoryKey(record["user"], record["session"]))
             return None if concerned else record
@@ -181,7 +179,7 @@ class RunEraser:
         return record if kept == rows else {**record, "rows": kept} if kept else None
 
     def _has_row(self, row: list[Any]) -> bool:
-        """Return whether the names and ids in the cells of a row name a memory to erase."""
+        """Return whether the cells of a row name a memory to erase."""
         texts = [text for text in map(_text, row) if text is not None]
         named = any(self._concerns(key) for text in texts for key in _readings(text))
         return named or any(key.session in texts for key in self._held)
@@ -212,12 +210,12 @@ def _keys(folder: Path) -> set[MemoryKey]:
 
 
 def _is_given_up(path: Path) -> bool:
-    """Return whether a file of changes is unfinished and none of its changes were carried out."""
+    """Return whether a file is unfinished and none of its changes were made."""
     return path.name.endswith(UNFINISHED) and not is_growing(path)
 
 
 def _readings(text: str) -> Iterator[MemoryKey]:
-    """Yield all memories that a text may stand for.
+    """Yield all memories that a text may name.
 
     The text may be the name of a user, or an id of the form ``{user}-{session}-{id}``, which can be
     split in several ways.
@@ -230,10 +228,7 @@ def _readings(text: str) -> Iterator[MemoryKey]:
 
 
 def _notes(folder: Path) -> Iterator[tuple[MemoryKey, bytes]]:
-    """Yield the memory and the line of each note of the store in a run.
-
-    An incomplete last line is skipped.
-    """
+    """Yield the memory and the line of each note of the store in a run."""
     path = folder / BEFORE
     with refusals(path):
         if not path.exists():
@@ -261,10 +256,7 @@ def _unlink(*paths: Path) -> None:
 
 
 def _remove(folder: Path) -> None:
-    """Remove the folder of a run, and in it ``run.json`` last.
-
-    If the removal is interrupted, a later erase still finds the run.
-    """
+    """Remove the folder of a run, and in it ``run.json`` last."""
     with refusals(folder):
         names = sorted(folder.iterdir(), key=lambda path: path.name == "run.json")
     _unlink(*names)
@@ -277,7 +269,7 @@ def _archive(path: Path) -> Location:
 
 
 def _text(cell: Any) -> str | None:
-    """Return the text in a cell of a recorded row, or None if the cell has no text.
+    """Return the text in a cell of a row, or None.
 
     A cell is a text, or a pair of kind and value.  The value of a blob is hexadecimal.
     """

@@ -48,7 +48,7 @@ def new_file(path: Path) -> BinaryIO:
 
 
 def create_locked(path: Path) -> int | None:
-    """Create a file and lock it; the lock lasts until the returned handle is closed.
+    """Create a file and lock it; return its handle, which holds the lock until it is closed.
 
     If the file system has no locks, the result is None, and no file is created.
     """
@@ -93,10 +93,10 @@ def replace_file(path: Path, content: bytes) -> None:
 
 
 def count_up(path: Path, count: Callable[[], int]) -> int:
-    """Return the next number of the counter in a file, which no other process gets.
+    """Return the next number of the counter in a file; no other process gets this number.
 
-    The first number is 1.  ``count`` returns the last number if the file is missing or damaged.  On
-    a file system without locks, two processes may get the same number.
+    The first number is 1.  If the file is missing or damaged, ``count`` returns the last number.
+    On a file system without locks, two processes may get the same number.
 
     Raises:
         OSError: the operating system refuses access to the file.
@@ -131,5 +131,5 @@ def _lock(handle: int) -> None:
 
 
 def sync_folder(path: Path) -> None:
-    """Make the names of the files in a folder durable."""
+    """Write the names of the files in a folder to disk."""
     system.sync_folder(path)

@@ -63,7 +63,7 @@ class RecordWriter:
 def quarantine_of(folder: Path) -> Path | None:
     """Return the path of the quarantine file in the folder of a run.
 
-    Return None if the run moved no damaged data out of the store.
+    None if the run moved no damaged data out of the store.
     """
     path = folder / QUARANTINE
     return path if path.exists() else None

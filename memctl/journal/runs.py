@@ -80,11 +80,11 @@ _WITNESS = len(MemoryKey._fields) + 1
 class Run:
     """The record of a run of memctl that changed a store.
 
-    ``store`` is the name for people, without a password.  ``argument`` and ``options`` find the
-    store again.  ``ended`` and ``outcome`` are empty while the run goes on, and stay empty if it is
-    killed.  ``counts`` maps each kind of change to a number of messages.  ``undoes`` is the id of
-    the run that this run undid, ``undone_by`` the id of the run that undid this run; each may be
-    empty.
+    ``store`` is the name for people, without a password.  ``argument`` and ``options`` are enough
+    to open the store again.  ``ended`` and ``outcome`` are empty while the run goes on, and stay
+    empty if the run is killed.  ``counts`` maps each kind of change to a number of messages.
+    ``undoes`` is the id of the run that this run undid, ``undone_by`` the id of the run that undid
+    this run; each may be empty.
     """
 
     id: str
@@ -120,7 +120,8 @@ class Run:
 def short_ids(runs: Iterable[Run]) -> dict[str, str]:
     """Map the id of each run to a short form for people.
 
-    The short form is the end of the id.  If several runs share this end, it is the whole id.
+    The short form is the end of the id.  If several runs have the same end, their short form is the
+    whole id.
     """
     ids = [run.id for run in runs]
     often = Counter(id[-_SHORT:] for id in ids)
@@ -129,14 +130,14 @@ def short_ids(runs: Iterable[Run]) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """The limits for kept runs: the age in days, and the total size of all runs in bytes."""
+    """The limits for kept runs: the age in days, and the total size in bytes."""
 
     days: int = 30
     bytes: int = 1_000_000_000
 
 
 def state_folder() -> Path:
-    """Return the folder for runs in the platform's state folder of the user."""
+    """Return the folder for runs, in the user's state folder of this platform."""
     from platformdirs import user_state_path  # only needed for changes and undo
 
     return user_state_path("memctl") / "runs"
@@ -178,8 +179,8 @@ class Journal:
     def carry_out(self) -> None:
         """Record that the run now begins to change the store, and give the run the next number.
 
-        The caller holds the lock of the store, so that the runs on a store are ordered by their
-        changes, not by their start.
+        The caller holds the lock of the store.  So the numbers of the runs on a store are in the
+        order of their changes.
 
         Raises:
             Unavailable: the operating system refuses the write.
@@ -191,7 +192,7 @@ class Journal:
     def writer(self, *, growing: bool = False) -> ChangesWriter:
         """Return a writer of the next file of changes.
 
-        ``growing`` says that changes are carried out before the file is complete.
+        ``growing`` is True if changes are carried out before the file is complete.
 
         Raises:
             Unavailable: the operating system refuses to create the file.
@@ -202,13 +203,17 @@ class Journal:
         return ChangesWriter(_part(self.folder, self._parts), growing=growing)
 
     def edits(self, *, leaving: bool) -> Iterator[Edit]:
-        """Yield the edits of the file of changes that was finished last; see ``read_changes``."""
+        """Yield the edits of the last finished file of changes.
+
+        ``leaving`` is as in ``read_changes``.
+        """
         return read_changes(_part(self.folder, self._parts), leaving=leaving)
 
     def note(self, result: WriteResult) -> None:
         """Record the note of the store on a memory, or that the store refused to change the memory.
 
-        A result with neither is recorded only if the store refused an earlier change of the memory.
+        A result without a note and without a refusal is recorded only if the store refused an
+        earlier change of the memory.
 
         Raises:
             Unavailable: the operating system refuses the write.
@@ -344,7 +349,7 @@ class Runs:
     def begin(self, run: Run) -> Journal:
         """Create the folder of a new run; set the id, the start and the number of ``run``.
 
-        Return the journal that records the run.
+        Return the journal of the run.
 
         Raises:
             Unavailable: the operating system refuses to create the folder or its files.
@@ -386,8 +391,8 @@ class Runs:
     def last(self, wanted: Callable[[Run], bool] = lambda _: True) -> Run | None:
         """Return the newest run that can be undone and for which ``wanted`` returns True.
 
-        Such a run changed its store, is not undone, and is not itself an undo.  Return None if no
-        run fits.
+        A run can be undone if it changed its store, is not undone, and is not itself an undo.  None
+        if there is no such run.
 
         Raises:
             BadData: the record of a run is damaged, and this run may be the newest.
@@ -404,7 +409,7 @@ class Runs:
         return None
 
     def find(self, name: str) -> Run:
-        """Return the run whose id is ``name``, or has ``name`` as its unique beginning or end.
+        """Return the run with the id ``name``, or with an id that begins or ends with ``name``.
 
         Raises:
             NotFound: no run has such an id, or several runs have.
@@ -422,10 +427,10 @@ class Runs:
         return run
 
     def origin(self, run: Run) -> Run:
-        """Return the original run of an undo, or of an undo of an undo; return another run itself.
+        """Return the run that an undo reverses; of an undo of an undo, the first run in the chain.
 
-        If that run is no longer kept, the oldest kept run of these is returned.  A run that is not
-        an undo is returned itself.
+        If the first run is no longer kept, return the oldest kept run of the chain.  A run that is
+        not an undo is returned itself.
         """
         seen: set[str] = set()  # damaged records may form a circle
         while run.undoes and run.id not in seen:
@@ -436,7 +441,7 @@ class Runs:
     def goes_on(self, run: Run) -> bool:
         """Return whether a run is still going on: neither ended nor killed.
 
-        If the file system has no locks, return False.
+        On a file system without locks, the result is always False.
         """
         path = self.folder / run.id / RUNNING
         with refusals(path):
@@ -445,8 +450,8 @@ class Runs:
     def outcome(self, run: Run) -> str:
         """Return the recorded outcome of a run.
 
-        If none is recorded, return ``running`` for a run that goes on, and ``cut-short`` for a
-        killed run.
+        Without a recorded outcome, return ``running`` for a run that goes on, and ``cut-short`` for
+        a killed run.
         """
         return run.outcome or (RUNNING if self.goes_on(run) else CUT_SHORT)
 
@@ -486,7 +491,7 @@ class Runs:
     def replaced(self, run: Run) -> Path | None:
         """Return the path of the archive of the memories that a run replaced.
 
-        Return None if the run replaced no memories.
+        None if the run replaced no memories.
         """
         path = self.folder / run.id / REPLACED
         return path if path.exists() else None
@@ -505,9 +510,9 @@ class Runs:
         """Remove the oldest runs that exceed the limits ``keep``; return their ids.
 
         The newest run that changed its store, the run with the id ``needed``, and runs that may
-        still be going on are kept.  If the clock leaps ahead of the runs before, it may be wrong:
-        ages then count from the last run before the leap, and ``warn`` is called if that keeps a
-        run.
+        still be going on are kept.  If the clock leaps ahead of the earlier runs, it may be wrong.
+        Then ages count from the last run before the leap, and ``warn`` is called if a run is kept
+        for this reason.
 
         Raises:
             Unavailable: the operating system refuses to read the folder of a run.
@@ -544,11 +549,7 @@ class Runs:
         return removed
 
     def _may_go_on(self, name: str, changed: float, now: float) -> bool:
-        """Return whether a run may still be going on; times are in seconds since 1970.
-
-        A run without a recorded end counts for a day after its last change, because a file system
-        may have no locks.
-        """
+        """Return whether a run may be going on; times are in seconds since 1970."""
         run = _read(self.folder / name)
         return run is not None and not run.ended and (changed > now - _DAY or self.goes_on(run))
 
@@ -568,20 +569,14 @@ def _runs_in(folder: Path) -> list[Run]:
 
 
 def _remove(folder: Path) -> None:
-    """Remove the folder of a run, as far as the operating system permits.
-
-    The folder is renamed first.  If parts of it remain, they do not count as a run.
-    """
+    """Remove the folder of a run, as far as permitted."""
     with suppress(OSError):
         folder = folder.rename(folder.with_name(f".{folder.name}"))
     shutil.rmtree(folder, ignore_errors=True)
 
 
 def _is_damaged(folder: Path) -> bool:
-    """Return whether the folder of a run has no readable record.
-
-    A run that has just begun is not damaged.
-    """
+    """Return whether the folder of a run has no readable record."""
     if _read(folder) is not None:
         return False
     with refusals(folder), suppress(FileNotFoundError):  # another process may remove the folder
@@ -611,7 +606,7 @@ def record_digest(record: dict[str, Any]) -> str:
 
 
 def _is_sound(run: Run) -> bool:
-    """Return whether every value of a record has the type of its default value."""
+    """Return whether all values of a record have the right types."""
     plain = Run("", "", "", "")
     return (
         all(type(getattr(run, one.name)) is type(getattr(plain, one.name)) for one in fields(Run))
@@ -651,10 +646,7 @@ def _about(folder: Path) -> tuple[int, float]:
 
 
 def _before_leap(times: Iterable[float], now: float, leap: float) -> float:
-    """Return the last time before a leap, of the ordered times of runs and then ``now``.
-
-    A leap is a step forward by more than ``leap`` seconds.
-    """
+    """Return the last of ``times`` before a step forward of more than ``leap`` seconds."""
     sure: float | None = None
     for one in (*times, now):
         if sure is None or one - sure <= leap:
@@ -687,8 +679,8 @@ def describe_run(
 def record_found(run: Run, location: Location) -> None:
     """Add to the record the layout and the application that memctl detected in a store.
 
-    If the run removes all memories, an undo cannot detect them.  ``location`` is the location that
-    the open store has.
+    An undo needs them if the run removes all memories, because then they cannot be detected.
+    ``location`` is the location of the open store.
     """
     run.options |= {name: location.options[name] for name in _FOUND if name in location.options}
 
@@ -700,7 +692,7 @@ _FOUND = ("layout", "app")
 
 
 def _address(argument: str, location: Location) -> str:
-    """Return an argument that finds the store from any working directory, without the password."""
+    """Return an argument for the store, valid in any working directory, without the password."""
     if location.path != Path():
         path = os.path.abspath(location.path)
         if location.prefix:
@@ -734,7 +726,7 @@ def _kept(pair: str) -> str:
 
 
 def _absolute(options: dict[str, str]) -> dict[str, str]:
-    """Return the options of a URL with an absolute path for a folder of states, and no password."""
+    """Return the options of a URL with absolute paths, without passwords."""
     state = options.get("state")
     if state is None or state == "redis":
         return options

@@ -29,10 +29,10 @@ _ENTRY: Callable[[tuple[Any, ...]], StoredMessage] = partial(tuple.__new__, Stor
 
 
 def are_objects(texts: Sequence[Any]) -> bool:
-    """Return whether every text is a JSON object in UTF-8.
+    """Return whether every text is a JSON object in UTF-8, by a fast test.
 
-    This is a fast test in C.  It returns False for some objects that ``jsonio`` accepts, and if a
-    text has 1 MiB or more: parsing it takes much RAM.  The caller then checks each text alone.
+    The test also returns False for some objects that ``jsonio`` accepts, and if a text has 1 MiB or
+    more, because parsing such a text takes much RAM.  The caller then checks each text alone.
     """
     try:
         if max(map(len, texts), default=0) >= _LARGE:
@@ -45,17 +45,14 @@ def are_objects(texts: Sequence[Any]) -> bool:
 def messages_from_columns(
     ids: Iterable[str], messages: Iterable[bytes], marks: Iterable[Any], indexes: Iterable[Any]
 ) -> list[StoredMessage]:
-    """Build one message from each row of the four columns, up to the end of the shortest column.
-
-    The function uses no Python loop.
-    """
+    """Build one message from each row of the four columns, up to the end of the shortest column."""
     return list(map(_ENTRY, zip(ids, messages, marks, indexes, repeat(""), strict=False)))
 
 
 def paginate(memory: Memory, entries: Iterable[StoredMessage], *, empty: bool) -> Iterator[Page]:
     """Yield the messages ``entries`` of a memory as pages.
 
-    If there are no messages, yield one empty page if ``empty`` is true, and nothing otherwise.
+    If there are no messages, yield one empty page if ``empty`` is True, and nothing if it is False.
     """
     page: list[StoredMessage] = []
     offset = size = 0
@@ -71,7 +68,7 @@ def paginate(memory: Memory, entries: Iterable[StoredMessage], *, empty: bool) -
 
 
 class PageBuilder:
-    """Collect the messages of one memory into pages.
+    """Collects the messages of one memory into pages.
 
     ``entries`` holds the messages of the current page.  ``offset`` is the number of messages on
     earlier pages.
@@ -86,7 +83,7 @@ class PageBuilder:
     def take(self, entries: list[StoredMessage]) -> Iterator[Page]:
         """Move all messages from the list into pages; yield the full pages.
 
-        The last page stays, even if it is full.
+        The last page is not yielded, even if it is full.
         """
         while entries:
             yield from self.full()
@@ -103,7 +100,7 @@ class PageBuilder:
     def page(self, *, last: bool) -> Page:
         """Return the collected messages as a page, and begin the next page.
 
-        ``last`` says whether this is the last page of the memory.
+        ``last`` is True for the last page of the memory.
         """
         page = Page(self._memory, self.entries, self.offset, last)
         self.offset += len(self.entries)
@@ -194,7 +191,7 @@ def edit_size(edit: Edit) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class Small:
-    """The messages of a small memory, starting at the message with index ``offset``."""
+    """The messages of a small memory; the first has the index ``offset`` in the memory."""
 
     memory: Memory
     entries: list[StoredMessage]
@@ -257,7 +254,7 @@ async def gather(
 
 
 def _small(pages: list[Page]) -> Small:
-    """Join the pages of a memory, and empty the list ``pages`` to release them."""
+    """Join the pages of a memory, and empty the list ``pages``."""
     first = pages[0]
     messages = first.messages
     if len(pages) > 1:

@@ -18,7 +18,7 @@ _PARTS = 256
 async def catalog(
     pages: AsyncGenerator[Page], dialect: Dialect = AGENTSCOPE1
 ) -> AsyncGenerator[MemoryInfo]:
-    """Yield a ``MemoryInfo`` for each memory of the pages; ``MemoryInfo.repeated`` stays None.
+    """Yield a ``MemoryInfo`` for each memory of the pages; ``MemoryInfo.repeated`` is None.
 
     ``dialect`` is the dialect of the messages.
     """
@@ -64,7 +64,8 @@ class IdSet:
     """A set of message ids, either all text or all bytes, that counts repeated ids.
 
     The set keeps up to 65,536 ids exactly.  A larger set keeps a 64-bit hash of each id (8 MB for a
-    million ids).  The odds that two of a million ids have the same hash are 1 : 36,000,000.
+    million ids), so its count may be wrong.  The odds that two of a million ids have the same hash
+    are 1 : 36,000,000.
     """
 
     def __init__(self) -> None:

@@ -36,7 +36,7 @@ TextTest = Callable[[int, bytes], bool]
 
 
 class Keep(NamedTuple):
-    """Unchanged messages, from index ``start`` up to but not including ``stop``."""
+    """A step that keeps the messages from index ``start`` up to but not including ``stop``."""
 
     start: int
     stop: int
@@ -49,7 +49,7 @@ class Drop(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """A message with new marks: the message at index ``at``."""
+    """A step that gives new marks to the message at index ``at``."""
 
     at: int
     marks: Marks
@@ -78,8 +78,8 @@ class ChangeMatcher:
 
     ``give`` takes changes as they arrive.  ``apply`` takes the ids and marks of the messages.
     While ``needs_changes`` is true, ``apply`` cannot continue without further changes.  After the
-    last message, ``failure`` returns why the changes do not fit.  The caller must then leave the
-    memory unchanged.
+    last message, ``failure`` returns why the changes do not fit, or None.  After a failure, the
+    caller must leave the memory unchanged.
     """
 
     def __init__(self, shared_ids: Set[str] = frozenset()) -> None:
@@ -104,7 +104,7 @@ class ChangeMatcher:
 
     @property
     def needs_changes(self) -> bool:
-        """Return whether all given changes are used up, and ``give`` must be called again."""
+        """Return whether all given changes are used up, so that ``give`` must be called again."""
         return not (self._waiting or self._complete)
 
     def give(self, changes: Iterable[Change], *, last: bool) -> None:
@@ -186,7 +186,7 @@ class ChangeMatcher:
         start: int,
         has_text: TextTest,
     ) -> int | None:
-        """Return the index in ``ids`` to change or to insert at, or None if it is still to come."""
+        """Return the index in ``ids`` to change or to insert at, or None if it is after ``ids``."""
         expected = self._expected(change, start)
         puts = change.old is None
         if expected is not None and ids and expected >= len(ids) + puts:
@@ -209,7 +209,7 @@ class ChangeMatcher:
         return nearest
 
     def _expected(self, change: Change, start: int) -> int | None:
-        """Return the index in ``ids`` that the change names, or None if it names no index."""
+        """Return the index in ``ids`` that the change names, or None."""
         if change.to is not None:
             return start + change.to - self._left
         return None if change.at is None else start + change.at - self._passed
@@ -254,7 +254,7 @@ def _find(ids: Sequence[str], id: str, start: int, stop: int) -> int | None:
 
 
 def _fits(change: Change, marks: Marks, has_text: Callable[[bytes], bool]) -> bool:
-    """Return whether a message's marks and, for a deletion, its text are those of the change."""
+    """Return whether a message has the marks and the text that the change expects."""
     text = change.message if change.new is None else b""
     return _same(marks, change.old or ()) and (not text or has_text(text))
 
@@ -375,7 +375,7 @@ async def batch_edits(
 async def _pieces(
     pending: _PendingEdits, rest: AsyncGenerator[Edit]
 ) -> AsyncGenerator[list[Change]]:
-    """Yield the changes of a large memory in lists that fit one batch each."""
+    """Yield the changes of a large memory in lists of one batch each."""
     while True:
         last = pending.last
         yield pending.take()

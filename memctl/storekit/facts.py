@@ -117,8 +117,8 @@ class FactStore(Store):
         """Return the existing facts with these ids, in any order.
 
         The caller passes at most ``SOME`` ids.  The facts are expected in the scope ``key``.  If
-        ids are unique in the whole store, facts of other scopes are returned too, each with its
-        scope.
+        ids are unique in the whole store, a fact with one of these ids in another scope is
+        returned, too, with its scope.
 
         Raises:
             Unavailable: the store cannot be reached any more.
@@ -177,9 +177,9 @@ class FactStore(Store):
                         yield builder.page(last=True)
 
     async def _load(self, key: MemoryKey, ids: list[str], *, begun: bool) -> list[StoredMessage]:
-        """Return the undamaged facts of a scope in the order of ``ids``; record the damaged facts.
+        """Return the undamaged facts of a scope in the order of ``ids``.
 
-        If a fact is damaged and the store does not skip damage, return no facts of the scope.
+        Damaged facts are recorded.  If the store does not skip damage, the result is then empty.
 
         Raises:
             DamagedMemory: a fact is damaged, and other facts were already yielded (``begun``).
@@ -367,7 +367,7 @@ class FactStore(Store):
         return WriteResult(key, written, deleted)
 
     async def _misfit(self, key: MemoryKey, edit: Edit) -> Failure | None:
-        """Return why an edit does not fit the stored facts of a scope, or None if it fits."""
+        """Return why an edit does not fit the stored facts, or None."""
         if edit.memory.summary or edit.summary:
             return Failure("refused", "facts have no summary")
         there = await self._there(key, [change.id for change in edit.changes])
@@ -394,7 +394,7 @@ class FactStore(Store):
 
 
 def _same(one: StoredMessage, text: bytes) -> bool:
-    """Return whether the fact ``one`` has the given text, apart from vectors."""
+    """Return whether a fact has the given text, apart from vectors."""
     if one.message == text:
         return True
     return is_same_text(without_vector(one.message), without_vector(text))

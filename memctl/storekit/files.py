@@ -33,10 +33,10 @@ _MAGIC = {
 
 
 def recognise(path: Path) -> tuple[str, str] | None:
-    """Return the kind of store that a file's content shows, and the kind's usual extension.
+    """Return the kind of store that a file's content shows, and the usual extension of this kind.
 
-    The result is None if the path is not a regular file, cannot be read, or has unknown content.
-    Pipes and devices are not opened.
+    None if the path is not a regular file, cannot be read, or has unknown content.  Pipes and
+    devices are not opened.
     """
     try:
         if not path.is_file():
@@ -73,7 +73,7 @@ class AtomicFile:
     def __init__(self, path: Path, mode: int | None = None) -> None:
         """Create the temporary file for the target ``path``.
 
-        ``mode`` is the mode of the file, also if it replaces a file with another mode.
+        ``mode`` is the mode of the file, even if it replaces a file with another mode.
         """
         self.path = path
         self._target = os.path.realpath(path)
@@ -108,7 +108,7 @@ class AtomicFile:
             self._file.flush()
 
     def sync(self) -> None:
-        """Wait until the content is on disk.  May run in another thread."""
+        """Wait until the content is on disk.  The call may be made in another thread."""
         with system_errors(self.path, "write"):
             self._file.flush()
             os.fsync(self._file.fileno())
@@ -163,7 +163,7 @@ def put_in_place(file: Path, path: Path) -> None:
 
 
 def _replaceable(path: Path) -> os.stat_result | None:
-    """Return the status of a file that will be replaced, or None if the file does not exist.
+    """Return the status of a file to replace, or None if it does not exist.
 
     Raises:
         OSError: the user may not write the file.
@@ -184,7 +184,7 @@ def _replaceable(path: Path) -> os.stat_result | None:
 
 
 def _take_after(handle: int, present: os.stat_result, path: Path) -> None:
-    """Give an open file the owner and the mode in ``present``, the status of the file to replace.
+    """Give an open file the owner and the mode in ``present``.
 
     ``path`` is the path to name in the error.
 
@@ -208,8 +208,7 @@ _swept: set[str] = set()
 def _new_file(folder: str) -> tuple[int, str]:
     """Create a temporary file in a folder, locked while it is open; return its handle and path.
 
-    The kernel releases the lock when the process ends.  An unlocked temporary file is therefore a
-    leftover of a killed run.  The next run that writes in the folder removes it.
+    The next run that writes in the folder removes unlocked temporary files, left by killed runs.
     """
     if folder not in _swept:
         _sweep(folder)
@@ -226,7 +225,7 @@ def _new_file(folder: str) -> tuple[int, str]:
 
 
 def _sweep(folder: str) -> None:
-    """Remove temporary files of killed runs from a folder, as far as permitted."""
+    """Remove temporary files of killed runs, as far as permitted."""
     left: list[str] = []
     with suppress(PermissionError), os.scandir(folder) as found:  # the folder may be write-only
         left = [
@@ -248,7 +247,7 @@ def _sweep(folder: str) -> None:
 def temporary_folder(parent: Path | None = None) -> Iterator[Path]:
     """Create a private temporary folder in ``parent`` or ``TMPDIR``; remove it at the end.
 
-    A locked folder is in use.  Unlocked folders of killed runs are removed first.
+    Temporary folders of killed runs are removed first; a killed run no longer locks its folder.
 
     Raises:
         OSError: the operating system refuses to create the folder.
@@ -273,8 +272,8 @@ def temporary_folder(parent: Path | None = None) -> Iterator[Path]:
 def _lock_folder(folder: str) -> int | None:
     """Lock a new temporary folder; return the open handle that holds the lock.
 
-    The result is None if folders cannot be locked: on Windows, and in a file system without locks.
-    No run removes leftover folders there.
+    None if folders cannot be locked: on Windows, and in a file system without locks.  There, no run
+    removes leftover folders.
 
     Raises:
         FileNotFoundError: another run has removed the folder, or is about to.
@@ -295,7 +294,7 @@ def _lock_folder(folder: str) -> int | None:
 
 
 def _sweep_folders(parent: Path) -> None:
-    """Remove the temporary folders of killed runs from ``parent``, as far as the system permits."""
+    """Remove temporary folders of killed runs, as far as permitted."""
     if not system.POSIX:
         return
     left: list[os.DirEntry[str]] = []
@@ -322,7 +321,7 @@ def sync_folder(folder: Path) -> None:
     """Wait until the names of the files in a folder are durable.
 
     Raises:
-        Unavailable: the operating system refuses.
+        Unavailable: the operating system refuses to open or sync the folder.
     """
     with system_errors(folder, "write"):
         system.sync_folder(folder)

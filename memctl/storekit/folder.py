@@ -86,13 +86,11 @@ class Folder:
         return os.path.relpath(entry.path, self.path).replace(os.sep, "/")
 
     def takes(self, name: str) -> bool:
-        """Return whether a name is valid for a file in the folder; the file need not exist."""
+        """Return whether ``name`` is valid for a file in the folder; the file need not exist."""
         return not any(map(_fault, name.split("/")))
 
     def path_of(self, name: str, *, folder: bool = False) -> Path:
-        """Return the path of a file, which may be missing, by its name in the folder.
-
-        With ``folder``, the name is the name of a subfolder.
+        """Return the path of a file by its name in the folder; with ``folder``, of a subfolder.
 
         The file or subfolder need not exist.
 
@@ -146,9 +144,9 @@ class Folder:
     ) -> None:
         """Write a file whole; replace an existing file.
 
-        ``mode`` holds the permissions of a new file, by default as far as its folder has them.  An
-        existing file keeps its permissions.  ``changed`` is the modification time in nanoseconds.
-        The file is durable after ``sync``.
+        ``mode`` holds the permissions of a new file; None gives the permissions that the folder
+        has.  An existing file keeps its permissions.  ``changed`` is the modification time in
+        nanoseconds.  The file is durable after ``sync``.
 
         Raises:
             Rejected: the name is not valid (see ``path_of``), or an existing file has a name that
@@ -202,7 +200,7 @@ class Folder:
         """Wait until all writes and removals since the last call are on disk.
 
         Raises:
-            Unavailable: the operating system refuses.
+            Unavailable: the operating system refuses to sync a folder.
         """
         folders, self._unsynced = self._unsynced, set()
         for folder in folders:
@@ -211,7 +209,7 @@ class Folder:
 
 
 def _fault(part: str) -> str:
-    """Return why a part of a name is not valid, or an empty text if it is valid."""
+    """Return why a part of a name is not valid, or ""."""
     if not part:
         return "a part of it is empty"
     if part.startswith("."):
@@ -226,7 +224,7 @@ def _fault(part: str) -> str:
 
 
 def _expect(path: Path, kind: Callable[[int], bool], fault: str) -> None:
-    """Reject the path if it exists and ``kind`` does not accept its mode; ``fault`` says why."""
+    """Raise Rejected if the path exists and ``kind`` refuses its mode."""
     with system_errors(path, "read"):
         try:
             found = os.lstat(path)

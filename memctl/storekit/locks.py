@@ -42,7 +42,7 @@ _UNFIT = re.compile(r"[^A-Za-z0-9 .,:;@()+_-]")
 
 
 def busy(label: str, owner: str, hint: str = _ENDS) -> Busy:
-    """Return the error if another run holds the lock of the store or file ``label``.
+    """Return the error that another run holds the lock of the store or file ``label``.
 
     ``owner`` is the owner text of the other run, or empty.
     """
@@ -54,9 +54,9 @@ def busy(label: str, owner: str, hint: str = _ENDS) -> Busy:
 def lock_owner() -> str:
     """Return a text that names this run, for ``Store.lock``.
 
-    An example is ``pid 4242 since 2026-11-21T02:17:53Z on web-1 (ada)``.  The text is constant
-    during a run, so a run recognises its own lost lock.  The least important part is last, because
-    some servers truncate the text.
+    An example is ``pid 4242 since 2026-11-21T02:17:53Z on web-1 (ada)``.  The text stays the same
+    during a run, so that a run recognizes a lock that it has lost.  Some servers truncate the text:
+    the least important part is last.
     """
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return f"pid {os.getpid()} since {now} on {socket.gethostname()} ({user_name()})"
@@ -74,9 +74,9 @@ def stand_in(identity: str) -> Path:
 class FileLock:
     """A lock file with a kernel lock, next to the protected file or in the protected folder.
 
-    The kernel releases the lock when the process ends, so the file of a killed run is not locked.
-    The file names the run that holds the lock, if the disk has room for the name.  This run removes
-    the file at the end.
+    The kernel releases the lock when the process ends, so the lock file of a killed run is not
+    locked.  The file names the run that holds the lock, if the disk has room for the name.
+    ``release`` removes the file.
     """
 
     def __init__(self, path: Path, label: str) -> None:
@@ -148,7 +148,7 @@ class FileLock:
     def _create(self, owner: str) -> bool:
         """Create and lock the lock file, and write ``owner`` to it.
 
-        Return False if the file exists, or if another run locked the new file first.
+        Return False if the file exists, or if another run locked it first.
         """
         flags = system.WRITE_FLAGS | os.O_CREAT | os.O_EXCL
         try:
@@ -178,9 +178,8 @@ class FileLock:
     def _clear(self) -> str | None:
         """Remove a lock file that no run has locked.
 
-        Return the content of the file if another run has locked it, and None otherwise.  In a
-        folder with the sticky bit, such as /tmp, the file of another user cannot be removed.  This
-        file is then locked, and keeps its old content.
+        If another run has locked the file, return its content; None otherwise.  If the file cannot
+        be removed, as in a folder with the sticky bit, this run locks it instead.
         """
         handle = _opened(self._file)
         if handle is None:
@@ -200,7 +199,7 @@ class FileLock:
 
 
 def _lock_file(path: Path) -> Path:
-    """Return the path of the lock file for a file or folder; symbolic links are followed."""
+    """Return the path of the lock file for a file or folder."""
     real = Path(same_file(path))
     if real.is_dir():
         return real / f"{TEMPORARY_PREFIX}lock"
@@ -241,7 +240,7 @@ def _opened(file: Path) -> int | None:
 
 
 def _is_at(handle: int, file: Path) -> bool:
-    """Return whether the path ``file`` still leads to the open file ``handle``."""
+    """Return whether ``file`` still leads to the open file ``handle``."""
     try:
         there = os.stat(file, follow_symlinks=False)
     except FileNotFoundError:
@@ -253,8 +252,8 @@ class ServerLock(ABC):
     """A lock on a server; a task keeps it from ``take`` until ``release``.
 
     The task detects a lost lock (after a restart, a failover, or a pause of this process) and takes
-    the lock again.  If another run holds the lock by then, the task adds a warning: writes remain
-    safe.
+    the lock again.  If another run has taken the lock by then, the task adds a warning.  Writes are
+    safe even without the lock.
     """
 
     period = 5.0
@@ -300,9 +299,9 @@ class ServerLock(ABC):
             task.result()
 
     async def _obtain(self) -> str | None:
-        """Call ``attempt`` until it returns None or names the holder; give up after the last pause.
+        """Call ``attempt`` until it succeeds or names the holder; return its last result.
 
-        Return the last result of ``attempt``.
+        Give up after the last pause.
         """
         for pause in _PAUSES:
             other = await self.attempt()
@@ -331,11 +330,11 @@ class ServerLock(ABC):
 
     @abstractmethod
     async def attempt(self) -> str | None:
-        """Try once to take the lock.
+        """Try once to take the lock; return None on success.
 
-        Return None on success.  If another run holds the lock, return the owner text of that run,
-        or an empty text if it is unknown; close everything that was opened.  Replace a lock with
-        the owner text of this run: this run lost it with its connection.
+        If another run holds the lock, close everything that was opened, and return the owner text
+        of that run, empty if it is unknown.  A lock with the owner text of this run, which lost the
+        lock with its connection, is replaced.
         """
 
     @abstractmethod

@@ -14,7 +14,7 @@ def join(steps: Steps) -> str:
 
 
 def split(path: str) -> Steps:
-    """Split a path of ``join`` into the names of nested members; an empty path has none."""
+    """Split a path of ``join`` into the names of nested members; an empty path gives no names."""
     if not path:
         return ()
     steps = [""]

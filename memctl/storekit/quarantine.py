@@ -36,7 +36,7 @@ class Cut:
 
 @dataclass(slots=True)
 class ItemScan:
-    """Collect the damaged items of an array, by offset in a JSON text or by index in a list."""
+    """Collects the damaged items of an array, by offset in a JSON text or by index in a list."""
 
     sound: int = 0
     cuts: list[Cut] = field(default_factory=list)
@@ -91,7 +91,7 @@ def is_object(text: bytes) -> bool:
 def scan_text(text: bytes, path: tuple[str, ...]) -> ItemScan | None:
     """Scan the array at a path of a JSON text for items that are not JSON objects.
 
-    Return None if there is no array at the path.
+    None if there is no array at the path.
 
     Raises:
         ValueError: the text is not valid JSON.

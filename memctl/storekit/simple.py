@@ -167,10 +167,7 @@ class SimpleStore(Store):
                         yield page
 
     async def _load_or_note(self, key: MemoryKey) -> Snapshot | None:
-        """Return a memory; None if it does not exist.
-
-        For a damaged memory, the damage is recorded and None returned.
-        """
+        """Return a memory; None if it does not exist or is damaged."""
         try:
             return await self.load(key)
         except BadData as error:
@@ -277,13 +274,13 @@ def written(
 ) -> Snapshot:
     """Return a memory as it is after ``messages`` were written to the stored memory ``there``.
 
-    ``there`` is the memory as stored.  ``first`` is the first page to write, ``messages`` are the
-    messages of all pages.  ``repeats`` is true if the store accepts several messages with one id.
+    ``first`` is the first page to write, ``messages`` are the messages of all pages.  ``repeats``
+    is True if the store accepts several messages with one id.
 
     Raises:
         VersionChanged: the mode is REPLACE, and ``first`` expects another version.
-        Rejected: the mode is ADD, and ``first`` expects another number of messages; or an id occurs
-            twice.
+        Rejected: the mode is ADD, and ``first`` expects another number of messages.  Or several
+            messages have the same id, and ``repeats`` is False.
     """
     wanted, version, adds = first.memory, there.memory.version, mode is WriteMode.ADD
     if adds and len(there.messages) != first.offset:

@@ -52,7 +52,7 @@ def shown_as(store: Store, dialect: Dialect) -> Store:
 def in_one_dialect(source: Store, target: Store) -> tuple[Store, Store]:
     """Return both stores of a copy, each shown in the dialect of the source.
 
-    If the dialect of the target holds no notes, show both in the dialect of the target.
+    If the dialect of the target cannot hold notes, both are shown in the dialect of the target.
 
     Raises:
         UsageError: as ``shown_as``.
@@ -63,12 +63,11 @@ def in_one_dialect(source: Store, target: Store) -> tuple[Store, Store]:
 
 
 def comparable(left: Store, right: Store) -> tuple[Store, Store]:
-    """Return both stores, each shown in the finer of their dialects, where messages need no notes.
+    """Return both stores, shown in a dialect in which their messages can be compared.
 
-    Messages have the finer dialect, where they need no notes.  A store whose dialect holds no notes
-    keeps its dialect.  If the finer dialect has fields that a store may change
-    (``Dialect.unsettled``), messages have the coarser dialect: the notes restore the coarse
-    messages of the source.
+    This is the finer of their dialects, in which messages need no notes.  If the finer dialect has
+    fields that a store may change (``Dialect.unsettled``), it is the coarser dialect.  A store
+    whose dialect cannot hold notes keeps its dialect.
 
     Raises:
         UsageError: as ``shown_as``.
@@ -265,10 +264,7 @@ class ConvertedStore(StoreWrapper):
                 yield result
 
     async def _grown(self, tails: list[Small]) -> AsyncGenerator[tuple[Small, _Growth | Failure]]:
-        """Yield each tail (the new messages of a memory) with the edit that appends it.
-
-        If the messages cannot be appended, yield the failure instead of the edit.
-        """
+        """Yield the new messages of each memory with the edit that appends them, or the failure."""
         missing = {tail.memory.key: tail for tail in tails}
         growing: _Growing | None = None
         async with aclosing(self._store.read(Selection(keys=frozenset(missing)))) as pages:
@@ -288,11 +284,7 @@ class ConvertedStore(StoreWrapper):
             yield tail, Failure("changed", f"there are 0 messages, not {tail.offset}")
 
     async def _expire(self, grown: list[_Growth]) -> AsyncGenerator[WriteResult]:
-        """Set the expiry of the memories that are written with an expiry; yield the failed results.
-
-        Only memories that are written with an expiry get one.  The edit that follows keeps the
-        expiry.  If that edit fails, only the expiry has changed.
-        """
+        """Set the expiry of the memories that have one; yield the failed results."""
         asked = self._store.location.options.get("ttl")
         pages = []
         for growth in grown if self._store.features.ttl else ():
@@ -357,10 +349,7 @@ class ConvertedStore(StoreWrapper):
         return Edit(memory, changes, before=before, shared_ids=difference.shared_ids(changes))
 
     async def _change(self, changes: list[tuple[Edit, WriteResult]]) -> AsyncGenerator[WriteResult]:
-        """Apply edits to the store inside; yield the result given with each edit, or its failure.
-
-        An edit that changes nothing succeeds without a call of the store.
-        """
+        """Apply edits to the store inside; yield the result for each, or its failure."""
         needed: dict[MemoryKey, tuple[Edit, WriteResult]] = {}
         for change, result in changes:
             if change.changes or change.before or change.memory.summary is not None:
@@ -398,9 +387,8 @@ class ConvertedStore(StoreWrapper):
         ``failures``, its key to ``refused``.
 
         Raises:
-            DamagedMemory: a memory cannot be converted, and some of its pages were already
-                yielded.  The
-                next pass skips the memory.
+            DamagedMemory: a memory cannot be converted, and some of its pages were already yielded.
+                The next pass skips the memory.
         """
         converter = way.converter()
         builder: PageBuilder | None = None
@@ -454,8 +442,7 @@ class _Growth(NamedTuple):
 class _Growing:
     """The making of a ``_Growth``: a stored memory is converted, extended and converted back.
 
-    The stored memory is read page by page, converted, extended and converted back.  The messages
-    before the first difference are not kept in RAM.
+    The memory is read page by page.  The messages before the first difference are not kept in RAM.
     """
 
     def __init__(
@@ -497,7 +484,7 @@ class _Growing:
             self._failure = Failure("refused", str(error))
 
     def _read(self, page: Page) -> list[StoredMessage]:
-        """Convert the messages of a page of the store inside to the shown dialect; return them."""
+        """Return the messages of a stored page in the shown dialect."""
         converter, messages = self._converters[0], page.messages
         with _convertible(messages, self._ways[0]):
             if page.offset == 0:
@@ -524,7 +511,7 @@ class _Growing:
         return wanted
 
     def _grown_memory(self) -> Memory:
-        """Return the shown memory, without messages, with its new summary and settings."""
+        """Return the shown memory with its new summary and settings."""
         given, memory = self.tail.memory, self._shown
         if given.summary is not None:
             memory = replace(memory, summary=given.summary)
@@ -532,7 +519,7 @@ class _Growing:
         return memory if self._settings is None else replace(memory, extra=self._settings.new)
 
     def end(self) -> _Growth | Failure:
-        """Return the edit, or a failure if nothing can be appended; call after the last page."""
+        """Return the edit after the last page, or a failure if nothing can be appended."""
         if self._failure is not None:
             return self._failure
         assert self._wanted is not None, "there are messages before the new ones"
@@ -567,7 +554,7 @@ class _Settings(NamedTuple):
     def between(cls, dialect: Dialect, there: Memory, given: Memory) -> _Settings | None:
         """Return the settings before and after a write of ``given`` to the memory ``there``.
 
-        Return None if the write changes no settings.
+        None if the write changes no settings.
         """
         if not given.extra:
             return None
@@ -576,7 +563,8 @@ class _Settings(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> tuple[_Settings | None, str]:
-        """Return the settings in a text of ``text``, and the ``before`` of the store inside.
+        """Return the settings in a text of the method ``text``, and the ``before`` of the store
+        inside.
 
         For any other text, return None and the text itself.
         """
@@ -609,7 +597,7 @@ def _convertible(messages: list[StoredMessage], way: Conversion) -> Iterator[Non
 
 
 def _reason(entries: list[StoredMessage], way: Conversion, error: Exception) -> str:
-    """Return why messages cannot be converted; name the first message that alone cannot be."""
+    """Return why messages cannot be converted, with the first such message."""
     for entry in entries:
         converter = way.converter()
         try:
@@ -625,7 +613,7 @@ def _why(error: Exception) -> str:
 
 
 class _Run:
-    """The memories of a ``write``, taken alternately as new memories and as memories to extend."""
+    """The memories of a ``write``, as alternating runs of new memories and memories to extend."""
 
     def __init__(self, first: Page | None, rest: AsyncGenerator[Page], mode: WriteMode) -> None:
         self.next = first
@@ -639,7 +627,7 @@ class _Run:
         return self.next is not None and self.next.offset > 0 and self._mode is WriteMode.ADD
 
     async def pages(self) -> AsyncGenerator[Page]:
-        """Yield the pages of the next memories; stop before a memory that extends a stored one."""
+        """Yield the pages of the next memories, up to a memory that extends a stored memory."""
         begins = True
         while (page := self.next) is not None:
             if begins and self.goes_on:
@@ -650,7 +638,7 @@ class _Run:
             self.next = await anext(self._rest, None)
 
     async def tails(self) -> list[Small]:
-        """Return a batch of the next memories that extend stored memories: their new messages."""
+        """Return the new messages of the next memories that extend stored memories."""
         group: Group[Small] = Group()
         enough = False
         while not enough and self.goes_on:
@@ -675,11 +663,11 @@ async def _each(items: list[T]) -> AsyncGenerator[T]:
 class _Difference:
     """The changes that turn the old messages of a memory into the new messages.
 
-    Both lists come in order, in parts.  Their common beginning is not held.
+    Both lists are added in parts, in order.  Their common beginning is not kept in RAM.
     """
 
     def __init__(self, *, repeats: bool) -> None:
-        """``repeats`` says that several messages of the store may have the same id."""
+        """``repeats`` is True if several messages of the store may have the same id."""
         self._repeats = repeats
         self._alike = 0
         """The number of messages in the common beginning."""
@@ -705,7 +693,7 @@ class _Difference:
             self._alike += 1
 
     def changes(self) -> list[Change]:
-        """Return the changes; call after the last message.
+        """Return the changes, after the last message was added.
 
         Raises:
             _Unconvertible: two messages cannot be compared.
@@ -718,9 +706,9 @@ class _Difference:
         return self._marked + rest
 
     def shared_ids(self, changes: Iterable[Change]) -> frozenset[str]:
-        """Return the ids of inserted messages that messages of the store may share.
+        """Return the ids of inserted messages that other messages of the store may have.
 
-        Return no ids if ids never repeat.
+        The result is empty if ids never repeat.
         """
         return frozenset(one.id for one in changes if one.old is None and self._repeats)
 
@@ -730,8 +718,8 @@ def _changes(
 ) -> Iterator[Change]:
     """Yield the changes that turn the old messages into the new messages, in order.
 
-    The message ``after`` is before both lists.  ``place`` is the number of messages before the
-    lists, None if no two messages share an id.
+    The message with the id ``after`` is before both lists.  ``place`` is the number of messages
+    before the lists, None if no two messages share an id.
     """
     tail = 0
     while tail < min(len(old), len(new)) and _is_same(old[-1 - tail], new[-1 - tail]):
@@ -767,6 +755,6 @@ def _is_same(old: StoredMessage, new: StoredMessage) -> bool:
 
 
 def _marked(old: StoredMessage, new: StoredMessage) -> Iterator[Change]:
-    """Yield the change of the marks of a message that stays; nothing if the marks are equal."""
+    """Yield the change of marks of a message that stays, if any."""
     if old.marks != new.marks:
         yield Change(old.id, old.marks, new.marks, was=old.shape)

@@ -17,7 +17,7 @@ from memctl.wrappers.wrapper import StoreWrapper
 class DryRun(StoreWrapper):
     """A wrapper that reads the target of a run, but counts writes and edits instead of making them.
 
-    A dry run does not create the target.  A missing target reads as empty.
+    A dry run does not create the target.  A missing target reads as an empty store.
     """
 
     def __init__(self, target: Store, *, is_open: bool = False) -> None:
@@ -70,7 +70,10 @@ class DryRun(StoreWrapper):
     async def write(
         self, pages: AsyncGenerator[Page], mode: WriteMode = WriteMode.ADD
     ) -> AsyncGenerator[WriteResult]:
-        """Count the messages to write and to delete; the target may refuse some in a real run."""
+        """Count the messages to write and to delete.
+
+        In a real run, the target may refuse some of them.
+        """
         held: dict[MemoryKey, int] = {}
         if mode is WriteMode.REPLACE:
             async with aclosing(self.list_memories(Selection())) as infos:

@@ -38,7 +38,8 @@ async def embedded(
     """Return the target of a copy of facts, wrapped if vectors must be made or dropped for it.
 
     Both stores are open, and ``where`` selects the facts to copy.  ``report.embedder`` makes the
-    vectors that facts of the source lack.  Otherwise the target itself is returned.
+    vectors that facts of the source lack.  If the vectors fit as they are, the target itself is
+    returned.
 
     Raises:
         Loss: vectors are missing, and no embedder is given; nothing was written.
@@ -117,10 +118,10 @@ async def _refuse_size(embedder: Embedder, kept: Embedding, target: Store) -> No
 
 
 class EmbeddedStore(StoreWrapper):
-    """A wrapper that gives facts the vectors that the target needs, and writes the facts.
+    """A wrapper that gives facts the vectors that the target needs, before it writes the facts.
 
-    Without an ``embedder``, facts lose their vectors: the target has no vectors.  With ``keep``, a
-    fact keeps a vector of the right size.  The embedder makes all other vectors.
+    Without an ``embedder``, facts are written without vectors.  With ``keep``, a fact keeps a
+    vector of the right size.  The embedder makes all other vectors.
     """
 
     def __init__(
@@ -145,7 +146,7 @@ class EmbeddedStore(StoreWrapper):
         """Write facts, with the vectors that the target needs.
 
         Raises:
-            Unavailable: the embedder failed; facts written before stay.
+            Unavailable: the embedder failed; facts that were written before stay in the target.
             MemctlError: as the store inside.
         """
         async with aclosing(self._store.write(self._fitted(pages), mode)) as results:
@@ -176,7 +177,7 @@ class EmbeddedStore(StoreWrapper):
         return found
 
     async def _embed(self, embedder: Embedder, texts: list[str]) -> list[array[float]]:
-        """Return a vector for each text; in a dry run, return none and estimate the tokens."""
+        """Return a vector for each text; in a dry run, none."""
         self._report.texts += len(texts)
         if self._dry_run:
             tokens = Usage(sum(map(estimate, texts)))
@@ -194,10 +195,10 @@ def has_vector(fact: StoredMessage, kind: Embedding) -> bool:
 
 
 def text_of(fact: StoredMessage, field: str = "") -> str:
-    """Return the text of a fact that the embedder gets.
+    """Return the text of a fact from which the embedder makes a vector.
 
-    The value of the metadata ``field`` takes precedence, if it is a text; see ``Store.embeds``.  An
-    empty text becomes a space, because models refuse empty texts.
+    If the metadata of the fact have a text under ``field``, this text is returned; see
+    ``Store.embeds``.  An empty text becomes a space, because models refuse empty texts.
     """
     view = FACT.outline(fact.message)
     text = "\n".join(block.text for block in view.blocks if isinstance(block, TextBlock))

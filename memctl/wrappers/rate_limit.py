@@ -16,13 +16,16 @@ from memctl.wrappers.wrapper import StoreWrapper
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """A limit per second, in messages or in bytes (``size``); the other of the two is None."""
+    """A limit per second, either in messages or in bytes (``size``).
+
+    The limit in the other unit is None.
+    """
 
     messages: float | None = None
     size: float | None = None
 
     def seconds(self, page: Page) -> float:
-        """Return how many seconds reading the page must take at least."""
+        """Return the least number of seconds in which the page may be read."""
         if self.size is not None:
             return sum([len(entry.message) for entry in page.messages]) / self.size
         return len(page.messages) / (self.messages or float("inf"))

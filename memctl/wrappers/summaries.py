@@ -24,8 +24,8 @@ OF_STATES = "of_states"
 class SummaryEdits:
     """Changes summaries in the store of session states, during one ``edit`` or ``write``.
 
-    Edits or pages pass through on their way to the store of messages, and the summary is changed
-    first.  The old summary is kept until ``done`` gets the result of the messages.
+    Edits or pages pass through to the store of messages; the summary of a memory is changed first.
+    The old summary is kept until ``done`` gets the result of the messages.
     """
 
     def __init__(self, states: Store, find: Callable[[MemoryKey], Awaitable[Memory]]) -> None:
@@ -44,7 +44,7 @@ class SummaryEdits:
     async def passed_on(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[Edit]:
         """Change the summaries; yield the edits for the store of messages.
 
-        An edit without changes of messages, or whose summary cannot be changed, is not yielded:
+        An edit is not yielded if it changes no messages, or its summary cannot be changed.
         ``settled`` returns its result.
         """
         begun = passing = False
@@ -90,7 +90,8 @@ class SummaryEdits:
     async def done(self, result: WriteResult) -> WriteResult:
         """Return the result for a memory, given the result of its messages.
 
-        If the messages failed, restore the old summary first.  If this fails, the failure says so.
+        If the messages failed, the old summary is restored first.  If this fails, the failure in
+        the result says so.
         """
         waiting = self._waiting.pop(result.key, None)
         if waiting is None or result.failure is None:
@@ -119,7 +120,7 @@ class SummaryEdits:
         return lines
 
     def _with_before(self, result: WriteResult) -> WriteResult:
-        """Return the result with a ``WriteResult.before`` that joins the texts of both stores."""
+        """Return the result with the ``before`` of both stores."""
         of_state = self._before.pop(result.key, "")
         return replace(result, before=_joined(result.before, of_state))
 
@@ -152,7 +153,7 @@ class SummaryEdits:
     async def _set(self, state: Memory, there: str, before: str = "") -> WriteResult:
         """Set the summary of a memory in the store of states, if the present summary is ``there``.
 
-        ``state`` has the new summary; ``before`` is the ``Edit.before``.  Return the result.
+        ``state`` has the new summary; ``before`` is the ``Edit.before``.
         """
 
         async def one() -> AsyncGenerator[Edit]:
@@ -166,14 +167,14 @@ class SummaryEdits:
 
 
 def _joined(of_messages: str, of_state: str) -> str:
-    """Join the ``WriteResult.before`` of the store of messages and of the store of states."""
+    """Join the ``WriteResult.before`` of both stores."""
     if not (of_messages or of_state):
         return ""
     return json.dumps({"messages": of_messages, "state": of_state})
 
 
 def _parted(before: str) -> tuple[str, str]:
-    """Return the two texts that ``_joined`` joined; two empty texts for any other text."""
+    """Return the two texts of ``_joined``; empty texts for any other text."""
     found = json.loads(before) if before.startswith('{"messages": ') else {}
     return found.get("messages", ""), found.get("state", "")
 
@@ -293,10 +294,7 @@ class SummaryOverlay(StoreWrapper):
     async def _summarised(
         self, pages: AsyncGenerator[Page], where: Selection
     ) -> AsyncGenerator[Page]:
-        """Yield the pages with summaries, then an empty page for each memory without messages.
-
-        Such a memory has only a summary.  A memory with a damaged state is left out.
-        """
+        """Yield the pages with summaries, and an empty page for each memory without messages."""
         seen: set[MemoryKey] = set()
         memory: Memory | None = None
         async with aclosing(pages):
@@ -315,9 +313,10 @@ class SummaryOverlay(StoreWrapper):
     async def _without_messages(
         self, where: Selection, seen: set[MemoryKey]
     ) -> AsyncGenerator[Memory]:
-        """Yield the memories that have a summary but no messages; nothing if messages are selected.
+        """Yield the memories that have a summary but no messages.
 
-        ``seen`` holds the keys of the memories with messages.
+        ``seen`` holds the keys of the memories with messages.  If messages are selected, nothing is
+        yielded.
         """
         if not where.whole:
             return
@@ -387,8 +386,8 @@ class SummaryOverlay(StoreWrapper):
     ) -> AsyncGenerator[WriteResult]:
         """Write the summary of each memory, then its messages.
 
-        A run that is killed between the two leaves the summary: the next run adds the messages.
-        Nothing is written to a memory with a damaged state.
+        If the run is killed between the two, the next run adds the messages.  Nothing is written to
+        a memory with a damaged state.
         """
         summaries = SummaryEdits(self._states, self._state)
         writing = self._messages.write(summaries.readable(pages), mode)
@@ -404,7 +403,7 @@ class SummaryOverlay(StoreWrapper):
 
         If the messages cannot be changed, or their store fails, the old summary is restored, unless
         another program has changed the summary since.  If the run is killed, or the caller stops
-        asking for results, the new summary stays: the messages may have changed or not.
+        asking for results, the new summary stays, whether or not the messages were changed.
         """
         summaries = SummaryEdits(self._states, self._state)
         editing = self._messages.edit(summaries.passed_on(edits))
@@ -452,7 +451,7 @@ class SummaryOverlay(StoreWrapper):
             yield replace(result, deleted=0)
 
     async def _without_user(self, where: Selection) -> list[Selection]:
-        """Return the selections that find the states saved without a user; see ``_saved_state``."""
+        """Return selections of the states that were saved without a user."""
         if DEFAULT_USER not in where.users:
             return []
         of_default = replace(where, users=frozenset({DEFAULT_USER}))
@@ -493,7 +492,7 @@ class _Maintenance(Maintenance):
 
 
 def _marking(note: Note, mark: Record) -> Note:
-    """Return a function for ``note`` that adds the members of ``mark`` to each record."""
+    """Return a function that calls ``note`` with the members of ``mark`` added."""
 
     async def noted(record: Record) -> None:
         await note(record | mark)
@@ -506,5 +505,5 @@ async def _only(record: Record) -> AsyncGenerator[Record]:
 
 
 def _own(left_out: LeftOut) -> LeftOut:
-    """Return a ``LeftOut`` that shares the damaged memories, but counts undamaged ones anew."""
+    """Return a ``LeftOut`` with the same damaged memories and its own counts."""
     return LeftOut(left_out.failures, partly=left_out.partly)

@@ -66,10 +66,9 @@ class _Clock:
         items: AsyncGenerator[T],
         work: Callable[[AsyncGenerator[T]], AsyncGenerator[WriteResult]],
     ) -> AsyncGenerator[WriteResult]:
-        """Yield the results of ``work(items)``.
+        """Yield the results of ``work(items)``, each within the limit.
 
-        The limit applies to the time from each item or result to the next.  The time in which the
-        caller makes an item or uses a result does not count.
+        The time in which the caller makes an item or uses a result does not count.
         """
         async with (
             self.answer() as limit,
@@ -81,7 +80,7 @@ class _Clock:
                     yield result
 
     async def taken(self, items: AsyncGenerator[T], limit: asyncio.Timeout) -> AsyncGenerator[T]:
-        """Yield the items; the time in which the next item is awaited does not count."""
+        """Yield the items; the time to wait for an item does not count."""
         async with aclosing(items):
             while True:
                 with self.stopped(limit):
@@ -113,7 +112,7 @@ class _Clock:
 
 
 def limited(store: Store, seconds: float | None) -> Store:
-    """Return the store with a limit on the seconds of each answer; without a limit for None."""
+    """Return the store with a limit in seconds for each answer; for None, the store itself."""
     return store if seconds is None else Timeout(store, seconds)
 
 
