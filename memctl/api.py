@@ -70,11 +70,11 @@ class Copied:
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """The result of a change or of its dry run: numbers of changed memories and messages, and
-    failures.
+    """The result of a change or of its dry run.
 
-    ``failures`` lists the memories that failed.  ``run`` is the id for ``memctl undo``, None if
-    nothing can be undone.
+    ``memories`` and ``messages`` are the numbers of changed memories and messages.  ``failures``
+    lists the memories that failed.  ``run`` is the id for ``memctl undo``, None if nothing can be
+    undone.
     """
 
     memories: int

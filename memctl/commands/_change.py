@@ -38,7 +38,7 @@ def change(
 ) -> None:
     """Plan the change of a store, ask ``run.approve``, carry out the change, and report it.
 
-    ``location`` is the store, and ``outcome`` the report.  ``asks`` tells that the user is asked to
+    ``location`` is the store, and ``outcome`` the report.  ``asks`` is True if the user is asked to
     confirm; the store is then closed while memctl waits for the answer.
 
     Raises:
@@ -83,7 +83,7 @@ async def _carry_out(output: Output, run: ChangeRun, location: Location) -> None
 
 
 def cut_short(run: ChangeRun, error: MemctlError) -> MemctlError:
-    """Return Partial if a run that failed with ``error`` has changed something, else ``error``."""
+    """Return Partial if the failed run has changed the store; if it has not, return ``error``."""
     done = run.done()
     if not done:
         return error
@@ -94,9 +94,9 @@ def cut_short(run: ChangeRun, error: MemctlError) -> MemctlError:
 
 
 def confirm(question: str, *, expected: str | None = None) -> None:
-    """Ask for confirmation at the terminal; return if the user has confirmed.
+    """Ask for confirmation at the terminal; return only if the user confirms.
 
-    The user confirms with ``expected``; if ``expected`` is None, with y or yes.
+    The user confirms by typing ``expected``; if ``expected`` is None, by y or yes.
 
     Raises:
         Interrupted: any other answer, no answer, or a signal to stop.
@@ -139,7 +139,7 @@ def refuse_unasked(yes: bool) -> None:
 def refuse_unclear(where: Selection, *, all_: bool, chosen: bool) -> None:
     """Refuse a change of all messages without ``--all``, and ``--all`` with a selection.
 
-    ``chosen`` tells that other options than those of ``where`` limit the change.
+    ``chosen`` is True if options besides those of ``where`` limit the change.
 
     Raises:
         UsageError: both or neither of ``--all`` and a selection are given.

@@ -32,7 +32,7 @@ class Run:
     """The label of the last located store; if a command takes two stores, the written one."""
 
     def locate(self, text: str) -> Location:
-        """Return the place of a store; ``text`` is a name in the configuration, a URL or a path.
+        """Return the location of a store; ``text`` is a name in the configuration, a URL or a path.
 
         Raises:
             UsageError: ``text`` names no store, or the configuration is not valid.

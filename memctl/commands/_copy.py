@@ -71,7 +71,7 @@ def carry_out(
 
 
 def _cut_short(outcome: CopyOutcome, error: Unavailable) -> MemctlError:
-    """Return Partial if a store refused to go on after memories were written, else ``error``."""
+    """Return Partial if memories were written, else ``error``."""
     written = outcome.copied.memories.written
     if not written or isinstance(error, Lost):
         return error

@@ -112,7 +112,7 @@ def options(words: tuple[str, ...], command: Any) -> Iterator[Option]:
 def settle(context: typer.Context, name: str, command: Any) -> Settled:
     """Read the configuration, and set the defaults of memctl's options and of a command's options.
 
-    This happens once the command, called ``name``, is known, and before its options are parsed.  An
+    ``name`` is the name of the command.  The options of the command must not be parsed yet.  An
     error is returned, not raised: the command reports it in the format of its report, and
     ``config init`` ignores it.
     """
@@ -243,7 +243,7 @@ def _spelt(option: Option) -> str:
 
 
 def _as_typed(option: Option, value: Any, place: str) -> bool | str | list[str]:
-    """Return a TOML value as it would be typed on the command line; for a flag, True or False.
+    """Return a TOML value as typed on the command line; for a flag, True or False.
 
     Raises:
         UsageError: the option cannot have such a value; the error begins with ``place``.
@@ -268,7 +268,7 @@ def _text(value: Any, option: Option, place: str) -> str:
 
 
 def _for_parser(setting: Setting) -> Any:
-    """Return the value of a default for Click: the typed text, or True or False for a flag."""
+    """Return the value of a default for Click."""
     if isinstance(setting.value, bool):
         return setting.value
     if isinstance(setting.value, Path):

@@ -196,7 +196,7 @@ def table(rows: Iterable[tuple[str, str]], width: int, term: int = 0) -> list[st
     """Return lines with terms and their meanings; ``rows`` are pairs of term and meaning.
 
     A meaning is next to its term, or below a term that is too long.  ``term`` is the width of the
-    terms; by default, the width of the widest term.
+    terms; 0 is the width of the widest term.
     """
     rows = list(rows)
     room = (term or _widest(rows)) + 4 if width >= _NARROW else 6

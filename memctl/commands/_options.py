@@ -166,8 +166,8 @@ def _selection(
 def moment(option: str, text: str | None, now: datetime) -> datetime | None:
     """Parse an ISO time or an age, such as ``7d``; return it as local time without a zone.
 
-    An age counts back from ``now``.  ``option`` is the name of the option for errors.  Return None
-    if ``text`` is None.
+    An age counts back from ``now``.  ``option`` is the name of the option for errors.  If ``text``
+    is None, the result is None.
 
     Raises:
         UsageError: the text is neither a time nor an age.
@@ -189,7 +189,7 @@ def moment(option: str, text: str | None, now: datetime) -> datetime | None:
 def age(option: str, text: str | None, now: datetime) -> datetime | None:
     """Parse an age, such as ``7d``; return the time that long before ``now``.
 
-    ``option`` is the name of the option for errors.  Return None if ``text`` is None.
+    ``option`` is the name of the option for errors.  If ``text`` is None, the result is None.
 
     Raises:
         UsageError: the text is not a valid age.
@@ -203,7 +203,9 @@ _LIMIT = re.compile(r"(\d+(?:\.\d+)?)(%?)")
 
 
 def deletion_limit(text: str | None) -> tuple[float, bool] | None:
-    """Parse ``--max-delete``; return the number, and whether it is a percentage; None for None.
+    """Parse ``--max-delete``; return the number, and True if it is a percentage.
+
+    If ``text`` is None, the result is None.
 
     Raises:
         UsageError: the text is neither a number nor a percentage.
@@ -285,7 +287,7 @@ def _rate(text: str | None) -> Rate | None:
 
 @lru_cache
 def _parameters(make: Callable[..., Any]) -> tuple[inspect.Parameter, ...]:
-    """Return the parameters of a function as keyword-only parameters, with annotations resolved."""
+    """Return the parameters of a function as keyword-only parameters."""
     hints = get_type_hints(make, include_extras=True)
     parameters = inspect.signature(make).parameters.items()
     return tuple(
@@ -298,12 +300,12 @@ _BUNDLES: dict[Any, Callable[..., Any]] = {Selection: _selection, Transfer: _tra
 
 
 def takes_options(function: Callable[..., None], *, opens: bool = False) -> Callable[..., None]:
-    """Return a command whose parameters of these types are replaced with options for the parser.
+    """Return a command for the parser, in which options replace some parameters of ``function``.
 
-    ``Run`` stands for ``--format`` and ``--json``, ``Transfer`` for the options of the connection,
-    and ``Selection`` for the options that select messages, which come last.  When the returned
-    command runs, ``function`` gets values of these types, made from the options.  A command that
-    ``opens`` stores also has ``--timeout``, for the output to which the stores are shown.
+    Parameters of these types are replaced: ``Run`` by ``--format`` and ``--json``, ``Transfer`` by
+    the options of the connection, and ``Selection`` by the options that select messages, which come
+    last.  When the command runs, ``function`` gets values of these types, made from the options.
+    With ``opens``, the command also has ``--timeout``.
     """
     bundled: dict[str, Callable[..., Any]] = {}
     own: list[inspect.Parameter] = []
@@ -356,7 +358,7 @@ opens_stores = partial(takes_options, opens=True)
 
 
 class _Command(Helpful, TyperCommand):
-    """A command that a signal ends with an error, even while no event loop runs."""
+    """A command that a signal ends with an error."""
 
     def invoke(self, ctx: Any) -> Any:
         with signals.caught(signals.interrupt):

@@ -24,7 +24,7 @@ Rows = list[dict[str, Any]]
 
 
 def verify_receipt(run: Run, path: Path, stores: Iterable[str]) -> None:
-    """Search stores for data that the erase with the receipt at ``path`` has removed.
+    """Search stores for data that an erase removed; ``path`` is the receipt of the erase.
 
     Without ``stores``, the stores that the receipt names are searched.
 

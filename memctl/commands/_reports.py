@@ -129,7 +129,7 @@ class CopyOutcome:
 def _report_hint(*, others: bool) -> str:
     """Return the hint of an error about memories that failed.
 
-    ``others`` tells that the run has succeeded with other memories.
+    With ``others``, the run has succeeded with other memories.
     """
     return "see the report for each; the others were done" if others else "see the report for each"
 
@@ -194,7 +194,7 @@ class ChangeOutcome:
 
     @property
     def begun(self) -> bool:
-        """True once the run may have changed the store."""
+        """True after the run has begun to change the store."""
         return self.change.begun
 
     def report_to(self, output: Output) -> None:

@@ -46,7 +46,8 @@ def wait_for(work: Coroutine[Any, Any, T], stop: Stop | None = None) -> T:
     """Run an operation to its end in an event loop; return its result.
 
     With ``stop``, the first signal asks an operation that can stop early to do so, and the second
-    signal cancels the operation.  The first signal cancels any other operation.
+    signal cancels the operation.  Without ``stop``, and if the operation cannot stop early, the
+    first signal cancels the operation.
 
     Raises:
         Interrupted: SIGINT, SIGTERM or SIGHUP came, and the operation has ended.
@@ -100,7 +101,7 @@ def interrupted(number: signal.Signals) -> Interrupted:
 
 
 def narrowed(location: Location, where: Selection, path: str | None) -> Location:
-    """Return a location with options added that tell which memory of a session state is meant.
+    """Return a location with options that name the selected memory of a session state.
 
     ``path`` is the path of the memory in the state.  A state_dict does not name its memory, so the
     only user and the only session of ``where`` become options, too.
@@ -122,8 +123,8 @@ def narrowed(location: Location, where: Selection, path: str | None) -> Location
 def changeable(run: Run, store: str, where: Selection, path: str | None) -> Location:
     """Return the location of a store that the command will change.
 
-    ``store`` is the name, URL or path that the user wrote.  ``where`` and ``path`` tell which
-    memory of a session state is meant.
+    ``store`` is the name, URL or path that the user wrote.  ``where`` and ``path`` name the memory
+    of a session state; see ``narrowed``.
 
     Raises:
         UsageError: the store is stdin, or there is no such store.
@@ -138,7 +139,7 @@ def changeable(run: Run, store: str, where: Selection, path: str | None) -> Loca
 def readable(location: Location, where: Selection, path: str | None) -> Iterator[Location]:
     """Yield the location of a store to read; for stdin, a temporary file with its content.
 
-    ``where`` and ``path`` tell which memory of a session state is meant.
+    ``where`` and ``path`` name the memory of a session state; see ``narrowed``.
 
     Raises:
         NotFound: the location is the name of nightly exports, not of one file.
@@ -175,7 +176,7 @@ def readable(location: Location, where: Selection, path: str | None) -> Iterator
 def rotation(location: Location) -> list[RotatedFile]:
     """Return the files of ``export --rotate`` that a location names, newest first.
 
-    Return an empty list if the location names an existing file, or no such files.
+    The result is empty if the location names an existing file, or no such files.
 
     Raises:
         MemctlError: the folder cannot be read.
@@ -235,9 +236,9 @@ def record(run: Run, command: str, argument: str, location: Location) -> runs.Ru
 
 
 def is_on(run: Run, kept: runs.Run, store: str) -> bool:
-    """Return whether the recorded run ``kept`` changed a store, whatever name each was given.
+    """Return whether the recorded run ``kept`` changed the store ``store``.
 
-    ``store`` is the name, URL or path of the store.
+    ``store`` is the name, URL or path of the store.  The run may have used another name of it.
     """
     location = run.locate(store)
     named = record(run, "", store, location)

@@ -199,10 +199,7 @@ def _options(
 
 
 def _of_all_reports(config: Config, environment: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return a list with the row for the default of ``--format`` for all commands.
-
-    The list is empty if no such default is set.
-    """
+    """Return a list with the default of ``--format`` for all commands, if set."""
     key, variable = f"defaults.{FORMAT}", f"{PREFIX}_{FORMAT}".upper()
     if environment.get(variable):
         return [_row(key, environment[variable], Source.ENVIRONMENT, variable)]
@@ -212,9 +209,9 @@ def _of_all_reports(config: Config, environment: Mapping[str, str]) -> list[dict
 
 
 def _commands(root: Any, commands: Mapping[str, Any]) -> list[tuple[tuple[str, ...], Any]]:
-    """Return memctl itself and all commands without subcommands, each with the words to type.
+    """Return memctl itself and all commands without subcommands, with their words.
 
-    ``root`` is Click's context of memctl itself, which has no words.
+    The words are those to type after ``memctl``.  ``root`` is Click's context of memctl itself.
     """
     found: list[tuple[tuple[str, ...], Any]] = [((), root.command)]
     for name, command in commands.items():
@@ -227,7 +224,7 @@ def _commands(root: Any, commands: Mapping[str, Any]) -> list[tuple[tuple[str, .
 
 
 def _plain(value: Any) -> Any:
-    """Return the value of an option for JSON, without the passwords of URLs."""
+    """Return the value of an option for JSON, without passwords."""
     if isinstance(value, list):
         return [redacted(str(one)) for one in value]
     if value is None or isinstance(value, bool | int | float):
@@ -236,10 +233,7 @@ def _plain(value: Any) -> Any:
 
 
 def _warn_of_variables(run: Run, root: Any, commands: Mapping[str, Any]) -> None:
-    """Warn of unknown environment variables whose names resemble the variable of an option.
-
-    ``root`` is Click's context of memctl itself.
-    """
+    """Warn of unknown environment variables that resemble the variable of an option."""
     known = set(OWN_VARIABLES)
     for words, command in _commands(root, commands):
         for option in options(words, command):
@@ -310,7 +304,7 @@ class Check:
 async def check_all(config: Config, environment: Mapping[str, str], seconds: float) -> list[Check]:
     """Check all configured stores, summarizers and embedders at the same time.
 
-    A check that takes longer than ``seconds`` has failed.
+    A check fails after ``seconds``.
     """
 
     def store(alias: Alias) -> Callable[[Check], Awaitable[None]]:

@@ -79,7 +79,7 @@ def context(
 
 
 def _counter(run: Run, name: str) -> TokenCounter:
-    """Return the token counter of the summarizer ``name``, without use of its key or model.
+    """Return the token counter of the summarizer ``name``; neither its key nor its model is used.
 
     Raises:
         UsageError: as ``Config.summarizer`` and ``TokenCounter``.
@@ -126,7 +126,7 @@ def _names(users: list[str]) -> str:
 class Shown:
     """The counts of the messages that ``context`` shows, and of their tokens.
 
-    ``everything`` tells that compressed messages are shown, too.
+    With ``everything``, compressed messages are shown, too.
     """
 
     store: Store

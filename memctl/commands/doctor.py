@@ -110,7 +110,7 @@ def doctor(
 
 
 class RepairOutcome(ChangeOutcome):
-    """What a repair has done, as a part of the report of ``doctor``."""
+    """The result of a repair, as a part of the report of ``doctor``."""
 
     def __init__(self, run: RepairRun, target: str) -> None:
         super().__init__(run, target)

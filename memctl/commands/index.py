@@ -134,7 +134,7 @@ def remove(
 
 
 def _is_of(info: IndexInfo, place: Location) -> bool:
-    """Return whether a search index belongs to the store at ``place``, whatever its path is."""
+    """Return whether an index belongs to the store at ``place``."""
     identity = folder.file_identity(place)
     same = identity is not None and info.identity == folder.digest(identity)
     return same or info.label == place.label

@@ -129,7 +129,7 @@ def _make(location: Location, output: Output) -> Store:
 def _embedder(run: Run, by: By, name: str | None) -> Embedder | None:
     """Return the embedder of a search by meaning; None for any other search.
 
-    Without a name, return the only configured embedder.
+    Without ``name``, return the only configured embedder.
 
     Raises:
         UsageError: ``name`` is given for another search; or no name is given, and not exactly one
@@ -167,7 +167,7 @@ async def _search(
 
 
 def _note_costs(output: Output, report: SearchReport) -> None:
-    """With ``--verbose``, print the number and the cost of the vectors that the search has made."""
+    """With ``--verbose``, print the number and cost of new vectors."""
     made = report.embedding
     if made.texts:
         cost = "" if made.cost is None else f", cost {made.cost:.4f}"
@@ -178,7 +178,7 @@ def _note_costs(output: Output, report: SearchReport) -> None:
 
 
 def _print_ids(output: Output, report: SearchReport) -> None:
-    """Print the ids of the hits that have words of the query; these are safe to act on."""
+    """Print the ids of the hits that have words of the query."""
     hits = [hit for hit in report.hits if hit.has_words]
     if left := len(report.hits) - len(hits):
         output.warn(

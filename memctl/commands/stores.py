@@ -140,7 +140,7 @@ async def _nothing() -> None:
 
 
 def _alias(proposal: Proposal, location: Location) -> str:
-    """Return a name to propose for a store, from its file, its database or its layout."""
+    """Return a proposed name for a store."""
     name = location.path.stem or urlsplit(location.url).path.strip("/")
     plain = re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-")
     return plain or proposal.layout

@@ -127,9 +127,10 @@ def _question(undone: Run) -> str:
 
 
 def _note(runs: Runs, undone: Run, by: str | None) -> None:
-    """Record that ``undone`` was undone by the run with the id ``by``, or had nothing to undo.
+    """Record that the run ``by`` undid ``undone``, or that there was nothing to undo.
 
-    If ``undone`` is an undo itself, the run that it undid can be undone again.
+    ``by`` is the id of the undo; None if there was nothing to undo.  If ``undone`` is itself an
+    undo, the run that it reversed can be undone again.
     """
     undone.undone_by = by or undone.undone_by
     undone.settled = by is None
@@ -143,8 +144,8 @@ def _note(runs: Runs, undone: Run, by: str | None) -> None:
 def _the_run(this: ThisRun, runs: Runs, name: str | None, store: str | None) -> Run:
     """Return the run to undo.
 
-    ``name`` is its id, or the start or end of its id.  Without a name, it is the newest run that
-    can be undone, on ``store`` if given.
+    ``name`` is its id, or the start or end of its id.  Without ``name``, the newest run that can be
+    undone is returned; with ``store``, the newest such run on this store.
 
     Raises:
         NotFound: there is no such run.

@@ -213,7 +213,7 @@ _SIGN_STYLES = {"-": "red", "+": "green"}
 
 
 class Diff:
-    """Draws differences of two stores one by one; the first is below the names of the stores."""
+    """Draws differences of two stores one by one; the names of the stores come first."""
 
     def __init__(self, left: str, right: str) -> None:
         self._names = left, right
@@ -221,9 +221,10 @@ class Diff:
         self._id = ""
 
     def draw(self, difference: Difference, lines: list[str]) -> Text:
-        """Return a difference as text, below its memory and message unless already drawn.
+        """Return a difference as text, below headings of its memory and message.
 
-        ``lines`` begin with ``-``, ``+`` or a space.
+        A heading is left out if it was drawn for the previous difference.  ``lines`` begin with
+        ``-``, ``+`` or a space.
         """
         text = Text()
         if self._key is None:

@@ -52,7 +52,7 @@ class Alias:
     factory: str | None = None
 
     def location(self) -> Location:
-        """Return the place of the store as configured, without the password.
+        """Return the location of the store as configured, without the password.
 
         Raises:
             UsageError: the URL is not valid.
@@ -64,7 +64,7 @@ class Alias:
     def locate(
         self, environment: Mapping[str, str], timeout: float = secrets.COMMAND_TIMEOUT
     ) -> Location:
-        """Return the place of the store, with the password in its URL.
+        """Return the location of the store, with the password in its URL.
 
         ``environment`` has variables that may contain the password.  A command that prints the
         password may take ``timeout`` seconds.
@@ -132,7 +132,7 @@ class Config:
     """Variables with passwords and keys, which configured programs do not get."""
 
     def locate(self, text: str, environment: Mapping[str, str]) -> Location:
-        """Return the place of a store: ``text`` is a name in the configuration, a URL or a path.
+        """Return the location of a store: ``text`` is a name in the configuration, a URL or a path.
 
         Raises:
             UsageError: ``text`` names no store, or the configured password cannot be fetched.
@@ -203,7 +203,8 @@ def _is_file_name(text: str) -> bool:
 def load(explicit: Path | None, environment: Mapping[str, str]) -> Config:
     """Read the configuration file; return an empty configuration if the default file is missing.
 
-    The file is ``explicit``, else the file named by ``MEMCTL_CONFIG``, else the default file.
+    The file is ``explicit``.  If that is None, it is the file named by ``MEMCTL_CONFIG``; without
+    this variable, it is the default file.
 
     Raises:
         NotFound: the file is named by ``explicit`` or ``MEMCTL_CONFIG`` and does not exist.
@@ -237,7 +238,7 @@ def load(explicit: Path | None, environment: Mapping[str, str]) -> Config:
 def place(explicit: Path | None, environment: Mapping[str, str]) -> Path:
     """Return the path of the configuration file, which may not exist.
 
-    It is ``explicit``, else the path in ``MEMCTL_CONFIG``, else the default path.
+    It is ``explicit`` if given, else the path in ``MEMCTL_CONFIG``, else the default path.
     """
     if explicit is not None:
         return explicit
@@ -280,11 +281,7 @@ def _read(path: Path, content: dict[str, Any]) -> Config:
 
 
 def _secret_variables(content: dict[str, Any]) -> frozenset[str]:
-    """Return the names of the environment variables that hold passwords or API keys.
-
-    ``content`` is the parsed configuration file, which names them in ``password_env`` and
-    ``api_key_env``.
-    """
+    """Return the environment variables that hold passwords or API keys."""
     families = ("stores", "summarizers", "embedders")
     tables = [table for name in families for table in content.get(name, {}).values()]
     named = (
@@ -364,7 +361,7 @@ def _columns(path: Path, place: str, columns: Any) -> str:
 
 
 def _with_options(url: str, options: Mapping[str, str]) -> str:
-    """Return a URL with ``options`` added to its query; the path of a SQLite file becomes a URL.
+    """Return a URL with ``options`` added to its query; a path becomes a URL.
 
     Without options, return ``url`` unchanged.
     """
@@ -383,7 +380,7 @@ def _read_model(
     kinds: Mapping[str, Collection[str]],
     secret_variables: frozenset[str],
 ) -> ConfiguredModel:
-    """Return the summarizer or embedder that a table of the configuration file describes.
+    """Return the summarizer or embedder of a table of the configuration file.
 
     The table is ``[family.name]``, and ``entry`` is its content.  ``kinds`` has the valid keys of
     each kind.  The values of the keys are checked when the model is used.

@@ -32,7 +32,7 @@ sys.stdout.buffer.write(found.encode())
 
 
 class Source(NamedTuple):
-    """The source of a secret, such as the key ``password_command`` and a command in ``where``."""
+    """The source of a secret: a key such as ``password_command``, and its value in ``where``."""
 
     key: str
     where: str
@@ -47,10 +47,10 @@ def keys(name: str) -> tuple[str, ...]:
 
 
 def source(path: Path, place: str, entry: Mapping[str, Any], name: str) -> Source | None:
-    """Return the source of a secret that a table of the configuration sets; None without one.
+    """Return the source of a secret that a table of the configuration sets; None without a source.
 
-    ``entry`` is the table, and ``name`` the secret: ``password`` or ``api_key``.  ``path`` and
-    ``place``, the file and the name of the table, are for errors.
+    ``entry`` is the table, and ``name`` the secret: ``password`` or ``api_key``.  ``path`` is the
+    file and ``place`` the name of the table; both are for errors.
 
     Raises:
         UsageError: the table sets several sources.

@@ -62,7 +62,7 @@ def _of_model(key: str, value: Any) -> Any:
 
 
 def _redacted(key: str, value: Any) -> Any:
-    """Return a setting with ``***`` for each text that looks like a secret, at any depth."""
+    """Return a setting with ``***`` for each text that looks like a secret."""
     if isinstance(value, dict):
         return {
             name: HIDDEN

@@ -55,8 +55,7 @@ class Joint(ABC):
 
     @abstractmethod
     def belongs(self, group: list[Message], message: Message) -> bool:
-        """Return whether the messages ``group`` and ``message`` become one message of the coarse
-        dialect.
+        """Return whether ``group`` and ``message`` become one message of the coarse dialect.
 
         All are messages of the fine dialect; ``message`` follows ``group``.
         """

@@ -175,7 +175,7 @@ def _sender(name: str | None) -> str:
 
 @lru_cache(1024)
 def _day(date: str) -> str:
-    """Return ``8 May 2023`` for ``2023-05-08``; an empty text if ``date`` is not such a date."""
+    """Return ``8 May 2023`` for ``2023-05-08``; "" if ``date`` is not a date."""
     found = _DATE.fullmatch(date)
     if found is None or not 1 <= int(found[2]) <= len(_MONTHS):
         return ""
@@ -191,7 +191,7 @@ def packed(new: NewBlock, entries: Sequence[Entry]) -> PackedBlock:
 
 
 def _pack(entries: Sequence[Entry], body: str) -> bytes:
-    """Return messages compressed: a line of JSON without the texts, then ``body``, the texts."""
+    """Return messages compressed: JSON without the texts, then ``body``, the texts."""
     rows = [[*entry[:-1], len(entry.pieces)] for entry in entries]
     compressor = zstd.ZstdCompressor(options=_COMPRESSION)
     head = compressor.compress(jsonio.compact(rows) + b"\n")
@@ -235,7 +235,7 @@ class IndexFile:
     def create(cls, path: Path) -> IndexFile:
         """Create an empty search index, which other users of the machine cannot read.
 
-        The database has no journal until ``finish``.
+        The database has no journal until ``finish`` is called.
 
         Raises:
             Unavailable: the file cannot be written.
@@ -254,7 +254,7 @@ class IndexFile:
 
     @classmethod
     def resumed(cls, path: Path) -> IndexFile:
-        """Open an unfinished search index, which another process has created, to write it.
+        """Open an unfinished search index of another process, to write it.
 
         Raises:
             Unavailable: the file cannot be opened.
@@ -331,7 +331,7 @@ class IndexFile:
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
-        """Within this context, all reads show the same state, even if other processes write."""
+        """Within the block, all reads show the same state, even if other processes write."""
         with self._errors():
             self._connection.execute("BEGIN")
         try:
@@ -405,9 +405,10 @@ class IndexFile:
         return MemoryRow(number, _key(*row[:3]), *row[3:])
 
     def marks_of(self, memory: int) -> list[BlockMark]:
-        """Return all blocks of the memory with the number ``memory``, in order.
+        """Return all blocks of the memory with the number ``memory``, in order, without their
+        messages.
 
-        A block is a group of consecutive messages, here without their content.
+        A block is a group of consecutive messages.
         """
         query = "SELECT number, place, messages, digest FROM block WHERE memory = ? ORDER BY place"
         with self._errors():
@@ -427,9 +428,10 @@ class IndexFile:
             return Block(number, row[0], row[1], _unpack(row[2]))
 
     def blocks_between(self, memory: int, first: int, last: int) -> list[Block]:
-        """Return the blocks of messages with messages ``first`` to ``last`` of a memory, in order.
+        """Return the blocks with the messages from ``first`` to ``last`` of a memory, in order.
 
-        ``memory`` is the row number of the memory; ``first`` and ``last`` are positions in it.
+        ``memory`` is the row number of the memory; ``first`` and ``last`` are positions in it.  A
+        block is a group of consecutive messages.
 
         Raises:
             DamagedIndex: a block cannot be read.
@@ -493,7 +495,7 @@ class IndexFile:
             )
 
     def remove_vectors(self) -> None:
-        """Remove the vectors of all blocks, as needed when the model changes."""
+        """Remove the vectors of all blocks of messages, as needed for a new model."""
         with self._errors():
             self._connection.execute("DELETE FROM vector")
 
@@ -561,8 +563,8 @@ class IndexFile:
     def apply(self, batch: Batch, packed: Sequence[PackedBlock]) -> None:
         """Write the changes of a batch; ``packed`` are its new blocks of messages, compressed.
 
-        The blocks go into a temporary table first.  One statement then indexes all words, and
-        other threads of Python run during the statement.
+        The blocks are collected in a temporary table.  Then one statement indexes all words; other
+        threads of Python run meanwhile.
 
         Raises:
             DamagedIndex: a block to be removed cannot be read.
@@ -675,9 +677,9 @@ def remove_file(path: Path) -> None:
 
 
 class Candidates:
-    """A full-text table in RAM with the texts of messages, to count words as the index does.
+    """A full-text table in RAM with texts of messages, which counts words as the index does.
 
-    A text may have a heading, with words that count but are not part of the text.
+    A text may have a heading.  The words of the heading match, too, but are not part of the text.
     """
 
     def __init__(self) -> None:
@@ -693,7 +695,7 @@ class Candidates:
         self._connection.close()
 
     def add(self, rows: Iterable[tuple[int, str, str]]) -> None:
-        """Add texts, each with the number that identifies it, and its heading before it."""
+        """Add texts; each row is a number that identifies the text, its heading, and the text."""
         self._connection.execute("BEGIN")
         self._connection.executemany(
             "INSERT INTO found (rowid, heading, text) VALUES (?, ?, ?)",
@@ -705,7 +707,7 @@ class Candidates:
         self._connection.execute("COMMIT")
 
     def counts(self, match: str) -> dict[int, tuple[int, int]]:
-        """Return the numbers of matches by text number: in the heading, and in the text.
+        """Map the number of each matching text to its matches in the heading and in the text.
 
         ``match`` is an expression of FTS5.  Texts that do not match are left out.
         """

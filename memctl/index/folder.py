@@ -84,7 +84,7 @@ def digest(identity: str) -> str:
 def file_identity(location: Location) -> str | None:
     """Return ``Store.identity`` of a store in a single file, without opening the store.
 
-    Return None for other kinds of store, and if the file does not exist.
+    None for other kinds of store, and if the file does not exist.
     """
     if location.kind not in _SINGLE_FILES or not location.path.is_file():
         return None
@@ -94,8 +94,8 @@ def file_identity(location: Location) -> str | None:
 def stamp(location: Location) -> str | None:
     """Return a text that differs after every change of a store, without opening the store.
 
-    Return None where no such text exists: for a store that is not a single file, and for a file
-    that was written in the last two seconds.
+    None for a store that is not a single file, and for a file that was written in the last two
+    seconds: such a text could miss a change.
     """
     if file_identity(location) is None:
         return None

@@ -53,8 +53,8 @@ class Query:
 
     ``words`` raise the rank of a message.  ``wanted`` has the words in sets: a message that has
     more than half of a set has a word of the query.  ``phrases`` must be in a message and raise its
-    rank.  ``excluded`` must not be in a message.  ``filters`` are the values by field of
-    ``Selection``.  ``text`` is the query without operators and filters, for models that make
+    rank.  ``excluded`` must not be in a message.  ``filters`` maps fields of ``Selection`` to the
+    values in the query.  ``text`` is the query without operators and filters, for models that make
     vectors.
     """
 
@@ -82,7 +82,7 @@ class Query:
     def narrowed(self, where: Selection) -> Selection | None:
         """Return ``where`` with the filters of the query added.
 
-        Return None if no message can match both the selection and the query.
+        None if no message can match both the selection and the query.
         """
         changed: dict[str, Any] = {}
         for name, values in self.filters.items():

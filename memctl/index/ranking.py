@@ -91,7 +91,7 @@ class Statistics:
         return math.pow(_rarity(self.messages * each, self.messages), _RARITY)
 
     def chooses_all(self, query: Query) -> bool:
-        """Return whether all blocks of messages that may have a hit are among those chosen."""
+        """Return whether the chosen blocks of messages include every block that may have a hit."""
         chosen = set(self.choosing(query))
         found = {unit for unit in query.units if self.frequencies[unit]}
         return chosen == found or not chosen.isdisjoint(query.phrases)
@@ -99,7 +99,8 @@ class Statistics:
     def choosing(self, query: Query) -> list[str]:
         """Return the words and phrases of a query by which blocks of messages are chosen.
 
-        Words in no block are left out, and words in many blocks unless all words are common.
+        Words in no block are left out.  Words in many blocks are left out, unless all words of the
+        query are in many blocks.
         """
         found = [unit for unit in query.units if self.frequencies[unit]]
         if self.blocks < _FEWEST:
@@ -148,7 +149,7 @@ class _Row(NamedTuple):
 
 
 class Ranker:
-    """Scores messages for a query; ``facts`` leaves their surroundings out of the score."""
+    """Scores messages for a query; with ``facts``, without the messages around them."""
 
     def __init__(self, query: Query, statistics: Statistics, *, facts: bool) -> None:
         self._query = query
@@ -193,7 +194,7 @@ class Ranker:
     def _scores(
         self, rows: dict[int, _Row], candidates: Candidates
     ) -> tuple[defaultdict[int, float], defaultdict[int, set[str]]]:
-        """Return the score of each text by its number, and the words and phrases in the text."""
+        """Return the score of each text, and the words and phrases in it, by number."""
         found: defaultdict[int, set[str]] = defaultdict(set)
         mean = sum(row.length for row in rows.values()) / len(rows) or 1.0
         scores: defaultdict[int, float] = defaultdict(float)
@@ -261,10 +262,7 @@ def _rows(blocks: Iterable[Block], candidates: Candidates) -> dict[int, _Row]:
 
 
 def _spread(counts: dict[int, int], rows: dict[int, _Row]) -> dict[int, float]:
-    """Return the occurrences of a word in each text and its neighbours, by text number.
-
-    ``counts`` has the occurrences in the text alone.  Neighbours weigh less with the distance.
-    """
+    """Return the weighted occurrences of a word in each text and its neighbours."""
     found: dict[int, float] = defaultdict(float)
     for number, count in counts.items():
         found[number] += count
@@ -276,7 +274,7 @@ def _spread(counts: dict[int, int], rows: dict[int, _Row]) -> dict[int, float]:
 
 
 def _length_around(number: int, rows: dict[int, _Row]) -> float:
-    """Return the mean length of a text and its neighbours; these weigh less with the distance."""
+    """Return the weighted mean length of a text and its neighbours."""
     length, total = float(rows[number].length), 1.0
     for distance, weight in enumerate(_NEIGHBOURS, 1):
         for other in (number - distance, number + distance):

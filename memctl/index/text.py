@@ -62,9 +62,9 @@ def plain(text: str) -> str:
 
 
 def runs(text: str) -> Iterator[tuple[str, bool]]:
-    """Split a text that ``prepare`` returned; yield each part, and whether its script lacks spaces.
+    """Yield the parts of a text from ``prepare``, and whether the script of each lacks spaces.
 
-    The text is split where a script with spaces between words meets a script without.
+    The text is split where a script with spaces between words meets a script without spaces.
     """
     for number, part in enumerate(_RUN.split(plain(text))):
         if part:

@@ -44,8 +44,8 @@ _NEIGHBOURS = (0.5, 0.25)
 def without_senders(query: str, senders: Iterable[str]) -> str:
     """Return ``query`` without the names of senders; unchanged if it consists of names.
 
-    Small models find every message of a person similar to a query with the person's name.  The
-    score by words covers names.
+    For small models, every message of a person is similar to a query with the person's name.  The
+    score by words counts names.
     """
     names = "|".join(re.escape(name) for name in sorted(senders, key=len, reverse=True) if name)
     if not names:

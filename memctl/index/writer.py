@@ -48,7 +48,10 @@ class Writer:
 
 
 class WriterProcess:
-    """Writes batches into a new search index in a separate process, which alone uses the file."""
+    """A separate process that writes batches into a new search index.
+
+    No other process uses the index meanwhile.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -23,7 +23,7 @@ class ModelError(Exception):
         after: float | None = None,
         usage: Usage | None = None,
     ) -> None:
-        """``retry`` says that a retry may help, ``after`` how many seconds to wait before it.
+        """With ``retry``, a retry may help, after a pause of ``after`` seconds.
 
         ``usage`` counts the tokens of the failed request, if known.
         """

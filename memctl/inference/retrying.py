@@ -80,8 +80,8 @@ class RequestRetries:
     def _pause(self, failures: int, after: float | None) -> float:
         """Return the seconds to wait before the next attempt.
 
-        ``failures`` counts the failed attempts.  ``after``, if the server sets it, pauses all
-        requests.
+        ``failures`` counts the failed attempts.  If the server asks for a pause (``after``), all
+        requests wait.
         """
         pause = backoff(failures, self._first_pause, LONGEST_PAUSE)
         if after is None:

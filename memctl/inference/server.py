@@ -53,11 +53,13 @@ It may change the form of the request, and returns True if the request is to be 
 class ModelServer:
     """A client for one model of a server, to be opened as an async context manager.
 
-    It does not retry a failed request; ``RequestRetries`` does.
+    The client does not retry a failed request; ``RequestRetries`` does.
     """
 
     def __init__(self, settings: Settings, model: str, secret: str | None, max_reply: int) -> None:
-        """``secret`` is the API key, ``max_reply`` the maximum bytes of a reply, decompressed.
+        """``secret`` is the API key, ``max_reply`` the size limit of a reply in bytes.
+
+        The limit is for a decompressed reply.
 
         Raises:
             UsageError: the address or the key is not valid.
@@ -159,7 +161,7 @@ class ModelServer:
 class _BoundedClient(openai.DefaultAsyncHttpxClient):
     """The HTTP client of the SDK, which reads no more than ``max_reply`` bytes of a reply.
 
-    It decompresses by itself, because HTTP libraries decompress a piece of any size at once.
+    The limit is for decompressed bytes, so the client decompresses replies itself.
     """
 
     def __init__(self, max_reply: int) -> None:
@@ -167,7 +169,7 @@ class _BoundedClient(openai.DefaultAsyncHttpxClient):
         self._max_reply = max_reply
 
     async def send(self, request: Any, **options: Any) -> Any:
-        """Return a response that is read to its end.
+        """Return a response whose content is read to the end.
 
         Raises:
             ModelError: the reply is too large, or has an encoding that was not asked for.
@@ -330,7 +332,7 @@ class ErrorTranslator:
 
 
 def error_text(body: Any) -> str:
-    """Return the message and the codes in an error reply, whichever fields the server uses.
+    """Return the message and the codes in an error reply, in the form of any server.
 
     OpenAI has ``error.message`` and ``error.code``.  vLLM had both fields outside ``error``.
     FastAPI has ``detail``.  LM Studio has a string as ``error``.

@@ -12,14 +12,14 @@ from memctl.errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """The input and output tokens of a call; ``exact`` is True if the model counted them."""
+    """The input and output tokens of a request; ``exact`` is True if the model counted them."""
 
     tokens_in: int = 0
     tokens_out: int = 0
     exact: bool = False
 
     def plus(self, other: Usage) -> Usage:
-        """Return the sum of both counts; it is exact if each count that is not empty is exact."""
+        """Return the sum of both counts; it is exact if no count with tokens is an estimate."""
         empty, other_empty = self == Usage(), other == Usage()
         return Usage(
             self.tokens_in + other.tokens_in,
@@ -95,9 +95,9 @@ class Settings:
         return None if value is None else Path(value).expanduser()
 
     def integer(self, key: str, default: int, least: int = 1) -> int:
-        """Return the option as a whole number of at least ``least``, or ``default``.
+        """Return the option as a whole number of at least ``least``.
 
-        The default is for a missing option.
+        If the option is missing, return ``default``.
         """
         value = self.value(key)
         if value is None:

@@ -59,10 +59,7 @@ def shorten(text: str, limit: int) -> str:
 
 
 def _whole_characters(text: str, end: int) -> int:
-    """Return the last position up to ``end`` at which the text may be cut.
-
-    A cut there splits no accented letter and no emoji.
-    """
+    """Return the last position up to ``end`` that splits no accented letter or emoji."""
     for place in range(end, max(0, end - 16), -1):
         after = text[place]
         if not (unicodedata.combining(after) or after in _JOINERS or text[place - 1] == "\u200d"):

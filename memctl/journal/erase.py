@@ -68,8 +68,7 @@ class RunEraser:
         """The memories to erase that the files of runs name."""
 
     async def erase(self, some: list[Run], *, dry_run: bool = False) -> ErasedRuns:
-        """Remove the memories from the runs ``some``; with ``dry_run``, only report what would be
-        removed.
+        """Remove the memories from the runs ``some``; with ``dry_run``, only report what to remove.
 
         A run that cannot be read is not changed, and becomes a failure.  A run that is still going
         on and has such memories does, too.

@@ -357,8 +357,7 @@ class _Vectors:
 
 
 def has_all_vectors(index: IndexFile, embedder: Embedder, size: int) -> bool:
-    """Return whether each block of the index has vectors of the embedder's model and of length
-    ``size``.
+    """Return whether each block has vectors of the embedder's model, of length ``size``.
 
     Raises:
         Busy: another run makes vectors of another model.

@@ -66,7 +66,7 @@ def _leading(line: str, most: int) -> str:
 
 
 def title(key: MemoryKey) -> Text:
-    """Return the heading of a memory: user, session and part, without those that are empty."""
+    """Return the heading of a memory: user, session and part, as far as they are not empty."""
     names = [visible(name) for name in key[:2] if name] or ["''"]
     text = Text(f"── {' / '.join(names)}", "bold")
     if key.part:
@@ -96,8 +96,9 @@ def message(
 ) -> RenderableType:
     """Draw a message: a line with sender, time and marks, then its blocks.
 
-    ``number`` is its position in the memory, from 1.  ``ids`` shows its id.  ``tokens`` is shown if
-    given, and ``fault``, the reason why AgentScope cannot load the message, if not empty.
+    ``number`` is its position in the memory, from 1.  ``ids`` shows its id.  ``tokens`` is shown
+    unless it is None.  ``fault`` is the reason why AgentScope cannot load the message, and is shown
+    unless it is empty.
     """
     shown = jsonio.pruned(entry.message)
     view = dialect.parse(shown)
@@ -184,7 +185,7 @@ def describe(block: Block) -> tuple[str, str]:
 
 
 def media(block: MediaBlock) -> str:
-    """Return the URL of an image, audio, video or file; for embedded data, type and size."""
+    """Return the URL of an image, audio, video or file; for embedded data, their type and size."""
     if block.url is not None or block.media_type is None:
         return fold(block.url or "")
     return f"{visible(block.media_type)}, {size(block.size)}"

@@ -31,7 +31,7 @@ class Line(NamedTuple):
 
 
 def plan(lines: list[Line]) -> RenderableType:
-    """Draw the plan of an erase: each store with the memories to erase, and what stays."""
+    """Draw the plan of an erase: each store with the memories to erase, and the data that stay."""
     parts: list[RenderableType] = []
     for line in lines:
         report = line.report
@@ -42,7 +42,10 @@ def plan(lines: list[Line]) -> RenderableType:
 
 
 def outcome(lines: list[Line], receipt: str | None) -> RenderableType:
-    """Draw the result of an erase for each store, what stays, and the path of the receipt."""
+    """Draw the result of an erase for each store, and the path of the receipt.
+
+    Data that memctl cannot erase are named, too.
+    """
     parts: list[RenderableType] = [_head(line, "erased", line.report.erased) for line in lines]
     if receipt is not None:
         parts.append(Text(f"receipt: {visible(receipt)}"))
@@ -81,7 +84,7 @@ def _memories(found: dict[MemoryKey, int], noun: str) -> RenderableType:
 
 
 def _limits(lines: list[Line]) -> Text:
-    """Draw the places with data that an erase cannot reach, each once."""
+    """Draw the places with data that an erase cannot reach."""
     text = Text("not reached:")
     own = (one for line in lines for one in line.not_reached)
     for one in dict.fromkeys((*ALWAYS, *own)):

@@ -49,8 +49,8 @@ def report_samples(data: dict[str, Any]) -> Iterator[Sample]:
     """Yield a metric for each number in the JSON report ``data``.
 
     ``memories`` and ``messages`` have a metric for each outcome.  A list becomes its length.
-    Numbers in ``tokens`` and ``model`` get a prefixed name (``model_cost``).  Other objects are
-    left out: some have keys from messages, such as marks.
+    Numbers in ``tokens`` and ``model`` get a prefixed name (``model_cost``).  All other objects are
+    left out, because some have keys from messages, such as marks.
     """
     for name, value in data.items():
         if name == "totals":
@@ -121,7 +121,7 @@ _PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 
 class Heartbeat:
-    """A URL of a monitor, called at the end of a run.  Its path is secret and never shown."""
+    """The secret URL of a monitor, which is called at the end of a run and never shown."""
 
     def __init__(self, url: str) -> None:
         """Parse the URL, without calling it.
@@ -135,7 +135,7 @@ class Heartbeat:
     def send(self, failure: str | None) -> str | None:
         """Call the URL, with retries; ``failure`` tells why the run failed, None for a success.
 
-        Return None if the call succeeded, otherwise the reason why not.
+        Return None if the call succeeded; if it failed, the reason.
         """
         why = self._try(failure)
         for pause in PAUSES:
@@ -146,12 +146,7 @@ class Heartbeat:
         return None if why is None else why.text
 
     def _try(self, failure: str | None) -> _Refusal | None:
-        """Call the URL of the monitor once; return the reason if the call fails, else None.
-
-        ``failure`` tells why the run failed, None for a success.
-
-        The call is in a thread, because no time limit of Python covers name resolution and reading.
-        """
+        """Call the URL of the monitor once; return the reason of a failure, or None."""
         answers: SimpleQueue[_Refusal | None] = SimpleQueue()
         request = self._request(failure)
         threading.Thread(target=lambda: answers.put(_call(request)), daemon=True).start()
@@ -191,7 +186,7 @@ def _parts(url: str) -> SplitResult:
 
 
 class _Refusal:
-    """The reason why a call of a URL failed; ``passing`` if another attempt may succeed."""
+    """The reason why a call of a URL failed; if ``passing``, another attempt may succeed."""
 
     def __init__(self, text: str, *, passing: bool) -> None:
         self.text = text
@@ -212,7 +207,7 @@ class _Redirects(HTTPRedirectHandler):
 
 
 def _call(request: Request) -> _Refusal | None:
-    """Make an HTTP request; return None for a success, otherwise the reason why it failed.
+    """Make an HTTP request; return None for a success, or the reason of a failure.
 
     The reason does not quote errors of libraries, which may contain the secret URL.
     """
@@ -258,7 +253,7 @@ class Monitoring:
         exit_code: int,
         error: MemctlError | None,
     ) -> None:
-        """Write the file of metrics and call the URL, if given; a failure of either is a warning.
+        """Write the file of metrics and call the URL, if given; print a warning if either fails.
 
         ``error`` is the error that ended the run, None without an error.
         """
@@ -292,9 +287,9 @@ class Monitoring:
 
 
 def _line(command: str, exit_code: int, error: MemctlError | None) -> str | None:
-    """Return the line that reports a failed run to a monitor; None for exit code 0.
+    """Return the line that reports a failed run; None for exit code 0.
 
-    Only an error of memctl is quoted, because other errors may contain secrets.
+    Errors of other libraries are not quoted: they may contain secrets.
     """
     if exit_code == 0:
         return None

@@ -23,11 +23,11 @@ _SETTINGS = {"LESS": "FRX"}
 
 @contextmanager
 def paged(output: Output, *, wanted: bool) -> Iterator[None]:
-    """Send tables that are drawn in this context through the pager of the user.
+    """Send tables that are drawn in the block through the pager of the user.
 
-    Without ``wanted``, outside a terminal, and in other formats, the output stays as it is.  The
-    default pager exits at once if the text fits on the screen.  If the user leaves the pager or
-    presses Ctrl-C, the context ends without an error.
+    Without ``wanted``, outside a terminal, and in other formats, no pager is used.  The default
+    pager exits at once if the text fits on the screen.  If the user leaves the pager or presses
+    Ctrl-C, the block ends without an error.
     """
     words = _command()
     if not (wanted and words and output.format is Format.TABLE and sys.stdout.isatty()):
@@ -51,7 +51,7 @@ def paged(output: Output, *, wanted: bool) -> Iterator[None]:
 
 
 def _command() -> list[str]:
-    """Return the words of the pager's command line; an empty list if no pager can be used."""
+    """Return the command line of the pager; empty if none can be used."""
     if os.environ.get("TERM", "dumb") in ("dumb", "unknown"):
         return []
     given = os.environ.get("PAGER")

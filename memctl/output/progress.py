@@ -26,14 +26,14 @@ _SOON = 1.0
 
 
 class Meter(Protocol):
-    """Counts what an operation has done, and tells its progress."""
+    """Counts the finished work of an operation, and describes its progress."""
 
     @property
     def share(self) -> float | None:
         """The completed share of the operation, from 0 to 1; None if the total is unknown."""
 
     def facts(self) -> list[str]:
-        """Return texts for people: operation, amount done, speed; the most important first."""
+        """Return texts for people: operation, finished work, speed; the most important first."""
 
     def fields(self) -> dict[str, Any]:
         """Return the progress as the fields of a JSON object, for a log."""
@@ -43,7 +43,7 @@ class Counter:
     """The progress of an operation: counts of memories, messages and bytes."""
 
     def __init__(self, description: str, total: Callable[[], Total | None]) -> None:
-        """``total`` returns the total to reach, or None while it is unknown."""
+        """``total`` returns the amount of work, or None while it is unknown."""
         self._label = description
         self._total = total
         self._memories = 0
@@ -109,7 +109,7 @@ class Summaries:
         self._begun = time.monotonic()
 
     def advance(self, *, memories: int, tokens: int, cost: float | None) -> None:
-        """Add memories and tokens to the counts; ``cost`` replaces the cost, None if unknown."""
+        """Add memories and tokens to the counts; ``cost`` is the total cost, None if unknown."""
         self._memories += memories
         self._tokens += tokens
         self._cost = cost

@@ -52,7 +52,7 @@ def write_json(
 
 
 class Listing:
-    """A JSON report that is written row by row; ``close`` completes the object in any case."""
+    """A JSON report that is written row by row; ``close`` always completes the object."""
 
     def __init__(self, command: str, head: dict[str, Any], name: str) -> None:
         """``head`` has the fields before the list, and ``name`` is the name of the list.
@@ -127,7 +127,7 @@ def write_csv(rows: list[dict[str, Any]]) -> None:
 
 
 def columns(rows: Iterable[dict[str, Any]]) -> list[str]:
-    """Return the names of the fields of all rows, each once, in the order of the longest row."""
+    """Return the names of the fields of all rows, each once; the longest row sets the order."""
     return list(dict.fromkeys(name for row in sorted(rows, key=len, reverse=True) for name in row))
 
 

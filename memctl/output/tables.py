@@ -43,10 +43,10 @@ LEAST = 3
 class Column:
     """A column of a table: a name and the cells below.
 
-    On a narrow terminal, columns with a number in ``leaves`` are left out, lowest number first.
-    Then the cells of columns with ``shrinks`` are cut, with an ellipsis; no column is left out to
-    show more than ``enough`` of them.  ``keeps_end`` cuts their beginning instead of their end, as
-    for paths.  ``right`` aligns cells to the right.
+    On a narrow terminal, columns with a number in ``leaves`` are left out, the lowest number first.
+    Then the cells of columns with ``shrinks`` are cut, with an ellipsis.  No column is left out to
+    make such a cell wider than ``enough``.  With ``keeps_end``, the beginning of a cell is cut
+    instead of its end, as for paths.  ``right`` aligns cells to the right.
     """
 
     name: str
@@ -61,7 +61,10 @@ class Column:
         return max(cell_len(self.name), max((cell.cell_len for cell in self.cells), default=0))
 
     def needed(self, width: int) -> int:
-        """Return the width for which other columns are left out; ``width`` is the full width."""
+        """Return the width that is reserved for the column before other columns are left out.
+
+        ``width`` is the full width of the column.
+        """
         return min(width, self.enough) if self.shrinks else width
 
 
@@ -89,7 +92,7 @@ def _taken(widths: Iterable[int]) -> int:
 
 
 def _fit(columns: list[tuple[Column, int]], room: int) -> list[tuple[Column, int]]:
-    """Return the columns of a table that fit into ``room``, each with its width on the terminal.
+    """Return the columns that fit into ``room``, each with its width.
 
     If not all fit, columns without any text are left out first, then columns with ``leaves``; then
     columns with ``shrinks`` become narrower.
@@ -130,7 +133,7 @@ def _line(row: Sequence[Text], columns: list[tuple[Column, int]]) -> Text:
 
 
 def _end(text: str, room: int) -> int:
-    """Return the index from which the rest of a text fits into ``room`` columns."""
+    """Return the first index whose remaining text fits into ``room`` columns."""
     place = len(text)
     while place and (room := room - cell_len(text[place - 1])) >= 0:
         place -= 1
@@ -310,7 +313,7 @@ def copy(
 ) -> Text | None:
     """Draw the counts of a copy, then each memory that failed with the reason.
 
-    Return None if the copy was cut short (``ended`` is False) before it selected a memory.
+    None if the copy was cut short (``ended`` is False) before it selected a memory.
     """
     memories, messages = report.memories, report.messages
     if not ended and not memories.selected and not report.failures:
@@ -355,7 +358,7 @@ def copy(
 def followed(report: CopyReport, source: str, target: str, rounds: int, *, verified: bool) -> Text:
     """Draw the counts of ``migrate --follow``, then each memory that failed with the reason.
 
-    ``rounds`` is the number of copies made.  ``verified`` tells that source and target match.
+    ``rounds`` is the number of copies made.  With ``verified``, source and target are equal.
     """
     text = Text(f"{visible(source)} → {visible(target)}", "bold")
     failed = {key for key, _ in report.failures}
@@ -452,10 +455,10 @@ def change_outcome(
     dry_run: bool,
     nothing: str = "nothing matched",
 ) -> RenderableType:
-    """Draw what a run has changed, then each memory that it left unchanged with the reason.
+    """Draw the changes of a run, then each memory that it left unchanged with the reason.
 
-    With ``dry_run``, draw what the run would change.  ``run`` is the id for ``undo``, None without
-    undo data.  ``nothing`` is the text if there was nothing to change.
+    With ``dry_run``, draw the planned changes.  ``run`` is the id for ``undo``, None without undo
+    data.  ``nothing`` is the text if there was nothing to change.
     """
     shown = report.planned if dry_run else report.done
     text = Text(visible(target), "bold")
@@ -529,8 +532,8 @@ def history(
 ) -> RenderableType:
     """Draw a row per run that can be undone, with the size of its undo data in bytes.
 
-    ``sizes`` and ``names`` are by id of the run; ``names`` are short ids, shown on a terminal.
-    ``hidden`` is the number of older runs that ``runs`` leaves out.
+    ``sizes`` and ``names`` map the id of a run to its size and to its short id, which is shown on a
+    terminal.  ``hidden`` is the number of older runs that ``runs`` leaves out.
     """
     if not runs:
         return Text("no runs are kept")
@@ -579,9 +582,10 @@ def run_changes(run: Run) -> str:
 
 
 def run_state(run: Run, names: Mapping[str, str] = {}) -> str:
-    """Return what became of a run: its outcome, or the run that has undone it.
+    """Return the outcome of a run as text, or the run that has undone it.
 
-    ``names`` are short ids by id of the run.  The number of memories erased from it is added.
+    ``names`` maps the id of a run to its short id.  The text also has the number of memories that
+    were erased from the record of the run.
     """
     erased = f", {count(run.erased, 'memory')} erased" if run.erased else ""
     return f"{_end_of(run, names)}{erased}"
@@ -603,9 +607,9 @@ def compress_outcome(
     *,
     dry_run: bool,
 ) -> RenderableType:
-    """Draw what ``compress`` has done, its cost, and each memory that it left unchanged.
+    """Draw the result and the cost of ``compress``, and each memory that it left unchanged.
 
-    With ``dry_run``, draw what it would do.  ``run`` is the id for ``undo``, None without undo
+    With ``dry_run``, draw the planned result.  ``run`` is the id for ``undo``, None without undo
     data.
     """
     text = Text(visible(target), "bold")
@@ -694,7 +698,7 @@ def _value(value: Any) -> Text:
 
 
 def config_checks(found: list[dict[str, Any]]) -> RenderableType:
-    """Draw a line per configured store and model: whether it works, else error and hint."""
+    """Draw a line per configured store and model: that it works, or its error and hint."""
     if not found:
         return Text("no stores and no summarizers are configured", "dim")
     widths = [max(len(visible(row[key] or "")) for row in found) for key in ("what", "name")]
@@ -763,8 +767,9 @@ def repairs(
 ) -> RenderableType:
     """Draw the repairs by ``doctor``, a line per kind of finding.
 
-    ``quarantine`` is the file with the damaged data, and ``run`` the id for ``undo``; None without.
-    With ``dry_run``, draw what would be repaired.
+    ``quarantine`` is the file with the damaged data, and ``run`` the id for ``undo``; each is None
+    if there is none.  With ``dry_run``, draw the planned repairs.  ``failed`` is True if repairs
+    failed: no repairs then does not mean that none were needed.
     """
     done = "would be repaired" if dry_run else "repaired"
     if not faults:

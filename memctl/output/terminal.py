@@ -156,7 +156,7 @@ class Output:
             self._log("warning", event, text)
 
     def retry(self, text: str) -> None:
-        """Warn of a lost connection that memctl makes again."""
+        """Print a warning of a lost connection that memctl makes again."""
         self.warn(text, "retry")
 
     def store_opened(self, store: Store) -> None:
@@ -184,7 +184,7 @@ class Output:
     def detail(self, text: str, event: str = "detail", **more: Any) -> None:
         """With ``--verbose``, print a detail on stderr.
 
-        ``event`` and ``more`` are its event and further fields in a JSON log.
+        In a JSON log, the line has the event ``event`` and the fields ``more``.
         """
         if self.verbose:
             self._log("debug", event, text, **more)
@@ -237,7 +237,7 @@ class Output:
     # The end of a run
 
     def finish(self) -> None:
-        """Write the report of a command that reads and has succeeded.
+        """Write the report of a command that only reads, after its success.
 
         If damaged memories were left out, raise an error instead.
 
@@ -283,7 +283,7 @@ class Output:
                     self.console().print(table)
 
     def cause(self, error: MemctlError) -> MemctlError:
-        """Return the cause of an error: damage if a memory was not found because it is damaged.
+        """Return the error of damaged memories if a memory was not found because of them.
 
         Any other error is returned unchanged.
         """
@@ -333,10 +333,10 @@ class Output:
     def progress(
         self, description: str, total: Callable[[], Total | None] = lambda: None
     ) -> Iterator[Progress]:
-        """Show the progress of an operation while this context runs; yield what counts it.
+        """Show the progress of an operation within the block; yield a counter of its work.
 
         Progress shows on a terminal or with ``--progress-interval``, and not with ``--quiet``.
-        ``total`` returns the total to reach, or None while it is unknown.
+        ``total`` returns the amount of work, or None while it is unknown.
         """
         if not self._watched:
             yield SilentProgress()

@@ -80,7 +80,7 @@ class Command(Summarizer):
         return Answer(read(printed, nonce, usage), usage)
 
     def _input(self, excerpt: Excerpt) -> tuple[str, str]:
-        """Return the input for the program, and the nonce that marks the fences in the input."""
+        """Return the input for the program, and the nonce of its fences."""
         if self._transcript_only:
             earlier = [excerpt.earlier] if excerpt.earlier else []
             return encodable("\n\n".join([*earlier, prompts.transcript(excerpt)])) + "\n", ""
@@ -127,10 +127,10 @@ class Command(Summarizer):
 
 
 class _Running(asyncio.SubprocessProtocol):
-    """A program that runs: what it has printed, within the limits, and whether it has ended.
+    """A running program: what it has printed, within the limits, and whether it has ended.
 
-    The streams of ``asyncio`` do not fit: they wait for the end of the output of a killed program,
-    also if nobody reads the output, or if a process outside of the group keeps it open.
+    The streams of ``asyncio`` would wait for the end of the output of a killed program, even if a
+    process outside of the group keeps it open.
     """
 
     def __init__(self) -> None:
@@ -160,7 +160,7 @@ class _Running(asyncio.SubprocessProtocol):
 
 
 async def _end(transport: asyncio.SubprocessTransport, running: _Running) -> None:
-    """Kill the process group of the program unless it is complete; reap the program."""
+    """Kill the process group of the program unless it has ended."""
     if not running.complete:
         with suppress(ProcessLookupError):
             system.kill_group(transport.get_pid())

@@ -66,8 +66,9 @@ _WORD = re.compile(r"[^\s\d!-/:-@\[-`{-~¡-¿–-⁞،؛؟।、-〿！-／：-�
 class Sentence:
     """A sentence of a conversation: its position, and the number and role of its turn.
 
-    ``words`` are its words in lower case.  ``field`` names the field of an earlier summary that has
-    the sentence, or is empty.  ``rank`` is 0 for the most informative sentence.
+    ``words`` are its words in lower case.  If the sentence is from an earlier summary, ``field`` is
+    the name of its field there; otherwise, ``field`` is empty.  ``rank`` is 0 for the most
+    informative sentence.
     """
 
     position: int
@@ -123,7 +124,7 @@ def extract(excerpt: Excerpt) -> Summary:
 
 
 class _FieldFiller:
-    """Chooses sentences for the fields of one summary; no sentence goes into two fields."""
+    """Chooses sentences for the fields of one summary; each sentence is used once."""
 
     def __init__(self, sentences: list[Sentence]) -> None:
         informative = [sentence for sentence in sentences if sentence.informative]
@@ -156,7 +157,7 @@ class _FieldFiller:
         return self._take("task_overview", asked or self._sentences, self._beginnings_first)
 
     def _next_steps(self) -> str:
-        """Return recent next steps, else next steps of an old summary, else the last request."""
+        """Return recent next steps, else earlier next steps, else the last request."""
         spoken = [sentence for sentence in self._free() if sentence.role in ("user", "assistant")]
         recent = {sentence.turn for sentence in spoken[-1:]}
         recent |= self._last | {s.turn for s in spoken if s.role == "user" and not s.field}
@@ -168,7 +169,7 @@ class _FieldFiller:
         return self._take("next_steps", ahead or latest or asked, lambda s: (-s.turn, s.rank))
 
     def _current_state(self) -> str:
-        """Return the agent's last statements, or else tool results; earlier summaries come last."""
+        """Return the agent's last statements, or else tool results."""
         done = self._in_turns(self._last) or [s for s in self._free() if s.role == "tool"]
         earlier = self._from_field("current_state")
         return self._take(
@@ -186,7 +187,7 @@ class _FieldFiller:
         )
 
     def _context_to_preserve(self) -> str:
-        """Return statements of the user that no other field has, wishes first."""
+        """Return unused statements of the user, wishes first."""
         said = [s for s in self._free() if s.role == "user"]
         said += self._from_field("context_to_preserve") + self._without_field()
         # An old next step may also express a lasting wish.
@@ -198,14 +199,11 @@ class _FieldFiller:
         )
 
     def _beginnings_first(self, sentence: Sentence) -> tuple[int | bool, ...]:
-        """Return a sort key: earlier summaries first, then beginnings of turns, then by rank."""
+        """Return a sort key: summaries, then beginnings of turns, then by rank."""
         return not sentence.field, sentence.position not in self._begins, sentence.rank
 
     def _take(self, field: str, pool: Iterable[Sentence], key: _SortKey) -> str:
-        """Use the first sentences of ``pool``, sorted by ``key``, for a field; return its text.
-
-        The text has the sentences in conversation order.
-        """
+        """Use the first sentences of ``pool``, sorted by ``key``, for a field; return its text."""
         limit = LIMITS[field]
         chosen: list[Sentence] = []
         best = sorted(pool, key=key)
@@ -234,16 +232,16 @@ class _FieldFiller:
         return [sentence for sentence in self._free() if sentence.turn in turns]
 
     def _turns(self, role: str, last: bool = False) -> set[int]:
-        """Return the numbers of the turns with the first ``_MIN_SENTENCES`` sentences of a role.
+        """Return the turns of the first ``_MIN_SENTENCES`` sentences of a role.
 
-        With ``last``, the last ``_MIN_SENTENCES`` sentences decide.
+        With ``last``, return the turns of the last sentences.
         """
         said = [sentence.turn for sentence in self._sentences if sentence.role == role]
         return set(said[-_MIN_SENTENCES:] if last else said[:_MIN_SENTENCES])
 
 
 def _without_sentences(excerpt: Excerpt) -> Summary:
-    """Return a summary made of the first and last text, for turns of only code or placeholders."""
+    """Return a summary of the first and the last text."""
     texts = [turn.text for turn in excerpt.turns] + [excerpt.earlier]
     said = [" ".join(text.split()) for text in texts if text.strip()]
     if not said:
@@ -255,7 +253,7 @@ def _without_sentences(excerpt: Excerpt) -> Summary:
 
 
 def _weight(sentence: Sentence, cue: re.Pattern[str]) -> int:
-    """Return 0 to 2: one point for a cue word, one if the sentence is from an earlier summary."""
+    """Return one point for a cue word, and one for an earlier summary."""
     return bool(cue.search(sentence.text)) + bool(sentence.field)
 
 
@@ -411,9 +409,9 @@ def significant_words(sentences: Sequence[Sequence[str]], stop_words: Set[str]) 
 def rate(words: Sequence[str], significant: Collection[str]) -> float:
     """Return the rating of the best cluster of words in a sentence, or 0 without a cluster.
 
-    Without a cluster, the rating is 0.  A cluster starts and ends with a significant word.  At most
-    ``_LARGEST_GAP`` insignificant words stand between two significant words.  The rating of a
-    cluster is the squared number of its significant words, divided by the number of all its words.
+    A cluster starts and ends with a significant word.  At most ``_LARGEST_GAP`` insignificant words
+    stand between two significant words.  The rating of a cluster is the squared number of its
+    significant words, divided by the number of all its words.
     """
     clusters: list[list[int]] = []
     for position, word in enumerate(words):

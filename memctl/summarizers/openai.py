@@ -78,7 +78,7 @@ class OpenAI(Summarizer):
     async def check(self) -> None:
         """Check by a small request that the model answers; any reply passes, even an empty one.
 
-        A list of the models would prove less: many servers return it without a valid key.
+        A request for the list of models would not test the key: many servers need no key for it.
         """
         messages = [
             {"role": "system", "content": "Reply with OK."},
@@ -128,9 +128,12 @@ class OpenAI(Summarizer):
         return Answer(replies.read_summary(text, prompt.nonce, usage), usage)
 
     def _check_all_read(self, prompt: Prompt, usage: Usage) -> None:
-        """Check by the token count that the server has read the whole prompt; otherwise raise.
+        """Check by the token count that the server has read the whole prompt.
 
-        Ollama truncates a prompt longer than ``num_ctx``, and tells nothing else.
+        Ollama truncates a prompt longer than ``num_ctx`` without an error.
+
+        Raises:
+            ModelError: the server has read only a part of the prompt.
         """
         sent = self._size(prompt)
         exactly = self._counter.name != "estimate"
@@ -217,7 +220,7 @@ _OTHER_LIMIT = re.compile(r"max_completion_tokens")
 
 
 class RequestFormat(NamedTuple):
-    """A combination of those request parameters that not all servers support."""
+    """A combination of the request parameters that only some servers support."""
 
     form: Form
     limit: str
@@ -227,7 +230,8 @@ class RequestFormat(NamedTuple):
 class FormatNegotiator:
     """The search for a reply format that the server supports.
 
-    Each refusal leads to the next format.  The format found stays in use for the run.
+    After each refusal, the next format is tried.  A format that the server accepts stays in use for
+    the run.
     """
 
     def __init__(self, structured: str) -> None:

@@ -41,8 +41,8 @@ _NONCE_BYTES = 8
 class Prompt:
     """The texts of one request to a model, for the system role and the user role.
 
-    ``nonce`` is a random word in the fences around the conversation.  No conversation can know it,
-    and no reply may repeat it.
+    ``nonce`` is a random word in the fences around the conversation.  The word is new for each
+    request, so no conversation can contain it.  A reply must not repeat it.
     """
 
     system: str

@@ -55,7 +55,7 @@ def read_summary(text: str, nonce: str, usage: Usage | None = None) -> Summary:
 
 
 def read_any(text: str, nonce: str, usage: Usage | None = None) -> Summary | str:
-    """Return the summary printed by a program: fields if the text names a field, or else the text.
+    """Return the summary printed by a program, in fields if the text names a field, else as text.
 
     ``nonce`` marks the fences in the input; ``usage`` counts the tokens, for an error.
 
@@ -83,10 +83,7 @@ def _check(text: str, nonce: str, usage: Usage | None) -> None:
 
 
 def _without_thoughts(text: str) -> str:
-    """Return the reply of a reasoning model without the thoughts at its beginning.
-
-    Some servers (vLLM without a reasoning parser) pass on the thoughts without the opening tag.
-    """
+    """Return a reply without the thoughts at its beginning."""
     rest = text[thoughts.end() :] if (thoughts := _THOUGHTS.match(text)) else text
     if not rest.lstrip().startswith("{") and _END_OF_THOUGHTS in rest:
         rest = rest.split(_END_OF_THOUGHTS, 1)[1]
@@ -94,7 +91,7 @@ def _without_thoughts(text: str) -> str:
 
 
 def _objects(text: str) -> Iterator[Any]:
-    """Yield each outermost JSON object in the text, followed by the values of its members."""
+    """Yield each outermost JSON object in the text, then its members' values."""
     decoder = json.JSONDecoder(strict=False)  # models often leave newlines in strings unescaped
     start = 0
     for _ in range(_MAX_BRACES):
@@ -113,7 +110,7 @@ def _objects(text: str) -> Iterator[Any]:
 
 
 def _repaired(text: str) -> Any:
-    """Return the value of nearly valid JSON, repaired; None if it is cut off or has no object."""
+    """Return the value of nearly valid JSON, or None."""
     text = text.rstrip().removesuffix("```").rstrip()
     start = text.find("{")
     # Text without a closing brace was cut off.  A repair would hide the loss.

@@ -563,8 +563,7 @@ class _Settings(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> tuple[_Settings | None, str]:
-        """Return the settings in a text of the method ``text``, and the ``before`` of the store
-        inside.
+        """Return the settings in a text of ``_Settings.text``, and the ``before`` in it.
 
         For any other text, return None and the text itself.
         """

@@ -309,9 +309,7 @@ class Database(ABC):
         connection: Connection,  # noqa: ARG002 - SQLite holds any value in any column
         table: str,  # noqa: ARG002
     ) -> dict[str, TextForm]:
-        """Map columns to the forms of their values, for columns that the driver does not convert
-        exactly.
-        """
+        """Map each column that the driver does not convert exactly to the form of its values."""
         return {}
 
     def missed_defaults(

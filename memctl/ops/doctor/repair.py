@@ -437,8 +437,9 @@ class RepairRun(ChangeRun):
         return self.report.planned.messages + self._store_repairs.planned.total()
 
     def repaired(self) -> list[Finding]:
-        """Return a finding for each code, with the number of repairs; in a dry run, of planned
-        repairs.
+        """Return a finding for each code, with the number of its repairs.
+
+        In a dry run, these are the planned repairs.
         """
         if self.dry_run:
             return self.repairable()
