@@ -107,7 +107,7 @@ class Queue(Generic[T]):
             return item
 
     async def items(self) -> AsyncGenerator[T]:
-        """Yield the items up to the next end."""
+        """Yield the items until a sender calls ``end``."""
         while True:
             held = [await self._get()]
             if isinstance(held[0], _End):

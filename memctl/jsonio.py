@@ -290,7 +290,7 @@ def in_one_line(text: bytes) -> bytes:
 
 
 def in_lines(text: bytes) -> bytes:
-    """Return the text that ``in_one_line`` turned into ``text``."""
+    """Return the JSON text from which ``in_one_line`` made ``text``."""
     if b"\r" in text:
         return text.replace(b"\r ", b"\n").replace(b"\r\t", b"\r")
     return text

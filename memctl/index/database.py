@@ -405,10 +405,9 @@ class IndexFile:
         return MemoryRow(number, _key(*row[:3]), *row[3:])
 
     def marks_of(self, memory: int) -> list[BlockMark]:
-        """Return all blocks of the memory with the number ``memory``, in order, without their
-        messages.
+        """Return all blocks of the memory with the number ``memory``, in order.
 
-        A block is a group of consecutive messages.
+        A block is a group of consecutive messages.  The result has no messages.
         """
         query = "SELECT number, place, messages, digest FROM block WHERE memory = ? ORDER BY place"
         with self._errors():

@@ -58,7 +58,7 @@ class RestoreRun:
 
     @property
     def something(self) -> bool:
-        """True if the plan restores a memory."""
+        """True if the plan restores at least one memory."""
         return bool(self._keys)
 
     async def plan(self, store: Store, where: Selection) -> frozenset[MemoryKey]:
@@ -137,7 +137,7 @@ class CopyUndoRun(UndoRun):
     """A run that undoes a copy: it restores replaced memories, then removes added messages."""
 
     def __init__(self, restoring: RestoreRun, *args: Any, **more: Any) -> None:
-        """The further arguments are those of ``UndoRun``."""
+        """``args`` and ``more`` are the arguments of ``UndoRun``."""
         super().__init__(*args, **more)
         self._restoring = restoring
         self._reverses = False

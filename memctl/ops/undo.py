@@ -191,7 +191,7 @@ class _RunEffect:
         self.only_adds = self.only_adds and all(change.old is None for change in edit.changes)
 
     def look(self, page: Page) -> None:
-        """Note that the memory exists, and its summary."""
+        """Note from a page that the memory exists, and its summary."""
         self.found = True
         self._now = page.memory.summary
 

@@ -43,7 +43,7 @@ class Keep(NamedTuple):
 
 
 class Drop(NamedTuple):
-    """A deleted message: the message at index ``at``."""
+    """A step that deletes the message at index ``at``."""
 
     at: int
 

@@ -284,7 +284,7 @@ class ServerLock(ABC):
         self._task = asyncio.create_task(self._look_after())
 
     async def release(self) -> None:
-        """Release the lock, also if ``take`` was interrupted."""
+        """Release the lock, even after an interrupted ``take``."""
         if not self._begun:
             return
         self._begun = False

@@ -91,7 +91,7 @@ class Trigger(NamedTuple):
 
     @property
     def text(self) -> str:
-        """A description of what a deletion runs."""
+        """A description of what the trigger runs at a deletion."""
         return (
             f"deleting rows of {visible(self.table)!r} runs the {self.kind} {visible(self.name)!r}"
         )
