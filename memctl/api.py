@@ -236,7 +236,7 @@ async def compare(
 def _entered(
     side: Store | str | Location, observer: Observer
 ) -> AbstractAsyncContextManager[Store]:
-    """Open the store of a name within the block; leave an open store open."""
+    """Return a context manager that opens a named store, and leaves an open store open."""
     from memctl.ops.observer import opened
 
     place = _place(side)

@@ -395,7 +395,10 @@ def _tell(ctx: Any, end: BaseException | None) -> None:
 
 
 def _unwritten(error: OSError, output: Output) -> typer.Exit:
-    """Report that the output cannot be written, unless its reader closed it; return the exit."""
+    """Report that the output cannot be written; return the exception that ends memctl.
+
+    If the reader closed the output, nothing is reported.
+    """
     if isinstance(error, BrokenPipeError):
         # The reader closed the pipe on purpose.  Typer would exit with 1, as after an error.
         return typer.Exit(_PIPE_CLOSED)

@@ -137,7 +137,7 @@ def start_of(path: Path) -> bytes:
 
 
 def encoding_of(start: bytes) -> ForeignFormat | None:
-    """Return the encoding of a JSON text as a foreign format, or None if it may be UTF-8.
+    """Return a foreign format that names the encoding of a JSON text; None if it may be UTF-8.
 
     ``start`` holds the first bytes of the text.
     """

@@ -282,7 +282,8 @@ def in_one_line(text: bytes) -> bytes:
     """Return a JSON text without line feeds, with the same value; ``in_lines`` is the inverse.
 
     A line feed becomes a carriage return and a space; a carriage return becomes a carriage return
-    and a tab.  JSON ignores these characters between values, and has none of them in strings.
+    and a tab.  The value stays the same: JSON ignores these characters between values, and strings
+    cannot contain them.
     """
     if b"\n" in text or b"\r" in text:
         return text.replace(b"\r", b"\r\t").replace(b"\n", b"\r ")

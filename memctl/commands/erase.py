@@ -289,7 +289,7 @@ def _failures(target: _Target) -> list[dict[str, Any]]:
 
 
 def _targets(run: Run, subject: Subject, stores: list[str], archives: list[str]) -> list[_Target]:
-    """Return the stores and archives to erase from, each once, whatever names it was given.
+    """Return the stores and archives to erase from, each once, even if named in several ways.
 
     Raises:
         UsageError: a store named by ``--archives`` is not an archive.

@@ -249,7 +249,7 @@ async def _lines(pages: AsyncGenerator[Page]) -> int:
 
 
 async def _message_object(output: Output, pages: AsyncGenerator[Page]) -> int:
-    """Write the messages as one JSON object, one by one; return the number of memories."""
+    """Write the messages of ``pages`` as one JSON object; return the number of memories."""
     memories = 0
     output.listing = listing = Listing("inspect", {}, "messages")
     async for page in pages:

@@ -319,7 +319,7 @@ class ChangeRun:
             await record_evidence(store, self.record, self.report.planned_by_memory)
 
     async def _settle_lost(self, store: Store, error: Lost) -> None:
-        """Return if the store has the whole change, although its last answer was lost.
+        """Check that the store has the whole change, although its last answer was lost.
 
         Raises:
             Lost: the store lacks a part of the change, or that is not known.

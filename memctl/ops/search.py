@@ -342,7 +342,7 @@ class _Search:
                     yield one.ranked.score / most + MEANING * one.meaning, one
 
     def _found(self, index: OpenIndex) -> Iterator[_Found]:
-        """Yield messages that match the query, with at least the best."""
+        """Yield the selected messages that match the query; weak matches may be missing."""
         allowed = self._memories(index)
         if allowed == []:
             return
@@ -565,7 +565,7 @@ def excerpt(text: str, units: Sequence[str]) -> tuple[str, tuple[tuple[int, int]
 
 
 def _unmark(marked: str) -> tuple[str, list[tuple[int, int]]]:
-    """Return the text without START and END, and the spans between them."""
+    """Return the text without START and END around matches, and the spans of the matches."""
     text: list[str] = []
     spans: list[tuple[int, int]] = []
     length = begin = 0

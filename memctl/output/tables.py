@@ -768,8 +768,9 @@ def repairs(
     """Draw the repairs by ``doctor``, a line per kind of finding.
 
     ``quarantine`` is the file with the damaged data, and ``run`` the id for ``undo``; each is None
-    if there is none.  With ``dry_run``, draw the planned repairs.  ``failed`` is True if repairs
-    failed: no repairs then does not mean that none were needed.
+    if there is none.  With ``dry_run``, draw the planned repairs.  ``failed`` is True if some
+    repair failed; if nothing was repaired, the text then does not say that there was nothing to
+    repair.
     """
     done = "would be repaired" if dry_run else "repaired"
     if not faults:

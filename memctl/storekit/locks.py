@@ -176,10 +176,10 @@ class FileLock:
         return True
 
     def _clear(self) -> str | None:
-        """Remove a lock file that no run has locked.
+        """Remove a lock file that no run has locked; return None.
 
-        If another run has locked the file, return its content; None otherwise.  If the file cannot
-        be removed, as in a folder with the sticky bit, this run locks it instead.
+        If another run has locked the file, return its content.  If the file cannot be removed, as
+        in a folder with the sticky bit, this run locks it instead.
         """
         handle = _opened(self._file)
         if handle is None:

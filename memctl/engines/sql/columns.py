@@ -162,7 +162,7 @@ class Column(NamedTuple):
 
     @property
     def is_comparable(self) -> bool:
-        """True if values of ``stored`` compare in Python as in the database."""
+        """True if values that ``stored`` returns compare in Python as in the database."""
         return self.is_time or not self.form.type
 
     @property

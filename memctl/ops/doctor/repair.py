@@ -454,7 +454,7 @@ class RepairRun(ChangeRun):
         return _sorted(self._planner.repaired_by_key, self._store_repairs.planned)
 
     async def plan(self, store: Store) -> bool:
-        """Plan the edits and the repairs of the store; return False if there is none."""
+        """Plan the edits and the repairs of the store; return False if there are none."""
         store.skip_damage()  # damage must not stop its repair
         something = await super().plan(store)
         if left := len(self._planner.left):
