@@ -93,7 +93,8 @@ class IndexBuilder:
     async def update(self, *, checksum: bool) -> None:
         """Write new and changed memories into the index, and remove deleted memories.
 
-        ``checksum`` reads all texts to find changes; otherwise, outlines show the changes.
+        With ``checksum``, all texts are read to find changes.  Without ``checksum``, outlines show
+        the changes.
 
         Raises:
             MemctlError: as ``Store.read``; or the disk has no room.

@@ -92,7 +92,7 @@ class FileLock:
     def take(self, owner: str) -> list[str]:
         """Take the lock for the run named by ``owner``.
 
-        Return a warning if the file system has no locks, and an empty list otherwise.
+        Return a list with a warning if the file system has no locks, an empty list if it has locks.
 
         Raises:
             Busy: another run holds the lock.

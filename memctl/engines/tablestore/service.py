@@ -261,8 +261,8 @@ class TablestoreInstance:
         ``key`` names the columns of the primary key.  ``columns`` names the columns to read; if
         empty, all are read.  A row without any of the named columns is yielded only if ``columns``
         has a column of the primary key.  ``start`` gives the first values of the primary keys to
-        read, ``limit`` the maximum number of rows.  ``where`` gives columns and values: the service
-        returns rows that match at least one pair.
+        read, ``limit`` the maximum number of rows.  ``where`` gives names and values of columns:
+        only rows that match at least one pair are yielded; an empty ``where`` selects all rows.
 
         Raises:
             NotFound: the table does not exist.
