@@ -182,7 +182,7 @@ def test_missing_command_of_redis_after_a_memory_was_written_is_a_part_of_a_copy
     archive = tmp_path / "source.ndjson"
     asyncio.run(fill(str(archive), dict.fromkeys((old, new), samples.entries(9, start=100))))
     denied.may("+@all", "-@admin", "-unlink")
-    words = (command, archive, denied.login, "--on-conflict", "replace")
+    words = (command, archive, denied.login, "--on-conflict", "replace", "--yes")
     done = run(*words, "--json")
     assert report(done, 7)["memories"]["written"] == 1
     assert "done: 1 memory" in done.stderr

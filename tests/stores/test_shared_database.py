@@ -224,6 +224,35 @@ def test_shared_sessions_with_a_title_stay_after_the_undo_of_their_import(
     assert not held[titled]
 
 
+TITLED = {
+    "agentscope2": ("sessions", "id"),
+    "adk&app=planner": ("sessions", "id"),
+    "openai-agents&owner=eve": ("agent_sessions", "session_id"),
+    "openai-branches&owner=eve": ("agent_sessions", "session_id"),
+}
+"""For each further layout, the table of its sessions, and the column with their names."""
+
+
+@pytest.mark.parametrize("layout", TITLED)
+def test_shared_sessions_of_other_layouts_stay_with_a_title(
+    run: Run, servers: Servers, tmp_path: Path, layout: str
+) -> None:
+    shared = _database("sqlite", servers, tmp_path)
+    table, column = TITLED[layout]
+    source, target = f"sqlite:///{tmp_path}/source.db", f"{shared.url}?layout={layout}"
+    keys = [MemoryKey("eve", name) for name in ("first", "titled", "plain")]
+    asyncio.run(fill(source, dict.fromkeys(keys, samples.entries(5))))
+    words = ("migrate", source, target, "--lossy")
+    assert run(*words, "--session", "first").exit_code == 0
+    shared.execute(f"ALTER TABLE {table} ADD COLUMN title VARCHAR(80)")
+    assert run(*words).exit_code == 0
+    shared.execute(f"UPDATE {table} SET title = 'Mine' WHERE {column} = 'titled'")
+    assert run("undo", "--store", target, "--yes").exit_code == 0
+    rows = shared.execute(f"SELECT {column}, title FROM {table} ORDER BY {column}")
+    assert rows == [("first", None), ("titled", "Mine")]
+    assert {key for key, found in contents(target).items() if found} == {keys[0]}
+
+
 LEAVES_OUT = {
     "postgresql": [
         "CREATE FUNCTION leave_out() RETURNS trigger LANGUAGE plpgsql AS "
@@ -407,7 +436,8 @@ def test_shared_triggers_that_keep_a_session_fail_it(
     table = "messages" if event == "DELETE" else "sessions"
     for sql in _leave_out(engine, event, table):
         in_layout.execute(sql)
-    done = run("migrate", _source(tmp_path, 9), url, "--on-conflict", "replace", "--lossy")
+    words = ("migrate", _source(tmp_path, 9), url, "--on-conflict", "replace", "--yes", "--lossy")
+    done = run(*words)
     assert done.exit_code == 7, done.stderr
     held = contents(url)
     assert held[KYOTO] == less[KYOTO]
@@ -487,7 +517,7 @@ def test_shared_references_stop_the_undo_of_a_replacement_before_it_begins(
     new = MemoryKey("eve", "new")
     asyncio.run(fill(source, {key: samples.entries(15, start=100) for key in (OSAKA, new)}))
     before = contents(shared.url)
-    assert run("migrate", source, shared.url, "--on-conflict", "replace").exit_code == 0
+    assert run("migrate", source, shared.url, "--on-conflict", "replace", "--yes").exit_code == 0
     refer(shared, "CASCADE")
     shared.execute("UPDATE notes SET about = 'eve-new-m0000103'")
     copied = contents(shared.url)

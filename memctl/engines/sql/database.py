@@ -112,6 +112,8 @@ class Database(ABC):
         """See ``Store.details``."""
         self.syntax = self.syntax_class()
         self._lock: ConnectionLock | None = None
+        self._added: dict[str, list[str]] = {}
+        """The columns without a default that an application added, by table."""
 
     @property
     def _caught(self) -> tuple[type[Exception], ...]:
@@ -413,6 +415,26 @@ class Database(ABC):
                 if await self.fetch_all(connection, sql, where.values):
                     return f"the column {visible(name)!r} of the table {visible(table)!r}"
         return ""
+
+    async def has_added_value(
+        self, connection: AsyncConnection, table: str, known: Collection[str], where: Condition
+    ) -> bool:
+        """Return whether an application gave a value to a column that it added to a table.
+
+        The columns in ``known`` and columns with a default do not count.  ``where`` selects the
+        rows; it names the table ``m``.
+        """
+        if table not in self._added:
+            look = partial(other_columns, table, known, filled=False)
+            self._added[table] = await self.run(look)
+        if not self._added[table]:
+            return False
+        values = [f"m.{self.syntax.quoted(name)} IS NOT NULL" for name in self._added[table]]
+        sql = (
+            f"SELECT 1 FROM {self.syntax.quoted(table)} m "
+            f"WHERE {where.sql} AND ({' OR '.join(values)}) LIMIT 1"
+        )
+        return bool(await self.execute(connection, sql, where.values))
 
     async def side_effects(
         self, tables: Mapping[str, Condition], own: Collection[str] = ()

@@ -29,7 +29,17 @@ def create_missing(connection: Connection, metadata: MetaData) -> None:
     metadata.create_all(connection, tables=missing, checkfirst=False)
 
 
-def other_columns(table: str, known: Collection[str], connection: Connection) -> list[str]:
-    """Return the names of a table's columns, without ``known`` names and computed columns."""
-    columns = inspect(connection).get_columns(table)
-    return [one["name"] for one in columns if one["name"] not in known and not one.get("computed")]
+def other_columns(
+    table: str, known: Collection[str], connection: Connection, *, filled: bool = True
+) -> list[str]:
+    """Return the names of a table's columns, without ``known`` names and computed columns.
+
+    Without ``filled``, columns with a default are left out, too.
+    """
+    return [
+        one["name"]
+        for one in inspect(connection).get_columns(table)
+        if one["name"] not in known
+        and not one.get("computed")
+        and (filled or one["default"] is None)
+    ]

@@ -37,6 +37,7 @@ from memctl.engines.sql.syntax import (
     EVERY,
     MAX_PUSHED_VALUES,
     SMALL_BYTES,
+    Condition,
     pieces,
     session_condition,
 )
@@ -87,7 +88,12 @@ from memctl.stores.agentscope2.session import (
     with_summary,
     without_context,
 )
-from memctl.stores.agentscope2.tables import create_tables, existing_teams, missing_tables
+from memctl.stores.agentscope2.tables import (
+    METADATA,
+    create_tables,
+    existing_teams,
+    missing_tables,
+)
 
 CHUNK_MESSAGES = PAGE_ENTRIES
 """The most messages of small sessions that are read in one step."""
@@ -422,20 +428,28 @@ class Agentscope2Database:
         """Delete a session and its agent; do nothing if the message log is not empty.
 
         ``agent`` is the id of an agent that memctl made, or None.  The agent stays if another
-        session has it, or if it was changed.
+        session has it, or if it was changed.  A row with a value in a column that an application
+        added stays, too.
         """
-        if await self.counts(connection, [key.session]):
+        if await self.counts(connection, [key.session]) or await self._has_added_value(
+            connection, "sessions", key.session
+        ):
             return
         sql = "DELETE FROM sessions WHERE id = :id"
         self.database.check_deleted(
             "sessions", 1, await self._run(connection, sql, {"id": key.session})
         )
-        if isinstance(agent, str):
+        if isinstance(agent, str) and not await self._has_added_value(connection, "agents", agent):
             sql = (
                 "DELETE FROM agents WHERE id = :id AND user_id = :user AND created_at = updated_at "
                 "AND NOT EXISTS (SELECT 1 FROM sessions s WHERE s.agent_id = :agent)"
             )
             await self.fetch(connection, sql, id=agent, user=key.user, agent=agent)
+
+    async def _has_added_value(self, connection: AsyncConnection, table: str, id: str) -> bool:
+        known = METADATA.tables[table].columns.keys()
+        where = Condition("m.id IN :ids", {"ids": [id]})
+        return await self.database.has_added_value(connection, table, known, where)
 
     async def erase_sessions(
         self, connection: AsyncConnection, keys: Iterable[MemoryKey]

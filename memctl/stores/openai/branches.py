@@ -29,7 +29,7 @@ from memctl.dialects.rows import EXTRA, METADATA, TIME
 from memctl.engines.sql.columns import TimeFormat
 from memctl.engines.sql.database import decoded, is_text
 from memctl.engines.sql.simple import SqlSimpleStore
-from memctl.engines.sql.syntax import EVERY, pieces, session_condition
+from memctl.engines.sql.syntax import EVERY, Condition, pieces, session_condition
 from memctl.errors import BadData, Uninitialised
 from memctl.layouts.sql import (
     BRANCH_COLUMNS,
@@ -59,6 +59,7 @@ _TYPED_NAMES = frozenset(
     }
 )
 """The types of items without a name.  The type is also the name of the tool."""
+_SESSION = ("session_id", "created_at", "updated_at")
 _MESSAGE = ("id", "session_id", "message_data", "created_at")
 """The columns of a message."""
 _USAGE = (
@@ -632,7 +633,13 @@ class BranchStore(SqlSimpleStore):
             there = await self._expected(connection, key, expect)
             await self._save(connection, key, Snapshot(Memory(key), []), there)
             messages, sessions = map(self._quoted, self._tables[::-1])
-            if not await self._has(connection, messages, key):
+            where = Condition("m.session_id IN :sessions", {"sessions": [key.session]})
+            used = await self._has(connection, messages, key) or (
+                await self.database.has_added_value(
+                    connection, self._tables.sessions, _SESSION, where
+                )
+            )
+            if not used:
                 rows = int(await self._has(connection, sessions, key))
                 sql = f"DELETE FROM {sessions} WHERE session_id = :session"
                 deleted = await self.database.change(connection, sql, {"session": key.session})

@@ -13,6 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from memctl import jsonio
 from memctl.engines.sql.columns import Column, columns_of
 from memctl.engines.sql.database import Database, shown_name
+from memctl.engines.sql.syntax import Condition
 from memctl.model import Memory, MemoryKey
 from memctl.storekit.edits import is_same_text
 from memctl.stores.tables.mapping import NOW, SessionTable
@@ -173,8 +174,9 @@ class Sessions:
         """Remove rows that memctl made for a memory; return their states, by table.
 
         ``made`` has the state that memctl wrote into each row, by table.  A row stays if its state
-        is another now.  A row also stays if the memory has messages, or if the user or application
-        of the row has a session, unless ``needless`` has its table.
+        is another now, or if an application gave a value to a column that it added.  A row also
+        stays if the memory has messages, or if the user or application of the row has a session,
+        unless ``needless`` has its table.
         """
         removed = {}
         for table in self._mapping.sessions:
@@ -187,6 +189,10 @@ class Sessions:
             ):
                 continue
             condition, values = self._where(names)
+            known = {*names, *table.values, table.state}
+            where = Condition(condition, values)
+            if await self._database.has_added_value(connection, table.table, known, where):
+                continue
             name = self._codec.quoted(table.table)
             rows = f"FROM {name} WHERE {condition}"
             if table.state:
