@@ -646,7 +646,7 @@ def test_sql_damage_any_change_on_a_server_is_refused_or_undone_exactly(
         if kept is not None:
             undone = run("undo", kept, "--yes", "--store", url)
             assert undone.exit_code == 0, (words, undone.exit_code, undone.stderr)
-        if (served.kind, damage, words[-1]) == ("mysql", "id spaced", "replace"):
+        if (served.kind, damage, words[0]) == ("mysql", "id spaced", "import"):
             return  # a known gap: its mark gets the id as the message has it
         if done.stdout and "quarantine" in json.loads(done.stdout):
             after = asyncio.run(rows_of(served))
