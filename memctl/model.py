@@ -173,7 +173,7 @@ class Embedding(NamedTuple):
 
 
 class OnConflict(StrEnum):
-    """What a copy does with a memory if the target has other data of the same memory."""
+    """The handling of a memory of which the target has other data."""
 
     FAIL = "fail"
     SKIP = "skip"
@@ -182,7 +182,7 @@ class OnConflict(StrEnum):
 
 
 class ToolPairPolicy(StrEnum):
-    """What a deletion does if it would delete a tool call without its result, or the reverse."""
+    """The handling of a tool call whose result a deletion does not select, and the reverse."""
 
     SPLIT = "split"
     KEEP = "keep"
@@ -269,8 +269,9 @@ class Finding:
     """A problem that ``memctl doctor`` found in one memory, or in the store if ``key`` is None.
 
     ``code`` is one of the codes of ``memctl.ops.doctor.findings``.  ``count`` is the number of
-    affected messages; some codes count something else, such as keys.  ``examples`` names a few of
-    them.  ``detail`` holds the particulars of this finding, beyond the general text of the code.
+    affected messages, or of other data, such as keys, if the code is about these.  ``examples``
+    names a few of them.  ``detail`` holds the particulars of this finding, beyond the general text
+    of the code.
     """
 
     code: str

@@ -169,10 +169,10 @@ def _location(this: ThisRun, undone: Run, store: str | None) -> tuple[Location, 
     It is ``store`` if that is another store, or has the password; else the name in the record,
     which has the layout of a store that the run emptied.
     """
-    named = store is not None and not is_on(this, undone, store)
-    argument = store if store is not None and (named or undone.secret) else undone.argument
+    elsewhere = store is not None and not is_on(this, undone, store)
+    argument = store if store is not None and (elsewhere or undone.secret) else undone.argument
     location, options = this.locate(argument), undone.options
-    if named:
+    if elsewhere:
         this.output.warn(f"the run changed {undone.store}, but is being undone on {location.label}")
         options = {name: text for name, text in options.items() if name != "layout"}
     return as_recorded(location, options), argument

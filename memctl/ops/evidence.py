@@ -32,8 +32,8 @@ async def record_evidence(store: Store, run: Run, changed: Iterable[MemoryKey]) 
     messages, messages of other memories are recorded.  If the store does not answer, nothing is
     added.
     """
+    run.generation = await _generation(store)
     with suppress(MemctlError):
-        run.generation = await store.generation()
         known = list(islice(changed, _LOOKS))
         for key in known:
             await _add_newest(store, run, key)
@@ -48,6 +48,13 @@ async def record_evidence(store: Store, run: Run, changed: Iterable[MemoryKey]) 
                 looks -= 1
                 if not looks or len(run.witnesses) == _WITNESSES:
                     return
+
+
+async def _generation(store: Store) -> str:
+    """Return ``Store.generation``; empty if the login may not see it."""
+    with suppress(MemctlError):
+        return await store.generation()
+    return ""
 
 
 async def _add_newest(store: Store, run: Run, key: MemoryKey) -> None:
@@ -74,7 +81,7 @@ async def refuse_recreated(store: Store, undone: Run) -> None:
     """
     if not (undone.witnesses or undone.generation):
         return
-    if undone.generation and await store.generation() == undone.generation:
+    if undone.generation and await _generation(store) == undone.generation:
         return
     for *names, id in undone.witnesses:
         where = Selection(keys=frozenset({MemoryKey(*names)}), ids=frozenset({id}))

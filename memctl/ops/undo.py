@@ -158,13 +158,13 @@ class _RunEffect:
         self.changes = 0
         """The number of changes that the run made in the memory."""
         self.only_adds = True
-        """Whether the run inserted messages in the memory, and changed no other message."""
+        """True if every change of the run in the memory inserted a message."""
         self.summary = (edit.summary, edit.memory.summary)
         """The summaries before and after the run; the second is None if the run changed none."""
         self._now: str | None = None
         """The present summary; None if the store has no place for summaries, or no such memory."""
         self._as_before = True
-        """Whether the marks of the changed messages are as before the run."""
+        """True if the changed messages have the marks that they had before the run."""
         self._misfit: tuple[int, str] | None = None
         """The number of the first change that does not fit the present messages, and the reason."""
         self.replaced: list[str] = []
@@ -423,7 +423,7 @@ class _Row(NamedTuple):
     """A row of the table of a group.
 
     ``record`` numbers the records of the memory: a copy that was repeated after an error recorded a
-    memory again.  If a message is in several records, the last record counts.
+    memory again.  If an added message is in several records, the last record counts.
 
     A row of ``_CHANGED`` has the marks of a message before and after the run; None if the message
     did not exist.  ``at`` is the index of a message that the run inserted or re-marked, if the

@@ -698,7 +698,7 @@ def _value(value: Any) -> Text:
 
 
 def config_checks(found: list[dict[str, Any]]) -> RenderableType:
-    """Draw a line per configured store and model: that it works, or its error and hint."""
+    """Draw a line per configured store and model: ok, or the error with its hint."""
     if not found:
         return Text("no stores and no summarizers are configured", "dim")
     widths = [max(len(visible(row[key] or "")) for row in found) for key in ("what", "name")]

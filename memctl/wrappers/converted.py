@@ -563,9 +563,9 @@ class _Settings(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> tuple[_Settings | None, str]:
-        """Return the settings in a text of ``_Settings.text``, and the ``before`` in it.
+        """Split a text of ``_Settings.text`` into the settings and the ``before``.
 
-        For any other text, return None and the text itself.
+        A text of another origin is returned unchanged, after None.
         """
         if not text.startswith(_SETTINGS):
             return None, text

@@ -195,6 +195,12 @@ def test_shared_policies_hide_no_rows_unsaid(
     assert done.exit_code == 0, done.stderr
     assert "row_security=on" in done.stderr + archive.read_text()
     fails(run("doctor", visible, "--repair", "--yes"), 9, "row-level security hides")
+    before = contents(shared.url)
+    deleted = report(run("delete", visible, "--id", "m0000003", "--yes", "--json"))
+    assert deleted["messages"]["deleted"] == 1
+    undone = run("undo", deleted["run"], "--store", visible, "--yes")
+    assert undone.exit_code == 0, undone.stderr
+    assert contents(shared.url) == before
     servers.postgresql.execute(admin, f"DROP OWNED BY {login}; DROP ROLE {login}")
 
 

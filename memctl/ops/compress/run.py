@@ -54,7 +54,7 @@ class CompressRun(ChangeRun):
         if summarizer.prices is not None:
             self.compressed.cost = 0.0
         self.preview = self.compressed if self.dry_run else CompressReport()
-        """What ``plan`` has counted; a dry run reports it."""
+        """The counts of ``plan``, which a dry run reports."""
         self._limit = limit
         self._parts = ChunkedSummarizer(summarizer, lambda _: None)
         self._written = False

@@ -247,7 +247,7 @@ class RedisAgentScope2Store(WholeMemoryStore):
         return owner, value, session
 
     def _owner(self, place: MemoryPlace, value: dict[str, Any]) -> MemoryKey | None:
-        """Return the memory key that a record names; None if its session has another Redis key.
+        """Return the memory key that a record names; None if the record is in the wrong Redis key.
 
         A record without names gets the names in its Redis key.
         """

@@ -713,7 +713,7 @@ class Clock:
 
     @property
     def ahead(self) -> timedelta:
-        """How far the time of the last message is in the future; negative if it is in the past."""
+        """The time from now to the last message; negative if the message is in the past."""
         return (self.last or self._now) - self._now
 
 

@@ -174,7 +174,7 @@ class _OpenObject:
 
 
 class _MemoryFinder:
-    """One pass over a document that finds its memories.
+    """A search for the memories of a document, in one pass.
 
     ``wanted`` is the path at which a memory is to be inserted.  With ``tolerant``, the pass notes
     damaged messages and continues.

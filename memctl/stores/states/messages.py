@@ -322,7 +322,7 @@ class MessageScan:
 
 
 def _fields(cursor: Cursor) -> dict[str, Any]:
-    """Read the message at the cursor; return its members, or some if it is large."""
+    """Return the members of the message at the cursor; of a large message, some small members."""
     text = cursor.small()
     if text is not None:
         value: dict[str, Any] = cursor.parsed(text)

@@ -126,7 +126,7 @@ def needles(texts: Sequence[bytes]) -> list[int]:
 
 
 async def assert_anchors(store: Store, where: Selection, everything: list[Sample]) -> None:
-    """Assert that each selected message has its anchor: the last message before it that stays."""
+    """Assert that the anchor of each selected message is the last unselected message before."""
     expected = await picked(everything, where)
     before: dict[MemoryKey, dict[str, str | None]] = {}
     for one in everything:

@@ -220,9 +220,9 @@ class WatchedState(NamedTuple):
 
     snapshot: MemorySnapshot
     present: int
-    """How many of the messages that must exist before the changes have a payload."""
+    """The number of messages with a payload, of those that must exist before the changes."""
     payloads: int
-    """How many of the checked ids have a payload; see ``Editor._checked``."""
+    """The number of checked ids with a payload; see ``Editor._checked``."""
     checked: int
     """The number of the checked ids."""
 

@@ -135,7 +135,8 @@ class PostgresqlTables(MemoryTables, PostgresqlDatabase):
     async def insert(
         self, connection: AsyncConnection, table: str, columns: Sequence[str], rows: list[Any]
     ) -> None:
-        if table != "message" or all(len(row[1]) <= HUGE_BYTES for row in rows):
+        small = table != "message" or all(len(row[1]) <= HUGE_BYTES for row in rows)
+        if small or self.sees_part:
             await super().insert(connection, table, columns, rows)
             return
         driver = await driver_of(connection)

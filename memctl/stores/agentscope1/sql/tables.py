@@ -244,8 +244,8 @@ class MemoryTables(Database):
     ) -> AsyncGenerator[Sequence[Any]]:
         """Yield the rows of ``Statements.select_matching``, in partitions.
 
-        These are the messages that meet both conditions: ``memories`` is about whole memories,
-        ``messages`` about single messages.
+        A message must meet two conditions: ``memories`` selects whole memories, ``messages``
+        single messages.
         """
         sql = self.statements.select_matching(memories.sql, messages)
         return self.rows(connection, sql, {**memories.values, **messages.values})
