@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, suppress
 from pathlib import Path
 from random import Random
@@ -42,8 +42,10 @@ def backend(request: pytest.FixtureRequest, servers: Servers) -> Backend:
 
 
 @pytest.fixture(autouse=True)
-def _style(backend: Backend) -> None:
+def _style(backend: Backend) -> Iterator[None]:
     samples.use(backend.style)
+    yield
+    samples.use(samples.Style())
 
 
 def world(backend: Backend) -> list[Sample]:
