@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from memctl.model import Change, MemoryKey, StoredMessage
 from memctl.registry import make_store, parse
+from memctl.selection import Selection
 from memctl.store import OpenMode, Store
 from memctl.stores.agentscope1.sql.positions import InsertRun, PositionAllocator
 from memctl.testing import samples
@@ -27,6 +28,7 @@ from memctl.testing.drive import (
     edits,
     gone,
     marked,
+    outline,
     put,
     read,
     write,
@@ -326,31 +328,39 @@ async def foreign(url: str) -> None:
             await database.insert(connection, "message_mark", ["msg_id", "mark"], marks)
 
 
+async def listed(store: Store) -> dict[MemoryKey, list[tuple[str, tuple[str, ...]]]]:
+    """Return the ids and marks of all messages, without reading their texts."""
+    found = await outline(store, Selection(), read=False)
+    return {key: [(id, marks) for id, marks, _ in entries] for key, _, entries in found}
+
+
 @pytest.mark.slow
 async def test_sql_edit_row_ids_of_another_form(url: str) -> None:
     """Each can be marked, deleted and restored by the name that reading gives it."""
     await foreign(url)
     async with changing(url) as store:
-        before = await read(store)
+        before, ids = await read(store), await listed(store)
         for name, (user, id) in NAMES.items():
             with case(name):
                 key = MemoryKey(user, "s")
-                own = (await read(store))[key].entries
+                own = before[key].entries
                 place = [entry.id for entry in own].index(id)
-                entry = own[place]
+                where = Selection(keys=frozenset({key}), ids=frozenset({id}))
+                [entry] = (await read(store, where))[key].entries
                 again = Change(id, None, (), entry.message, None, None)
                 assert_changed((await edit(store, edits(key, [again])))[key])
                 stranger = MemoryKey("stranger", "s")
                 assert_changed((await edit(store, edits(stranger, [gone(entry)])))[stranger])
                 await edit_all(store, key, [marked(entry, "new")])
                 await edit_all(store, key, [gone(entry._replace(marks=("new",)))])
-                less = await read(store)
-                left = [one for one in own if one.id != id]
-                assert (less[key].entries if key in less else []) == left
+                left = [one for one in ids[key] if one[0] != id]
+                assert (await listed(store)).get(key, []) == left
                 await edit_all(store, key, [put(entry, own[place - 1] if place else None)])
-                after = await read(store)
-                for one in before:
-                    assert same(after[one].entries) == same(before[one].entries)
+                assert await listed(store) == ids
+        after = await read(store)
+    assert after.keys() == before.keys()
+    for key, memory in before.items():
+        assert same(after[key].entries) == same(memory.entries)
 
 
 async def test_sql_edit_database_that_does_not_tell_case_apart(servers: Servers) -> None:
