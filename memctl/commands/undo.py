@@ -106,7 +106,9 @@ def undo(
         outcome.more["undoes"] = undone.id
         asks = run_id is None and not yes and not dry_run
         if asks:
-            confirm(_question(undone))
+            confirm(f"undo {_about(undone)}?")
+        elif run_id is None and not dry_run:
+            this.output.note(f"undoing {_about(undone)}")
         try:
             change(this.output, undoing, location, outcome)
         except Unavailable as error:
@@ -118,11 +120,11 @@ def undo(
                 _note(runs, undone, outcome.run)
 
 
-def _question(undone: Run) -> str:
+def _about(undone: Run) -> str:
     changed = tables.run_changes(undone) or tables.run_state(undone)
     return (
-        f"undo {undone.id}, the {undone.command} of {local_time(undone.started)} "
-        f"on {visible(undone.store)} ({changed})?"
+        f"{undone.id}, the {undone.command} of {local_time(undone.started)} "
+        f"on {visible(undone.store)} ({changed})"
     )
 
 

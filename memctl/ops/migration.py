@@ -182,7 +182,7 @@ class CopyRun:
         await refuse_losses(source, target, self.where, self.report, lossy=lossy)
 
     async def begin(self, source: Store, target: Store) -> None:
-        """Lock the open target, and begin the undo record unless the target is empty.
+        """Lock the open target, and begin the undo record.
 
         A dry run does neither.
 
@@ -202,11 +202,8 @@ class CopyRun:
         await lock(target)
         if self._recording is None or self._recording.begun:
             return  # an earlier attempt began the record
-        if await target.is_empty():
-            self._recording = None
-        else:
-            self._recording.run.dialect = in_one_dialect(source, target)[0].dialect.name
-            self._recording.begin(target, self._observer.warn)
+        self._recording.run.dialect = in_one_dialect(source, target)[0].dialect.name
+        self._recording.begin(target, self._observer.warn)
 
     async def copy(
         self, source: Store, target: Store, phase: str = "copying", *, following: bool = False

@@ -68,6 +68,7 @@ def test_migrate_dry_run_writes_nothing_and_reports_the_same(
     assert dry.pop("dry_run") is True
     assert wet.pop("dry_run") is False
     assert wet.pop("verified") is True
+    assert wet.pop("run")
     assert dry == wet
 
 

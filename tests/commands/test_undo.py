@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import random
+import re
 import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -192,8 +193,7 @@ def test_undo_copy_into_memories_without_messages(
     run: Run, filled: str, one: Callable[[str], Place], name: str
 ) -> None:
     place = one(name)
-    first = report(run("migrate", filled, place.text, "--json"))
-    assert "run" not in first, "there was nothing to put back"
+    report(run("migrate", filled, place.text, "--json"))
     report(run("delete", place.text, "--all", "--yes", "--json"))
     before = held(place)
     assert report(run("inspect", place.text, "--json"))["totals"]["memories"]
@@ -215,7 +215,37 @@ def test_undo_what_a_migrate_added_goes_again(run: Run, place: Place, tmp_path: 
     assert len(ids(place, key)) == 26
     assert run("undo", found["run"], "--store", place.text).exit_code == 0
     assert held(place) == before
-    assert "run" not in report(run("migrate", source, f"{tmp_path}/new.db", "--json"))
+
+
+def test_undo_what_a_copy_brought_into_a_new_store(run: Run, place: Place, tmp_path: Path) -> None:
+    archive = f"{tmp_path}/source.ndjson"
+    origin = Place(place.backend, archive, tmp_path)
+    put(origin, [sample(one, samples.entries(26)) for one in place.keys(3)])
+    for command in ("import", "migrate"):
+        done = report(run(command, archive, place.text, "--lossy", "--json"))["run"]
+        assert len(held(place)) == 3
+        assert run("undo", done, "--store", place.text).exit_code == 0
+        assert held(place) == {}
+
+
+def test_undo_without_a_run_after_an_import_into_a_new_store(
+    run: Run, filled: str, tmp_path: Path
+) -> None:
+    """It undoes the import, not the run before, which was on another store."""
+    archive = tmp_path / "backup.ndjson"
+    assert run("export", filled, "-o", archive).exit_code == 0
+    assert run("delete", filled, "--mark", "hint", "--yes").exit_code == 0
+    left = counts(run, filled)
+    new = f"{tmp_path}/new.db"
+    done = report(run("import", archive, new, "--json"))["run"]
+    dry = run("undo", "--dry-run")
+    assert new in dry.stdout
+    assert "100 messages would be deleted" in dry.stdout
+    undone = run("undo", "--yes")
+    assert undone.exit_code == 0
+    assert re.search(rf"undoing {done}, the import of 20.* on {new} \(100 added\)", undone.stderr)
+    assert counts(run, filled) == left
+    assert counts(run, new) == {}
 
 
 @pytest.mark.parametrize("since", [False, True])
