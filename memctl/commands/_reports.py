@@ -101,7 +101,8 @@ class CopyOutcome:
         found = tables.copy(
             self.copied, self.source, self.target, dry_run=self.dry_run, ended=self.ended
         )
-        if found is not None and self.run:
+        wrote = self.copied.memories.written or not self.ended  # the answer to a write may be lost
+        if found is not None and self.run and wrote:
             found.append(f"\nundo it with: memctl undo {self.run}", "not bold dim")
         return found
 

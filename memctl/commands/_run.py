@@ -63,7 +63,7 @@ def wait_for(work: Coroutine[Any, Any, T], stop: Stop | None = None) -> T:
             heard: list[signal.Signals] = []
             hear = partial(_hear, task, stop or Stop(), heard)
             with signals.caught(partial(loop.call_soon_threadsafe, hear)):
-                return runner.run(_ended(task, heard))
+                return runner.run(_ended(task, heard, goes_on=stop is not None))
     finally:
         work.close()  # if a signal came before the start
 
@@ -78,24 +78,30 @@ def _hear(
         task.cancel()
 
 
-async def _ended(task: asyncio.Task[T], heard: list[signal.Signals]) -> T:
+async def _ended(task: asyncio.Task[T], heard: list[signal.Signals], *, goes_on: bool) -> T:
     try:
         return await task
     except (asyncio.CancelledError, Interrupted) as end:
         if not heard:
             raise
-        raise interrupted(heard[0]) from end
+        raise interrupted(heard[0], goes_on=goes_on) from end
     except Exception as end:
         # A cancelled driver may raise an error of its own, of any class.
         told = isinstance(end, MemctlError) and not isinstance(end, Unavailable)
         if told or not (heard and task.cancelling()):
             raise
-        raise interrupted(heard[0]) from end
+        raise interrupted(heard[0], goes_on=goes_on) from end
 
 
-def interrupted(number: signal.Signals) -> Interrupted:
-    """Return the error of a run that a signal has stopped."""
-    error = Interrupted(f"stopped by {number.name}", "what was reported as written is complete")
+def interrupted(number: signal.Signals, *, goes_on: bool) -> Interrupted:
+    """Return the error of a run that a signal has stopped.
+
+    ``goes_on`` tells that the same command, run again, does the rest.
+    """
+    hint = "what was reported as written is complete"
+    if goes_on:
+        hint += "; run the same command again: it continues"
+    error = Interrupted(f"stopped by {number.name}", hint)
     error.exit_code = 128 + number
     return error
 

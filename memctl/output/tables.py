@@ -351,6 +351,10 @@ def copy(
             + (f" ({about})" if about else ""),
             "not bold",
         )
+    if report.verified:
+        apart = report.uneven or report.failures
+        what = "the other memories match" if apart else "source and target match"
+        text.append(f"\nverified: {what}", "not bold")
     _append_failures(text, report.failures)
     return text
 

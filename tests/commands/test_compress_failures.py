@@ -111,6 +111,7 @@ def test_compress_what_is_paid_for_is_kept(
         output, said = process.communicate(timeout=60)
         assert process.returncode == code, said
         assert number.name in said
+        assert "run the same command again: it continues" in said
         assert "Traceback" not in said
         done = compressed(place, before)
         assert asked(server) == Counter(dict.fromkeys(done, 1))

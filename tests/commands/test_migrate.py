@@ -412,3 +412,13 @@ def test_migrate_limit_of_what_is_removed_is_checked(run: Run, filled: str, targ
     fails(run(*words, "5", "--follow"), 2, "--follow and --max-delete cannot be combined")
     assert run(*words, "0").exit_code == 0
     assert run(*words, "0").exit_code == 0
+
+
+def test_migrate_says_whether_it_has_verified(run: Run, database: str, target: str) -> None:
+    put(database, samples.entries(5))
+    assert "verified: source and target match" in run("migrate", database, target).stdout
+    again = run("migrate", database, target).stdout
+    assert "verified" not in again
+    assert "undo it with" not in again
+    assert run("delete", target, "--last", "1", "--yes").exit_code == 0
+    assert "verified" not in run("migrate", database, target, "--no-verify").stdout

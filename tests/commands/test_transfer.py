@@ -63,7 +63,7 @@ def test_transfer_what_is_no_rate(run: Run, source: Path, tmp_path: Path, rate: 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_transfer_memory_at_hand_is_finished(
-    source: Path, tmp_path: Path, number: signal.Signals, code: int
+    run: Run, source: Path, tmp_path: Path, number: signal.Signals, code: int
 ) -> None:
     target = tmp_path / "t.db"
     process = start("migrate", source, target, "--rate-limit", "300", "--json")
@@ -73,10 +73,13 @@ def test_transfer_memory_at_hand_is_finished(
     assert process.returncode == code, said
     found = json.loads(output)
     assert found["error"]["code"] == "interrupted"
+    assert "run the same command again: it continues" in said
     there = contents(f"sqlite:///{target}")
     assert 0 < len(there) < len(KEYS)
     assert found["memories"]["written"] == found["memories"]["selected"] == len(there)
     assert {len(entries) for entries in there.values()} == {100}
+    assert run("migrate", source, target).exit_code == 0
+    assert len(contents(f"sqlite:///{target}")) == len(KEYS)
 
 
 def test_transfer_second_signal_does_not_wait(tmp_path: Path) -> None:

@@ -320,9 +320,14 @@ def test_shared_triggers_that_refuse_rows_fail_their_memory_alone(
         shared.execute(sql)
     source = f"sqlite:///{tmp_path}/source.db"
     asyncio.run(fill(source, {key: samples.entries(21) for key in (KYOTO, OSAKA)}))
-    done = run("migrate", source, shared.url, "--on-conflict", "append")
+    words = ("migrate", source, shared.url, "--on-conflict", "append")
+    done = run(*words)
     assert done.exit_code == 7, done.stderr
     assert "full" in done.stderr
+    assert "undo it with" in done.stdout
+    again = run(*words)
+    assert again.exit_code == 7, again.stderr
+    assert "undo it with" not in again.stdout, "it wrote nothing"
     assert "trying again" not in done.stderr
     assert {key: len(found) for key, found in ids(shared.url).items()} == {KYOTO: 20, OSAKA: 21}
 

@@ -137,7 +137,7 @@ def test_terminal_history_shows_the_stores(
     drawn(terminal(200, "migrate", large, target, "--user", "user0"))
     drawn(terminal(200, "mark", "add", target, "seen", "--user", "user0"))
     lines = STYLE.sub("", drawn(terminal(columns, "history"))).splitlines()
-    head, row = (re.split(" {2,}", line.strip()) for line in lines)
+    head, row, _ = (re.split(" {2,}", line.strip()) for line in lines)
     assert head == HISTORY[columns]
     assert row[0] in drawn(terminal(200, "history", "--json"))
     assert re.fullmatch("[0-9a-f]{5}", row[0])
