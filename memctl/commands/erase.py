@@ -23,7 +23,7 @@ from memctl.commands._options import (
     printing,
     selecting,
 )
-from memctl.commands._run import changeable, is_on, record, wait_for
+from memctl.commands._run import changeable, is_on, record, rotation, wait_for
 from memctl.errors import Interrupted, MemctlError, Partial, UsageError
 from memctl.journal.runs import Runs
 from memctl.location import Location, visible
@@ -55,7 +55,9 @@ def erase(
     archives: Annotated[
         list[str] | None,
         selecting(
-            "--archives", metavar="FILE", help="Also erase from this archive, which is rewritten."
+            "--archives",
+            metavar="FILE",
+            help="Also erase from this archive, or all files of a rotation; they are rewritten.",
         ),
     ] = None,
     yes: YesOption = False,
@@ -203,11 +205,16 @@ class _Outcome:
                 f"{count(len(failed), 'store')} of {len(self.targets)} could not be "
                 f"{'searched' if self.dry_run else 'erased completely'}; "
                 f"{visible(first.location.label)}: {first.why}",
-                f"{DOCTOR}, then run the same command again"
-                if any(one.code == "damaged" for _, one in first.run.report.failures)
-                else "the rest was done; run the same command again",
+                self._hint(first),
             )
         output.emit()
+
+    def _hint(self, failed: _Target) -> str:
+        if any(one.code == "damaged" for _, one in failed.run.report.failures):
+            return f"{DOCTOR}, then run the same command again"
+        if self.dry_run:
+            return "nothing was erased: this was a dry run"
+        return "the rest was done; run the same command again"
 
     def data(self) -> dict[str, Any]:
         """Return the JSON object of the report."""
@@ -291,13 +298,16 @@ def _failures(target: _Target) -> list[dict[str, Any]]:
 def _targets(run: Run, subject: Subject, stores: list[str], archives: list[str]) -> list[_Target]:
     """Return the stores and archives to erase from, each once, even if named in several ways.
 
+    The name of a rotation stands for all its files.
+
     Raises:
         UsageError: a store named by ``--archives`` is not an archive.
     """
     found: dict[tuple[str, str], _Target] = {}
-    for name in (*stores, *archives):
+    names = [(one, name in archives) for name in (*stores, *archives) for one in _files(run, name)]
+    for name, is_archive in names:
         location = changeable(run, name, subject.where, None)
-        if name in archives and location.kind != "archive":
+        if is_archive and location.kind != "archive":
             raise UsageError(f"{location.label} is not an archive", "name it without --archives")
         kept = record(run, "erase", name, location)
         entry = ErasedStore(location.label, kept.argument, location.kind)
@@ -305,6 +315,11 @@ def _targets(run: Run, subject: Subject, stores: list[str], archives: list[str])
         erasure = EraseRun(subject, entry, on_it, run.output)
         found.setdefault((location.label, str(location.options)), _Target(location, entry, erasure))
     return list(found.values())
+
+
+def _files(run: Run, name: str) -> list[str]:
+    """Return the paths of the files of a rotation; of another store, its name."""
+    return [str(file.path) for file in rotation(run.locate(name))] or [name]
 
 
 def _runs_on(run: Run, name: str) -> list[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import shlex
 from collections.abc import Iterable
 from contextlib import aclosing, suppress
 from itertools import islice
@@ -103,8 +104,13 @@ async def note_absent_marks(
 def suggestion(names: Iterable[MemoryKey], where: Selection) -> str:
     """Return a hint that suggests names in ``names`` similar to selected names that are missing.
 
-    If there are no similar names, the hint is to list the memories.
+    If no memory belongs to a user, the hint says so.  Without similar names, the hint is to list
+    the memories.
     """
+    names = list(islice(names, _COMPARED))
+    if where.users - {""} and {key.user for key in names} == {""}:
+        session = min(where.users & {key.session for key in names}, default="NAME")
+        return f"its memories belong to no user: use --user '' --session {shlex.quote(session)}"
     near = [repr(name) for name in similar(names, where)]
     if not near:
         return "list the memories with: memctl inspect"

@@ -274,6 +274,43 @@ def test_erase_rewrites_archives(run: Run, database: str, tmp_path: Path, extens
     )
 
 
+def test_erase_rewrites_all_files_of_a_rotation(run: Run, database: str, tmp_path: Path) -> None:
+    asyncio.run(fill(database, {ADA: messages(), BOB: others()}))
+    name = tmp_path / "nightly.ndjson.zst"
+    for _ in range(3):
+        assert run("export", database, "-o", name, "--rotate", "last:3").exit_code == 0
+    files = sorted(tmp_path.glob("nightly-*"))
+    assert len(files) == 3
+    words = ("erase", "--user", "quokka", "--archives", name)
+    dry = report(run(*words, "--dry-run", "--json"))
+    assert sorted(one["store"] for one in dry["stores"]) == [str(file) for file in files]
+    found = report(run(*words, "--yes", "--json"))
+    assert [one["messages"] for one in found["stores"]] == [6, 6, 6]
+    assert all(list(contents(str(file))) == [BOB] for file in files)
+    assert run("verify", "--receipt", found["receipt"]).exit_code == 0
+    fails(run(*words, "--yes"), 4, "has no memory of 'quokka'")
+
+
+def test_erase_dry_run_claims_nothing(run: Run, database: str, tmp_path: Path) -> None:
+    asyncio.run(fill(database, {ADA: messages(), BOB: others()}))
+    words = ("erase", "--user", "quokka", tmp_path / "none.db", database, "--dry-run")
+    done = run(*words)
+    fails(done, 7, "1 store of 2 could not be searched", "nothing was erased: this was a dry run")
+    assert "the rest was done" not in done.stderr
+    assert len(contents(database)) == 2
+
+
+def test_erase_of_a_store_without_users_says_so(run: Run, tmp_path: Path) -> None:
+    keys = [MemoryKey("", "kyoto"), MemoryKey("", "o'hare")]
+    asyncio.run(fill(f"{tmp_path}/chats.ndjson", dict.fromkeys(keys, messages())))
+    store = f"{tmp_path}/chats.ndjson"
+    hint = "its memories belong to no user: use --user '' --session "
+    fails(run("erase", "--user", "ada", store, "--yes"), 4, f"{hint}NAME")
+    fails(run("erase", "--user", "kyoto", store, "--yes"), 4, f"{hint}kyoto")
+    assert run("erase", "--user", "", "--session", "kyoto", store, "--yes").exit_code == 0
+    assert list(contents(store)) == [keys[1]]
+
+
 def test_erase_goes_on_where_a_store_fails(run: Run, database: str, tmp_path: Path) -> None:
     asyncio.run(fill(database, {ADA: messages(), BOB: others()}))
     receipt = tmp_path / "receipt.json"
