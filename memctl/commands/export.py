@@ -14,6 +14,7 @@ from memctl.commands._options import (
     LossyOption,
     PathOption,
     StoreArgument,
+    guarding,
     opens_stores,
 )
 from memctl.commands._reports import CopyOutcome, flat_row
@@ -68,6 +69,25 @@ def export(
         bool,
         typer.Option("--prune", help="Delete Markdown files whose memories are gone."),
     ] = False,
+    min_memories: Annotated[
+        int | None,
+        guarding(
+            "--min-memories",
+            metavar="N",
+            min=0,
+            help="Write nothing if fewer than N memories are selected.",
+            show_default="1 with --rotate",
+        ),
+    ] = None,
+    min_messages: Annotated[
+        int | None,
+        guarding(
+            "--min-messages",
+            metavar="N",
+            min=0,
+            help="Write nothing if fewer than N messages are selected.",
+        ),
+    ] = None,
     lossy: LossyOption = False,
     path: PathOption = None,
     dry_run: DryRunOption = False,
@@ -90,7 +110,12 @@ def export(
         raise UsageError(
             "stdout cannot hold both the export and its report", "name a file: -o FILE"
         )
-    options = ExportOptions(force, rotate, prune, lossy, path, dry_run, must_exist=True)
+    options = ExportOptions(
+        *(force, rotate, prune, lossy, path, dry_run),
+        must_exist=True,
+        min_memories=min_memories,
+        min_messages=min_messages,
+    )
     with readable(run.locate(store), where, path) as location:
         outcome = ExportOutcome(location.label, dry_run=dry_run)
         export_ = Export(

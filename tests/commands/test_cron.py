@@ -219,3 +219,37 @@ def test_cron_what_cannot_be_written_is_a_warning(run: Run, tmp_path: Path) -> N
     assert result.exit_code == 0
     assert "warning: --metrics-file: the folder of" in result.stderr
     assert json.loads(result.stdout)["warnings"] == []
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    """Return the contents of all files in a folder, except databases."""
+    return {
+        str(path): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file() and ".db" not in path.name
+    }
+
+
+def test_ping_fails_for_an_export_of_too_little(
+    run: Run, filled: str, tmp_path: Path, monitor: Monitor
+) -> None:
+    for name, options in (
+        ("b.ndjson", ()),
+        ("b.csv", ()),
+        ("b", ("--as", "markdown")),
+        ("b.jsonl", ()),
+    ):
+        output = tmp_path / name
+        words = ("--ping", monitor.url, "export", filled, "-o", output, "--force", *options)
+        assert run(*words, "--min-memories", "4", "--min-messages", "100").exit_code == 0
+        before = files(tmp_path)
+        for more in (
+            ("--min-memories", "5"),
+            ("--min-messages", "101"),
+            ("--last", "1", "--min-messages", "5"),
+        ):
+            fails(run(*words, *more), 9, "to export, less than --min-m", "nothing was replaced")
+        assert files(tmp_path) == before
+        assert [call.method for call in monitor.calls[-4:]] == ["GET", "POST", "POST", "POST"]
+    to_stdout = run("export", filled, "--min-memories", "5")
+    assert (to_stdout.exit_code, to_stdout.stdout) == (9, "")

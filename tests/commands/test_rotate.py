@@ -171,10 +171,35 @@ def test_rotate_what_fails_or_finds_nothing_removes_nothing(
     fails(run("export", filled, "--user", "nobody", *options), 4)
     fails(run("export", tmp_path / "none.db", *options), 4)
     assert backups(tmp_path) == before
-    result = run("export", filled, "--mark", "none", *options)
+    for more in ((), ("--dry-run",)):
+        result = run("export", filled, "--mark", "none", *options, *more)
+        fails(result, 9, "only 0 memories to export, less than --min-memories", "--min-memories 0")
+    assert backups(tmp_path) == before
+    result = run("export", filled, "--mark", "none", *options, "--min-memories", "0")
     assert result.exit_code == 0
     assert "older files are kept" in result.stderr
     assert set(backups(tmp_path)) > set(before)
+
+
+def test_rotate_backup_that_has_shrunk_by_half(
+    run: Run, filled: str, tmp_path: Path, clock: Clock
+) -> None:
+    words = ("export", filled, "-o", tmp_path / "b.ndjson", "--rotate", "last:1")
+    for day, options, removed in (
+        (19, (), 0),
+        (20, ("--exclude-mark", "hint"), 1),
+        (21, ("--last", "2"), None),
+        (22, ("--last", "1", "--min-messages", "0"), 2),
+    ):
+        clock.time = datetime(2026, 11, day, 3, 15)
+        done = run(*words, *options)
+        if removed is None:
+            said = "less than half of the newest backup before it"
+            fails(done, 7, said, "older files are kept", "--min-messages 0")
+            assert len(backups(tmp_path)) == 2
+        else:
+            assert done.exit_code == 0, done.stderr
+            assert done.stderr.count(" removed") == removed
 
 
 def test_rotate_what_it_does_not_go_with(run: Run, filled: str, tmp_path: Path) -> None:

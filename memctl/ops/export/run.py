@@ -16,9 +16,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
-from memctl.errors import BadData, Failure, NotFound, UsageError
+from memctl.errors import BadData, Failure, Loss, NotFound, Partial, UsageError
 from memctl.location import Location
 from memctl.model import Memory, MemoryKey, OnConflict
+from memctl.numbers import count
 from memctl.ops.compare import Comparability, fingerprints
 from memctl.ops.copy import CopyOptions
 from memctl.ops.export.destination import (
@@ -47,7 +48,7 @@ from memctl.ops.select import select_with_places
 from memctl.registry import make_store
 from memctl.selection import Selection
 from memctl.store import LeftOut, Store, refuse_facts
-from memctl.stores.archive.rotation import Rotation, Series, parse_rotation
+from memctl.stores.archive.rotation import RotatedFile, Rotation, Series, parse_rotation
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,10 @@ class ExportOptions:
     memories no longer exist.  ``lossy`` drops data that the output has no place for.  ``part`` is
     the path of the memories in written session states.  With ``must_exist``, a named user or
     session without a memory is an error.
+
+    An export of less than ``min_memories`` or ``min_messages`` is refused; a rotation needs a
+    memory.  If neither is given, a file of a rotation that is less than half as large as the one
+    before is an error, too, and older files are kept.
     """
 
     force: bool = False
@@ -68,6 +73,8 @@ class ExportOptions:
     part: str | None = None
     dry_run: bool = False
     must_exist: bool = False
+    min_memories: int | None = None
+    min_messages: int | None = None
 
 
 @dataclass(slots=True)
@@ -160,6 +167,7 @@ class Export:
 
         Raises:
             UsageError: a folder for Markdown contains files of other programs.
+            Partial: the file is much smaller than the one before it in the rotation.
             Busy: another run writes to the output.
             Unavailable: the output cannot be written.
         """
@@ -177,11 +185,13 @@ class Export:
                     self._measure(place)
                 return
             series = Series(Path(self._output))
+            before = series.files() if series.folder.is_dir() else []
             new = series.new(datetime.now())
             self.report.file = str(new)
             with self._published() as place:
                 yield place
                 self._measure(place)
+            self._refuse_shrunk(before)
             self._rotate(series, self._rotation, new)
 
     async def write(self, place: Path) -> None:
@@ -190,6 +200,7 @@ class Export:
         Raises:
             MemctlError: as the methods of ``CopyRun``, or as ``Store.read``.
             BadData: all memories are damaged.
+            Loss: less is selected than the options ask for; a file is then not replaced.
         """
         if self._folder is not None:
             await self._write_folder(self._folder)
@@ -198,6 +209,35 @@ class Export:
             await self._write_file(place)
         else:
             await self._copy(_target(self.report.shape, place, self._options.part))
+        self._refuse_few()
+
+    def _refuse_few(self) -> None:
+        """Refuse an export of less than the options ask for."""
+        options, copied = self._options, self.report.copied
+        least = int(self._rotation is not None)
+        for noun, counts, limit, option in (
+            ("memory", copied.memories, options.min_memories, "--min-memories"),
+            (copied.noun, copied.messages, options.min_messages, "--min-messages"),
+        ):
+            found = counts.selected - counts.failed
+            if found < (least if limit is None else limit):
+                raise Loss(
+                    f"only {count(found, noun)} to export, less than {option}",
+                    f"nothing was replaced; if that is right, use {option} {found}",
+                )
+            least = 0
+
+    def _refuse_shrunk(self, before: list[RotatedFile]) -> None:
+        """Refuse to go on with a rotation whose new file is much smaller than the newest before."""
+        size, options = self.report.bytes, self._options
+        if not before or size is None or options.min_memories is not None:
+            return
+        if options.min_messages is None and size * 2 < before[0].bytes:
+            raise Partial(
+                f"{self.report.file} has {size:,} bytes, less than half of the newest backup "
+                f"before it ({before[0].bytes:,} bytes): older files are kept",
+                "if that is right, use --min-messages 0",
+            )
 
     def _measure(self, place: Path) -> None:
         if place.is_file():
@@ -345,6 +385,7 @@ class Export:
         async with self._opened() as store:
             await store.check_integrity(self._where)
             found = await self._changed(store, folder)
+            self._refuse_few()
             if not self._options.dry_run:
                 await self._write_changed(store, self._where.only(found.changed), folder)
             self._note_left_out(store)
