@@ -228,6 +228,18 @@ def test_undo_what_a_copy_brought_into_a_new_store(run: Run, place: Place, tmp_p
         assert held(place) == {}
 
 
+def test_undo_removes_the_sessions_without_messages_too(
+    run: Run, filled: str, tmp_path: Path
+) -> None:
+    archive = f"{tmp_path}/source.ndjson"
+    memories = {MemoryKey("new", "talk"): samples.entries(3), MemoryKey("new", "silent"): []}
+    asyncio.run(fill_text(archive, memories))
+    before = counts(run, filled)
+    assert run("import", archive, filled).exit_code == 0
+    assert run("undo", "--yes").exit_code == 0
+    assert counts(run, filled) == before
+
+
 def test_undo_without_a_run_after_an_import_into_a_new_store(
     run: Run, filled: str, tmp_path: Path
 ) -> None:

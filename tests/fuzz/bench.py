@@ -40,8 +40,6 @@ class Specimen:
     """The options by which commands find the memory in it."""
     has_password: bool = False
     """True where the argument has one, which runs do not record."""
-    maybe_empty: bool = True
-    """False where it has memories for sure, so that a copy into it is recorded."""
     is_foreign: bool = False
     """True where its messages are those of another framework, which copies convert."""
     is_sound: bool = True
@@ -146,7 +144,8 @@ class Bench:
         """
         after = specimen.contents()
         if not self.runs():
-            check_same(f"{what} changed something, and recorded nothing", before, after)
+            if before is not None:  # a copy of nothing makes an empty store
+                check_same(f"{what} changed something, and recorded nothing", before, after)
             return
         # What a repair puts among the rows of a table moves the rows behind it, for good.
         moves = what == "doctor" and specimen.is_foreign
@@ -155,6 +154,12 @@ class Bench:
             return
         if self._has(QUARANTINE):  # damaged data stay there, and with them perhaps a place
             self._run_undo(specimen, f"undo of {what}", allowed=(0, 5))
+            return
+        if before is None:  # the empty store stays
+            self._run_undo(specimen, f"undo of {what}")
+            looked = self.run("inspect", specimen.argument, "--json", reads=True)
+            if json.loads(looked.stdout)["totals"]["memories"]:
+                raise Broken(f"undo of {what} leaves memories in a new store", looked.stderr)
             return
         self._undo(specimen, before, f"undo of {what}")
         again = again and rng.random() < 0.25

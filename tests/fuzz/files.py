@@ -586,16 +586,16 @@ def file_targets() -> list[Callable[[Random], Specimen]]:
     def old_database(_: Random) -> Specimen:
         Path("old.db").write_bytes(database)
         contents = database_contents(Path("old.db"), by_value=True)
-        return Specimen("old.db", contents, maybe_empty=False)
+        return Specimen("old.db", contents)
 
     def old_archive(rng: Random) -> Specimen:
         path = Path(f"old{rng.choice(SUFFIXES)}")
         path.write_bytes(compress(path.name, archive))
-        return Specimen(str(path), archive_contents(path), maybe_empty=False)
+        return Specimen(str(path), archive_contents(path))
 
     def old_state(_: Random) -> Specimen:
         Path("old.json").write_text(json.dumps(state))
-        return Specimen("old.json", json_contents(Path("old.json")), maybe_empty=False)
+        return Specimen("old.json", json_contents(Path("old.json")))
 
     return [
         *(new_database, new_archive, new_folder, new_state, old_database, old_archive, old_state)

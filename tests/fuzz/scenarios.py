@@ -263,9 +263,8 @@ def _copy(rng: Random, bench: Bench, source: Specimen, target: Specimen) -> None
     made = before is None and target.contents() is not None
     if done.code == 0 and made and not where and not lossy and not options:
         _check_verifies(bench, source.argument, target.argument, words[0])
-    if bench.runs() or not target.maybe_empty:  # what was empty is not recorded
-        again = not (source.is_foreign or target.is_foreign)
-        bench.check_undo(rng, target, before, words[0], again=again)
+    again = not (source.is_foreign or target.is_foreign)
+    bench.check_undo(rng, target, before, words[0], again=again)
 
 
 def _check_verifies(bench: Bench, first: str, second: str, what: str) -> None:
