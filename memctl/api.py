@@ -302,7 +302,7 @@ async def copy(
     from memctl.ops.follow import refuse_to_follow
     from memctl.ops.migration import Migration
     from memctl.ops.observer import Unobserved
-    from memctl.ops.recording import Recording
+    from memctl.ops.recording import Recording, note_unrecorded
     from memctl.ops.report import CopyReport
     from memctl.ops.retry import Transfer
 
@@ -316,7 +316,7 @@ async def copy(
     if backup and follow is None:
         at = destination.location if isinstance(destination, Store) else destination
         recording = Recording(record or _record("migrate", at), keep)
-    report = report or CopyReport()
+    report, observer = report or CopyReport(), observer or Unobserved(progress)
     if embedder is not None:
         report.embedding.embedder = embedder
     migration = Migration(
@@ -326,11 +326,14 @@ async def copy(
         recording,
         dry_run=dry_run,
         must_exist=must_exist,
-        observer=observer or Unobserved(progress),
+        observer=observer,
         report=report,
         stop=stop,
     )
     await migration.run(verify=verify, interval=follow)
+    stdout = isinstance(destination, Location) and destination.kind == "stdio"
+    if record and report.memories.written and not (recording or dry_run or stdout):
+        note_unrecorded(record, observer.warn)
     return Copied(
         report.memories.written,
         report.messages.written,

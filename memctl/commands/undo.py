@@ -19,7 +19,7 @@ from memctl.commands._options import (
 )
 from memctl.commands._reports import ChangeOutcome
 from memctl.commands._run import is_on, record, run_options
-from memctl.errors import Busy, NotFound, Unavailable
+from memctl.errors import Busy, NotFound, Unavailable, UsageError
 from memctl.journal.runs import Run, Runs
 from memctl.location import Location, visible
 from memctl.numbers import local_time
@@ -76,6 +76,8 @@ def undo(
     parts = runs.parts(undone)
     if run_id is None and not dry_run:
         refuse_unasked(yes)
+    if run_id is None and store is None and yes:
+        _refuse_older(runs, undone)
     if run_id is None and not undone.secret:
         store = None  # --store only selected the run; the record also has options such as ?state=
     location, argument = _location(this, undone, store)
@@ -118,6 +120,21 @@ def undo(
         finally:
             if outcome.ended and not where.named and not dry_run and not outcome.changes.failures:
                 _note(runs, undone, outcome.run)
+
+
+def _refuse_older(runs: Runs, undone: Run) -> None:
+    """Refuse to undo a run without a question if a newer run has no undo record.
+
+    Raises:
+        UsageError: there is such a run.
+    """
+    newer = runs.unrecorded()
+    if newer is not None and newer.number > undone.number:
+        raise UsageError(
+            f"the last run, {newer.command} on {visible(newer.store)}, has no undo record",
+            f"to undo the {undone.command} on {visible(undone.store)}, run: "
+            f"memctl undo {undone.id}",
+        )
 
 
 def _about(undone: Run) -> str:

@@ -13,6 +13,7 @@
 
 Runs are ordered by when they changed the store.  A run gets the next number of the file
 ``counter`` at its start, and a new number, under the lock of its store, before its first change.
+The file ``unrecorded`` holds the number, command and store of the last run with ``--no-backup``.
 Ids and times are in UTC.
 """
 
@@ -65,6 +66,7 @@ _RECORD = "run.json"
 _DIGEST = "digest"
 """The key of the digest of all other values of a record."""
 _COUNTER = "counter"
+_UNRECORDED = "unrecorded"
 BEFORE = "before.ndjson"
 _UNCHANGED = "unchanged"
 """The mark of a note that says that the store refused the change of a memory."""
@@ -115,6 +117,14 @@ class Run:
     """The generation of the store after the run; see ``Store.generation``."""
     witnesses: list[list[str]] = field(default_factory=list)
     """Messages that stayed in the store: the parts of the key of the memory, then the id."""
+
+
+class Unrecorded(NamedTuple):
+    """A run that changed a store without a record for undo."""
+
+    number: int
+    command: str
+    store: str
 
 
 def short_ids(runs: Iterable[Run]) -> dict[str, str]:
@@ -407,6 +417,26 @@ class Runs:
             if not over and wanted(run):
                 return run
         return None
+
+    def note_unrecorded(self, run: Run) -> None:
+        """Note that ``run`` changed its store without a record for undo.
+
+        Raises:
+            Unavailable: the operating system refuses to write the note.
+        """
+        with refusals(self.folder):
+            new_folder(self.folder)
+        note = Unrecorded(_next_number(self.folder), run.command, run.store)
+        with refusals(path := self.folder / _UNRECORDED):
+            replace_file(path, json.dumps(note).encode())
+
+    def unrecorded(self) -> Unrecorded | None:
+        """Return the last run that changed a store without a record; None without such a run."""
+        try:
+            number, command, store = json.loads((self.folder / _UNRECORDED).read_bytes())
+        except (OSError, ValueError, TypeError):
+            return None
+        return Unrecorded(int(number), str(command), str(store))
 
     def find(self, name: str) -> Run:
         """Return the run with the id ``name``, or with an id that begins or ends with ``name``.

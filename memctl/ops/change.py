@@ -28,6 +28,7 @@ from memctl.ops.lock import lock
 from memctl.ops.lost_answer import unclear
 from memctl.ops.names import note_absent_marks, refuse_absent_in
 from memctl.ops.observer import Observer, Unobserved
+from memctl.ops.recording import note_unrecorded
 from memctl.ops.report import Total
 from memctl.ops.retry import leaving_damaged
 from memctl.ops.select import whole_memories
@@ -171,6 +172,8 @@ class ChangeRun:
             journal.end("done" if finished else "partial")
         except Unavailable as error:
             self._observer.warn(f"cannot record the end of the run: {error.message}")
+        if not self._options.backup:
+            note_unrecorded(self.record, self._observer.warn)
 
     def done(self) -> str:
         """Return the number of changed memories as a text, such as "2 memories"; empty if zero."""

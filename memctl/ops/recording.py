@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, aclosing, contextmanager, suppress
 
-from memctl.errors import MemctlError
+from memctl.errors import MemctlError, Unavailable
 from memctl.journal.changes import ChangesWriter
 from memctl.journal.runs import REPLACED, Journal, Retention, Run, Runs, record_found
 from memctl.location import Location
@@ -127,3 +127,11 @@ class Recording:
                 self.end(report)
             raise
         self.end(report)
+
+
+def note_unrecorded(run: Run, warn: Callable[[str], None]) -> None:
+    """Note that ``run`` changed its store without a record, for a later undo without a run."""
+    try:
+        Runs().note_unrecorded(run)
+    except Unavailable as error:
+        warn(f"cannot note that the run has no undo record: {error.message}")

@@ -260,6 +260,25 @@ def test_undo_without_a_run_after_an_import_into_a_new_store(
     assert counts(run, new) == {}
 
 
+@pytest.mark.parametrize("command", ["delete", "import"])
+def test_undo_without_a_run_after_one_without_a_record(
+    run: Run, filled: str, tmp_path: Path, command: str
+) -> None:
+    """A script does not undo an older run by accident, on whatever store."""
+    archive, other = tmp_path / "backup.ndjson", tmp_path / "other.db"
+    assert run("export", filled, "-o", archive).exit_code == 0
+    marked = report(run("mark", "add", filled, "seen", "--json"))["run"]
+    words, where = {
+        "delete": (("delete", filled, "--mark", "hint", "--yes"), filled),
+        "import": (("import", archive, other), other),
+    }[command]
+    assert run(*words, "--no-backup").exit_code == 0
+    done = run("undo", "--yes")
+    assert done.exit_code == 2
+    assert f"the last run, {command} on {where}, has no undo record" in done.stderr
+    assert f"to undo the mark on {filled}, run: memctl undo {marked}" in done.stderr
+
+
 @pytest.mark.parametrize("since", [False, True])
 def test_undo_what_was_replaced_comes_back(
     run: Run, place: Place, tmp_path: Path, since: bool
