@@ -157,6 +157,9 @@ async def remove_empty(
     row is deleted although used.  With ``spare``, a row with a value in a column that an
     application added stays.  Returns the last memory of each user noted as ``user`` whose row was
     deleted.
+
+    Raises:
+        RejectedValue: with ``spare``, a trigger, a rule or a policy of the database kept rows.
     """
     sessions = {key.session for key, notes in made.items() if "session" in notes}
     unowned = {key.session for key, notes in made.items() if UNOWNED in notes}
@@ -169,7 +172,10 @@ async def remove_empty(
         # A value that the application gave to the row would not come back.
         for added in database.added_columns.get(table, ()) if spare else ():
             condition += f" AND t.{database.statements.quoted(added)} IS NULL"
-        return await _delete_rows(database, connection, table, names, condition)
+        gone, kept = await _delete_rows(database, connection, table, names, condition)
+        if spare:
+            database.check_deleted(table, kept, 0)
+        return gone
 
     await delete("session", sessions & unowned)
     await delete("session", sessions - unowned, "message", "session_id")
@@ -180,20 +186,22 @@ async def remove_empty(
 
 async def _delete_rows(
     database: MemoryTables, connection: AsyncConnection, table: str, names: Set[str], condition: str
-) -> set[str]:
-    """Delete the rows of a table with the ids ``names``; return the ids of the deleted rows.
+) -> tuple[set[str], int]:
+    """Delete the rows of a table with the ids ``names`` that meet a condition.
 
-    ``condition`` is further SQL about the row ``t``.
+    ``condition`` is further SQL about the row ``t``.  Returns the ids of the deleted rows, and the
+    number of rows that meet the condition and still exist.
     """
     sql = f"SELECT t.id FROM {database.statements.keyed_rows(table, 'id')}"
     rows = await database.for_rows(connection, sql, sorted(names)) if names else []
     found = sorted(names & {name for (name,) in rows})  # SQL may ignore case
     if not found:
-        return set()
+        return set(), 0
     delete = database.statements.delete_keyed(table, "id") + condition
     await database.for_rows(connection, delete, found)
+    kept = await database.for_rows(connection, sql + condition, found)
     rows = await database.for_rows(connection, sql, found)
-    return set(found).difference(name for (name,) in rows)
+    return set(found).difference(name for (name,) in rows), len(kept)
 
 
 async def lock_rows(
