@@ -457,7 +457,7 @@ class Database(ABC):
             for one in references(names, tables, {*tables, *own}):
                 where = tables[one.referred]
                 sql = one.query(where, self.syntax)
-                if await self.fetch_all(connection, sql, where.values):
+                if one.hides or await self.fetch_all(connection, sql, where.values):
                     found.append(one.text)
         return found
 

@@ -256,7 +256,8 @@ class PostgresqlDatabase(Database):
     references_sql = (
         "SELECT r.relname::text, c.oid::text, n.nspname::text, t.relname::text, a.attname::text, "
         "b.attname::text, CASE c.confdeltype WHEN 'c' THEN 'CASCADE' WHEN 'n' THEN 'SET NULL' "
-        "ELSE 'SET DEFAULT' END FROM pg_constraint c "
+        "ELSE 'SET DEFAULT' END, CASE WHEN current_setting('row_security') = 'on' "
+        "AND row_security_active(t.oid) THEN 'hides' ELSE '' END FROM pg_constraint c "
         "JOIN pg_class r ON r.oid = c.confrelid JOIN pg_class t ON t.oid = c.conrelid "
         "JOIN pg_namespace n ON n.oid = t.relnamespace "
         "CROSS JOIN LATERAL unnest(c.conkey, c.confkey) AS k(own, referred) "

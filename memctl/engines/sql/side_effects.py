@@ -44,6 +44,11 @@ class ReferringColumn(NamedTuple):
     referred_column: str
     action: str
     """A key of ``ACTIONS``."""
+    hides: str = ""
+    """Not empty if row-level security may hide rows of ``table`` from the login.
+
+    An action of a foreign key reaches these rows, too.
+    """
 
 
 class Reference(NamedTuple):
@@ -61,10 +66,16 @@ class Reference(NamedTuple):
         """A description of what a deletion does to the rows with the foreign key."""
         one = self.columns[0]
         action = f"ON DELETE {one.action}" if one.action else "by an action hidden from this login"
+        hidden = ", also those that row-level security hides" if one.hides else ""
         return (
             f"deleting rows of {visible(one.referred)!r} {ACTIONS[one.action]} rows of "
-            f"{visible(one.table)!r} ({action})"
+            f"{visible(one.table)!r} ({action}){hidden}"
         )
+
+    @property
+    def hides(self) -> bool:
+        """True if row-level security may hide rows with the foreign key from the login."""
+        return bool(self.columns[0].hides)
 
     def query(self, where: Condition, syntax: Syntax) -> str:
         """Return a query with a result if a row with the foreign key refers to a selected row.
@@ -103,9 +114,11 @@ def references(
     """Return the foreign keys that refer to ``tables`` from tables that are not in ``own``.
 
     ``rows`` has the values of a ``ReferringColumn`` for each column of a foreign key.  ``own``
-    holds the names of the tables of the layout.
+    holds the names of the tables of the layout; those with hidden rows are not left out.
     """
     found = [ReferringColumn(*row) for row in rows]
-    concerned = [one for one in found if one.referred in tables and one.table not in own]
+    concerned = [
+        one for one in found if one.referred in tables and (one.hides or one.table not in own)
+    ]
     by_key = attrgetter("referred", "key")
     return [Reference(tuple(some)) for _, some in groupby(sorted(concerned), by_key)]
