@@ -204,6 +204,29 @@ def test_shared_policies_hide_no_rows_unsaid(
     servers.postgresql.execute(admin, f"DROP OWNED BY {login}; DROP ROLE {login}")
 
 
+@pytest.mark.parametrize("shared", ["postgresql"], indirect=True)
+def test_shared_policies_that_hide_marks_stop_a_deletion(run: Run, shared: Shared) -> None:
+    assert run("mark", "add", shared.url, "seen", "--id", "m0000003").exit_code == 0
+    for sql in (
+        "ALTER TABLE message_mark ENABLE ROW LEVEL SECURITY",
+        "ALTER TABLE message_mark FORCE ROW LEVEL SECURITY",
+        "CREATE POLICY own ON message_mark USING (mark <> 'seen')",
+    ):
+        shared.execute(sql)
+    url = f"{shared.url}?row_security=on"
+    before = contents(url)
+    effect = "deletes rows of 'message_mark' (ON DELETE CASCADE), also those that row-level"
+    fails(run("delete", url, "--id", "m0000003", "--yes"), 9, effect, "side_effects=allow")
+    fails(run("erase", url, "--user", "ada", "--yes"), 9, effect)
+    assert contents(url) == before
+    assert run("mark", "remove", url, "hint").exit_code == 0
+    assert run("undo", "--store", url, "--yes").exit_code == 0
+    assert contents(url) == before
+    accepted = f"{url}&side_effects=allow"
+    deleted = report(run("delete", accepted, "--id", "m0000003", "--yes", "--json"))
+    assert deleted["messages"]["deleted"] == 2
+
+
 @pytest.mark.parametrize("shared", SQL, indirect=True)
 def test_shared_columns_of_marks_stop_a_deletion(run: Run, shared: Shared) -> None:
     shared.execute("ALTER TABLE message_mark ADD COLUMN reason VARCHAR(80)")
@@ -562,6 +585,31 @@ def test_shared_references_seen_by_a_login_with_rights_on_tables(
     shared.execute(f"DROP USER {login}")
 
 
+@pytest.mark.parametrize("shared", SQL, indirect=True)
+def test_shared_columns_with_a_default_stop_no_change_of_rows_that_have_it(
+    run: Run, shared: Shared
+) -> None:
+    shared.execute("ALTER TABLE message ADD COLUMN state VARCHAR(80) DEFAULT 'a:b'")
+    shared.execute("ALTER TABLE message_mark ADD COLUMN weight INTEGER DEFAULT 5")
+    before = contents(shared.url)
+    delete = "delete", shared.url, "--all", "--yes"
+    for words in delete, ("mark", "add", shared.url, "new"), delete:
+        done = run(*words)
+        assert done.exit_code == 0, done.stderr
+        undone = run("undo", "--store", shared.url, "--yes")
+        assert undone.exit_code == 0, undone.stderr
+        assert contents(shared.url) == before
+    kyoto = ("--session", "kyoto", "--yes")
+    for value in "'A:B'", "NULL":
+        shared.execute(f"UPDATE message SET state = {value} WHERE session_id = 'kyoto'")
+        fails(run("delete", shared.url, *kyoto), 8, "the column 'state' of the table 'message'")
+    shared.execute("UPDATE message SET state = 'a:b'")
+    shared.execute("UPDATE message_mark SET weight = 6 WHERE msg_id LIKE 'ada-%'")
+    text = "removing marks deletes values in the column 'weight' of the table 'message_mark'"
+    fails(run("mark", "remove", shared.url, "hint", "--session", "kyoto"), 9, text)
+    assert run("mark", "remove", shared.url, "hint", "--session", "osaka").exit_code == 0
+
+
 @pytest.mark.parametrize("shared", ["postgresql"], indirect=True)
 def test_shared_policies_that_keep_messages_of_agentscope1_fail_their_memory(
     run: Run, shared: Shared
@@ -581,6 +629,33 @@ def test_shared_policies_that_keep_messages_of_agentscope1_fail_their_memory(
     after = contents(url)
     assert after[KYOTO] == before[KYOTO]
     assert len(after[OSAKA]) == 19
+
+
+@pytest.mark.parametrize("shared", ["postgresql"], indirect=True)
+def test_shared_policies_that_keep_users_fail_the_undo_of_their_import(
+    run: Run, shared: Shared, tmp_path: Path
+) -> None:
+    for sql in (
+        "ALTER TABLE users ENABLE ROW LEVEL SECURITY",
+        "ALTER TABLE users FORCE ROW LEVEL SECURITY",
+        "CREATE POLICY every ON users USING (true)",
+        "CREATE POLICY own ON users AS RESTRICTIVE FOR DELETE USING (id <> 'eve')",
+    ):
+        shared.execute(sql)
+    url = f"{shared.url}?row_security=on"
+    before, [eve, fay] = contents(url), [MemoryKey(user, "new") for user in ("eve", "fay")]
+    archive = tmp_path / "source.ndjson"
+    asyncio.run(fill(str(archive), {eve: samples.entries(5)}))
+    assert run("import", archive, url).exit_code == 0
+    done = run("undo", "--store", url, "--yes")
+    assert done.exit_code == 7, done.stderr
+    assert "deleted 0 rows of 'users', not 1" in done.stderr
+    assert ids(url)[eve] == _ids(0, 5)
+    asyncio.run(fill(str(archive), {fay: samples.entries(5)}))
+    done = run("import", archive, url, "--user", "fay")
+    assert done.exit_code == 0, done.stderr
+    assert run("undo", "--store", url, "--yes").exit_code == 0
+    assert contents(url).keys() == before.keys() | {eve}
 
 
 @pytest.mark.parametrize("shared", LEAVES_OUT, indirect=True)

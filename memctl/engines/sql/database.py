@@ -32,7 +32,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from memctl.concurrency import cut_short
 from memctl.engines.sql.schema import TextForm, other_columns
 from memctl.engines.sql.side_effects import ALLOW, SIDE_EFFECTS, Trigger, references
-from memctl.engines.sql.syntax import Condition, Syntax
+from memctl.engines.sql.syntax import ALWAYS, Condition, Syntax
 from memctl.errors import BadData, Failure, Lost, MemctlError, UsageError
 from memctl.location import Location, visible
 from memctl.model import Page
@@ -399,21 +399,30 @@ class Database(ABC):
                     await connection.rollback()
 
     async def find_other_values(self, table: str, known: Collection[str], where: Condition) -> str:
-        """Look for a column outside ``known`` with a value that is not NULL.
+        """Look for a column outside ``known`` with a value that a new row may not get.
 
-        ``where`` selects the rows; it names the table ``m``.  The result is a text for messages,
-        such as ``the column 'tag' of the table 'messages'``, or empty if there is no such column.
+        A new row gets the default of the column, or NULL.  A default that is not a literal may be
+        another value each time.  ``where`` selects the rows; it names the table ``m``.  The result
+        is a text for messages, such as ``the column 'tag' of the table 'messages'``, or empty if
+        there is no such column.
         """
         columns = await self.run(partial(other_columns, table, known))
         if not columns:
             return ""
         async with self.snapshot() as connection:
-            for name in columns:
-                column = f"m.{self.syntax.quoted(name)}"
+            for one in columns:
+                column = f"m.{self.syntax.quoted(one.name)}"
                 rows = f"{self.syntax.quoted(table)} m WHERE {where.sql}"
-                sql = f"SELECT 1 FROM {rows} AND {column} IS NOT NULL LIMIT 1"
+                if one.default is None:
+                    test = f"{column} IS NOT NULL"
+                elif one.is_literal:
+                    shown, default = map(self.syntax.exact_text, (column, one.default))
+                    test = f"({shown} = {default}) IS NOT TRUE"
+                else:
+                    test = ALWAYS
+                sql = f"SELECT 1 FROM {rows} AND {test} LIMIT 1"
                 if await self.fetch_all(connection, sql, where.values):
-                    return f"the column {visible(name)!r} of the table {visible(table)!r}"
+                    return f"the column {visible(one.name)!r} of the table {visible(table)!r}"
         return ""
 
     async def has_added_value(
@@ -425,8 +434,8 @@ class Database(ABC):
         rows; it names the table ``m``.
         """
         if table not in self._added:
-            look = partial(other_columns, table, known, filled=False)
-            self._added[table] = await self.run(look)
+            columns = await self.run(partial(other_columns, table, known))
+            self._added[table] = [one.name for one in columns if one.default is None]
         if not self._added[table]:
             return False
         values = [f"m.{self.syntax.quoted(name)} IS NOT NULL" for name in self._added[table]]

@@ -164,6 +164,9 @@ class MysqlSyntax(Syntax):
         # Collations may ignore case, accents or trailing spaces.
         return f"CAST({text} AS BINARY)"
 
+    def exact_text(self, value: str) -> str:
+        return self.exact(f"CONVERT({value} USING utf8mb4)")
+
     def among(self, column: str, names: str) -> str:
         # The first condition uses an index, the second compares exactly.
         return f"{column} IN :{names} AND {self.exact(column)} IN :{names}"

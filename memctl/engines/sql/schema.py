@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from typing import NamedTuple
 
-from sqlalchemy import Connection, MetaData, inspect
+from sqlalchemy import Connection, Float, MetaData, inspect
 
 
 class TextForm(NamedTuple):
@@ -29,17 +30,33 @@ def create_missing(connection: Connection, metadata: MetaData) -> None:
     metadata.create_all(connection, tables=missing, checkfirst=False)
 
 
-def other_columns(
-    table: str, known: Collection[str], connection: Connection, *, filled: bool = True
-) -> list[str]:
-    """Return the names of a table's columns, without ``known`` names and computed columns.
+class OtherColumn(NamedTuple):
+    """A column of a table that does not belong to the layout."""
 
-    Without ``filled``, columns with a default are left out, too.
-    """
-    return [
-        one["name"]
-        for one in inspect(connection).get_columns(table)
-        if one["name"] not in known
-        and not one.get("computed")
-        and (filled or one["default"] is None)
-    ]
+    name: str
+    default: str | None
+    """The SQL of the default value, for ``sqlalchemy.text``; None if new rows get NULL."""
+    is_literal: bool
+    """True if the default is a literal, so that each new row gets the same value."""
+
+
+_TYPE = r"(::[\w \".,()\[\]]+)?"
+_NULL = re.compile(f"NULL{_TYPE}", re.ASCII | re.IGNORECASE)
+_LITERAL = re.compile(
+    rf"(-?\d+(\.\d+)?|[bx]?'([^'\\]|'')*'){_TYPE}|true|false", re.ASCII | re.IGNORECASE
+)
+
+
+def other_columns(table: str, known: Collection[str], connection: Connection) -> list[OtherColumn]:
+    """Return the columns of a table, without ``known`` names and computed columns."""
+    found = []
+    for one in inspect(connection).get_columns(table):
+        if one["name"] in known or one.get("computed"):
+            continue
+        default = one["default"] or ""
+        # Different numbers in single precision may have the same text.
+        is_literal = bool(_LITERAL.fullmatch(default)) and not isinstance(one["type"], Float)
+        without = one["default"] is None or bool(_NULL.fullmatch(default))
+        text = None if without else default.replace(":", "\\:")
+        found.append(OtherColumn(one["name"], text, is_literal))
+    return found

@@ -64,6 +64,9 @@ class SqliteSyntax(Syntax):
     # Without the barrier SQLite groups the messages themselves and parses them afterwards.
     subquery_barrier = "LIMIT -1"
 
+    def exact_text(self, value: str) -> str:
+        return f"quote({value})"
+
     def json_size(self, column: str) -> str:
         # octet_length does not load the text.
         return f"octet_length({column})" if HAS_OCTETS else f"LENGTH(CAST({column} AS BLOB))"

@@ -121,6 +121,10 @@ class Syntax(ABC):
         """Return SQL for the SQL expression ``text``, compared exactly whatever its collation."""
         return text
 
+    def exact_text(self, value: str) -> str:
+        """Return SQL for a text of the SQL ``value`` that no other value of its type has."""
+        return f'CAST({value} AS TEXT) COLLATE "C"'
+
     def among(self, column: str, names: str) -> str:
         """Return SQL that is true if ``column`` has one of a list of names, compared exactly.
 
