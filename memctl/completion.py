@@ -335,6 +335,7 @@ _OF_OPTIONS: dict[str, Callable[[Line], Candidates]] = {
     "--mark": _in_store("mark"),
     "--exclude-mark": _in_store("mark"),
     "--role": _roles,
+    "--ignore": _codes,
 }
 _OF_ARGUMENTS: dict[str | None, Callable[[Line], Candidates]] = {
     **dict.fromkeys(_STORES, _stores),

@@ -271,7 +271,7 @@ class Finding:
     ``code`` is one of the codes of ``memctl.ops.doctor.findings``.  ``count`` is the number of
     affected messages, or of other data, such as keys, if the code is about these.  ``examples``
     names a few of them.  ``detail`` holds the particulars of this finding, beyond the general text
-    of the code.
+    of the code.  ``remedy`` says what the user can do, if the text of the code does not fit.
     """
 
     code: str
@@ -279,6 +279,7 @@ class Finding:
     count: int = 1
     examples: tuple[str, ...] = ()
     detail: str = ""
+    remedy: str = ""
 
 
 @dataclass(frozen=True, slots=True)

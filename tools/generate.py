@@ -124,7 +124,13 @@ def findings_page() -> str:
         "All findings of `memctl doctor`, generated from the code by `make docs`. Codes are "
         "stable: scripts can test them. An *error* makes an agent fail, or shows it the data of "
         "others. A *warning* means that data is lost or repeated, now or later. A *notice* costs "
-        "time or space, or disappears by itself. A store with only notices is healthy.",
+        "time or space, disappears by itself, or depends on data outside the store. A store with "
+        "only notices is healthy.",
+        "The report lists errors first, then warnings, then notices; its first lines add up their "
+        "numbers. Errors and warnings end doctor with exit code 6. "
+        "With `--fail-on error`, warnings do not. `--ignore CODE` leaves out findings that are "
+        "known and accepted: they are neither reported nor repaired. Both can be [set in the "
+        "configuration](configuration.md), in `[defaults.doctor]`.",
         "`--repair` makes only the changes that are named here, to the messages of these findings. "
         "Another examination then finds nothing new: a memory for which that is not so is left as "
         "it is, with a warning. `memctl undo` restores what was repaired, "

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
@@ -21,6 +23,7 @@ from memctl.commands._options import (
 )
 from memctl.commands._reports import ChangeOutcome
 from memctl.commands._run import changeable, readable, record, run_options, wait_for
+from memctl.config import nearest
 from memctl.errors import BadData, MemctlError, Unavailable, Unhealthy, UsageError
 from memctl.location import Location, visible
 from memctl.numbers import count
@@ -36,6 +39,13 @@ from memctl.registry import make_store
 from memctl.selection import Selection
 
 
+class FailOn(StrEnum):
+    """The least severity of a finding with which ``doctor`` fails."""
+
+    ERROR = "error"
+    WARNING = "warning"
+
+
 @opens_stores
 def doctor(
     run: Run,
@@ -46,6 +56,18 @@ def doctor(
     ] = None,
     user: UserOption = None,
     session: SessionOption = None,
+    ignore: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--ignore", metavar="CODE", help="Neither report nor repair findings with this code."
+        ),
+    ] = None,
+    fail_on: Annotated[
+        FailOn,
+        typer.Option(
+            "--fail-on", metavar="SEVERITY", help="End with exit code 6 from this severity on"
+        ),
+    ] = FailOn.WARNING,
     max_result: Annotated[
         int,
         typer.Option(
@@ -64,16 +86,17 @@ def doctor(
     """Find and repair problems in a store.
 
     Each finding has a code, its meaning for the agent, and a fix. Exit code 6 means errors or
-    warnings; notices alone are healthy. With --repair, the report shows what is left, and the file
-    that damaged data were moved to; memctl undo restores all else that a repair changed.
+    warnings, with --fail-on error only errors; notices alone are healthy. With --repair, the report
+    shows what is left, and the file that damaged data were moved to; memctl undo restores all else
+    that a repair changed.
 
     Examples:
       memctl doctor agents.db
-      memctl doctor agents.db orphan-mark duplicate-index
+      memctl doctor agents.db --ignore leftover-hint --fail-on error
       memctl doctor agents.db --repair
     """
     output = run.output
-    wanted = _known(codes or [])
+    wanted = _known(codes or KINDS) - _known(ignore or ())
     where = Selection(users=frozenset(user or ()), sessions=frozenset(session or ()))
     limits = Limits(max_result)
     if repair:
@@ -102,11 +125,11 @@ def doctor(
             if repairing.begun or repairing.report.failures:
                 output.report = _report(location, None, outcome)  # report the work done so far
             raise
-        _finish(output, location, found, wanted, outcome)
+        _finish(output, location, found, wanted, outcome, fail_on)
         return
     with readable(run.locate(store), where, path) as location:
         found = wait_for(_examine(output, location, where, limits))
-    _finish(output, location, found, wanted, None)
+    _finish(output, location, found, wanted, None, fail_on)
 
 
 class RepairOutcome(ChangeOutcome):
@@ -138,29 +161,33 @@ def _finish(
     found: Diagnosis,
     wanted: frozenset[str],
     outcome: RepairOutcome | None,
+    fail_on: FailOn,
 ) -> None:
     """Write the report of the findings with the codes ``wanted``, and of the repair, if any.
 
     Raises:
-        Unhealthy: the findings include errors or warnings.
+        Unhealthy: the findings include errors or, with ``FailOn.WARNING``, warnings.
     """
     found.faults = [finding for finding in found.faults if finding.code in wanted]
     output.report = _report(location, found, outcome)
-    if not found.healthy:
+    failing = {Severity.ERROR} if fail_on is FailOn.ERROR else {Severity.ERROR, Severity.WARNING}
+    if any(KINDS[finding.code].severity in failing for finding in found.faults):
         raise _unhealthy(location.label, found)
     output.emit()
 
 
-def _known(codes: list[str]) -> frozenset[str]:
-    """Return the codes of findings to look for: ``codes``, or all codes if there are none.
+def _known(codes: Iterable[str]) -> frozenset[str]:
+    """Return the codes of findings as a set.
 
     Raises:
         UsageError: a code is unknown.
     """
-    for code in codes:
-        if code not in KINDS:
-            raise UsageError(f"unknown finding {visible(code)!r}", f"known: {', '.join(KINDS)}")
-    return frozenset(codes or KINDS)
+    found = frozenset(codes)
+    for code in sorted(found - KINDS.keys()):
+        near = nearest(code, KINDS)
+        hint = f"did you mean {near!r}?" if near else f"known: {', '.join(KINDS)}"
+        raise UsageError(f"unknown finding {visible(code)!r}", hint)
+    return found
 
 
 async def _examine(

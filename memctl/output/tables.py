@@ -751,7 +751,7 @@ def finding_row(finding: Finding) -> dict[str, Any]:
         "ids": list(finding.examples),
         "message": f"{kind.what}: {finding.detail}" if finding.detail else kind.what,
         "meaning": kind.meaning,
-        "remedy": kind.remedy,
+        "remedy": finding.remedy or kind.remedy,
         "repairable": kind.repair is not RepairMethod.NONE,
     }
 
@@ -854,7 +854,7 @@ def _finding_kind(code: str, faults: list[Finding]) -> Iterable[RenderableType]:
     if hidden > 0:
         more = f"and {count(hidden, 'memory')} more: --format ndjson lists all"
         yield _Indented(Text(more, "dim"))
-    for name, said in (("means", kind.meaning), ("fix  ", kind.remedy)):
+    for name, said in (("means", kind.meaning), ("fix  ", faults[0].remedy or kind.remedy)):
         yield _Indented(Text.assemble((f"{name}  ", "dim"), said))
 
 

@@ -13,7 +13,7 @@ import pytest
 from memctl.model import MemoryKey
 from tests.support import histories
 from tests.support.cli import Run, fails, fill, report
-from tests.support.histories import ASK, REPLY, call, entries, said
+from tests.support.histories import ASK, REPLY, call, entries, recent, said
 
 HOSTILE = "\x1b[31mred\x1b[0m \u202eback [bold]x[/bold]\n"
 ALICE, BOB = MemoryKey("alice", "s1"), MemoryKey("bob", "s2")
@@ -86,6 +86,67 @@ def test_doctor_only_some_codes(run: Run, broken: str) -> None:
     assert [finding["code"] for finding in found["findings"]] == ["leftover-hint"]
     assert report(run("doctor", broken, "no-session-index", "--json"))["healthy"]
     fails(run("doctor", broken, "left-over"), 2, "unknown finding 'left-over'", "leftover-hint")
+
+
+def test_doctor_ignored_codes_and_severities_that_fail(run: Run, broken: str) -> None:
+    found = report(run("doctor", broken, "--ignore", "tool-call-without-result", "--json"), 6)
+    assert [finding["code"] for finding in found["findings"]] == [
+        "leftover-hint",
+        "no-session-index",
+    ]
+    warned = run("doctor", broken, "--ignore", "tool-call-without-result", "--fail-on", "error")
+    assert warned.exit_code == 0
+    assert "not healthy: 1 warning, 1 notice" in warned.stdout
+    fails(run("doctor", broken, "--fail-on", "error"), 6, "1 error and 1 warning")
+    both = ("--ignore", "tool-call-without-result", "--ignore", "leftover-hint")
+    assert report(run("doctor", broken, *both, "--json"))["healthy"]
+    repaired = report(
+        run("doctor", broken, "--ignore", "leftover-hint", "--repair", "--yes", "--json")
+    )
+    assert {one["code"] for one in repaired["repaired"]} == {
+        "tool-call-without-result",
+        "no-session-index",
+    }
+    left = report(run("doctor", broken, "--json"), 6)
+    assert [finding["code"] for finding in left["findings"]] == ["leftover-hint"]
+    said = "did you mean 'leftover-hint'?"
+    fails(run("doctor", broken, "--ignore", "leftover-hints"), 2, "unknown finding", said)
+    fails(run("doctor", broken, "leftover-hints"), 2, "unknown finding", said)
+    fails(run("doctor", broken, "--fail-on", "notice"), 2, "--fail-on")
+
+
+def test_doctor_summaries_that_only_session_states_hold(
+    run: Run, database: str, tmp_path: Path
+) -> None:
+    history = entries([*(said(f"m{n}", "a", marks=("compressed",)) for n in range(3)), ASK])
+    asyncio.run(fill(database, {ALICE: history, BOB: history}, summary=None))
+    result = run("doctor", database)
+    assert result.exit_code == 0
+    assert "\nhealthy: 7 notices\n" in result.stdout
+    assert "notice  summary-elsewhere" in result.stdout
+    assert "add ?state=FOLDER" in result.stdout
+    archive = tmp_path / "a.ndjson"
+    assert run("export", database, "-o", archive).exit_code == 0
+    found = report(run("doctor", archive, "--json"))
+    assert {finding["code"] for finding in found["findings"]} == {"summary-elsewhere"}
+    assert {finding["severity"] for finding in found["findings"]} == {"notice"}
+    assert "?state=" not in run("doctor", archive).stdout
+    assert all("?state=" not in finding["remedy"] for finding in found["findings"])
+
+
+def test_doctor_lists_errors_first(run: Run, database: str) -> None:
+    hints = entries(
+        [said("h1", "do", "user", ("hint",)), said("h2", "do", "user", ("hint",)), ASK, REPLY]
+    )
+    ids = entries([ASK, said("e1", ""), said("e2", ""), REPLY])
+    asyncio.run(
+        fill(database, {ALICE: hints, BOB: [*ids, *entries([call("c1", "t1", at=recent(3))])]})
+    )
+    result = run("doctor", database)
+    assert "not healthy: 2 errors, 2 warnings, 2 notices" in result.stdout
+    titles = [line.split()[0] for line in result.stdout.splitlines() if ": " in line]
+    shown = [word for word in titles if word in ("error", "warning", "notice")]
+    assert shown == ["error", "warning", "notice", "notice"]
 
 
 def test_doctor_what_is_oversized(run: Run, database: str) -> None:

@@ -79,6 +79,7 @@ MARKS = ["a", "compressed", "hint", "to check"]
         ("inspect prod-one --role a", ["assistant"]),
         ("doctor agents.db orphan", ["orphan-mark"]),
         ("doctor agents.db orphan-mark duplicate-i", ["duplicate-index"]),
+        ("doctor agents.db --ignore orphan", ["orphan-mark"]),
         ("help exit", ["exit-codes"]),
         ("help mark li", ["list"]),
         ("help schema insp", ["inspect"]),

@@ -28,7 +28,7 @@ from memctl.dialects.view import (
 )
 from memctl.model import Embedding, Finding, Memory, Page, StoredMessage
 from memctl.ops.compare import id_digest
-from memctl.ops.doctor.findings import KINDS, Severity
+from memctl.ops.doctor.findings import KINDS, ORDER, Severity
 from memctl.ops.marks import COMPRESSED, HINT, SUMMARY
 from memctl.ops.report import Progress, SilentProgress
 from memctl.selection import Selection
@@ -41,6 +41,13 @@ It is about 25,000 tokens.
 """
 
 EXAMPLES = 3
+
+_SUMMARY_ELSEWHERE = "summary-elsewhere"
+_KEEP_STATES = "keep the session states, or export the store again together with them"
+"""The remedy of ``summary-elsewhere`` for copies of memories without their summaries.
+
+The store can hold summaries, so it takes no session states besides.
+"""
 
 AT_WORK = timedelta(hours=1)
 """The time after the last message of a memory in which an agent may still be at work."""
@@ -661,7 +668,7 @@ class MemoryExaminer:
         if self._has_summary or is_log:  # without a record, a log has no context
             compressed = None
         if compressed and self._memory.summary is None:
-            self._found["summary-elsewhere"] = compressed
+            self._found[_SUMMARY_ELSEWHERE] = compressed
         elif compressed and not self._memory.summary:
             self._found[UNMARKED] = compressed
             self._unmark()
@@ -695,7 +702,7 @@ class MemoryExaminer:
 def is_better(before: Counter[str], after: Counter[str]) -> bool:
     """Return whether no code of a finding has a larger number in ``after`` than in ``before``."""
     return all(
-        count <= before[code] or (code == "summary-elsewhere" and before[code])
+        count <= before[code] or (code == _SUMMARY_ELSEWHERE and before[code])
         for code, count in after.items()
     )
 
@@ -789,8 +796,8 @@ class Diagnosis:
         return all(KINDS[fault.code].severity is Severity.NOTICE for fault in self.faults)
 
     def count(self, severity: Severity) -> int:
-        """Return the number of findings with this severity."""
-        return sum(KINDS[fault.code].severity is severity for fault in self.faults)
+        """Return the number of messages, or of other data, in findings with this severity."""
+        return sum(fault.count for fault in self.faults if KINDS[fault.code].severity is severity)
 
 
 async def check(
@@ -812,8 +819,12 @@ async def check(
             found.faults += one.faults()
     async with aclosing(store.maintenance().check(where)) as faults:
         found.faults += [fault async for fault in faults]
-    order = {code: place for place, code in enumerate(KINDS)}
-    found.faults.sort(key=lambda fault: (order[fault.code], fault.key or ("", "", "")))
+    if store.features.summaries:
+        found.faults = [
+            replace(fault, remedy=_KEEP_STATES) if fault.code == _SUMMARY_ELSEWHERE else fault
+            for fault in found.faults
+        ]
+    found.faults.sort(key=lambda fault: (ORDER[fault.code], fault.key or ("", "", "")))
     return found
 
 

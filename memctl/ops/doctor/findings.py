@@ -13,8 +13,8 @@ class Severity(StrEnum):
     """The severity of a finding.
 
     An ERROR breaks an agent, or shows the agent data of other owners.  A WARNING loses or repeats
-    data, now or later.  A NOTICE costs time or space, or will disappear by itself.  A store with
-    only notices is healthy.
+    data, now or later.  A NOTICE costs time or space, will disappear by itself, or depends on data
+    outside the store.  A store with only notices is healthy.
     """
 
     ERROR = "error"
@@ -231,8 +231,8 @@ _KINDS = (
     ),
     FindingKind(
         "summary-elsewhere",
-        Severity.WARNING,
-        "messages marked 'compressed' in a store that holds no summaries",
+        Severity.NOTICE,
+        "messages marked 'compressed' whose summaries are not in the store",
         "the summary can only be in the session state; if it is lost, the agent has forgotten "
         "these messages",
         "add ?state=FOLDER (or ?state=redis) to the URL: doctor then shows which summaries are "
@@ -620,3 +620,11 @@ _KINDS = (
 
 KINDS: dict[str, FindingKind] = {kind.code: kind for kind in _KINDS}
 """Every kind of finding by its code, findings of messages first."""
+
+ORDER: dict[str, int] = {
+    code: place
+    for place, code in enumerate(
+        sorted(KINDS, key=lambda code: list(Severity).index(KINDS[code].severity))
+    )
+}
+"""The place of each code in reports: errors first, then warnings, then notices."""

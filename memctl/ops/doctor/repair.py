@@ -39,7 +39,7 @@ from memctl.ops.doctor.check import (
     is_better,
     without_mark,
 )
-from memctl.ops.doctor.findings import KINDS, RepairMethod
+from memctl.ops.doctor.findings import KINDS, ORDER, RepairMethod
 from memctl.ops.marks import COMPRESSED
 from memctl.ops.select import places
 from memctl.ops.side_effects import refuse_side_effects
@@ -506,7 +506,7 @@ class RepairRun(ChangeRun):
 def _sorted(
     edited: Mapping[MemoryKey, Mapping[str, int]], repairs: Mapping[str, int]
 ) -> list[Finding]:
-    """Return the numbers of repairs as findings, in the order of KINDS."""
+    """Return the numbers of repairs as findings, in the order of reports."""
     found = [
         Finding(code, key, number)
         for key, codes in edited.items()
@@ -514,5 +514,4 @@ def _sorted(
         if number
     ]
     found += [Finding(code, None, number) for code, number in repairs.items() if number]
-    order = {code: position for position, code in enumerate(KINDS)}
-    return sorted(found, key=lambda one: (order[one.code], one.key or ("", "", "")))
+    return sorted(found, key=lambda one: (ORDER[one.code], one.key or ("", "", "")))
