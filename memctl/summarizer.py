@@ -38,6 +38,15 @@ class Excerpt:
     earlier: str = ""
 
 
+_TRIAL = Excerpt(
+    [
+        Turn("user", "user", "Please book a table for two in Kyoto, for Friday evening."),
+        Turn("assistant", "assistant", "It is booked: Friday at 19:00, in the name of Ada."),
+    ]
+)
+"""A short conversation to summarize for a check."""
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """A summary, and the tokens used to make it.
@@ -96,13 +105,13 @@ class Summarizer(ABC):
         return "estimate"
 
     async def check(self) -> None:
-        """Check by one cheap request, without a retry, that the summarizer works and grants access.
+        """Check by the summary of two messages, without a retry, that the summarizer works.
 
         Raises:
             ModelError: the model answers, but makes no summary.
             Unreachable, Unauthorised: the model does not answer, or refuses access.
         """
-        await self.summarize(Excerpt([Turn("user", "user", "Is anybody there? Please say yes.")]))
+        await self.summarize(_TRIAL)
 
     @abstractmethod
     async def summarize(self, excerpt: Excerpt) -> Answer:

@@ -30,9 +30,11 @@ from memctl.errors import MemctlError, Unavailable, Uninitialised, UsageError
 from memctl.inference.errors import ModelError
 from memctl.installation import conflict_warnings
 from memctl.numbers import count
+from memctl.ops.compress.chunks import ChunkedSummarizer
 from memctl.output import tables
 from memctl.output.report import Report
-from memctl.registry import make_store
+from memctl.registry import make_store, title_of
+from memctl.store import Store
 from memctl.summarizer import Summarizer
 from memctl.wrappers.timeout import Timeout
 
@@ -110,15 +112,23 @@ def check(
             "--timeout", metavar="SECONDS", min=0.1, help="Wait at most this long for each."
         ),
     ] = 20.0,
+    no_model: Annotated[
+        bool,
+        typer.Option(
+            "--no-model", help="Check the settings of summarizers and embedders without a request."
+        ),
+    ] = False,
 ) -> None:
     """Try every store, summarizer and embedder of the configuration.
 
-    Opens stores, sends models a request of a few tokens and programs a conversation of one message.
-    Exit code 3 means that a check failed.
+    Opens each store and looks for memories, asks each summarizer for the summary of two messages,
+    in the form that compress needs, and each embedder for a vector. Exit code 3 means that a check
+    failed.
 
     Examples:
       memctl config check
       memctl config check --timeout 5
+      memctl config check --no-model
     """
     root = context.find_root()
     commands = _loaded(run, root)
@@ -127,7 +137,7 @@ def check(
     for warning in conflict_warnings():
         run.output.warn(warning)
     config = run.configuration()
-    found = wait_for(check_all(config, configuration.environment(), timeout))
+    found = wait_for(check_all(config, configuration.environment(), timeout, asks=not no_model))
     run.output.report = _checked(found)
     failed = sum(not one.ok for one in found)
     if failed:
@@ -267,8 +277,9 @@ _HINTS = {
     "rate-limited": "try again later: the server is busy",
     "server-error": "try again later: the server reports a problem of its own",
     "program-failed": "run the command by hand, with a conversation on its standard input",
-    "bad-reply": "check the address or the command: it answers, but not as it should",
+    "bad-reply": "compress would fail, too: check the address and the model, or the command",
 }
+_NOT_ASKED = "not asked: --no-model"
 
 
 @dataclass(slots=True)
@@ -301,20 +312,22 @@ class Check:
         }
 
 
-async def check_all(config: Config, environment: Mapping[str, str], seconds: float) -> list[Check]:
+async def check_all(
+    config: Config, environment: Mapping[str, str], seconds: float, *, asks: bool = True
+) -> list[Check]:
     """Check all configured stores, summarizers and embedders at the same time.
 
-    A check fails after ``seconds``.
+    A check fails after ``seconds``.  Without ``asks``, summarizers and embedders get no request.
     """
 
     def store(alias: Alias) -> Callable[[Check], Awaitable[None]]:
         return lambda check: _try_store(check, alias, environment, seconds)
 
     def summarizer(name: str) -> Callable[[Check], Awaitable[None]]:
-        return lambda check: _try_summarizer(check, config, name, environment, seconds)
+        return lambda check: _try_summarizer(check, config, name, environment, seconds, asks=asks)
 
     def embedder(name: str) -> Callable[[Check], Awaitable[None]]:
-        return lambda check: _try_embedder(check, config, name, environment, seconds)
+        return lambda check: _try_embedder(check, config, name, environment, seconds, asks=asks)
 
     tried = [(Check("store", name), store(alias)) for name, alias in config.stores.items()]
     tried += [(Check("summarizer", name), summarizer(name)) for name in config.summarizers]
@@ -351,12 +364,28 @@ async def _try_store(
     try:
         async with Timeout(store, seconds) as opened:
             check.capabilities = opened.features.capabilities()
+            check.note = f"opened as {title_of(opened.location)}; {await _contents(opened)}"
     except Uninitialised as error:
         check.note = f"{error.message}; usable as a target"
 
 
+async def _contents(store: Store) -> str:
+    """Return in a few words whether a store has memories, damaged memories included."""
+    store.skip_damage()
+    try:
+        return "no memories" if await store.is_empty() else "memories found"
+    except UsageError as error:  # a vector store that cannot list its documents
+        return error.message
+
+
 async def _try_summarizer(
-    check: Check, config: Config, name: str, environment: Mapping[str, str], seconds: float
+    check: Check,
+    config: Config,
+    name: str,
+    environment: Mapping[str, str],
+    seconds: float,
+    *,
+    asks: bool,
 ) -> None:
     check.kind = _model_kind(config.summarizers[name])
 
@@ -367,12 +396,23 @@ async def _try_summarizer(
         return make_summarizer(configured.settings, configured.key(environment, seconds))
 
     made = await asyncio.to_thread(make)
+    ChunkedSummarizer(made, lambda _: None)  # raises if the context window is too small
+    if not asks:
+        check.note = _NOT_ASKED
+        return
     async with asyncio.timeout(seconds), made as summarizer:
         await summarizer.check()
+    check.note = "wrote a summary"
 
 
 async def _try_embedder(
-    check: Check, config: Config, name: str, environment: Mapping[str, str], seconds: float
+    check: Check,
+    config: Config,
+    name: str,
+    environment: Mapping[str, str],
+    seconds: float,
+    *,
+    asks: bool,
 ) -> None:
     check.kind = _model_kind(config.embedders[name])
 
@@ -383,6 +423,9 @@ async def _try_embedder(
         return make_embedder(configured.settings, configured.key(environment, seconds))
 
     made = await asyncio.to_thread(make)
+    if not asks:
+        check.note = _NOT_ASKED
+        return
     async with asyncio.timeout(seconds), made as embedder:
         check.note = f"{await embedder.dimensions()} dimensions"
 

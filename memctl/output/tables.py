@@ -717,8 +717,6 @@ def _check_lines(found: list[dict[str, Any]], widths: list[int]) -> Iterable[Tex
             (visible(row["name"]).ljust(widths[1]) + "  ", "bold"),
             visible(row["kind"] or ""),
         )
-        if row["capabilities"]:
-            line.append(f"  {', '.join(row['capabilities'])}", "dim")
         yield line
         error = row["error"]
         said = [("", error["message"]), ("hint: ", error["hint"])] if error else []

@@ -24,8 +24,6 @@ MAX_REPLY_BYTES = 4 << 20
 """The maximum bytes of a reply: far more than the thoughts of a model and its summary."""
 MIN_ROOM = 1000
 """The minimum number of tokens that a request must leave for the conversation."""
-CHECK_REPLY_TOKENS = 512
-"""The maximum tokens of the reply to a check; reasoning models spend some on thoughts."""
 
 # The factors by which the count of a server may fall below the own count, by exactness of the own
 # count.  Estimates are off by far less, except for runs of spaces and dashes.
@@ -74,22 +72,6 @@ class OpenAI(Summarizer):
         """Return a summary."""
         prompt = prompts.build_prompt(excerpt, self._instructions)
         return self._answer(await self._ask(lambda: self._body(prompt)), prompt)
-
-    async def check(self) -> None:
-        """Check by a small request that the model answers; any reply passes, even an empty one.
-
-        A request for the list of models would not test the key: many servers need no key for it.
-        """
-        messages = [
-            {"role": "system", "content": "Reply with OK."},
-            {"role": "user", "content": "Is anybody there?"},
-        ]
-
-        def body() -> dict[str, Any]:
-            limit = {self._format.current.limit: min(self._reply, CHECK_REPLY_TOKENS)}
-            return self._request(messages) | limit | self._parameters
-
-        _choice(self._server.object(await self._ask(body)), None)
 
     async def _ask(self, body: Callable[[], dict[str, Any]]) -> Any:
         """Return the server's reply to the request that ``body`` makes.

@@ -13,8 +13,8 @@ import pytest
 
 from memctl import config as configuration
 from memctl.commands.config import Check
-from tests.summarizers.server import ModelServer
-from tests.support.cli import FRIDAY, Run, fails, report
+from tests.summarizers.server import ModelServer, says
+from tests.support.cli import FRIDAY, Run, contents, fails, report
 from tests.support.servers.pool import Servers
 
 GUIDE = Path(__file__).parents[2] / "docs" / "configuration.md"
@@ -200,7 +200,7 @@ model = "m"
 base_url = "{refusing.url}"
 [summarizers.program]
 kind = "command"
-command = "grep -q 'Is anybody there' && echo A summary."
+command = "grep -q 'a table for two' && echo A summary."
 [summarizers.broken]
 kind = "command"
 command = "exit 4"
@@ -225,18 +225,24 @@ kind = "extractve"
     }
     assert all(row["error"]["hint"] for row in found.values() if row["error"])
     assert "usable as a target" in found["empty"]["note"]
+    assert found["full"]["note"] == "opened as AgentScope 1.x memory in SQLite; memories found"
+    assert found["model"]["note"] == "wrote a summary"
     assert found["full"]["kind"] == "sqlite"
     assert "summaries" in found["states"]["capabilities"]
     assert report(result, 3)["error"]["message"] == "6 of 12 checks failed"
-    assert len(json.dumps(request.body)) < 300  # a model is paid by what it reads
+    assert len(json.dumps(request.body)) < 4000  # a model is paid by what it reads
 
 
 def test_config_check_tells_people(run: Run, write: Path, filled: str) -> None:
     write.write_text(f'[stores.full]\nurl = "{filled}"\n[summarizers.x]\nkind = "extractive"')
     lines = run("config", "check").stdout.splitlines()
-    assert [line.split()[:4] for line in lines] == [
+    assert [line.split() for line in lines if not line.startswith(" ")] == [
         ["ok", "store", "full", "sqlite"],
         ["ok", "summarizer", "x", "extractive"],
+    ]
+    assert [line.strip() for line in lines if line.startswith(" ")] == [
+        "opened as AgentScope 1.x memory in SQLite; memories found",
+        "wrote a summary",
     ]
     write.write_text('[stores.full]\nurl = "none.db"')
     result = run("config", "check")
@@ -244,6 +250,49 @@ def test_config_check_tells_people(run: Run, write: Path, filled: str) -> None:
     assert "hint: " in result.stdout
     write.write_text("")
     assert "no stores and no summarizers are configured" in run("config", "check").stdout
+
+
+def test_config_check_says_what_a_database_holds(
+    run: Run, write: Path, servers: Servers, filled: str
+) -> None:
+    full, emptied = servers.postgresql.fresh(), servers.postgresql.fresh()
+    write.write_text(f'[stores.full]\nurl = "{full}"\n[stores.emptied]\nurl = "{emptied}"')
+    for url in (full, emptied):
+        assert run("migrate", filled, url).exit_code == 0
+    for user in {key.user for key in contents(emptied)}:
+        assert run("erase", "--user", user, emptied, "--yes").exit_code == 0
+    result = run("config", "check")
+    said = [line.strip() for line in result.stdout.splitlines()]
+    assert said[0].split() == ["ok", "store", "full", "postgresql"]
+    assert said[1] == "opened as AgentScope 1.x memory in PostgreSQL; memories found"
+    assert said[3] == "opened as AgentScope 1.x memory in PostgreSQL; no memories"
+
+
+def test_config_check_a_model_that_answers_in_prose_fails_as_in_compress(
+    run: Run, write: Path, filled: str
+) -> None:
+    with ModelServer(*[says("Ada booked a table.")] * 3) as server:
+        write.write_text(f"""
+[stores.full]
+url = "{filled}"
+[summarizers.chatty]
+kind = "openai"
+model = "m"
+base_url = "{server.url}"
+max_retries = 0
+""")
+        row = checks(run, 3)["chatty"]
+        assert row["error"]["code"] == "bad-reply"
+        assert "compress would fail, too" in row["error"]["hint"]
+        words = ("compress", "full", "--summarizer", "chatty", "--mode", "message", "--all")
+        limits = ("--keep-recent", "1", "--max-memories", "1", "--yes", "--json")
+        [failure] = report(run(*words, *limits), 7)["failures"]
+        assert failure["code"] == "bad-reply"
+        assert failure["message"] == row["error"]["message"]
+        asked = len(server.requests)
+        found = checks(run, 0, "--no-model")
+        assert found["chatty"]["note"] == "not asked: --no-model"
+        assert len(server.requests) == asked == 2
 
 
 def test_config_check_does_not_wait_for_ever(run: Run, write: Path, filled: str) -> None:
