@@ -154,16 +154,17 @@ def refuse_unclear(where: Selection, *, all_: bool, chosen: bool) -> None:
         )
 
 
-def refuse_many(found: ChangeReport, most: float, limit: str | None) -> None:
+def refuse_many(deleted: int, noun: str, most: float, limit: str | None) -> None:
     """Refuse a plan that deletes more than ``most`` messages; ``limit`` is ``--max-delete``.
+
+    ``deleted`` is the number of messages that the plan deletes, and ``noun`` what they are called.
 
     Raises:
         Loss: the plan deletes more messages.
     """
-    if found.planned.deleted > most:
+    if deleted > most:
         raise Loss(
-            f"{count(found.planned.deleted, found.noun)} would be deleted, more than --max-delete "
-            f"{limit}",
+            f"{count(deleted, noun)} would be deleted, more than --max-delete {limit}",
             "nothing was deleted; preview with --dry-run",
         )
 

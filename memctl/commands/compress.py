@@ -192,7 +192,7 @@ def compress(
 
     def approve() -> bool:
         found = compression.preview.changes
-        refuse_many(found, compression.most, max_delete)
+        refuse_many(found.planned.deleted, found.noun, compression.most, max_delete)
         if asks and not dry_run and found.planned.deleted:
             run.output.show(tables.change_plan(found))
             confirm(

@@ -96,11 +96,12 @@ def delete(
     )
 
     def approve() -> bool:
-        refuse_many(deletion.report, deletion.most, max_delete)
-        if yes or dry_run or not deletion.report.planned.deleted:
+        found = deletion.report
+        refuse_many(found.planned.deleted, found.noun, deletion.most, max_delete)
+        if yes or dry_run or not found.planned.deleted:
             return True
         expected = redact(store) if all_ else None
-        _ask(output, deletion.report, location.label, expected)
+        _ask(output, found, location.label, expected)
         return True
 
     deletion.approve = approve

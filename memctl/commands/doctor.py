@@ -9,16 +9,25 @@ from typing import Annotated, Any
 import typer
 from rich.console import RenderableType
 
-from memctl.commands._change import at_terminal, change, confirm, cut_short, refuse_unasked
+from memctl.commands._change import (
+    at_terminal,
+    change,
+    confirm,
+    cut_short,
+    refuse_many,
+    refuse_unasked,
+)
 from memctl.commands._context import Run
 from memctl.commands._options import (
     BackupOption,
     DryRunOption,
+    MaxDeleteOption,
     PathOption,
     SessionOption,
     StoreArgument,
     UserOption,
     YesOption,
+    deletion_limit,
     opens_stores,
 )
 from memctl.commands._reports import ChangeOutcome
@@ -78,6 +87,7 @@ def doctor(
         bool,
         typer.Option("--repair", help="Repair what can be repaired; asks first."),
     ] = False,
+    max_delete: MaxDeleteOption = None,
     yes: YesOption = False,
     backup: BackupOption = True,
     dry_run: DryRunOption = False,
@@ -99,17 +109,19 @@ def doctor(
     wanted = _known(codes or KINDS) - _known(ignore or ())
     where = Selection(users=frozenset(user or ()), sessions=frozenset(session or ()))
     limits = Limits(max_result)
+    limit = deletion_limit(max_delete)
     if repair:
         if not dry_run:
             refuse_unasked(yes)
         location = changeable(run, store, where, path)
         options = run_options(run, backup=backup, dry_run=dry_run)
         repairing = RepairRun(
-            record(run, "doctor", store, location), where, wanted, limits, options
+            record(run, "doctor", store, location), where, wanted, limits, options, limit
         )
         outcome = RepairOutcome(repairing, location.label)
 
         def approve() -> bool:
+            refuse_many(repairing.deleted, repairing.noun, repairing.allowed, max_delete)
             if yes or dry_run or not repairing.planned:
                 return True
             output.show(tables.repair_plan(repairing.repairable()))

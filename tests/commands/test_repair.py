@@ -233,6 +233,49 @@ def test_repair_nothing_is_repaired_without_being_asked(run: Run, tmp_path: Path
     assert path.read_bytes() == before
 
 
+def test_repair_limit_stops_it_before_anything_changes(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "m.db"
+    twice = [ASK, call("c1", "t1", "t1"), result("r1", "t1"), REPLY]  # c1 is rewritten
+    asyncio.run(
+        fill(
+            str(path),
+            {MemoryKey("u", "s"): messages(2, "hint"), MemoryKey("u", "t"): entries(twice)},
+        )
+    )
+    before = path.read_bytes()
+    words = ("doctor", path, "--repair", "--max-delete")
+    for limit in ("1", "0", "33%"):
+        for more in ("--yes", "--dry-run"):
+            said = f"2 messages would be deleted, more than --max-delete {limit}"
+            fails(run(*words, limit, more), 9, said, "nothing was deleted")
+    fails(run(*words, "many", "--yes"), 2, "--max-delete 'many' is not a valid limit")
+    assert path.read_bytes() == before
+    assert report(run("history", "--json"))["runs"] == []
+    found = report(run(*words, "2", "--yes", "--json"))
+    assert {one["code"] for one in found["repaired"]} == {
+        "repeated-tool-call",
+        "leftover-hint",
+        "no-session-index",
+    }
+    assert report(run("inspect", path, "--json"))["totals"]["messages"] == 4
+
+
+def test_repair_limit_counts_what_goes_into_the_quarantine(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "m.db"
+    asyncio.run(fill(str(path), {MemoryKey("u", "s"): [*messages(4), *messages(5, "hint")[4:]]}))
+    connection = sqlite3.connect(path)
+    with connection:
+        connection.execute("UPDATE message SET msg = 'cut' WHERE id = 'u-s-m1'")
+    before = "\n".join(connection.iterdump())
+    words = ("doctor", path, "--repair", "--yes", "--max-delete")
+    fails(run(*words, "1"), 9, "2 items would be deleted, more than --max-delete 1")
+    assert "\n".join(connection.iterdump()) == before
+    assert run(*words, "2").exit_code == 0
+    left = connection.execute("SELECT id FROM message ORDER BY id").fetchall()
+    connection.close()
+    assert left == [("u-s-m0",), ("u-s-m2",), ("u-s-m3",)]
+
+
 def test_repair_table_tells_what_was_repaired(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "m.db"
     asyncio.run(fill(str(path), {MemoryKey("u", "s"): messages(2, "hint")}))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import Counter
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
 from contextlib import aclosing
@@ -27,6 +28,7 @@ from memctl.journal.repairs import (
 from memctl.model import Change, Edit, Finding, Memory, MemoryKey, Page, StoredMessage
 from memctl.ops.apply import ChangeReport
 from memctl.ops.change import ChangeRun, RunOptions
+from memctl.ops.delete import most_deletions
 from memctl.ops.doctor.check import (
     ANSWERED,
     INTERRUPTED,
@@ -70,6 +72,8 @@ class RepairPlanner:
         self._limits = limits
         self.repaired_by_key: dict[MemoryKey, Counter[str]] = {}
         """The number of planned repairs by code of the finding, for each memory."""
+        self.deleted: Counter[MemoryKey] = Counter()
+        """The number of messages to delete in each memory, without those to rewrite."""
         self.left: set[MemoryKey] = set()
         """The memories that stay as they are, because a repair would lead to other findings."""
 
@@ -94,6 +98,7 @@ class RepairPlanner:
                     plan = _Plan(page.memory, found[page.memory.key], store.dialect)
                     self.repaired_by_key[page.memory.key] = plan.repaired
                 edit = plan.edit(page, places(store, page))
+                self.deleted[page.memory.key] = plan.deleted
                 if edit.changes or (edit.last and edit.offset):
                     yield edit
                 if page.last:
@@ -172,6 +177,8 @@ class _Plan:
         """The number of changes so far."""
         self._left = 0
         """The number of messages so far that the memory has after the edits."""
+        self.deleted = 0
+        """The number of messages so far that are gone after the edits."""
         self.repaired: Counter[str] = Counter()
         """The number of repaired findings, by code."""
         self.undone: Counter[str] = Counter()
@@ -201,6 +208,7 @@ class _Plan:
             repair = None
         if repair is not None and repair.goes:
             self.repaired.update(code for code in repair.goes if code)
+            self.deleted += 1
             return [self._removal(entry, at)]
         if repair is not None and (repair.removed or repair.answered):
             changes = self._rewriting(entry, repair, at)
@@ -267,6 +275,8 @@ class _Plan:
             changes.append(self._put(id, entry._replace(message=text), at, entry.marks))
             if not self._dialect.answers_within:
                 changes += self._answers(entry, repair, at)
+        else:
+            self.deleted += 1
         return changes
 
     def _answers(self, entry: StoredMessage, repair: MessageRepair, at: int | None) -> list[Change]:
@@ -350,9 +360,9 @@ class StoreRepairs:
         """The number of parts recorded for undo, each of which may have been repaired since."""
 
     @property
-    def quarantines(self) -> bool:
-        """Return whether a planned repair moves damaged data into the quarantine file."""
-        return any(self.planned[code] for code in QUARANTINED)
+    def quarantined(self) -> int:
+        """The number of damaged data that planned repairs move into the quarantine file."""
+        return sum(self.planned[code] for code in QUARANTINED)
 
     async def plan(self, store: Store, where: Selection) -> bool:
         """Count the repairs to make in ``planned``; return False if there are none.
@@ -420,7 +430,12 @@ class RepairRun(ChangeRun):
         codes: frozenset[str],
         limits: Limits,
         options: RunOptions,
+        limit: tuple[float, bool] | None = None,
     ) -> None:
+        """``limit`` is the largest number of messages to delete, as for ``DeleteRun``."""
+        self.allowed = math.inf
+        """The largest number of messages to delete, and of damaged data to move."""
+        self._limit = limit
         self._planner = RepairPlanner(codes, limits)
         self._store_repairs = StoreRepairs(codes)
         super().__init__(
@@ -435,6 +450,16 @@ class RepairRun(ChangeRun):
     def planned(self) -> int:
         """The number of planned changes of messages and repairs of the store."""
         return self.report.planned.messages + self._store_repairs.planned.total()
+
+    @property
+    def deleted(self) -> int:
+        """The number of messages to delete, and of damaged data to move out of the store."""
+        return self._planner.deleted.total() + self._store_repairs.quarantined
+
+    @property
+    def noun(self) -> str:
+        """What to call the data that ``deleted`` counts."""
+        return "item" if self._store_repairs.quarantined else self.report.noun
 
     def repaired(self) -> list[Finding]:
         """Return a finding for each code, with the number of its repairs.
@@ -465,11 +490,15 @@ class RepairRun(ChangeRun):
         if await self._store_repairs.plan(store, self.where):
             await refuse_side_effects(store, self.where, Deletion.REPAIRS)
             something = True
-        if self._store_repairs.quarantines and not self._options.backup:
+        if self._store_repairs.quarantined and not self._options.backup:
             raise UsageError(
                 "--no-backup cannot be combined with a repair that moves damaged data",
                 "leave out --no-backup: the quarantine file is a part of the backup",
             )
+        if self._limit is not None:
+            self.allowed = await most_deletions(store, self.where, self._limit)
+            # A message that is rewritten is deleted and restored.
+            self.most = self.allowed + self.report.planned.deleted - self.deleted
         return something
 
     async def carry_out(self, store: Store) -> None:
