@@ -17,7 +17,7 @@ from typing import Any
 from memctl.errors import Failure, Interrupted
 from memctl.journal.changes import ChangesWriter
 from memctl.journal.runs import Journal
-from memctl.model import PAGE_BYTES, Edit, MemoryKey, WriteResult
+from memctl.model import PAGE_BYTES, Change, Edit, MemoryKey, WriteResult
 from memctl.ops.lost_answer import look_again
 from memctl.ops.report import Progress, SilentProgress
 from memctl.ops.stop import Stop
@@ -26,6 +26,7 @@ from memctl.store import Store
 from memctl.storekit.batching import edit_size, grouped, grouped_async
 
 SHOWN_MEMORIES = 10
+MOST_IDS = 1000
 _STEP = PAGE_BYTES // 2
 """The approximate bytes of the messages that a thread reads or writes at once."""
 ATTEMPTS = 5
@@ -83,13 +84,12 @@ class ChangeCounts:
         self.restored += restored
         self.marked += len(edit.changes) - restored
         self.marked -= sum([change.new is None for change in edit.changes])
-        self.unmarked += sum(
-            [
-                not {*one.old} <= {*one.new}
-                for one in edit.changes
-                if one.old and one.new is not None
-            ]
-        )
+        self.unmarked += sum(map(_loses_mark, edit.changes))
+
+
+def _loses_mark(change: Change) -> bool:
+    """Return whether a message that stays loses a mark."""
+    return change.new is not None and bool({*(change.old or ())} - {*change.new})
 
 
 @dataclass(slots=True)
@@ -101,6 +101,8 @@ class ChangeReport:
     planned: ChangeCounts = field(default_factory=ChangeCounts)
     planned_by_memory: dict[MemoryKey, int] = field(default_factory=dict)
     """The number of messages to change in each memory; without a dry run, of ten memories only."""
+    unmarked: set[str] = field(default_factory=set)
+    """The ids of messages that are to lose a mark; incomplete if more than ``MOST_IDS``."""
     staying: dict[MemoryKey, int] = field(default_factory=dict)
     """The number of messages that stay in each memory; no entry if not counted."""
     done: ChangeCounts = field(default_factory=ChangeCounts)
@@ -362,3 +364,5 @@ def _note(report: ChangeReport, edit: Edit, most: float = SHOWN_MEMORIES) -> Non
     key = edit.memory.key
     if key in known or len(known) < most:
         known[key] = known.get(key, 0) + len(edit.changes)
+    if len(report.unmarked) <= MOST_IDS:
+        report.unmarked.update(one.id for one in edit.changes if _loses_mark(one))

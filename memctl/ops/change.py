@@ -16,6 +16,7 @@ from memctl.journal import runs
 from memctl.journal.files import refusals
 from memctl.journal.runs import Journal, Retention, Runs
 from memctl.ops.apply import (
+    MOST_IDS,
     ChangeReport,
     Planner,
     apply_plan,
@@ -226,7 +227,9 @@ class ChangeRun:
         if self.report.planned.deleted:
             await self.refuse_deletion(store)
         elif self.report.planned.unmarked:
-            await refuse_side_effects(store, self.concerned, Deletion.MARKS)
+            ids = frozenset(self.report.unmarked)
+            where = replace(self.concerned, ids=ids if len(ids) <= MOST_IDS else frozenset())
+            await refuse_side_effects(store, where, Deletion.MARKS)
         if not something and self.where.sessions:
             await self._refuse_absent(store)
         elif not something and self.where.users:  # a user without memories is not an error

@@ -389,6 +389,23 @@ def test_shared_columns_of_marks_stop_the_removal_of_marks(run: Run, shared: Sha
 
 
 @pytest.mark.parametrize("shared", SQL, indirect=True)
+def test_shared_columns_of_marks_of_other_messages_stop_no_change(run: Run, shared: Shared) -> None:
+    shared.execute("ALTER TABLE message_mark ADD COLUMN reason VARCHAR(80)")
+    [marked, *_] = [one.id for one in contents(shared.url)[KYOTO] if one.marks]
+    shared.execute(f"UPDATE message_mark SET reason = 'seen' WHERE msg_id = 'ada-kyoto-{marked}'")
+    before = contents(shared.url)
+    [plain, *_] = [one.id for one in before[KYOTO] if not one.marks]
+    for id in plain, marked:
+        words = ("--session", "kyoto", "--id", id)
+        assert run("mark", "add", shared.url, "new", *words).exit_code == 0
+        if id == plain:
+            assert run("undo", "--store", shared.url, "--yes").exit_code == 0
+            assert contents(shared.url) == before
+    text = "removing marks deletes values in the column 'reason' of the table 'message_mark'"
+    fails(run("undo", "--store", shared.url, "--yes"), 9, text)
+
+
+@pytest.mark.parametrize("shared", SQL, indirect=True)
 def test_shared_triggers_of_marks_stop_the_removal_of_marks(
     run: Run, shared: Shared, request: pytest.FixtureRequest
 ) -> None:

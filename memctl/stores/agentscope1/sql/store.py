@@ -108,7 +108,9 @@ class SqlMemoryStore(Store):
 
     async def side_effects(self, where: Selection, deletion: Deletion) -> list[str]:
         if deletion is Deletion.MARKS:
-            return await self._lost_with_marks(_marks(session_condition(where)))
+            statements = self.database.statements
+            messages = statements.condition(replace(where, users=frozenset()))
+            return await self._lost_with_marks(_marks(messages, statements.source()))
         tables = {"message": session_condition(where), "message_mark": EVERY}
         if deletion is not Deletion.MESSAGES:
             tables |= {"session": session_condition(where, "id"), "users": EVERY}
@@ -248,8 +250,11 @@ class SqlMemoryStore(Store):
         return SqlMaintenance(self, self.database)
 
 
-def _marks(messages: Condition) -> Condition:
-    """Return the condition that a row ``m`` of ``message_mark`` marks one of these messages."""
+def _marks(messages: Condition, source: str = "message m") -> Condition:
+    """Return the condition that a row ``m`` of ``message_mark`` marks one of these messages.
+
+    ``source`` is the SQL after FROM that the condition ``messages`` needs.
+    """
     return Condition(
-        f"m.msg_id IN (SELECT m.id FROM message m WHERE {messages.sql})", messages.values
+        f"m.msg_id IN (SELECT m.id FROM {source} WHERE {messages.sql})", messages.values
     )
