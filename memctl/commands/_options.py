@@ -243,6 +243,16 @@ def _time_limit(timeout: TimeoutOption = SECONDS) -> float:
     return timeout
 
 
+RateOption = Annotated[
+    str | None,
+    connecting(
+        "--rate-limit",
+        metavar="RATE",
+        help="Read no faster than RATE: 500 (messages a second) or 2MB (bytes a second).",
+    ),
+]
+
+
 def _transfer(
     retries: Annotated[
         int,
@@ -251,16 +261,9 @@ def _transfer(
         ),
     ] = 5,
     timeout: TimeoutOption = SECONDS,
-    rate_limit: Annotated[
-        str | None,
-        connecting(
-            "--rate-limit",
-            metavar="RATE",
-            help="Read no faster than RATE: 500 (messages a second) or 2MB (bytes a second).",
-        ),
-    ] = None,
+    rate_limit: RateOption = None,
 ) -> Transfer:
-    return Transfer(retries, timeout, _rate(rate_limit))
+    return Transfer(retries, timeout, rate(rate_limit))
 
 
 def _report_format(
@@ -270,7 +273,12 @@ def _report_format(
     return Format.JSON if json else format_
 
 
-def _rate(text: str | None) -> Rate | None:
+def rate(text: str | None) -> Rate | None:
+    """Parse ``--rate-limit``; if ``text`` is None, the result is None.
+
+    Raises:
+        UsageError: the text is not a valid rate.
+    """
     if text is None:
         return None
     found = _RATE.fullmatch(text.strip())

@@ -13,9 +13,11 @@ from memctl.commands._options import (
     DryRunOption,
     LossyOption,
     PathOption,
+    RateOption,
     StoreArgument,
     guarding,
     opens_stores,
+    rate,
 )
 from memctl.commands._reports import CopyOutcome, flat_row
 from memctl.commands._run import readable, wait_for
@@ -90,6 +92,7 @@ def export(
     ] = None,
     lossy: LossyOption = False,
     path: PathOption = None,
+    rate_limit: RateOption = None,
     dry_run: DryRunOption = False,
 ) -> None:
     """Write memories to a file: an archive, Markdown, OpenAI messages, CSV and others.
@@ -115,6 +118,7 @@ def export(
         must_exist=True,
         min_memories=min_memories,
         min_messages=min_messages,
+        rate=rate(rate_limit),
     )
     with readable(run.locate(store), where, path) as location:
         outcome = ExportOutcome(location.label, dry_run=dry_run)

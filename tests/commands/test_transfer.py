@@ -46,6 +46,18 @@ def test_transfer_rate_is_kept(run: Run, source: Path, tmp_path: Path, rate: str
     assert time.monotonic() - began > 1.8
 
 
+@pytest.mark.parametrize("name", ["a.ndjson", "a.csv", "pages"])
+def test_transfer_export_keeps_to_a_rate(run: Run, source: Path, tmp_path: Path, name: str) -> None:
+    began = time.monotonic()
+    shape = ("--as", "markdown") if name == "pages" else ()
+    options = ("-o", tmp_path / name, *shape, "--rate-limit", "1500")
+    assert run("export", source, *options).exit_code == 0
+    assert time.monotonic() - began > 1.2
+    fails(
+        run("export", source, "-o", tmp_path / "b", "--rate-limit", "fast"), 2, "messages a second"
+    )
+
+
 def has_memories(path: Path) -> bool:
     """Return whether a memory has come to a SQLite database that may not be there yet."""
     try:

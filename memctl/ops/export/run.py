@@ -49,6 +49,7 @@ from memctl.registry import make_store
 from memctl.selection import Selection
 from memctl.store import LeftOut, Store, refuse_facts
 from memctl.stores.archive.rotation import RotatedFile, Rotation, Series, parse_rotation
+from memctl.wrappers.rate_limit import Rate, RateLimit
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,8 @@ class ExportOptions:
     which older files to keep, such as ``daily:7,weekly:4``.  ``prune`` removes Markdown files whose
     memories no longer exist.  ``lossy`` drops data that the output has no place for.  ``part`` is
     the path of the memories in written session states.  With ``must_exist``, a named user or
-    session without a memory is an error.
+    session without a memory is an error.  ``rate`` limits how fast a named store is read; None sets
+    no limit.
 
     An export of less than ``min_memories`` or ``min_messages`` is refused; a rotation needs a
     memory.  If neither is given, a file of a rotation that is less than half as large as the one
@@ -75,6 +77,7 @@ class ExportOptions:
     must_exist: bool = False
     min_memories: int | None = None
     min_messages: int | None = None
+    rate: Rate | None = None
 
 
 @dataclass(slots=True)
@@ -246,7 +249,10 @@ class Export:
     def _opened(self) -> AbstractAsyncContextManager[Store]:
         if isinstance(self._source, Store):
             return nullcontext(self._source)
-        return opened(make_store(self._source), self._observer)
+        store = make_store(self._source)
+        if self._options.rate is not None:
+            store = RateLimit(store, self._options.rate)
+        return opened(store, self._observer)
 
     async def _by_count(self) -> Shape:
         """Return STATE_DICT for exactly one memory, else ARCHIVE."""
