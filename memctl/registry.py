@@ -369,6 +369,7 @@ BUILT_IN = (
         "memctl.stores.mem0.store:Mem0Store",
         title="mem0 facts",
         prefixes=("mem0",),
+        options=frozenset({"side_effects"}),
         extra="mem0",
     ),
     StoreSpec(

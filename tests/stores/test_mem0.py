@@ -7,8 +7,10 @@ import json
 import os
 import shutil
 import sqlite3
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+from uuid import uuid4
 
 import pytest
 
@@ -372,3 +374,104 @@ def test_history_that_is_not_of_mem0_is_named(run: Run, tmp_path: Path, servers:
     with sqlite3.connect(tmp_path / "history.db") as database:
         database.executescript("DROP TABLE IF EXISTS history; CREATE TABLE history (url TEXT)")
     fails(run("inspect", store), 8, "is not one of mem0", "set another history_db_path")
+
+
+class InDatabase(NamedTuple):
+    """Facts of mem0 in PostgreSQL: the store, and a way to run SQL of the application."""
+
+    store: str
+    execute: Callable[[str], str]
+    folder: Path
+
+    def login(self, servers: Servers, rights: str) -> str:
+        """Make a login with these rights on the table of facts; return the store of this login."""
+        file = self.folder / "config.json"
+        about = json.loads(file.read_text())
+        options = about["vector_store"]["config"]
+        name = options["connection_string"].rpartition("/")[2]
+        login = f"guest_{uuid4().hex[:8]}"
+        admin = servers.postgresql.admin_url(options["connection_string"])
+        servers.postgresql.execute(admin, f"CREATE ROLE {login} LOGIN PASSWORD 'secret'")
+        self.execute(f"GRANT {rights} ON ALL TABLES IN SCHEMA public TO {login}")
+        url = servers.postgresql.url(name, user=login, password="secret")
+        options["connection_string"] = url
+        (self.folder / "guest.json").write_text(json.dumps(about))
+        return f"mem0:{self.folder}/guest.json"
+
+
+@pytest.fixture
+def in_database(servers: Servers, tmp_path: Path) -> InDatabase:
+    store = filled("pgvector", tmp_path, servers)
+    about = json.loads((tmp_path / "config.json").read_text())
+    url = about["vector_store"]["config"]["connection_string"]
+    return InDatabase(store, lambda sql: servers.postgresql.execute(url, sql), tmp_path)
+
+
+def test_rows_that_refer_to_facts_stop_their_deletion(run: Run, in_database: InDatabase) -> None:
+    store, execute, _ = in_database
+    execute(
+        "CREATE TABLE notes (about UUID REFERENCES facts (id) ON DELETE CASCADE); "
+        "INSERT INTO notes "
+        f"SELECT id FROM facts WHERE payload->>'run_id' = '{mem0_key(0).session}' LIMIT 1"
+    )
+    before = contents(store)
+    effect = "deleting rows of 'facts' deletes rows of 'notes' (ON DELETE CASCADE)"
+    user, session, _ = mem0_key(0)
+    words = ("--user", user, "--session", session, "--yes")
+    fails(run("delete", store, *words), 9, effect, "side_effects=allow")
+    fails(run("erase", store, *words), 9, effect)
+    assert contents(store) == before
+    assert run("delete", store, "--session", mem0_key(1).session, "--yes").exit_code == 0
+    assert run("undo", "--yes").exit_code == 0
+    assert contents(store) == before
+    assert run("delete", f"{store}?side_effects=allow", *words).exit_code == 0
+    assert execute("SELECT count(*) FROM notes").strip() == "0"
+    fails(run("inspect", f"{store}?side_effects=yes"), 2, "write side_effects=allow")
+
+
+def test_triggers_of_facts_stop_their_deletion(run: Run, in_database: InDatabase) -> None:
+    store, execute, _ = in_database
+    execute(
+        "CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'; "
+        "CREATE TRIGGER audit BEFORE DELETE ON facts FOR EACH ROW EXECUTE FUNCTION keep()"
+    )
+    before = contents(store)
+    fails(run("delete", store, "--all", "--yes"), 9, "'facts' runs the trigger 'audit'")
+    done = run("delete", f"{store}?side_effects=allow", "--all", "--yes")
+    assert (done.exit_code, "a trigger or a rule of the table kept it" in done.stderr) == (7, True)
+    assert contents(store) == before
+    execute("DROP TRIGGER audit ON facts")
+    assert run("delete", store, "--user", mem0_key(0).user, "--yes").exit_code == 0
+    execute("CREATE TRIGGER quota BEFORE INSERT ON facts FOR EACH ROW EXECUTE FUNCTION keep()")
+    done = run("undo", "--yes")
+    assert (done.exit_code, "a trigger or a rule of the table left it out" in done.stderr) == (
+        7,
+        True,
+    )
+    execute("DROP TRIGGER quota ON facts")
+    assert run("undo", "--yes").exit_code == 0
+    assert contents(store) == before
+
+
+def test_policies_hide_no_facts_unsaid(run: Run, in_database: InDatabase, servers: Servers) -> None:
+    execute = in_database.execute
+    guest = in_database.login(servers, "SELECT, INSERT, UPDATE, DELETE")
+    assert contents(guest) == contents(in_database.store)
+    execute(
+        "ALTER TABLE facts ENABLE ROW LEVEL SECURITY; "
+        "CREATE POLICY own ON facts USING (payload->>'user_id' = 'x')"
+    )
+    text = "row-level security may hide rows of the table 'facts' from this login"
+    fails(run("inspect", guest), 3, text, "BYPASSRLS")
+    fails(run("delete", guest, "--all", "--yes"), 3, text)
+
+
+def test_missing_right_to_insert_facts_is_found_before_a_deletion(
+    run: Run, in_database: InDatabase, servers: Servers
+) -> None:
+    guest = in_database.login(servers, "SELECT, UPDATE, DELETE")
+    before = contents(in_database.store)
+    words = ("delete", guest, "--all", "--yes")
+    fails(run(*words), 3, "undo needs to restore messages: INSERT on 'facts'", "--no-backup")
+    assert contents(in_database.store) == before
+    assert run(*words, "--no-backup").exit_code == 0

@@ -31,9 +31,15 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from memctl.concurrency import cut_short
 from memctl.engines.sql.schema import TextForm, other_columns
-from memctl.engines.sql.side_effects import ALLOW, SIDE_EFFECTS, Trigger, references
+from memctl.engines.sql.side_effects import (
+    ALLOW,
+    SIDE_EFFECTS,
+    Trigger,
+    find_side_effects,
+    has_option,
+)
 from memctl.engines.sql.syntax import ALWAYS, Condition, Syntax
-from memctl.errors import BadData, Failure, Lost, MemctlError, UsageError
+from memctl.errors import BadData, Failure, Lost, MemctlError
 from memctl.location import Location, visible
 from memctl.model import Page
 from memctl.selection import Selection
@@ -291,13 +297,7 @@ class Database(ABC):
         Raises:
             UsageError: the option has another value.
         """
-        found = self.location.options.get(name)
-        if found not in (None, value):
-            raise UsageError(
-                f"{self.label}: {name}={visible(found)} is unknown",
-                f"write {name}={value}, or leave it out",
-            )
-        return found is not None
+        return has_option(self.location, self.label, name, value)
 
     async def run(self, work: Callable[[Connection], T]) -> T:
         """Call ``work`` with a connection, such as to inspect tables; return its result."""
@@ -458,17 +458,12 @@ class Database(ABC):
             return []
         async with self.snapshot() as connection:
             triggers = await self.delete_triggers(connection)
-            found = [one.text for one in triggers if one.table in tables]
             rows: Sequence[Any] = []
             if self.references_sql:
                 rows = await self.fetch_all(connection, self.references_sql, {})
             names = (map(shown_name, row) for row in rows)
-            for one in references(names, tables, {*tables, *own}):
-                where = tables[one.referred]
-                sql = one.query(where, self.syntax)
-                if one.hides or await self.fetch_all(connection, sql, where.values):
-                    found.append(one.text)
-        return found
+            fetch = partial(self.fetch_all, connection)
+            return await find_side_effects(fetch, triggers, names, tables, own, self.syntax)
 
     async def missing_right(self, tables: Sequence[str]) -> str:  # noqa: ARG002 - SQLite has none
         """Return a right that the login lacks to insert rows, such as ``INSERT on 'message'``.

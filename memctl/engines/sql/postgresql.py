@@ -115,6 +115,11 @@ _ALL_ROWS = (
 )
 _ON_DELETE = 8
 """The bit of ``pg_trigger.tgtype`` for a trigger of deletions."""
+LACKS_INSERT = "has_any_column_privilege(to_regclass({}), 'INSERT') IS FALSE"
+"""SQL that is true if the login may not insert rows into a table with this quoted name.
+
+A login may insert rows if it has the right on each column that it names.
+"""
 _NAME_BYTES = 63
 """The maximum number of bytes of ``application_name`` in PostgreSQL."""
 
@@ -334,8 +339,7 @@ class PostgresqlDatabase(Database):
         }
 
     async def missing_right(self, tables: Sequence[str]) -> str:
-        # A login may insert rows if it has the right on each column that it names.
-        sql = "SELECT has_any_column_privilege(to_regclass(:name), 'INSERT') IS FALSE"
+        sql = f"SELECT {LACKS_INSERT.format(':name')}"
         async with self.snapshot() as connection:
             for table in tables:
                 name = self.syntax.identifier(table)

@@ -7,13 +7,14 @@ back.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from itertools import groupby
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from memctl.engines.sql.syntax import Condition, Syntax
-from memctl.location import visible
+from memctl.errors import UsageError
+from memctl.location import Location, visible
 
 ACTIONS = {
     "CASCADE": "deletes",
@@ -29,6 +30,21 @@ The empty action is one that the login may not see.
 
 SIDE_EFFECTS, ALLOW = "side_effects", "allow"
 """The option in a URL that accepts such changes, and its value."""
+
+
+def has_option(location: Location, label: str, name: str, value: str) -> bool:
+    """Return whether the URL of a store has an option, whose only value is ``value``.
+
+    Raises:
+        UsageError: the option has another value.
+    """
+    found = location.options.get(name)
+    if found not in (None, value):
+        raise UsageError(
+            f"{label}: {name}={visible(found)} is unknown",
+            f"write {name}={value}, or leave it out",
+        )
+    return found is not None
 
 
 class ReferringColumn(NamedTuple):
@@ -122,3 +138,25 @@ def references(
     ]
     by_key = attrgetter("referred", "key")
     return [Reference(tuple(some)) for _, some in groupby(sorted(concerned), by_key)]
+
+
+async def find_side_effects(
+    fetch: Callable[[str, Mapping[str, Any]], Awaitable[Sequence[Any]]],
+    triggers: Iterable[Trigger],
+    referring: Iterable[Iterable[str]],
+    tables: Mapping[str, Condition],
+    own: Collection[str],
+    syntax: Syntax,
+) -> list[str]:
+    """Describe what the database changes besides when rows are deleted.
+
+    ``tables`` and ``own`` are as in ``Database.side_effects``.  ``fetch`` returns the rows of a
+    query with parameters, ``triggers`` are all triggers of deletions, and ``referring`` are all
+    rows for ``references``.
+    """
+    found = [one.text for one in triggers if one.table in tables]
+    for one in references(referring, tables, {*tables, *own}):
+        where = tables[one.referred]
+        if one.hides or await fetch(one.query(where, syntax), where.values):
+            found.append(one.text)
+    return found

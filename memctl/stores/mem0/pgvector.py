@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 from array import array
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,9 @@ import asyncpg
 
 from memctl import jsonio
 from memctl.engines.sql.pooler import PooledConnection, is_pooled, pooler_error
+from memctl.engines.sql.postgresql import LACKS_INSERT, PostgresqlDatabase, PostgresqlSyntax
+from memctl.engines.sql.side_effects import Trigger, find_side_effects
+from memctl.engines.sql.syntax import EVERY, pushed_down
 from memctl.errors import (
     BadData,
     Busy,
@@ -24,6 +27,7 @@ from memctl.errors import (
     UsageError,
 )
 from memctl.location import visible
+from memctl.selection import Selection
 from memctl.store import OpenMode
 from memctl.storekit.locks import busy
 from memctl.storekit.simple import Rejected
@@ -46,8 +50,14 @@ _HNSW_LIMIT = 2000
 _NAME_BYTES = 63
 _GONE = "check that the server is running, and host and port"
 _COLUMNS = (
-    "SELECT a.attname, a.atttypmod FROM pg_attribute a WHERE a.attrelid = to_regclass($1) "
+    "SELECT a.attname, a.atttypmod, row_security_active(a.attrelid) AS hides "
+    "FROM pg_attribute a WHERE a.attrelid = to_regclass($1) "
     "AND a.attname IN ('id', 'vector', 'payload') AND a.attnum > 0"
+)
+_IDS = "id = ANY($1::text[]::uuid[])"
+_NAMED = (
+    # A name that is not a string may belong to any memory.
+    "(jsonb_typeof(m.payload->'{0}') <> 'string' OR COALESCE(m.payload->>'{0}', '') = ANY(:{0}))"
 )
 _LOCK = "pg_try_advisory_{}lock(hashtext('memctl'), hashtext($1))"
 _HOLDER = (
@@ -115,6 +125,8 @@ class PgvectorTables(VectorStore):
             self._connection = await self._connected()
         async with self._errors() as connection:
             self._pooled = await is_pooled(connection)
+            if not self._pooled:  # a pooler keeps no setting
+                await connection.execute("SET row_security = off")
             await connection.set_type_codec(
                 "jsonb", encoder=_given, decoder=_given, schema="pg_catalog"
             )
@@ -138,6 +150,12 @@ class PgvectorTables(VectorStore):
                 f"{self.label}: the table {visible(name)!r} is not one of mem0, which has the "
                 "columns id, vector and payload",
                 "name another collection_name",
+            )
+        if rows[0]["hides"]:
+            raise Unavailable(
+                f"{self.label}: row-level security may hide rows of the table {visible(name)!r} "
+                "from this login",
+                "use a login with BYPASSRLS or the owner of the table",
             )
         self._tables[name] = max(columns["vector"], 0)
 
@@ -171,6 +189,37 @@ class PgvectorTables(VectorStore):
             except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError):
                 connection.terminate()
 
+    async def missing_right(self) -> str:
+        for name in self._tables:
+            async with self._errors() as connection:
+                sql = f"SELECT {LACKS_INSERT.format('$1')}"
+                if await connection.fetchval(sql, _quoted(name)):
+                    return f"INSERT on {visible(name)!r}"
+        return ""
+
+    async def side_effects(self, where: Selection) -> list[str]:
+        keys = where.keys or ()
+        fields = {
+            "user_id": where.users or {key.user for key in keys},
+            "run_id": where.sessions or {key.session for key in keys},
+        }
+        facts = pushed_down(
+            {(field, _NAMED.format(field)): names for field, names in fields.items()}
+        )
+        # The entities of a fact may link to facts of other users.
+        every = {self.config.collection: facts, self.config.entities: EVERY}
+        tables = {name: condition for name, condition in every.items() if name in self._tables}
+        async with self._errors() as connection:
+
+            async def fetch(sql: str, values: Mapping[str, Any]) -> Sequence[Any]:
+                for number, name in enumerate(values, 1):
+                    sql = sql.replace(f":{name}", f"${number}")
+                return list(await connection.fetch(sql, *values.values()))
+
+            triggers = [Trigger(*row) for row in await fetch(PostgresqlDatabase.triggers_sql, {})]
+            rows = await fetch(PostgresqlDatabase.references_sql, {})
+            return await find_side_effects(fetch, triggers, rows, tables, (), PostgresqlSyntax())
+
     # Reading
 
     async def dimensions(self, collection: str) -> int | None:
@@ -197,7 +246,7 @@ class PgvectorTables(VectorStore):
             return []
         sql = (
             f"SELECT id::text, payload, vector::real[] AS vector FROM {_quoted(collection)} "
-            "WHERE id = ANY($1::text[]::uuid[])"
+            f"WHERE {_IDS}"
         )
         async with self._errors() as connection:
             rows = await connection.fetch(sql, ids)
@@ -231,14 +280,19 @@ class PgvectorTables(VectorStore):
         ]
         async with self._errors() as connection, connection.transaction():
             await connection.executemany(sql, rows)
+            ids = {one.id for one in records}
+            stored = f"SELECT COUNT(*) FROM {_quoted(collection)} WHERE {_IDS}"
+            if await connection.fetchval(stored, sorted(ids)) < len(ids):
+                raise Rejected("refused", "a trigger or a rule of the table left it out")
 
     async def delete(self, collection: str, ids: Sequence[str]) -> None:
         ids = [id for id in ids if _may_be_there(id)]
         if collection in self._tables and ids:
-            async with self._errors() as connection:
-                await connection.execute(
-                    f"DELETE FROM {_quoted(collection)} WHERE id = ANY($1::text[]::uuid[])", ids
-                )
+            async with self._errors() as connection, connection.transaction():
+                await connection.execute(f"DELETE FROM {_quoted(collection)} WHERE {_IDS}", ids)
+                kept = f"SELECT 1 FROM {_quoted(collection)} WHERE {_IDS} LIMIT 1"
+                if await connection.fetchval(kept, ids):
+                    raise Rejected("refused", "a trigger or a rule of the table kept it")
 
     @asynccontextmanager
     async def _errors(self, *, connecting: bool = False) -> AsyncIterator[Any]:

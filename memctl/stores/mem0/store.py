@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 from memctl import jsonio
 from memctl.dialects.fact import build, decode_vector, encode_vector
+from memctl.engines.sql.side_effects import ALLOW, SIDE_EFFECTS, has_option
 from memctl.location import Location
 from memctl.model import (
     Edit,
@@ -31,7 +32,7 @@ from memctl.model import (
     WriteResult,
 )
 from memctl.selection import Selection
-from memctl.store import Features, Maintenance, Note, OpenMode
+from memctl.store import Deletion, Features, Maintenance, Note, OpenMode
 from memctl.store import Record as Repair
 from memctl.storekit.facts import FactEntry, FactStore, LoadedFact
 from memctl.storekit.locks import FileLock, stand_in
@@ -112,6 +113,7 @@ class Mem0Store(FactStore):
     # Opening
 
     async def connect(self, mode: OpenMode) -> None:
+        has_option(self.location, self.label, SIDE_EFFECTS, ALLOW)
         config = read(self.location.path)
         # Set before the target exists: a dry run reports the dimensions that a new target needs.
         self.embedding = config.embedding if config.embedding.dimensions else None
@@ -164,6 +166,14 @@ class Mem0Store(FactStore):
         if path is None and not locked:
             self._file_lock = FileLock(stand_in(await self.identity()), self.label)
             self.warnings += await self._file_lock.take_in_thread(owner)
+
+    async def missing_right(self, key: MemoryKey | None) -> str:  # noqa: ARG002 - rights of tables
+        return await self._vectors.missing_right()
+
+    async def side_effects(self, where: Selection, deletion: Deletion) -> list[str]:  # noqa: ARG002
+        if has_option(self.location, self.label, SIDE_EFFECTS, ALLOW):
+            return []
+        return await self._vectors.side_effects(where)
 
     # Reading
 

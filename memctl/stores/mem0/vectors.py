@@ -14,6 +14,7 @@ from uuid import UUID
 from memctl.concurrency import in_thread
 from memctl.errors import BadData, NotFound
 from memctl.location import visible
+from memctl.selection import Selection
 from memctl.store import OpenMode
 from memctl.storekit.simple import Rejected
 from memctl.stores.mem0.config import Mem0Config
@@ -117,6 +118,14 @@ class VectorStore(ABC):
 
     async def flush(self) -> None:  # noqa: B027 - most stores are durable at once
         """Make all earlier changes durable."""
+
+    async def missing_right(self) -> str:
+        """Return a right that the login lacks to restore facts; see ``Store.missing_right``."""
+        return ""
+
+    async def side_effects(self, where: Selection) -> list[str]:  # noqa: ARG002 - files have none
+        """Describe what a deletion of selected facts changes besides, as ``Store.side_effects``."""
+        return []
 
     async def stray_vectors(self, collection: str) -> int:  # noqa: ARG002
         """Return the number of vectors in a collection that belong to no record."""
