@@ -270,20 +270,20 @@ async def copy(
     """Copy the selected memories, as ``memctl migrate`` does; a second copy adds only new messages.
 
     ``source`` and ``target`` are names (URLs, paths or locations) or open stores.  The copy opens a
-    named store, and opens the store again after a lost connection; ``transfer`` limits retries,
-    waits for answers and the rate.  With an open store, the copy is not retried, and the store
-    stays open.  An open target must be open with ``create``, and stays locked against other runs
-    until it is closed.  ``embedder`` makes missing vectors of facts; ``make_embedder`` returns an
-    embedder.
+    named store, and opens the store again after a lost connection.  ``transfer`` sets the number of
+    retries, the longest wait for an answer of a store, and the maximum rate.  With an open store,
+    the copy is not retried, and the store stays open.  If the target is an open store, it must have
+    been opened with ``create``; it stays locked against other runs until it is closed.
+    ``embedder`` makes missing vectors of facts; ``make_embedder`` returns an embedder.
 
     ``limit`` is the largest number of messages that ``OnConflict.REPLACE`` may remove from the
     target.  If the second element of ``limit`` is True, the first is a percentage of all messages
     of the selected users and sessions in the target.
 
     ``verify`` compares both sides afterwards by fresh reads.  ``follow`` is a number of seconds:
-    the copy repeats at this interval until ``stop.ask()``, and is not recorded for undo.
-    ``dry_run`` writes nothing, and needs a named target.  With ``must_exist``, a memory that
-    ``where`` names and the source lacks is an error.
+    the copy repeats at this interval until ``stop.ask()`` is called, and is not recorded for undo.
+    ``dry_run`` writes nothing, and needs a named target.  With ``must_exist``, the copy fails if
+    ``where`` names a memory that the source lacks.
 
     ``observer`` gets warnings and the progress.  ``report`` is filled in, even if an error ends the
     copy.  ``record`` is the entry of the run in ``memctl history``.  ``keep`` limits how long older

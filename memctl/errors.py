@@ -101,7 +101,7 @@ class Partial(MemctlError):
 
 
 class BadData(MemctlError):
-    """The input is damaged or of another kind; nothing was written."""
+    """The input is damaged, or not of the expected kind; nothing was written."""
 
     code = "bad-data"
     exit_code = 8

@@ -49,7 +49,7 @@ class ForeignFormat:
     document: Test | None = None
     """The test of a JSON document; the end of the document may be missing."""
     line: Test | None = None
-    """The test of the JSON value of a line."""
+    """The test of the JSON value of one line in a file of JSON lines."""
     tables: Mapping[str, frozenset[str]] | None = None
     """The required columns by table name; ``*`` stands for any name."""
     keys: re.Pattern[bytes] | None = None
@@ -74,9 +74,9 @@ def of_document(value: Any) -> ForeignFormat | None:
 
 
 def of_line(value: Any) -> ForeignFormat | None:
-    """Return the foreign format of a file of JSON lines, or None if memctl recognizes none.
+    """Return the foreign format of JSON lines, recognized by one line; None if there is none.
 
-    ``value`` is the JSON value of a line.
+    ``value`` is the JSON value of the line.
     """
     if isinstance(value, list):  # a list is a document on one line
         return of_document(value)
@@ -184,7 +184,7 @@ def of_text(start: bytes) -> ForeignFormat | None:
 
 
 def of_lines(start: bytes) -> ForeignFormat | None:
-    """Return the foreign format of a file that should hold JSON lines, or None if there is none.
+    """Return the foreign format of a file that should hold JSON lines; None if there is none.
 
     ``start`` holds the first bytes of the file.
     """
@@ -199,9 +199,9 @@ def of_lines(start: bytes) -> ForeignFormat | None:
 
 
 def of_first_line(line: bytes) -> ForeignFormat | None:
-    """Return the foreign format of a file of JSON lines, or None if memctl recognizes none.
+    """Return the foreign format of JSON lines, recognized by the first line; None if there is none.
 
-    ``line`` is the beginning of the first line.
+    ``line`` is the first line, or the beginning of it.
     """
     if found := encoding_of(line):
         return found

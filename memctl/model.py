@@ -70,8 +70,9 @@ class Memory:
     memory does not expire.
 
     ``extra`` is a text with further data of the memory in its dialect, such as the session record
-    of AgentScope 2.x; it may be empty.  ADD to an existing memory and ``edit`` keep the ``extra``
-    in the store.
+    of AgentScope 2.x; it may be empty.  Only a write that creates or replaces the memory stores
+    ``extra``.  ``edit``, and ``write`` with ``WriteMode.ADD`` to an existing memory, leave the
+    stored data as they are.
 
     ``place`` is the path of the memory in the session state, such as ``agent.memory``.  In a new
     session state, the memory is written at this path, because the application reads it there.
@@ -80,9 +81,10 @@ class Memory:
     ``owner`` is the owner of the session in AgentScope's SQL tables, if the session is shared and
     belongs to another user.  A new row of the session names this owner.
 
-    ``version`` is an opaque text that changes whenever the stored memory changes.  ``read`` sets
-    ``version`` if the store knows it at the first page.  If ``version`` is set, ``write`` with
-    REPLACE fails for a memory that has another version.
+    ``version`` is an opaque text that changes whenever the stored memory changes.  It is None if
+    the store has no versions, or does not know the version when it yields the first page.  If
+    ``version`` is set, ``write`` with ``WriteMode.REPLACE`` fails if the stored memory has another
+    version.
     """
 
     key: MemoryKey

@@ -576,15 +576,17 @@ def make_store(location: Location, mode: OpenMode = OpenMode.READ) -> Store:
     if state is None:
         finds = "layout" not in location.options and location.kind in _LAYOUTS
         if finds and type(store).other_layout is not Store.other_layout:
-            return DetectedStore(store, lambda layout: make_store(_in(location, layout), mode))
+            return DetectedStore(
+                store, lambda layout: make_store(_with_layout(location, layout), mode)
+            )
         return store
     states = _new_store(_state(location, state), mode)
     states.is_overlay = True
     return SummaryOverlay(store, states)
 
 
-def _in(location: Location, layout: str) -> Location:
-    """Return the location with the kind and option of a layout."""
+def _with_layout(location: Location, layout: str) -> Location:
+    """Return a copy of the location with the layout's kind, and the option ``layout``."""
     kind = _LAYOUTS[location.kind][layout]
     return replace(location, kind=kind, options=location.options | {"layout": layout})
 
@@ -604,7 +606,7 @@ def as_recorded(location: Location, options: Mapping[str, str]) -> Location:
         or {"layout", "state"} & location.options.keys()
     ):
         return location
-    return _in(location, layout)
+    return _with_layout(location, layout)
 
 
 async def located(location: Location) -> Location:

@@ -759,11 +759,11 @@ class Store(ABC):
         return []
 
     async def missing_right(self, key: MemoryKey | None) -> str:  # noqa: ARG002 - files have none
-        """Return a right that the login lacks to restore deleted messages, or an empty text.
+        """Return a right that undo of a deletion would need and the login lacks, or an empty text.
 
-        Examples are ``INSERT on 'message'`` and ``RPUSH``.  ``key`` is a memory that has messages
-        to delete; None means that no such memory is known yet.  The text is also empty if the store
-        does not tell the rights of the login.
+        This is called before the deletion.  Examples of the result are ``INSERT on 'message'`` and
+        ``RPUSH``.  ``key`` is a memory that has messages to delete; None means that no such memory
+        is known yet.  The text is also empty if the store does not tell the rights of the login.
 
         Raises:
             MemctlError: as ``read``.

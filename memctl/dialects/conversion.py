@@ -183,7 +183,10 @@ def _are_texts(value: Any) -> bool:
 
 
 def _settled(dialect: Dialect, parts: list[Message]) -> list[Message]:
-    """Return messages without the fields that a store may change (``Dialect.unsettled``)."""
+    """Return copies of messages without the fields that a store may change.
+
+    ``Dialect.unsettled`` names these fields.
+    """
     if not dialect.unsettled:
         return parts
     return [

@@ -23,13 +23,15 @@ POOLINGS = ("mean", "cls")
 
 
 class OnnxEmbedder(Embedder):
-    """An embedder that runs a transformer, and pools and normalizes its token vectors.
+    """An embedder that runs a transformer, and makes a unit vector of its output for each text.
 
     The setting ``path`` names the ``model.onnx``.  The setting ``tokenizer`` names the
     ``tokenizer.json``; the default is ``tokenizer.json`` next to the model.
 
-    The possible inputs of the model are ``input_ids``, ``attention_mask`` and ``token_type_ids``.
-    The first output of the model holds a vector for each token, or a vector for each text.
+    The model may have the inputs ``input_ids``, ``attention_mask`` and ``token_type_ids``, and no
+    others.  Its first output holds a vector for each text, or a vector for each token.  The vector
+    of a text is the mean of its token vectors, or the vector of its first token if the setting
+    ``pooling`` is ``cls``.
     """
 
     kind = "onnx"

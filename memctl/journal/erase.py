@@ -209,7 +209,7 @@ def _keys(folder: Path) -> set[MemoryKey]:
 
 
 def _is_given_up(path: Path) -> bool:
-    """Return whether a file is unfinished and none of its changes were made."""
+    """Return whether a file holds an incomplete plan, of which the run made no change."""
     return path.name.endswith(UNFINISHED) and not is_growing(path)
 
 

@@ -24,7 +24,10 @@ _ATTEMPTS, _PAUSE = 500, 0.01
 
 @contextmanager
 def refusals(path: Path) -> Iterator[None]:
-    """Turn an ``OSError`` of the body, which reads or writes ``path``, into ``Unavailable``."""
+    """Return a context manager that turns an ``OSError`` in its block into ``Unavailable``.
+
+    The block reads or writes ``path``, which the error names.
+    """
     try:
         yield
     except OSError as error:

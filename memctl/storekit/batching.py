@@ -200,9 +200,10 @@ class Small:
 
 @dataclass(slots=True)
 class Large:
-    """A large memory, delivered page by page; the caller must consume ``pages`` to the end.
+    """The messages of a large memory, page by page; the first has the index ``offset`` in it.
 
-    ``offset`` is the index of the first message.
+    The caller of ``gather`` must read ``pages`` to the end before it takes the next item: both read
+    from the same source.
     """
 
     memory: Memory

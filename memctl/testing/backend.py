@@ -24,7 +24,10 @@ LARGE = 1500
 
 @dataclass(frozen=True)
 class SharedTable:
-    """The table with the messages of a store in a SQL database, which an application may share."""
+    """The table of a SQL store that has its messages; an application may use the table meanwhile.
+
+    Some tests change its rows with ``execute``, as an application would.
+    """
 
     engine: Literal["postgresql", "mysql", "sqlite"]
     name: str

@@ -172,12 +172,10 @@ class Connection(aiosqlite.Connection):
         return await self._execute(fetch)  # type: ignore[no-any-return]
 
     def check(self, *_: int) -> None:
-        """Raise an error if the current call was cancelled.
-
-        ``sqlite3`` calls this as the progress callback of a backup, to end the backup.
+        """End a cancelled backup: for use as ``progress`` of ``backup``, which calls this often.
 
         Raises:
-            sqlite3.OperationalError: the call was cancelled.
+            sqlite3.OperationalError: the task that runs the backup was cancelled.
         """
         if self._conn.call.cancelled:  # type: ignore[attr-defined]
             raise sqlite3.OperationalError("interrupted")

@@ -255,7 +255,7 @@ class CompressionPlanner:
         if len(self._breaks) < self._options.keep_recent:
             return None
         cut = self._breaks[-self._options.keep_recent]
-        spared = self._spared(cut)
+        spared = self._bound_to_staying(cut)
         messages = tokens = 0
         for position in range(cut):
             if self._candidates[position] and position not in spared:
@@ -271,11 +271,11 @@ class CompressionPlanner:
             self._memory, earlier, cut, *sizes, frozenset(spared), self._gone, stay
         )
 
-    def _spared(self, cut: int) -> set[int]:
-        """Return the positions of SELECTED messages that are connected to messages that stay.
+    def _bound_to_staying(self, cut: int) -> set[int]:
+        """Return the positions of selected messages that must stay with unselected messages.
 
-        A tool call and its result connect two messages.  ``cut`` is the position of the first
-        message that stays.
+        A tool call and its result must not be separated: if one message stays, the other stays too.
+        All messages from the position ``cut`` stay in any case, and are not in the result.
         """
         others: dict[int, list[int]] = {}
         for call, result in self._pairs:

@@ -757,7 +757,10 @@ class Draft:
         return self.small.memory.key
 
     def rows(self) -> Iterator[tuple[str, str, datetime, bytes]]:
-        """Yield the rows to insert into the table ``messages``, which has the message log."""
+        """Yield the rows to insert into the table ``messages``, the message log of the sessions.
+
+        A row has the session id, the message id, the time, and the message as JSON text.
+        """
         for entry in self.small.entries:
             if entry.marks or entry.id not in self.session.unlogged:
                 yield self.key.session, entry.id, self.clock.time(entry), entry.message

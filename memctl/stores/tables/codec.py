@@ -375,7 +375,10 @@ class RowCodec:
         return value if column is None else column.bound(value)
 
     def with_content(self, row: Sequence[Any], content: Any) -> Sequence[Any]:
-        """Return a copy of a row with another content."""
+        """Return a copy of a row whose content, as the driver returned it, is replaced.
+
+        ``content`` is a result of ``read``.
+        """
         at = self._at[self._content]
         return [*row[:at], content, *row[at + 1 :]]
 

@@ -42,9 +42,9 @@ class _Item(NamedTuple):
 class Placing:
     """The rows that an edit of a memory deletes and inserts.
 
-    An inserted message returns to its former row if its shape has the primary key of this row.  Any
-    other inserted message gets a row after the last row, as in the framework.  Then all later
-    messages of the memory move behind it.
+    An inserted message whose ``shape`` has the primary key of its former row gets this row again,
+    if the key is free and the row sorts in its place.  If not, the message gets a new row after the
+    last row, as in the framework; so do all messages that follow it in the memory.
     """
 
     def __init__(self, codec: RowCodec, key: MemoryKey) -> None:

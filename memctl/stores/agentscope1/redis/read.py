@@ -228,19 +228,23 @@ class Reader:
             known |= dict.fromkeys(one for one in found if isinstance(one, str))
             missing = [one for one in found if isinstance(one, bytes)]
             if not missing:
-                yield from self._settled(snapshot, ids, marks, known)
+                yield from self._pages_of(snapshot, ids, marks, known)
                 return
             gone.add(missing)
         raise _overtaken(ref)
 
-    def _settled(
+    def _pages_of(
         self,
         snapshot: MemorySnapshot,
         ids: list[bytes],
         marks: list[Marks],
         known: dict[str, StoredMessage | None],
     ) -> Iterator[Page]:
-        """Yield the pages of a small memory from the messages already read."""
+        """Yield the pages of a memory whose payloads are all read; note the unusable ids.
+
+        ``known`` maps the ids to their messages, or to None if the payload is not a valid message.
+        An id that ``known`` lacks has no payload.
+        """
         messages = []
         anchors: list[str | None] = []
         skipped: str | None = None

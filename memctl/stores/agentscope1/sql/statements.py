@@ -99,7 +99,7 @@ class Statements(Syntax):
         """The nullable columns of each table."""
 
     def expect_nulls(self, nullable: Mapping[str, Sequence[str]]) -> None:
-        """Set which columns of each table are nullable, although AgentScope declares none."""
+        """Set which columns of each table are nullable; AgentScope declares none as nullable."""
         self.nullable = {table: names for table, names in nullable.items() if names}
         self.is_sound = self._filled("message")
         self.is_sound_mark = self._filled("message_mark", "k.")
@@ -222,9 +222,10 @@ class Statements(Syntax):
         return f"{message} m LEFT JOIN {self.session_table} s ON s.id = m.session_id"
 
     def unsound_rows(self) -> Sequence[str]:
-        """Return the statements that find memories with NULL in a column of a row.
+        """Return the statements that find rows with NULL in a column that AgentScope requires.
 
-        The columns of the results are the user and the session of a memory, and the fault.
+        The columns of the results are the user and the session of the memory that a row belongs to,
+        and the fault of the row.  There are no statements if the tables exclude NULL.
         """
         found = []
         session = "COALESCE(m.session_id, 'NULL')"
