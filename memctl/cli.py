@@ -70,7 +70,8 @@ GROUPS = {
 }
 """The commands by purpose, with their lines in the help: showing the help imports no command.
 
-The first text is the module of the command, with the name of its function if they differ.
+The first text is the name of the command's module; after a colon, the name of its function or app,
+if this is not the name of the module.
 """
 
 COMMANDS = {name: entry for group in GROUPS.values() for name, entry in group.items()}
@@ -452,8 +453,8 @@ _VALUES = frozenset(("MARK", "OLD", "NEW"))
 def _unexpected(context: Any, command: str, extra: str, hint: str) -> UsageError:
     """Return the error for the words ``extra``, which a command does not take.
 
-    ``context`` is Click's context of the command, and ``command`` its name.  ``hint`` is for
-    mistakes that are not typical.
+    ``context`` is Click's context of the command, and ``command`` its name.  A typical mistake gets
+    a hint of its own in place of ``hint``.
     """
     taken = [one for one in context.command.params if one.param_type_name == "argument"]
     takes = " ".join(map(usage, taken)) or "no arguments"

@@ -5,7 +5,7 @@ MemctlError          1    unforeseen
 ├── Unavailable      3    the store cannot be reached or refuses; a file cannot be read or written
 │   └── Lost             3    the connection broke, or no answer came: trying again may help
 ├── NotFound         4    the store, memory, run or file that is named does not exist
-├── Conflict         5    some memories were left alone: the target holds something else
+├── Conflict         5    some memories were left alone: the target holds other data for them
 ├── Different        6    verify found differences
 │   └── Unhealthy        6    doctor found errors or warnings
 ├── Partial          7    some memories failed, the rest were done
@@ -74,7 +74,7 @@ class NotFound(MemctlError):
 
 
 class Conflict(MemctlError):
-    """Some memories were left alone because the target holds something else."""
+    """Some memories were left alone because the target holds other data for them."""
 
     code = "conflict"
     exit_code = 5

@@ -84,9 +84,9 @@ def of_line(value: Any) -> ForeignFormat | None:
 
 
 def of_tables(tables: Mapping[str, Collection[str]]) -> dict[str, ForeignFormat]:
-    """Return the foreign format of each table that is in one, by the name of the table.
+    """Return the foreign formats in a database, by the names of the tables that have them.
 
-    ``tables`` maps the names of all tables of a database to their columns.
+    ``tables`` maps the names of all tables of the database to their columns.
     """
     found: dict[str, ForeignFormat] = {}
     for one in FORMATS:
@@ -587,4 +587,4 @@ FORMATS: tuple[ForeignFormat, ...] = (
 _CONVERSATIONS = ForeignFormat(
     "OpenAI chat messages without the extension .jsonl", "give it that extension"
 )
-"""Conversations in a file of another name, which memctl would read from a ``.jsonl`` file."""
+"""Conversations in a file without the extension ``.jsonl``, by which memctl would read them."""

@@ -110,8 +110,8 @@ class Page:
     one memory follow one another.
 
     In a page of selected messages, ``anchors`` holds for each message the id of the last unselected
-    message before it, or None if there is none.  ``indexes`` holds for each message the number of
-    all messages of the memory before it; ``indexes`` is None if the store did not read them all.
+    message before it, or None if there is none.  ``indexes`` holds for each message its index in
+    the memory, counted from 0; it is None if the store read only a part of the memory.
     """
 
     memory: Memory
@@ -135,7 +135,8 @@ class MemoryInfo:
 
     ``bytes`` is the size of the stored JSON of the messages.  ``first`` and ``last`` are the
     earliest and the latest timestamp, as stored.  ``marks`` and ``roles`` map each mark and each
-    role to its number of messages.  ``summary`` is None if the store cannot hold summaries.
+    role to its number of messages.  ``summary`` is True if the memory has a summary, None if the
+    store cannot hold summaries.
     ``repeated`` is the number of messages with the id of an earlier message of the memory, None if
     the store cannot tell.
     """
@@ -164,8 +165,7 @@ class Embedding(NamedTuple):
     def fits(self, other: Embedding) -> bool:
         """Return whether the vectors of two stores may be of the same model.
 
-        True if the sizes are equal and the models do not differ.  An unknown model differs from
-        none.
+        True if the sizes are equal, and the models are equal or one of them is unknown.
         """
         models = {self.model, other.model} - {""}
         return self.dimensions == other.dimensions and len(models) < 2
@@ -175,7 +175,7 @@ class Embedding(NamedTuple):
 
 
 class OnConflict(StrEnum):
-    """The handling of a memory of which the target has other data."""
+    """What a copy does with a memory that the target holds with other data."""
 
     FAIL = "fail"
     SKIP = "skip"
@@ -184,7 +184,7 @@ class OnConflict(StrEnum):
 
 
 class ToolPairPolicy(StrEnum):
-    """The handling of a tool call whose result a deletion does not select, and the reverse."""
+    """What a deletion does with a tool call if only the call or only its result is selected."""
 
     SPLIT = "split"
     KEEP = "keep"

@@ -36,7 +36,7 @@ def catch(hear: Callable[[signal.Signals], object]) -> dict[signal.Signals, Any]
 
 @contextmanager
 def caught(hear: Callable[[signal.Signals], object]) -> Iterator[None]:
-    """Call ``hear`` for each signal to stop this process, while the body runs; see ``catch``."""
+    """Call ``hear`` for each signal to stop during the ``with`` block; see ``catch``."""
     before = catch(hear)
     try:
         yield

@@ -29,7 +29,7 @@ class Run:
     """The error in the configuration or the environment, if any."""
     monitoring: Monitoring | None = None
     store: str = ""
-    """The label of the last located store; if a command takes two stores, the written one."""
+    """The label of the store that ``locate`` found last: of two stores, the one written to."""
 
     def locate(self, text: str) -> Location:
         """Return the location of a store; ``text`` is a name in the configuration, a URL or a path.

@@ -36,8 +36,9 @@ def carry_out(
 ) -> None:
     """Copy memories to the store ``destination``, and write the report ``outcome``.
 
-    ``work`` is ``api.copy`` with its source and options.  ``transfer`` has the retries, timeout and
-    rate limit.  ``asks`` tells that the user confirms that messages of the target are removed.
+    ``work`` is ``api.copy`` with its source and options.  ``transfer`` has the number of retries,
+    the timeout and the rate limit.  With ``asks``, the user must confirm if the copy would remove
+    messages of the target.
 
     Raises:
         UsageError: messages would be removed, and nobody can confirm that.
@@ -82,7 +83,7 @@ def _cut_short(outcome: CopyOutcome, error: Unavailable) -> MemctlError:
 
 
 def _ask(run: Run, outcome: CopyOutcome, work: Callable[..., Coroutine[Any, Any, Copied]]) -> None:
-    """Count by a dry run which messages of the target the copy would remove, and ask, if any.
+    """Ask for confirmation if a dry run shows that the copy would remove messages of the target.
 
     Raises:
         UsageError: there are such messages, and no terminal.

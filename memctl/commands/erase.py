@@ -318,7 +318,7 @@ def _targets(run: Run, subject: Subject, stores: list[str], archives: list[str])
 
 
 def _files(run: Run, name: str) -> list[str]:
-    """Return the paths of the files of a rotation; of another store, its name."""
+    """Return the paths of the files if ``name`` names a rotation, else only ``name`` itself."""
     return [str(file.path) for file in rotation(run.locate(name))] or [name]
 
 

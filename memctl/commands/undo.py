@@ -123,10 +123,10 @@ def undo(
 
 
 def _refuse_older(runs: Runs, undone: Run) -> None:
-    """Refuse to undo a run without a question if a newer run has no undo record.
+    """Refuse to undo ``undone``, which the user did not name, if a newer run has no undo record.
 
     Raises:
-        UsageError: there is such a run.
+        UsageError: there is such a newer run.
     """
     newer = runs.unrecorded()
     if newer is not None and newer.number > undone.number:
@@ -185,8 +185,9 @@ def _the_run(this: ThisRun, runs: Runs, name: str | None, store: str | None) -> 
 def _location(this: ThisRun, undone: Run, store: str | None) -> tuple[Location, str]:
     """Return the location of the store in which to undo a run, and its name in the record.
 
-    It is ``store`` if that is another store, or has the password; else the name in the record,
-    which has the layout of a store that the run emptied.
+    This is ``store``, given by the user, if it is another store than the recorded one, or if the
+    record lacks its password.  Otherwise it is the recorded store: the record has the layout,
+    which cannot be detected if the run emptied the store.
     """
     elsewhere = store is not None and not is_on(this, undone, store)
     argument = store if store is not None and (elsewhere or undone.secret) else undone.argument

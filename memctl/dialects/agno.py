@@ -1,7 +1,7 @@
 """The messages of Agno's runs, in the format of Agno's sessions.
 
 Source: ``models/message.py`` and ``media.py`` of agno 3.1.10.  ``Message.to_dict`` drops unknown
-fields.  So notes are in ``provider_data``: models ignore foreign keys in ``provider_data``.
+fields.  So notes are in ``provider_data``: models ignore keys unknown to them there.
 """
 
 from __future__ import annotations

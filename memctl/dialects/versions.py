@@ -130,7 +130,7 @@ def _part(id: str, name: str, role: str, time: str) -> Message:
 
 
 def _shorten(part: Message) -> None:
-    """Replace one text block of a user or system by a plain text."""
+    """Replace the content of a user or system message by its text, if it is one text block."""
     content = part[CONTENT]
     if part[ROLE] != "assistant" and len(content) == 1 and content[0].keys() == {"type", "text"}:
         part[CONTENT] = content[0]["text"]

@@ -24,9 +24,9 @@ BATCH = 32
 """The number of blocks to rank first; more blocks follow if there are too few hits."""
 
 _COMMON = 0.5
-"""The share of the blocks above which a word is common and chooses no blocks, if others do."""
+"""A word in more than this share of the blocks is common: rarer words of the query choose."""
 _CHOOSING = 2
-"""The number of rarest words that choose blocks if all words are common."""
+"""The number of words, the rarest of the query, that choose blocks if all words are common."""
 _FEWEST = 20
 """The number of blocks below which no word counts as common."""
 

@@ -162,12 +162,15 @@ class RunEraser:
     # Repairs of the store: a record of Redis names a memory, a record of SQL has rows
 
     def _is_in(self, record: dict[str, Any]) -> tuple[int, int]:
-        """Return whether a repair has memories to erase, and other data: 1 for yes."""
+        """Return 1 or 0 twice: whether a repair has memories to erase, and whether other data.
+
+        ``record`` is the record of the repair.
+        """
         without = self._without(record)
         return int(without != record), int(without is not None)
 
     def _without(self, record: dict[str, Any]) -> dict[str, Any] | None:
-        """Return a record without the memories to erase; None if it is then empty."""
+        """Return the record of a repair without the memories to erase; None if it is then empty."""
         if "user" in record and "session" in record:
             concerned = self._concerns(MemoryKey(record["user"], record["session"]))
             return None if concerned else record
@@ -227,7 +230,7 @@ def _readings(text: str) -> Iterator[MemoryKey]:
 
 
 def _notes(folder: Path) -> Iterator[tuple[MemoryKey, bytes]]:
-    """Yield the memory and the line of each note of the store in a run."""
+    """Yield each note of the store in a run: its memory, and its line of ``before.ndjson``."""
     path = folder / BEFORE
     with refusals(path):
         if not path.exists():

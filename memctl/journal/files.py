@@ -24,10 +24,7 @@ _ATTEMPTS, _PAUSE = 500, 0.01
 
 @contextmanager
 def refusals(path: Path) -> Iterator[None]:
-    """Return a context manager that turns an ``OSError`` in its block into ``Unavailable``.
-
-    The block reads or writes ``path``, which the error names.
-    """
+    """Turn an ``OSError`` in the ``with`` block, which uses ``path``, into ``Unavailable``."""
     try:
         yield
     except OSError as error:

@@ -72,7 +72,7 @@ _UNCHANGED = "unchanged"
 """The mark of a note that says that the store refused the change of a memory."""
 _DAY = 86_400
 _LEAP = 366 * _DAY
-"""The seconds, beyond the age limit, by which the clock may be ahead of the runs before."""
+"""The longest credible time between two runs, in seconds, beyond the age limit of runs."""
 _ID = re.compile(r"\d{8}-\d{6}-")
 _SHORT = 5
 _WITNESS = len(MemoryKey._fields) + 1
@@ -722,7 +722,7 @@ _FOUND = ("layout", "app")
 
 
 def _address(argument: str, location: Location) -> str:
-    """Return an argument for the store, valid in any working directory, without the password."""
+    """Return ``argument``, a path or URL, without the password, valid in any working directory."""
     if location.path != Path():
         path = os.path.abspath(location.path)
         if location.prefix:

@@ -94,11 +94,11 @@ class ChangeRun:
         self.begun = False
         """True as soon as the store may have been changed."""
         self.most = math.inf
-        """The largest number of messages to delete, with messages that agents add meanwhile."""
+        """The largest number of messages to delete, including those that agents add meanwhile."""
         self.approve: Callable[[], bool] = lambda: True
         """Called after planning; returns whether to carry out the plan, or raises a refusal."""
         self.named_marks: frozenset[str] = frozenset()
-        """Marks besides those of ``where`` that messages should have, for hints."""
+        """Further marks that the user named, besides those of ``where``; for hints."""
         self._options = options
         self._observer = options.observer
         self._journal: Journal | None = None

@@ -846,7 +846,7 @@ class _Comparison:
                 )
 
     async def _texts(self) -> tuple[_Fingerprints, _Fingerprints]:
-        """Return the fingerprints of left and right store (TEXT)."""
+        """Return the fingerprints of left and right store with ``Precision.TEXT``."""
         read = partial(self._fingerprints, where=self._where, form=Precision.TEXT)
         if not self._concurrent:
             left = await read(self._left)
@@ -854,7 +854,7 @@ class _Comparison:
         return self._comparable(*await run_both(read(self._left), read(self._right)))
 
     async def _values(self, where: Selection) -> tuple[_Fingerprints, _Fingerprints]:
-        """Return the fingerprints of left and right store (VALUE).
+        """Return the fingerprints of left and right store with ``Precision.VALUE``.
 
         After a copy, only as many messages of the left store are compared as the right store has.
         """

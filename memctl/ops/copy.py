@@ -608,7 +608,7 @@ class _Copy:
         return comparer(memory, there or NOTHING, form, self._sides)
 
     def _is_something(self, page: Page) -> bool:
-        """Return whether the target can hold the page, which may be empty."""
+        """Return whether the page gives the target data, or an empty memory that it can hold."""
         if page.messages or page.offset or page.memory.summary:
             return True
         return self._target.features.empty

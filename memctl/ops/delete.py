@@ -191,9 +191,9 @@ class MessageGroups:
     def __init__(self, dialect: Dialect) -> None:
         self._dialect = dialect
         self._group: dict[str, str] = {}
-        """From the id of a message to another id in its group, and at the end to itself."""
+        """The parent of each message in the tree of its group; the root is its own parent."""
         self._of_call: dict[str, str] = {}
-        """From the id of a tool call to the id of the first message with the call."""
+        """The id of the first message with a tool call, by the id of the call."""
         self._answered: set[str] = set()
         """The ids of tool calls that have a result."""
         self._leading: list[str] = []

@@ -19,7 +19,7 @@ from memctl.selection import Selection
 from memctl.store import Store
 
 _WITNESSES = 3
-"""The number of messages to record, each of another memory."""
+"""The number of messages to record, each of a different memory."""
 _LOOKS = 10
 """The maximum number of memories in which messages are looked for."""
 

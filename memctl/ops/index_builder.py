@@ -291,11 +291,11 @@ class _Memory:
 
 
 _CONTENT = 8
-"""The bytes of the digest of a block for ids and texts; as many bytes for marks follow."""
+"""The size in bytes of each half of a block's digest: of ids and texts, then of marks."""
 
 
 def _digest(messages: list[StoredMessage]) -> bytes:
-    """Return the digests of ids and texts and of marks."""
+    """Return the digest of a block: a half for ids and texts, then a half for marks."""
     ids = "\0".join([entry.id for entry in messages]).encode("utf-8", "surrogatepass")
     texts = b"\0".join([entry.message for entry in messages])
     names = "\0".join([f"{len(entry.marks)}\0{chr(0).join(entry.marks)}" for entry in messages])

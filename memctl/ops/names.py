@@ -82,8 +82,7 @@ async def note_absent_marks(
 ) -> None:
     """Tell the user similar marks if nothing was found and no message has a selected mark.
 
-    ``found`` is the number of selected memories.  ``more`` are named marks besides the selected
-    marks.
+    ``found`` is the number of selected memories.  ``more`` are further marks that the user named.
     """
     wanted = where.marks.union(more)
     if found or not wanted:

@@ -98,12 +98,12 @@ class Digests:
         return self._digest(json.dumps(names).encode()).hex()
 
     def add(self, ids: Iterable[str]) -> None:
-        """Add digests of the ids of messages to erase; ids below ``LEAST_ID`` get no digest."""
+        """Add digests of the ids of messages to erase, without ids shorter than ``LEAST_ID``."""
         self._ids.extend(self._of_id(id) for id in ids if len(id) >= LEAST_ID)
         self._is_sorted = False
 
     def has(self, id: str) -> bool:
-        """Return whether an erased message had this id; False for ids below ``LEAST_ID``."""
+        """Return whether an erased message had the id; False if it is shorter than ``LEAST_ID``."""
         if len(id) < LEAST_ID:
             return False
         self._sort()
@@ -314,7 +314,10 @@ def _concerns(store: Store, receipt: Receipt) -> Callable[[MemoryKey], bool]:
 async def _messages(
     store: Store, receipt: Receipt, concerns: Callable[[MemoryKey], bool]
 ) -> list[Trace]:
-    """Return a trace for each other memory that has erased messages."""
+    """Return a trace for each memory under another name that has erased messages.
+
+    ``concerns`` tells whether a memory may belong to the erased user or session.
+    """
     found: list[Trace] = []
     ids: list[str] = []
     async with aclosing(store.outline(Selection())) as pages:

@@ -130,7 +130,7 @@ class Recording:
 
 
 def note_unrecorded(run: Run, warn: Callable[[str], None]) -> None:
-    """Note that ``run`` changed its store without a record, for a later undo without a run."""
+    """Note that ``run`` has no undo record, for a later ``memctl undo`` that names no run."""
     try:
         Runs().note_unrecorded(run)
     except Unavailable as error:

@@ -109,7 +109,7 @@ class RestoreRun:
             self.report.failures += copied.failures
 
     async def _tidy(self, store: Store, keys: frozenset[MemoryKey]) -> None:
-        """Pass the notes of the earlier run on the memories ``keys`` back to the store."""
+        """Give back to the store what it noted on the memories ``keys`` in the earlier run."""
 
         async def edits() -> AsyncGenerator[Edit]:
             for key in keys:

@@ -495,7 +495,7 @@ def _near(
 
 
 def admits(where: Selection, entry: Entry) -> bool:
-    """Return whether a message of a selected memory is selected; ``last`` is not applied."""
+    """Return whether a message of a selected memory is selected, if ``where.last`` is ignored."""
     return (
         where.matches_outside(entry.id, entry.marks)
         and where.matches_fields(entry.role, entry.name, lambda: local_time(entry.time))
@@ -532,7 +532,7 @@ class _Newest:
 
 
 MEANING = 1.5
-"""The weight of the similarity of meaning in a search by both; the best words weigh one."""
+"""The weight of meaning in a search by words and meaning; the best score of words weighs 1."""
 
 SNIPPET = 200
 """The approximate length of a snippet, in characters."""

@@ -442,7 +442,7 @@ class _Row(NamedTuple):
 
 
 _CHANGED, _ANCHOR, _PRESENT = range(3)
-"""Kinds of rows: a change of the run, a message that a deleted message followed, a message."""
+"""Kinds of rows: a change of the run, the predecessor of a deleted message, a present message."""
 _SCHEMA = """
 PRAGMA journal_mode = OFF;
 CREATE TABLE message (

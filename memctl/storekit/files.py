@@ -329,7 +329,7 @@ def sync_folder(folder: Path) -> None:
 
 @contextmanager
 def system_errors(path: Path, verb: str) -> Iterator[None]:
-    """Translate an ``OSError`` of the body of the ``with`` statement into an error of memctl.
+    """Turn an ``OSError`` in the ``with`` block into an error of memctl.
 
     ``path`` is the file to name in the error.  ``verb`` is ``read`` or ``write``.
 

@@ -139,7 +139,7 @@ class FileLock:
 
     @contextmanager
     def held(self, owner: str) -> Iterator[list[str]]:
-        """Hold the lock during the body of the ``with`` statement; see ``take``."""
+        """Hold the lock during the ``with`` block; see ``take``."""
         try:
             yield self.take(owner)
         finally:

@@ -19,9 +19,10 @@ from memctl.store import OpenMode
 def lock_elsewhere(
     store: str, owner: str, module: str = "memctl.testing.lock_holder"
 ) -> Iterator[subprocess.Popen[str]]:
-    """Hold the lock of a store in a second process during the body.
+    """Hold the lock of a store in a second process during the ``with`` block.
 
-    Then the process ends, and this function waits for its end."""
+    After the block, the process ends; its end is awaited.
+    """
     process = subprocess.Popen(
         [sys.executable, "-m", module, store, owner],
         stdin=subprocess.PIPE,

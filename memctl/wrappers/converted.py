@@ -582,9 +582,9 @@ class _Unconvertible(Exception):
 
 @contextmanager
 def _convertible(messages: list[StoredMessage], way: Conversion) -> Iterator[None]:
-    """Turn an error of the conversion in the body into ``_Unconvertible``.
+    """Turn an error in the ``with`` block, which converts ``messages``, into ``_Unconvertible``.
 
-    ``messages`` are converted by ``way`` in the body.
+    ``way`` is the conversion, for the text of the error.
 
     Raises:
         _Unconvertible: a message cannot be converted.

@@ -40,7 +40,7 @@ class _Clock:
 
     @asynccontextmanager
     async def answer(self) -> AsyncIterator[asyncio.Timeout]:
-        """Limit the time that the body may take; yield the limit.
+        """Limit the time that the ``with`` block may take; yield the limit.
 
         Raises:
             Lost: the time is over.
@@ -93,7 +93,7 @@ class _Clock:
 
     @contextmanager
     def stopped(self, limit: asyncio.Timeout) -> Iterator[None]:
-        """Stop the clock during the body; then start it again with the full time."""
+        """Stop the clock of ``limit`` in the ``with`` block, then start it with the full time."""
         limit.reschedule(None)
         try:
             yield

@@ -74,7 +74,7 @@ class HeldLock(Protocol):
     key: bytes
 
     def check(self, value: bytes | None) -> None:
-        """Check the value of the key; the run must hold the lock since it took it.
+        """Check by the value of the key that the run has held the lock ever since it took it.
 
         Raises:
             Busy: the run has lost the lock.
@@ -82,10 +82,10 @@ class HeldLock(Protocol):
 
 
 class Pacer:
-    """Chooses how many rows to request at once, so that a page has about PAGE_BYTES.
+    """Chooses how many rows to request at once, so that they have the size of a page.
 
-    The sizes of requested rows are unknown.  ``rows`` is the number to request, estimated from the
-    size of the last rows.
+    The size of a row is unknown before it arrives.  ``rows`` is the number to request, estimated
+    from the sizes of the last rows.
     """
 
     def __init__(self) -> None:

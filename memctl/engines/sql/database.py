@@ -96,13 +96,13 @@ class Database(ABC):
     """The maximum number of changes in a transaction that changes several memories."""
 
     identity_sql: ClassVar[str]
-    """A statement that returns the kind with a colon, and values to identify the database."""
+    """A statement whose row is joined to the identity: the kind with a colon, then values."""
     generation_sql: ClassVar[str] = ""
     """A statement that returns the values of ``generation``."""
     references_sql: ClassVar[str] = ""
-    """A statement that lists the foreign keys of ``side_effects``, a row as ``ReferringColumn``."""
+    """A statement that lists columns of foreign keys, with the fields of ``ReferringColumn``."""
     triggers_sql: ClassVar[str]
-    """A statement that lists triggers and rules, a row as ``Trigger``."""
+    """A statement that lists triggers and rules, with the fields of ``Trigger``."""
 
     _engine: AsyncEngine
 
@@ -365,7 +365,7 @@ class Database(ABC):
 
     @contextmanager
     def errors(self) -> Iterator[None]:
-        """Turn exceptions that the database driver raises in the body into errors of memctl.
+        """Turn exceptions that the driver raises in the ``with`` block into errors of memctl.
 
         Raises:
             RejectedValue: the database refused a value; later statements can succeed.
@@ -402,9 +402,9 @@ class Database(ABC):
         """Look for a column outside ``known`` with a value that a new row may not get.
 
         A new row gets the default of the column, or NULL.  A default that is not a literal may be
-        another value each time.  ``where`` selects the rows; it names the table ``m``.  The result
-        is a text for messages, such as ``the column 'tag' of the table 'messages'``, or empty if
-        there is no such column.
+        another value each time.  ``where`` selects the rows to examine, and calls the table ``m``.
+        The result is a text for messages, such as ``the column 'tag' of the table 'messages'``, or
+        empty if there is no such column.
         """
         columns = await self.run(partial(other_columns, table, known))
         if not columns:
@@ -431,7 +431,7 @@ class Database(ABC):
         """Return whether an application gave a value to a column that it added to a table.
 
         The columns in ``known`` and columns with a default do not count.  ``where`` selects the
-        rows; it names the table ``m``.
+        rows to examine, and calls the table ``m``.
         """
         if table not in self._added:
             columns = await self.run(partial(other_columns, table, known))
@@ -504,7 +504,7 @@ class Database(ABC):
 
     @asynccontextmanager
     async def transaction(self, connection: AsyncConnection) -> AsyncGenerator[None]:
-        """Run the body in a write transaction, which an error in the body rolls back."""
+        """Run the ``with`` block in a write transaction, which an error in it rolls back."""
         with self.errors():
             try:
                 await self.begin_write(connection)
@@ -523,7 +523,7 @@ class Database(ABC):
 
     @asynccontextmanager
     async def read_transaction(self, connection: AsyncConnection) -> AsyncGenerator[None]:
-        """Run the body, which only reads, in a transaction without a consistent snapshot."""
+        """Run a ``with`` block that only reads in a transaction without a consistent snapshot."""
         with self.errors():
             await self.begin(connection)
             yield
@@ -541,7 +541,7 @@ class Database(ABC):
 
     @asynccontextmanager
     async def erasing(self, connection: AsyncConnection) -> AsyncGenerator[None]:
-        """Run the body in a write transaction whose deleted data the database overwrites."""
+        """Run the ``with`` block in a write transaction; the database overwrites deleted data."""
         await self.prepare_erasing(connection)
         async with self.transaction(connection):
             yield

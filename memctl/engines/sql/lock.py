@@ -22,7 +22,7 @@ class LockedDatabase(Protocol):
     label: str
 
     def errors(self) -> AbstractContextManager[None]:
-        """Turn exceptions that the database driver raises in the body into errors of memctl."""
+        """Turn exceptions that the driver raises in the ``with`` block into errors of memctl."""
 
     async def connect_autocommit(self) -> AsyncConnection:
         """Return a new connection in autocommit mode; the caller closes the connection."""

@@ -106,7 +106,7 @@ _ANY_BYTES = "SQL_ASCII"
 The server sends bytes that are not UTF-8 only to a connection in the same encoding.
 """
 _LENIENT_UTF8 = "memctl_lenient_utf8"
-"""The codec of these connections, which decodes bytes as ``decoded`` does."""
+"""The Python codec for texts of databases in ``SQL_ASCII``; decodes bytes as ``decoded`` does."""
 _SPACE = 0x6D656D63
 """The upper half of memctl's advisory locks in PostgreSQL: ``memc`` in ASCII."""
 _ALL_ROWS = (

@@ -29,7 +29,7 @@ The empty action is one that the login may not see.
 
 
 SIDE_EFFECTS, ALLOW = "side_effects", "allow"
-"""The option in a URL that accepts such changes, and its value."""
+"""The option in a URL that accepts changes of other data by a deletion, and its value."""
 
 
 def has_option(location: Location, label: str, name: str, value: str) -> bool:
@@ -130,7 +130,8 @@ def references(
     """Return the foreign keys that refer to ``tables`` from tables that are not in ``own``.
 
     ``rows`` has the values of a ``ReferringColumn`` for each column of a foreign key.  ``own``
-    holds the names of the tables of the layout; those with hidden rows are not left out.
+    holds the names of the tables of the layout; a foreign key from such a table is returned only
+    if row-level security may hide its rows.
     """
     found = [ReferringColumn(*row) for row in rows]
     concerned = [

@@ -60,7 +60,7 @@ class SqlSimpleStore(SimpleStore):
 
     @asynccontextmanager
     async def changing(self, *, erases: bool = False) -> AsyncGenerator[AsyncConnection]:
-        """Yield a connection in a transaction for writing, committed if the body succeeds.
+        """Yield a connection in a write transaction, committed if the ``with`` block succeeds.
 
         With ``erases``, the database overwrites the data that the transaction deletes.
 

@@ -166,7 +166,7 @@ async def plan_compression(
 
 
 def _pages(store: Store, where: Selection, mode: CompressMode) -> AsyncGenerator[Page]:
-    """Yield all messages of the selected memories, with compressed messages only for REPLACE."""
+    """Yield all messages of the selected memories; compressed messages only in mode ``replace``."""
     whole = whole_memories(where)
     if mode is CompressMode.REPLACE:
         return undamaged_pages(store.read, whole)

@@ -36,7 +36,7 @@ class TranscriptMessage:
 
 
 def transcribe(text: bytes, dialect: Dialect) -> TranscriptMessage:
-    """Return the JSON text of a message as text for a summarizer.
+    """Turn a message, given as JSON text, into text for a summarizer.
 
     The long texts of a huge message are left out.
 

@@ -263,7 +263,7 @@ class _Exchange:
     hidden: bool = False
     """True if a message with the mark ``compressed`` has a result of the call."""
     revealed: _Spot | None = None
-    """That message, if its result would answer the call without the mark."""
+    """The message with the mark ``compressed``, if its result would answer without the mark."""
 
 
 @dataclass(slots=True)

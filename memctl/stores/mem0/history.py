@@ -239,7 +239,7 @@ class History:
 
 @contextmanager
 def transaction(database: sqlite3.Connection) -> Iterator[None]:
-    """Run the body in a transaction; roll back if the body raises an error."""
+    """Run the ``with`` block in a transaction, which an error in it rolls back."""
     database.execute("BEGIN IMMEDIATE")
     try:
         yield
