@@ -7,6 +7,8 @@ import errno
 import json
 import os
 import re
+import socket
+import time
 from itertools import product
 from pathlib import Path
 from urllib.parse import quote, urlsplit
@@ -438,6 +440,40 @@ def test_folder_of_markdown_is_named_as_a_vault(run: Run, tmp_path: Path) -> Non
     folder.mkdir()
     (folder / "a.md").write_text("A note.")
     fails(run("inspect", folder), 8, "notes/a.md (Markdown)", f"a vault is vault:{folder}")
+
+
+def test_error_server_that_does_not_answer_in_time(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        place = f"u@127.0.0.1:{silent.getsockname()[1]}/d"
+        for url in (f"postgresql://{place}", f"mysql://{place}"):
+            start = time.monotonic()
+            fails(
+                run("inspect", f"{url}?connect_timeout=1"), 3, "no answer in 1 second\n", "hint: "
+            )
+            assert 0.9 < time.monotonic() - start < 5
+            said = "connect_timeout=soon is not a whole number of seconds"
+            fails(run("inspect", f"{url}?connect_timeout=soon"), 2, said)
+        monkeypatch.setenv("PGCONNECT_TIMEOUT", "1")
+        fails(run("inspect", f"postgresql://{place}"), 3, "no answer in 1 second\n")
+        found = run("inspect", f"postgresql://{place}?connect_timeout=2")  # the URL wins
+        fails(found, 3, "no answer in 2 seconds\n")
+
+
+def test_error_limit_for_connecting_is_not_sent_to_the_server(
+    run: Run, postgresql_url: str, mysql_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for url in (postgresql_url, mysql_url):
+        asyncio.run(fill(url, {ONE: samples.entries(1)}))
+        for seconds in ("10", "0", "-1"):  # the last two set no limit
+            place = f"{url}{'&' if '?' in url else '?'}connect_timeout={seconds}"
+            report(run("inspect", place, "--json"))
+    with monkeypatch.context() as patch:
+        patch.setenv("PGCONNECT_TIMEOUT", "10")
+        report(run("inspect", postgresql_url, "--json"))
+        patch.setenv("PGCONNECT_TIMEOUT", "soon")
+        fails(run("inspect", postgresql_url), 2, "PGCONNECT_TIMEOUT=soon is not a whole number")
 
 
 @pytest.mark.parametrize("url", ["redis://127.0.0.1:1", "postgresql://127.0.0.1:1"])

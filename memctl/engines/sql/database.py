@@ -7,6 +7,7 @@ Each engine (``sqlite``, ``postgresql``, ``mysql``) has a ``Database`` for its d
 from __future__ import annotations
 
 import asyncio
+import re
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import (
@@ -42,6 +43,7 @@ from memctl.engines.sql.syntax import ALWAYS, Condition, Syntax
 from memctl.errors import BadData, Failure, Lost, MemctlError
 from memctl.location import Location, visible
 from memctl.model import Page
+from memctl.numbers import count
 from memctl.selection import Selection
 from memctl.store import OpenMode
 
@@ -49,6 +51,9 @@ if TYPE_CHECKING:
     from memctl.engines.sql.lock import ConnectionLock
 
 T = TypeVar("T")
+
+CONNECT_TIMEOUT = 15
+"""The default time limit for connecting, in seconds."""
 
 CREATE_ATTEMPTS = 5
 CREATE_PAUSE = 0.2
@@ -92,6 +97,8 @@ class Database(ABC):
     """Exceptions of the driver that SQLAlchemy does not wrap."""
     lock_class: ClassVar[type[ConnectionLock]]
     """The class of the lock that a run takes on the database server."""
+    connect_timeout: int | None = CONNECT_TIMEOUT
+    """The time limit for connecting, in seconds; None for no limit."""
     batch_changes: ClassVar[int] = 10_000
     """The maximum number of changes in a transaction that changes several memories."""
 
@@ -159,6 +166,12 @@ class Database(ABC):
 
         None if the database refused a value of the statement.
         """
+
+    def unanswered(self, error: BaseException) -> str | None:
+        """Return the message if the time limit for connecting caused the error, else None."""
+        if isinstance(error, TimeoutError) and error.errno is None and self.connect_timeout:
+            return f"{self.label}: no answer in {count(self.connect_timeout, 'second')}"
+        return None
 
     @abstractmethod
     def is_duplicate_key(self, error: BaseException) -> bool:
@@ -693,6 +706,26 @@ async def prefetch(
             await asyncio.wait([coming])
         if not coming.cancelled():
             coming.exception()  # retrieves the exception, so that asyncio does not log it
+
+
+def time_limit(name: str, value: str | None) -> int | None:
+    """Return the time limit for connecting, in seconds; None for no limit.
+
+    ``value`` is that of libpq's ``connect_timeout``, None if it is not given; 0 and negative
+    numbers set no limit.  ``name`` is the name of the option or variable with the value.
+
+    Raises:
+        UsageError: the value is not a whole number.
+    """
+    if value is None:
+        return CONNECT_TIMEOUT
+    if not re.fullmatch(r"\s*[+-]?[0-9]{1,9}\s*", value):
+        raise UsageError(
+            f"{name}={visible(value)} is not a whole number of seconds",
+            f"write {name}=10; 0 waits without a limit",
+        )
+    seconds = int(value)
+    return seconds if seconds > 0 else None
 
 
 def damage(reason: str) -> Failure:

@@ -28,16 +28,13 @@ from memctl.engines.sql.database import (
     Database,
     RejectedValue,
     first_line,
+    time_limit,
 )
 from memctl.engines.sql.lock import ANSWER_SECONDS, ConnectionLock
 from memctl.engines.sql.schema import TextForm
 from memctl.engines.sql.syntax import CHUNK_BYTES, Syntax
 from memctl.errors import BadData, Lost, MemctlError, NotFound, Unavailable, UsageError
 from memctl.location import visible
-
-CONNECT_TIMEOUT = 15
-"""The time limit for connecting, in seconds."""
-
 
 _SSL_MODES = ("disable", "prefer", "require", "verify-ca", "verify-full")
 
@@ -217,10 +214,11 @@ class MysqlDatabase(Database):
 
     def make_engine(self) -> AsyncEngine:
         settings = connect_settings(self.location.url)
+        self.connect_timeout = settings.pop("connect_timeout")
 
         async def connect() -> aiomysql.Connection:
             # The driver's own timeout ends once the connection is accepted.
-            async with asyncio.timeout(CONNECT_TIMEOUT):
+            async with asyncio.timeout(self.connect_timeout):
                 connection = await aiomysql.connect(
                     charset="utf8mb4",
                     # Compare names exactly, and store values unchanged or refuse them.
@@ -288,8 +286,7 @@ class MysqlDatabase(Database):
             return Contended(message)
         if code in _BUSY:
             return Lost(message, _BUSY[code])
-        if isinstance(error, TimeoutError):
-            message = f"{self.label}: no answer in {CONNECT_TIMEOUT} seconds"
+        message = self.unanswered(error) or message
         if isinstance(error, _TRANSIENT):
             return Lost(message, "check that the server is running, and host and port")
         return Unavailable(message)
@@ -416,10 +413,10 @@ def _literal(escape: Callable[[Any], str], value: Any) -> str:
 
 
 def connect_settings(url: str) -> dict[str, Any]:
-    """Return the arguments of ``aiomysql.connect`` for a URL in the form of libpq.
+    """Return the arguments for ``aiomysql.connect`` from a URL in the form of libpq.
 
-    ``?host=/path`` names a Unix socket, ``?sslmode=`` has the meaning of libpq.  If the URL has no
-    password, the environment variable ``MYSQL_PWD`` is used.
+    ``?host=/path`` names a Unix socket; ``?sslmode=`` and ``?connect_timeout=`` have the meanings
+    of libpq.  If the URL has no password, the environment variable ``MYSQL_PWD`` is used.
 
     Raises:
         UsageError: the URL names no database, or has an unknown option.
@@ -444,11 +441,15 @@ def connect_settings(url: str) -> dict[str, Any]:
     context = _tls(options.pop("sslmode", "prefer"), options.pop("sslrootcert", None))
     if context and not socket:
         settings["ssl"] = context
+    settings["connect_timeout"] = time_limit(
+        "connect_timeout", options.pop("connect_timeout", None)
+    )
     options.pop("charset", None)
     if options:
         raise UsageError(
             f"MySQL takes no option {next(iter(options))!r}",
-            "known: host, port, user, password, dbname, unix_socket, sslmode, sslrootcert",
+            "known: host, port, user, password, dbname, unix_socket, sslmode, sslrootcert, "
+            "connect_timeout",
         )
     return settings
 

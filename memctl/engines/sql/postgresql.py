@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import codecs
 import json
+import os
 import struct
 from collections import deque
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from hashlib import sha256
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 import asyncpg
 from sqlalchemy import Connection, event, text
@@ -27,6 +28,7 @@ from memctl.engines.sql.database import (
     driver_of,
     first_line,
     prefetch,
+    time_limit,
 )
 from memctl.engines.sql.lock import ConnectionLock
 from memctl.engines.sql.pooler import PooledConnection, is_pooled, pooler_error
@@ -34,9 +36,6 @@ from memctl.engines.sql.schema import TextForm
 from memctl.engines.sql.syntax import Syntax
 from memctl.errors import BadData, Lost, MemctlError, NotFound, Unavailable, UsageError
 from memctl.location import Location, visible
-
-CONNECT_TIMEOUT = 15
-"""The time limit for connecting, in seconds."""
 
 WORK_KILOBYTES = 32 * 1024
 """The least memory, in kB, that the server may use for a sort or join while memctl reads."""
@@ -64,6 +63,8 @@ _BROKEN = ("connection is closed", "cannot switch to state")
 """Parts of the driver's messages about a broken connection; such errors have no SQL state."""
 
 
+_LIMIT, _LIMIT_VARIABLE = "connect_timeout", "PGCONNECT_TIMEOUT"
+"""libpq's option and variable for the time limit for connecting."""
 _SETTINGS = {
     "jit": "off",  # costs more than it saves for these statements
     "DateStyle": "ISO",  # the rest as in pg_dump: other texts of values are not exact
@@ -297,13 +298,20 @@ class PostgresqlDatabase(Database):
 
     def make_engine(self) -> AsyncEngine:
         parts = urlsplit(self.location.url)
-        dsn = parts._replace(scheme="postgresql").geturl()
+        pairs = parse_qsl(parts.query, keep_blank_values=True)
+        # The driver would send the limit to the server, as a setting of the session.
+        query = urlencode([pair for pair in pairs if pair[0] != _LIMIT], quote_via=quote)
+        dsn = parts._replace(scheme="postgresql", query=query).geturl()
+        if (limit := dict(pairs).get(_LIMIT)) is not None:
+            self.connect_timeout = time_limit(_LIMIT, limit)
+        else:
+            self.connect_timeout = time_limit(_LIMIT_VARIABLE, os.environ.get(_LIMIT_VARIABLE))
 
         async def connect() -> asyncpg.Connection:
             try:
                 if self._pooled is None:
                     return await self._connect_first(dsn)
-                return await _connected(dsn, None if self._pooled else self._settings)
+                return await self._connected(dsn, None if self._pooled else self._settings)
             except asyncpg.ClientConfigurationError as error:
                 raise UsageError(
                     f"{self.label}: {first_line(error)}", "write the URL as for psql"
@@ -350,7 +358,7 @@ class PostgresqlDatabase(Database):
 
     async def _connect_first(self, dsn: str) -> asyncpg.Connection:
         """Make the first connection as if through a pooler; find out whether a pooler answers."""
-        connection = await _connected(dsn, None)
+        connection = await self._connected(dsn, None)
         try:
             self._pooled = await is_pooled(connection)
             if not self._pooled:
@@ -360,6 +368,18 @@ class PostgresqlDatabase(Database):
             connection.terminate()
             raise
         return connection
+
+    async def _connected(self, dsn: str, settings: Mapping[str, str] | None) -> asyncpg.Connection:
+        """Return a new connection; ``settings`` are its session settings.
+
+        With None, the connection may lead through a pooler, which refuses settings unknown to it.
+        """
+        return await asyncpg.connect(
+            dsn,
+            timeout=self.connect_timeout,
+            server_settings={"application_name": "memctl", **(settings or {})},
+            connection_class=PooledConnection if settings is None else asyncpg.Connection,
+        )
 
     def translate(self, error: BaseException) -> MemctlError | None:
         message = f"{self.label}: {first_line(error)}"
@@ -400,8 +420,8 @@ class PostgresqlDatabase(Database):
                 return Unavailable(message, "free disk space, memory or connections on the server")
         if isinstance(error, asyncpg.DataError | UnicodeError):
             return None
-        if isinstance(error, TimeoutError):
-            return Lost(f"{self.label}: no answer in {CONNECT_TIMEOUT} seconds", _GONE)
+        if (late := self.unanswered(error)) is not None:
+            return Lost(late, _GONE)
         if isinstance(error, OSError) and "SSL" in message:
             return Unavailable(message, "use sslmode=prefer or disable for a server without TLS")
         if isinstance(error, OSError):
@@ -573,19 +593,6 @@ class PostgresqlDatabase(Database):
             f"nextval({sequence}))) WHERE {sequence} IS NOT NULL"
         )
         await self.fetch_all(connection, sql, {"table": table, "column": column})
-
-
-async def _connected(dsn: str, settings: Mapping[str, str] | None) -> asyncpg.Connection:
-    """Return a new connection; ``settings`` are its session settings.
-
-    With None, the connection may lead through a pooler, which refuses settings unknown to it.
-    """
-    return await asyncpg.connect(
-        dsn,
-        timeout=CONNECT_TIMEOUT,
-        server_settings={"application_name": "memctl", **(settings or {})},
-        connection_class=PooledConnection if settings is None else asyncpg.Connection,
-    )
 
 
 def _set_codecs(connection: Any, _record: Any) -> None:
