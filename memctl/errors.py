@@ -3,7 +3,8 @@
 MemctlError          1    unforeseen
 ├── UsageError       2    the command line or the configuration is wrong
 ├── Unavailable      3    the store cannot be reached or refuses; a file cannot be read or written
-│   └── Lost             3    the connection broke, or no answer came: trying again may help
+│   ├── Lost             3    the connection broke, or no answer came: trying again may help
+│   └── PasswordMissing  3    the server wants a password, and none was given
 ├── NotFound         4    the store, memory, run or file that is named does not exist
 ├── Conflict         5    some memories were left alone: the target holds other data for them
 ├── Different        6    verify found differences
@@ -64,6 +65,10 @@ class Unavailable(MemctlError):
 
 class Lost(Unavailable):
     """The connection broke, or no answer came in time: trying again may help."""
+
+
+class PasswordMissing(Unavailable):
+    """The server wants a password, and none was given."""
 
 
 class NotFound(MemctlError):

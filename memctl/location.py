@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
-from urllib.parse import SplitResult, quote, unquote_plus
+from urllib.parse import SplitResult, quote, unquote_plus, urlsplit
 
 _HOST = re.compile(r"(\[[^]]*\]|[^:]*)(:\d*)?")
 SECRET_QUERY = re.compile(r"pass|pwd|secret|token|key|auth|credential", re.IGNORECASE)
@@ -44,6 +44,14 @@ class Location:
     options: dict[str, str] = field(default_factory=dict)
     prefix: str = ""
     """The word and colon before ``path`` that name the kind, such as ``mem0:``."""
+
+    def with_password(self, password: str) -> Location:
+        """Return the location of a server with a password in its URL."""
+        parts = urlsplit(self.url)
+        login, _, host = parts.netloc.rpartition("@")
+        user = login.partition(":")[0]
+        netloc = f"{user}:{quote(password, safe='')}@{host}"
+        return replace(self, url=parts._replace(netloc=netloc).geturl())
 
 
 def redact(url: str) -> str:

@@ -176,6 +176,11 @@ def take_after(handle: int, other: os.stat_result) -> None:
     os.fchmod(handle, other.st_mode & 0o7777)
 
 
+def at_terminal() -> bool:
+    """Return whether a user at a terminal can be asked."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
 def user_name() -> str:
     """Return the name of the user who runs this process; a number if the user has no name."""
     import getpass  # only needed for locks

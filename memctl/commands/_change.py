@@ -26,6 +26,7 @@ from memctl.output.terminal import Output
 from memctl.registry import make_store
 from memctl.selection import Selection
 from memctl.store import OpenMode
+from memctl.system import at_terminal
 
 
 def change(
@@ -116,11 +117,6 @@ def confirm(question: str, *, expected: str | None = None) -> None:
     said = answer.strip()
     if not (said == expected.strip() if expected else said.lower() in ("y", "yes")):
         raise stopped
-
-
-def at_terminal() -> bool:
-    """Return whether a user at a terminal can be asked."""
-    return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def refuse_unasked(yes: bool) -> None:

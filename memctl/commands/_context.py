@@ -34,15 +34,19 @@ class Run:
     def locate(self, text: str) -> Location:
         """Return the location of a store; ``text`` is a name in the configuration, a URL or a path.
 
+        At a terminal, ask for a password that the server wants and nobody gave.
+
         Raises:
+            Interrupted: a signal came instead of a password.
             UsageError: ``text`` names no store, or the configuration is not valid.
             NotFound: the named configuration file does not exist.
         """
         from memctl import config  # not needed to show the help
+        from memctl.commands._password import ask_password
 
         found = self.configuration().locate(text, config.environment())
         self.store = found.label
-        return found
+        return ask_password(found)
 
     def configuration(self) -> Config:
         """Return the configuration, which is read from its file on first use.

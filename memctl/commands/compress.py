@@ -9,7 +9,6 @@ import typer
 from rich.console import RenderableType
 
 from memctl.commands._change import (
-    at_terminal,
     change,
     confirm,
     deletions,
@@ -43,7 +42,7 @@ from memctl.registry import located, make_store
 from memctl.selection import Selection
 from memctl.summarizer import Summarizer
 from memctl.summary import TEMPLATE, check_template
-from memctl.system import read_file
+from memctl.system import at_terminal, read_file
 
 
 @opens_stores

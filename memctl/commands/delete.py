@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Annotated
 
 from memctl.commands._change import (
-    at_terminal,
     change,
     confirm,
     deletions,
@@ -36,6 +35,7 @@ from memctl.ops.delete import DeleteRun
 from memctl.output import tables
 from memctl.output.terminal import Output
 from memctl.selection import Selection
+from memctl.system import at_terminal
 
 
 @opens_stores

@@ -9,14 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import RenderableType
 
-from memctl.commands._change import (
-    at_terminal,
-    change,
-    confirm,
-    cut_short,
-    refuse_many,
-    refuse_unasked,
-)
+from memctl.commands._change import change, confirm, cut_short, refuse_many, refuse_unasked
 from memctl.commands._context import Run
 from memctl.commands._options import (
     BackupOption,
@@ -46,6 +39,7 @@ from memctl.output.report import Report
 from memctl.output.terminal import Output
 from memctl.registry import make_store
 from memctl.selection import Selection
+from memctl.system import at_terminal
 
 
 class FailOn(StrEnum):

@@ -7,10 +7,10 @@ import os
 import re
 import tomllib
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote, urlencode
 
 from memctl import plugins, system
 from memctl.config import secrets
@@ -77,11 +77,7 @@ class Alias:
             return location
         what = f"the password of {self.name!r}"
         password = secrets.fetch(what, self.password, environment, timeout, self.secret_variables)
-        parts = urlsplit(location.url)
-        login, _, host = parts.netloc.rpartition("@")
-        user = login.partition(":")[0]
-        netloc = f"{user}:{quote(password, safe='')}@{host}"
-        return replace(location, url=parts._replace(netloc=netloc).geturl())
+        return location.with_password(password)
 
 
 @dataclass(frozen=True, slots=True)

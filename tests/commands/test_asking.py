@@ -13,6 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import pytest
 
@@ -124,6 +125,46 @@ def test_prompt_no_changes_nothing(filled: Place, answer: str) -> None:
     assert "Traceback" not in session.said
     assert filled.dump() == before
     assert runs_kept() == []
+
+
+@pytest.mark.parametrize("engine", ["postgresql", "mariadb"])
+def test_prompt_for_the_password_that_a_server_wants(
+    filled: Place, run: Run, servers: Servers, engine: str
+) -> None:
+    url = getattr(servers, engine).fresh()
+    assert run("migrate", filled.text, url).exit_code == 0
+    parts = urlsplit(url)
+    user, at, host = parts.netloc.partition(f":{parts.password}@")
+    assert at
+    without = parts._replace(netloc=f"{user}@{host}").geturl()
+    session = Session("inspect", without)
+    session.until("Password for ")
+    session.types(f"{unquote(str(parts.password))}\n")
+    assert session.ends() == 0, session.said
+    assert "12 memories" in session.said
+    assert unquote(str(parts.password)) not in session.said
+    session = Session("inspect", without)
+    session.until("Password for ")
+    session.types("wrong\n")
+    assert session.ends() == 3, session.said
+    assert "password_env of an alias" in session.said
+    session = Session("inspect", without)
+    session.until("Password for ")
+    session.types(CTRL_C)
+    assert session.ends() == 130, session.said
+    assert "no password was given" in session.said
+
+
+def test_prompt_for_no_password_in_a_script(
+    run: Run, servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = urlsplit(servers.postgresql.fresh())
+    without = parts._replace(netloc=parts.netloc.replace(f":{parts.password}@", "@")).geturl()
+    result = run("inspect", without)
+    fails(result, 3, "PGPASSWORD, ~/.pgpass or password_env of an alias", "memctl config init")
+    assert "Password for" not in result.stderr
+    monkeypatch.setenv("PGPASSWORD", unquote(str(parts.password)))
+    fails(run("inspect", without), 8, "no tables")
 
 
 def test_prompt_names_are_shown_not_obeyed(filled: Place) -> None:

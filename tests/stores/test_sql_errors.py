@@ -13,7 +13,7 @@ import pytest
 
 from memctl.engines.sql import database, sqlite_driver
 from memctl.engines.sql.database import Contended
-from memctl.errors import Lost, MemctlError, Unavailable
+from memctl.errors import Lost, MemctlError, PasswordMissing, Unavailable
 from memctl.registry import make_store, parse
 from memctl.store import OpenMode
 from memctl.testing import samples
@@ -43,10 +43,12 @@ def test_sql_others_are_in_the_way_in_postgresql(state: str) -> None:
     assert type(error) is Contended
 
 
-@pytest.mark.parametrize("state", ["28P01", "53100", "25006", "42501", "XX000"])
+@pytest.mark.parametrize("state", ["28000", "53100", "25006", "42501", "XX000"])
 def test_sql_what_stays_in_postgresql(state: str) -> None:
     error = told("postgresql", asyncpg.PostgresError.new({"C": state, "M": "no"}))
     assert type(error) is Unavailable
+    refused = told("postgresql", asyncpg.PostgresError.new({"C": "28P01", "M": "no"}))
+    assert type(refused) is PasswordMissing  # the URL has none
 
 
 @pytest.mark.parametrize("code", [1040, 1053, 2003, 2006, 2013])
@@ -59,9 +61,11 @@ def test_sql_others_are_in_the_way_in_mysql(code: int) -> None:
     assert type(told("mysql", pymysql.err.OperationalError(code, "no"))) is Contended
 
 
-@pytest.mark.parametrize("code", [1021, 1044, 1045, 1290, 1698])
+@pytest.mark.parametrize("code", [1021, 1044, 1290, 1698])
 def test_sql_what_stays_in_mysql(code: int) -> None:
     assert type(told("mysql", pymysql.err.OperationalError(code, "no"))) is Unavailable
+    refused = told("mysql", pymysql.err.OperationalError(1045, "no"))
+    assert type(refused) is PasswordMissing  # the URL has none
 
 
 async def test_sql_locked_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

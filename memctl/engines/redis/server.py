@@ -390,7 +390,8 @@ def translate_error(error: exceptions.RedisError, label: str) -> MemctlError:
     if word in _LOGIN or isinstance(error, _LOGIN_ERRORS):
         return Unavailable(
             f"{label} refuses the login: {text}",
-            "check the password in the URL, the alias or REDISCLI_AUTH",
+            "check the user; give the password by REDISCLI_AUTH or password_env of an alias "
+            "(memctl config init)",
         )
     match error:
         case _ if word == "NOPERM":

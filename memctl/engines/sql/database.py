@@ -7,6 +7,7 @@ Each engine (``sqlite``, ``postgresql``, ``mysql``) has a ``Database`` for its d
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import warnings
 from abc import ABC, abstractmethod
@@ -25,6 +26,7 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from urllib.parse import parse_qs, urlsplit
 
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError, SAWarning, SQLAlchemyError
@@ -40,7 +42,15 @@ from memctl.engines.sql.side_effects import (
     has_option,
 )
 from memctl.engines.sql.syntax import ALWAYS, Condition, Syntax
-from memctl.errors import BadData, Failure, Lost, MemctlError
+from memctl.errors import (
+    BadData,
+    Failure,
+    Lost,
+    MemctlError,
+    PasswordMissing,
+    Unavailable,
+    UsageError,
+)
 from memctl.location import Location, visible
 from memctl.model import Page
 from memctl.numbers import count
@@ -95,6 +105,8 @@ class Database(ABC):
     """True if several connections can write at once."""
     driver_errors: ClassVar[tuple[type[Exception], ...]] = ()
     """Exceptions of the driver that SQLAlchemy does not wrap."""
+    password_variable: ClassVar[str] = ""
+    """The environment variable whose value is the password if the URL has none."""
     lock_class: ClassVar[type[ConnectionLock]]
     """The class of the lock that a run takes on the database server."""
     connect_timeout: int | None = CONNECT_TIMEOUT
@@ -176,6 +188,13 @@ class Database(ABC):
     @abstractmethod
     def is_duplicate_key(self, error: BaseException) -> bool:
         """Return whether an error of the driver says that a row with the same key exists."""
+
+    def wrong_password(self, message: str, hint: str) -> Unavailable:
+        """Return the error for a server that refuses the password, or that none was given."""
+        parts = urlsplit(self.location.url)
+        given = parts.password or "password" in parse_qs(parts.query)
+        kind = Unavailable if given or os.environ.get(self.password_variable) else PasswordMissing
+        return kind(message, hint)
 
     async def begin(self, connection: AsyncConnection) -> None:
         """Begin a transaction that needs no consistent snapshot."""

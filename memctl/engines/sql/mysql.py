@@ -46,7 +46,13 @@ _REJECTED = frozenset(
     | {3140, 3141, 3144, 3819, 4025, 22032}
 )
 _DUPLICATE_KEY = 1062
-_DENIED = frozenset({1045, 1698})
+_WRONG_PASSWORD = 1045
+"""The code of an error after a login with a wrong password, or without one."""
+_NO_PASSWORD_LOGIN = 1698
+_LOGIN = (
+    "check the user; give the password by MYSQL_PWD or password_env of an alias "
+    "(memctl config init)"
+)
 _NO_RIGHT = 1044
 _NO_TABLE_RIGHT = 1142
 _READ_ONLY = frozenset({1227, 1290, 1792, 1836})
@@ -186,6 +192,7 @@ class MysqlDatabase(Database):
 
     syntax_class = MysqlSyntax
     lock_class = MysqlLock
+    password_variable = "MYSQL_PWD"
     driver_errors = (aiomysql.Error, UnicodeEncodeError, RuntimeError)
     # The pages of messages are used several times, and InnoDB's buffers are small by default.
     batch_changes = 2_000
@@ -266,8 +273,10 @@ class MysqlDatabase(Database):
         message = f"{self.label}: {reason}"
         if code in _REJECTED or isinstance(error, UnicodeEncodeError):
             return None
-        if code in _DENIED:
-            return Unavailable(message, "check user and password")
+        if code == _WRONG_PASSWORD:
+            return self.wrong_password(message, _LOGIN)
+        if code == _NO_PASSWORD_LOGIN:
+            return Unavailable(message, "use another login: the server takes no password for it")
         if code == _NO_RIGHT:
             return Unavailable(
                 message, "grant it rights on the database; changes need CREATE TEMPORARY TABLES too"

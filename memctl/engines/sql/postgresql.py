@@ -43,6 +43,12 @@ WORK_KILOBYTES = 32 * 1024
 UNIQUE_VIOLATION = "23505"
 UNKNOWN_SETTING = "42704"
 _GONE = "check that the server is running, and host and port"
+_LOGIN = (
+    "check the user; give the password by PGPASSWORD, ~/.pgpass or password_env of an alias "
+    "(memctl config init); if both are right, see pg_hba.conf"
+)
+_WRONG_PASSWORD = "28P01"
+"""The state of an error after a login with a wrong password, or without one."""
 _RAISED = "P0001"
 """The state of an error that a trigger raises."""
 _CONTENDED = ("40", "55P03")
@@ -244,6 +250,7 @@ class PostgresqlDatabase(Database):
 
     syntax_class = PostgresqlSyntax
     lock_class = PostgresqlLock
+    password_variable = "PGPASSWORD"
     driver_errors = (
         *(asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError),
         UnicodeError,
@@ -400,8 +407,10 @@ class PostgresqlDatabase(Database):
                 return None
             case "P0" if state == _RAISED:
                 return None
+            case "28" if state == _WRONG_PASSWORD:
+                return self.wrong_password(message, _LOGIN)
             case "28":
-                return Unavailable(message, "check user, password and pg_hba.conf")
+                return Unavailable(message, _LOGIN)
             case "3D":
                 return NotFound(message, "create the database first")
             case "25" if state == "25006":

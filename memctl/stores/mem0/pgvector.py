@@ -324,7 +324,9 @@ class PgvectorTables(VectorStore):
             case "22" | "23" | "54":
                 return Rejected("refused", _first_line(error))
             case "28":
-                return Unavailable(text, "check user, password and pg_hba.conf")
+                return Unavailable(
+                    text, "check user and password in mem0's configuration, and pg_hba.conf"
+                )
             case "3D":
                 return NotFound(text, "create the database first")
             case "42" if state == "42501":
