@@ -253,6 +253,29 @@ def test_shared_sessions_with_a_title_stay_after_the_undo_of_their_import(
     assert not held[titled]
 
 
+GENERATED = {
+    "postgresql": ["INT GENERATED ALWAYS AS IDENTITY", "INT GENERATED ALWAYS AS (1) STORED"],
+    "mysql": ["INT GENERATED ALWAYS AS (LENGTH(id)) STORED"],
+    "sqlite": ["INT GENERATED ALWAYS AS (LENGTH(id)) VIRTUAL"],
+}
+"""Columns of each engine whose values the database makes."""
+
+
+@pytest.mark.parametrize("shared", SQL, indirect=True)
+def test_shared_sessions_with_values_of_the_database_go_with_their_import(
+    run: Run, shared: Shared, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    for number, type_ in enumerate(GENERATED[request.node.callspec.params["shared"]]):
+        for table in "users", "session":
+            shared.execute(f"ALTER TABLE {table} ADD COLUMN own{number} {type_}")
+    before = contents(shared.url)
+    source = f"sqlite:///{tmp_path}/source.db"
+    asyncio.run(fill(source, {MemoryKey("eve", "new"): samples.entries(5)}))
+    assert run("migrate", source, shared.url).exit_code == 0
+    assert run("undo", "--store", shared.url, "--yes").exit_code == 0
+    assert contents(shared.url) == before
+
+
 TITLED = {
     "agentscope2": ("sessions", "id"),
     "adk&app=planner": ("sessions", "id"),
@@ -646,6 +669,27 @@ def test_shared_policies_that_keep_messages_of_agentscope1_fail_their_memory(
     after = contents(url)
     assert after[KYOTO] == before[KYOTO]
     assert len(after[OSAKA]) == 19
+
+
+@pytest.mark.parametrize("shared", ["postgresql"], indirect=True)
+@pytest.mark.parametrize(("layout", "table"), [("memory", "message"), ("agentscope2", "messages")])
+def test_shared_policies_that_hide_new_messages_refuse_them(
+    run: Run, shared: Shared, tmp_path: Path, layout: str, table: str
+) -> None:
+    archive = tmp_path / "source.ndjson"
+    keys = [MemoryKey("eve", name) for name in ("first", "hidden")]
+    asyncio.run(fill(str(archive), dict.fromkeys(keys, samples.entries(5))))
+    url = f"{shared.url}?row_security=on&layout={layout}"
+    assert run("import", archive, url, "--session", "first", "--lossy").exit_code == 0
+    for sql in (
+        f"ALTER TABLE {table} ENABLE ROW LEVEL SECURITY",
+        f"ALTER TABLE {table} FORCE ROW LEVEL SECURITY",
+        f"CREATE POLICY own ON {table} USING (session_id <> 'hidden') WITH CHECK (true)",
+    ):
+        shared.execute(sql)
+    fails(run("import", archive, url, "--session", "hidden", "--lossy"), 3, "row-level security")
+    shared.execute(f"ALTER TABLE {table} DISABLE ROW LEVEL SECURITY")
+    assert not ids(url).get(keys[1])
 
 
 @pytest.mark.parametrize("shared", ["postgresql"], indirect=True)

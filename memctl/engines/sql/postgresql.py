@@ -570,8 +570,9 @@ class PostgresqlDatabase(Database):
         texts = [name in types for name in columns]
         inserted = await driver.fetchmany(
             # COPY sets columns that are GENERATED ALWAYS AS IDENTITY, too.
+            # To return a column, the server requires that the login will see the row.
             f"INSERT INTO {quoted(table)} ({names}) OVERRIDING SYSTEM VALUE VALUES ({places}) "
-            "RETURNING 1",
+            f"RETURNING {quoted(columns[0])}",
             [
                 [
                     str(value) if is_text and value is not None else value

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
-from typing import NamedTuple
+from collections.abc import Collection, Mapping
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Float, MetaData, inspect
 
@@ -47,16 +47,26 @@ _LITERAL = re.compile(
 )
 
 
+def default_of(column: Mapping[str, Any]) -> str | None:
+    """Return the SQL of a column's default, from SQLAlchemy's inspection; None if there is none.
+
+    An identity column, which numbers its rows, has the default ``identity``.
+    """
+    default: str | None = column["default"]
+    if default is None:
+        return "identity" if column.get("identity") else None
+    return None if _NULL.fullmatch(default) else default
+
+
 def other_columns(table: str, known: Collection[str], connection: Connection) -> list[OtherColumn]:
     """Return the columns of a table, without ``known`` names and computed columns."""
     found = []
     for one in inspect(connection).get_columns(table):
         if one["name"] in known or one.get("computed"):
             continue
-        default = one["default"] or ""
+        default = default_of(one)
         # Different numbers in single precision may have the same text.
-        is_literal = bool(_LITERAL.fullmatch(default)) and not isinstance(one["type"], Float)
-        without = one["default"] is None or bool(_NULL.fullmatch(default))
-        text = None if without else default.replace(":", "\\:")
+        is_literal = bool(_LITERAL.fullmatch(default or "")) and not isinstance(one["type"], Float)
+        text = default and default.replace(":", "\\:")
         found.append(OtherColumn(one["name"], text, is_literal))
     return found

@@ -21,7 +21,7 @@ from sqlalchemy import (
     inspect,
 )
 
-from memctl.engines.sql.schema import create_missing
+from memctl.engines.sql.schema import create_missing, default_of
 from memctl.errors import BadData
 
 METADATA = MetaData()
@@ -103,7 +103,7 @@ def examine_schema(connection: Connection, *, typed: bool, keys: bool) -> Schema
         found.added[name] = [
             one["name"]
             for one in columns.values()
-            if one["name"] not in table.columns and one["default"] is None
+            if not (one["name"] in table.columns or one.get("computed") or default_of(one))
         ]
         if keys:
             key = inspector.get_pk_constraint(name)["constrained_columns"]
