@@ -34,7 +34,7 @@ LEASE = 0.6
 WHOLE = 300
 """The number of messages of a large memory in a store that holds one memory in RAM."""
 SMALLER = 700
-"""The number of messages of a large memory in stores that share their statements with another.
+"""The number of messages of a large memory in stores that share their code with another.
 
 The other store has large memories of three pages: a table of one's own, for example.
 """
@@ -51,6 +51,7 @@ def _redis(
     style: Style | None = None,
     *,
     many: int = MANY,
+    large: int = Backend.large,
     refuses_names: bool = False,
 ) -> Callable[[Servers], Backend]:
     def by_socket(servers: Servers, text: str) -> str:
@@ -64,6 +65,7 @@ def _redis(
         lambda text: servers.redis.dump(text.partition("?")[0]),
         exists=True,
         many=many,
+        large=large,
         style=style or Style(),
         refuses_names=refuses_names,
         lease=LEASE,
@@ -222,7 +224,8 @@ BACKENDS: dict[str, Callable[[Servers], Backend]] = {
         lambda text: servers.postgresql.dump(text.partition("?")[0]),
         shared=shared("postgresql", "agentscope2", servers),
         refuses=frozenset({"not a number", "infinity"}),
-        many=MANY_SESSIONS,
+        many=300,
+        large=SMALLER,
         style=AGENTSCOPE2,
         refuses_names=True,  # as SQLite
     ),
@@ -233,7 +236,8 @@ BACKENDS: dict[str, Callable[[Servers], Backend]] = {
         lambda text: servers.mariadb.dump(text.partition("?")[0]),
         shared=shared("mysql", "agentscope2", servers),
         refuses=frozenset({"not a number", "infinity", "deep", "lone surrogate"}),
-        many=MANY_SESSIONS,
+        many=300,
+        large=SMALLER,
         style=AGENTSCOPE2,
         refuses_names=True,  # as SQLite
     ),
@@ -275,6 +279,7 @@ BACKENDS: dict[str, Callable[[Servers], Backend]] = {
             "layout=openai-agents",
             Style("openai-agents", frozenset(), in_order=False),
             many=MANY_SESSIONS,
+            large=SMALLER,
             refuses_names=True,
         )(servers),
         keys=_without_user,
@@ -291,9 +296,13 @@ BACKENDS: dict[str, Callable[[Servers], Backend]] = {
         users=False,
     ),
     # Each state takes a separate write.
-    "redis-session": _redis("redis-session", "layout=session", many=300),
+    "redis-session": _redis("redis-session", "layout=session", many=300, large=SMALLER),
     "redis-runtime-state": _redis(
-        "redis-runtime-state", "layout=runtime-state", many=300, refuses_names=True
+        "redis-runtime-state",
+        "layout=runtime-state",
+        many=300,
+        large=SMALLER,
+        refuses_names=True,
     ),
     "redis-agentscope2": _redis(
         "redis-agentscope2",
@@ -323,6 +332,7 @@ BACKENDS: dict[str, Callable[[Servers], Backend]] = {
         servers.tablestore.alias,
         servers.tablestore.dump,
         refuses=frozenset({"wide"}),
+        large=SMALLER,
         refuses_names=True,  # keys without a user
         largest=2 * 1024 * 1024,
     ),
@@ -339,10 +349,16 @@ BACKENDS: dict[str, Callable[[Servers], Backend]] = {
     ),
     "archive": lambda _: Backend("archive", lambda folder: f"{folder}/a.ndjson", many=MANY),
     "archive-gz": lambda _: Backend(
-        "archive-gz", lambda folder: f"{folder}/a.ndjson.gz", many=MANY
+        "archive-gz",
+        lambda folder: f"{folder}/a.ndjson.gz",
+        many=MANY_SESSIONS,
+        large=SMALLER,
     ),
     "archive-zst": lambda _: Backend(
-        "archive-zst", lambda folder: f"{folder}/a.ndjson.zst", many=MANY
+        "archive-zst",
+        lambda folder: f"{folder}/a.ndjson.zst",
+        many=MANY_SESSIONS,
+        large=SMALLER,
     ),
     "sessions": lambda _: Backend(
         "sessions",
@@ -358,7 +374,10 @@ BACKENDS: dict[str, Callable[[Servers], Backend]] = {
         refuses_names=True,  # names of files
     ),
     "state": lambda _: Backend(
-        "state", lambda folder: f"{folder}/state.json", only=MemoryKey("", "state")
+        "state",
+        lambda folder: f"{folder}/state.json",
+        large=SMALLER,
+        only=MemoryKey("", "state"),
     ),
 }
 """By kind, a function that takes the servers of the test run and makes a backend."""
