@@ -32,7 +32,7 @@ class Package:
 
     name: str
     version: str | None
-    """None if the package is not installed."""
+    """The installed version; None if the package is not installed."""
     extra: str | None
     """The extra of memctl that requires the package; None if memctl always requires it."""
 

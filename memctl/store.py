@@ -357,7 +357,7 @@ class Store(ABC):
         Raises:
             Unavailable: the store cannot be reached or refuses the login.
             NotFound: the place does not exist, and the mode does not create a missing place.
-            BadData: the place holds data of a different kind.
+            BadData: the place holds data that a store of this kind cannot read.
         """
 
     @abstractmethod

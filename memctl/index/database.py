@@ -142,7 +142,7 @@ class Batch:
 
     memories: list[MemoryRow] = field(default_factory=list)
     removed: list[int] = field(default_factory=list)
-    """Numbers of blocks."""
+    """Numbers of blocks to be removed."""
     added: list[NewBlock] = field(default_factory=list)
     gone: list[int] = field(default_factory=list)
     """Numbers of memories to be removed with their blocks."""

@@ -583,7 +583,7 @@ class _Copy:
                     continue
                 if page.offset == 0:
                     there = held.get(memory.key)
-                    if there is None and not self._is_something(page):
+                    if there is None and not self._is_storable(page):
                         self._unchanged(memory.key, 0, held=0)
                         continue
                     beginning = self._beginning(memory, there, form)
@@ -607,14 +607,14 @@ class _Copy:
         comparer = PrefixComparer if there is None or not self._sides.facts else FactComparer
         return comparer(memory, there or NOTHING, form, self._sides)
 
-    def _is_something(self, page: Page) -> bool:
-        """Return whether the page gives the target data, or an empty memory that it can hold."""
+    def _is_storable(self, page: Page) -> bool:
+        """Return whether the target can hold the page: some targets hold no empty memory."""
         if page.messages or page.offset or page.memory.summary:
             return True
         return self._target.features.empty
 
     def _left(self, key: MemoryKey, digest: bytes) -> None:
-        """Set the digest of the memory in ``mirror``."""
+        """Note in ``mirror`` the digest with which the copy leaves the memory in the target."""
         if self._mirror is not None:
             self._mirror[key] = digest
 

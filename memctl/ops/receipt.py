@@ -267,7 +267,7 @@ class Trace(NamedTuple):
     message: str
     key: MemoryKey = MemoryKey("", "")
     id: str = ""
-    """The id of the first of these messages."""
+    """The id of the first of the found messages; empty for a name or an undo run."""
 
 
 @dataclass(slots=True)

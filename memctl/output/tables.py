@@ -194,12 +194,12 @@ def _totals(head: Text, totals: Totals) -> Text:
 
 
 def _users(totals: Totals) -> list[str]:
-    """Return the number of users as a text; nothing if no memory belongs to a user."""
+    """Return a list with the number of users as a text; empty if no memory belongs to a user."""
     return [] if totals.memories and not totals.users else [count(totals.users, "user")]
 
 
 def _without_user(users: int, number: int) -> str:
-    """Return how many belong to no user, as an addition; nothing if all or none do."""
+    """Return a text that ``number`` of the counted items have no user; empty if all or none do."""
     return f" ({number:,} without a user)" if users and number else ""
 
 
@@ -576,7 +576,7 @@ class _Runs:
 
 
 _STORE, _CHANGED, _STATE = 8, 13, 15
-"""The columns of a store, of what a run changed and of its state that suffice in ``history``."""
+"""The widths that suffice for the columns of ``history``: the store, the changes and the state."""
 
 
 def run_changes(run: Run) -> str:

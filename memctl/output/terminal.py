@@ -156,7 +156,7 @@ class Output:
             self._log("warning", event, text)
 
     def retry(self, text: str) -> None:
-        """Print a warning of a lost connection that memctl makes again."""
+        """Print a warning that memctl connects again after a lost connection."""
         self.warn(text, "retry")
 
     def store_opened(self, store: Store) -> None:
@@ -283,9 +283,11 @@ class Output:
                     self.console().print(table)
 
     def cause(self, error: MemctlError) -> MemctlError:
-        """Return the error of damaged memories if a memory was not found because of them.
+        """Return the error to report in place of ``error``.
 
-        Any other error is returned unchanged.
+        If a memory was not found, and damaged memories were left out, this is the error about the
+        damaged memories: the missing memory may be one of them.  In all other cases, this is
+        ``error`` itself.
         """
         if isinstance(error, NotFound) and self.left_out:
             return damage(self.left_out, others=self.read)

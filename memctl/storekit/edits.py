@@ -186,7 +186,7 @@ class ChangeMatcher:
         start: int,
         has_text: TextTest,
     ) -> int | None:
-        """Return the index in ``ids`` to change or to insert at, or None if it is after ``ids``."""
+        """Return the index in ``ids`` to change or to insert at; None if the place is not there."""
         expected = self._expected(change, start)
         puts = change.old is None
         if expected is not None and ids and expected >= len(ids) + puts:
@@ -209,7 +209,7 @@ class ChangeMatcher:
         return nearest
 
     def _expected(self, change: Change, start: int) -> int | None:
-        """Return the index in ``ids`` that the change names, or None."""
+        """Return the index in ``ids`` of ``to`` or ``at`` of the change; None if both are None."""
         if change.to is not None:
             return start + change.to - self._left
         return None if change.at is None else start + change.at - self._passed
@@ -317,7 +317,8 @@ class Snapshot:
 class LargeEdit:
     """The edit of a memory with many changes: ``edit`` has none, ``pieces`` yields all of them.
 
-    The caller must consume ``pieces`` to the end.
+    The caller of ``batch_edits`` must read ``pieces`` to the end before it takes the next item:
+    both read from the same source.
     """
 
     edit: Edit

@@ -224,7 +224,10 @@ def _fault(part: str) -> str:
 
 
 def _expect(path: Path, kind: Callable[[int], bool], fault: str) -> None:
-    """Raise Rejected if the path exists and ``kind`` refuses its mode."""
+    """Raise Rejected with the text ``fault`` if the path exists and is not of the expected kind.
+
+    ``kind`` is a test of a file mode, such as ``stat.S_ISREG``.
+    """
     with system_errors(path, "read"):
         try:
             found = os.lstat(path)

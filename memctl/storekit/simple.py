@@ -266,7 +266,7 @@ class SimpleStore(Store):
 
 
 CHANGED = Failure("changed", "another program has changed it meanwhile")
-"""The failure of a memory that is not the version that was read."""
+"""The failure if the stored memory is no longer the version that was read."""
 
 
 def written(

@@ -241,7 +241,7 @@ class _FieldFiller:
 
 
 def _without_sentences(excerpt: Excerpt) -> Summary:
-    """Return a summary of the first and the last text."""
+    """Return a summary of an excerpt without sentences: the beginnings of two of its texts."""
     texts = [turn.text for turn in excerpt.turns] + [excerpt.earlier]
     said = [" ".join(text.split()) for text in texts if text.strip()]
     if not said:

@@ -144,7 +144,7 @@ class Place:
         }
 
     def size(self, count: int) -> int:
-        """Return the number of messages for a memory of ``count`` messages in other stores.
+        """Return the number of messages to write where the tests of other stores write ``count``.
 
         Large memories are in proportion to ``Backend.large``; small memories stay as they are.
         """

@@ -66,8 +66,8 @@ def comparable(left: Store, right: Store) -> tuple[Store, Store]:
     """Return both stores, shown in a dialect in which their messages can be compared.
 
     This is the finer of their dialects, in which messages need no notes.  If the finer dialect has
-    fields that a store may change (``Dialect.unsettled``), it is the coarser dialect.  A store
-    whose dialect cannot hold notes keeps its dialect.
+    fields that a store may change (``Dialect.unsettled``), the coarser dialect is used instead.  A
+    store whose dialect cannot hold notes keeps its dialect.
 
     Raises:
         UsageError: as ``shown_as``.

@@ -179,7 +179,7 @@ class Column(NamedTuple):
         return self.form.selected.format(expression)
 
     def read(self, value: Any) -> Any:
-        """Return a value of ``selected`` in the form that ``stored`` returns."""
+        """Convert a value that the SQL of ``selected`` has read to a value as from ``stored``."""
         if not self.is_converted:
             return value
         if isinstance(value, str) and self.is_time:
@@ -190,11 +190,11 @@ class Column(NamedTuple):
         return _single(value) if isinstance(value, float) else value
 
     def placed(self, place: str) -> str:
-        """Return SQL for a value of ``bound`` at a placeholder."""
+        """Return SQL for a result of ``bound``; ``place`` is its placeholder."""
         return f"CAST(CAST({place} AS TEXT) AS {self.form.type})" if self.form.type else place
 
     def bound(self, value: Any) -> Any:
-        """Return a value of ``stored`` for ``placed``."""
+        """Convert a result of ``stored`` to the parameter for the SQL of ``placed``."""
         return str(value) if self.form.type and value is not None else value
 
     def moment(self, moment: datetime) -> Any:

@@ -93,7 +93,7 @@ class TrajectoryFile(PageWriter):
         self._held: deque[_Step] = deque()
         """The steps that are not written yet, in order."""
         self._size = 0
-        """The sum of the sizes of these steps."""
+        """The sum of the sizes of the steps in ``_held``."""
         self._waiting: dict[str, _Step] = {}
         """The steps with tool calls that have no result yet, by the ids of the calls."""
 

@@ -329,7 +329,7 @@ class Agentscope2Database:
         """Delete the messages with ``ids`` from the message log of a session.
 
         Raises:
-            RejectedValue: the database deleted another number of rows.
+            RejectedValue: the database did not delete each of them.
         """
         sql = "DELETE FROM messages WHERE session_id = :session AND msg_id IN :ids"
         for some in pieces(list(ids)):
@@ -340,7 +340,7 @@ class Agentscope2Database:
         """Delete the message log of a session; ``messages`` is its number of messages.
 
         Raises:
-            RejectedValue: the database deleted another number of rows.
+            RejectedValue: the number of deleted rows is not ``messages``.
         """
         sql = "DELETE FROM messages WHERE session_id = :session"
         deleted = await self._run(connection, sql, {"session": session})
@@ -1035,7 +1035,7 @@ def _not_owned(edit: Edit, stored: StoredSession) -> Failure:
 
 
 PlacedRow = tuple[str, Any, StoredMessage | None]
-"""A place in the new log: id, time and None for a row that stays; id, time and a new message."""
+"""A row of the new log: its message id, its time, and the message; None for a row that stays."""
 
 
 def _limits(placed: list[PlacedRow]) -> list[datetime | None]:

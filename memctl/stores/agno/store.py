@@ -97,7 +97,7 @@ class Restored(Snapshot):
     backup: Any = None
     """The former value of the column ``runs``."""
     revised: frozenset[str] = frozenset()
-    """The ids of the runs that the undone edit changed in the column."""
+    """The ids of the runs that the undone edit changed in the column ``runs``."""
 
 
 class AgnoStore(SqlSimpleStore):

@@ -159,7 +159,7 @@ def _expect(path: Path, version: str | None) -> None:
     """Check that a file still has the version ``version``; None means that no file exists.
 
     Raises:
-        VersionChanged: the file has another content, or was created or deleted.
+        VersionChanged: the content of the file has changed, or the file was created or deleted.
     """
     text = _read(path)
     if (None if text is None else _version(text)) != version:

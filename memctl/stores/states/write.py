@@ -337,7 +337,7 @@ def _may_become_unknown(edit: Edit, part: MemoryPart) -> bool:
 
 
 def _groups(batch: list[T], size: int) -> Iterator[list[T]]:
-    """Divide the batch into groups, each session once in a group."""
+    """Divide the batch into groups of at most ``size``, in which no session occurs twice."""
     group: list[T] = []
     sessions: set[tuple[str, str]] = set()
     for one in batch:

@@ -234,12 +234,12 @@ class RowCodec:
         return column.selected(expression)
 
     def read(self, name: str, value: Any) -> Any:
-        """Convert a value, read by the SQL of ``value``, to the form of the driver."""
+        """Convert a value, read by the SQL of ``value``, to the value that the column holds."""
         column = self.columns.all.get(name)
         return value if column is None else column.read(value)
 
     def converted(self, rows: Sequence[Any]) -> Sequence[Any]:
-        """Convert the values of rows, read by the statement of ``select``, to the driver's form."""
+        """Apply ``read`` to the values of rows that the statement of ``select`` has read."""
         if not self._read:
             return rows
         found = []
@@ -370,15 +370,12 @@ class RowCodec:
         return place if column is None else column.placed(place)
 
     def bound(self, name: str, value: Any) -> Any:
-        """Convert a value of a column to the form of the driver, for use with ``placed``."""
+        """Convert a value of a column to the parameter for the SQL of ``placed``."""
         column = self.columns.all.get(name)
         return value if column is None else column.bound(value)
 
     def with_content(self, row: Sequence[Any], content: Any) -> Sequence[Any]:
-        """Return a copy of a row whose content, as the driver returned it, is replaced.
-
-        ``content`` is a result of ``read``.
-        """
+        """Return a copy of a row in which ``content``, a result of ``read``, is the content."""
         at = self._at[self._content]
         return [*row[:at], content, *row[at + 1 :]]
 

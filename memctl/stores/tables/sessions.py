@@ -174,7 +174,7 @@ class Sessions:
         """Remove rows that memctl made for a memory; return their states, by table.
 
         ``made`` has the state that memctl wrote into each row, by table.  A row stays if its state
-        is another now, or if an application gave a value to a column that it added.  A row also
+        has changed, or if an application gave a value to a column that it added.  A row also
         stays if the memory has messages, or if the user or application of the row has a session,
         unless ``needless`` has its table.
         """

@@ -30,11 +30,11 @@ from memctl.stores.tables.sessions import MadeRows, Sessions
 _MISSING = "missing"
 """The field of ``WriteResult.before`` with the session tables that lacked a row of the memory."""
 _MADE = "made"
-"""The field with the states of rows that memctl made for the memory, by table."""
+"""The field of ``WriteResult.before`` with the states of rows made for the memory, by table."""
 _NEEDLESS = "needless"
-"""The field with the tables whose rows memctl made although the framework needed none."""
+"""The field there with the tables whose rows memctl made although the framework needed none."""
 _REMOVED = "removed"
-"""The field with the states of made rows that an undo removed, by table."""
+"""The field there with the states of made rows that an undo removed, by table."""
 
 
 class TableRows:

@@ -119,7 +119,7 @@ class VaultMaintenance(Maintenance):
         return "no line of it is a name with a value" if lines else ""
 
     def broken_links(self, name: str, text: str) -> Iterator[str]:
-        """Yield the targets of the links in a file that do not exist; ``text`` is its content."""
+        """Yield the link targets that do not exist; ``text`` is the text of the file ``name``."""
         folder = posixpath.dirname(name)
         for target in markdown.markdown_links(text):
             path = posixpath.normpath(posixpath.join(folder, target))

@@ -199,7 +199,7 @@ class VaultStore(FactStore):
 
 
 def _fact(place: _Place, text: str, changed: int) -> bytes:
-    """Return the fact in a file as JSON; ``changed`` is in ns."""
+    """Return the fact in a file as JSON; ``changed`` is the modification time in nanoseconds."""
     note = markdown.split(text)
     record = markdown.record(note)
     if record is not None:

@@ -97,5 +97,5 @@ def other_expiries(
 
 
 def expiry_command(key: bytes, ttl: int) -> Command:
-    """Return the command that makes a Redis key expire in ``ttl`` milliseconds; never if -1."""
+    """Return the command that sets the expiry of a key to ``ttl`` milliseconds; to none if -1."""
     return (b"PERSIST", key) if ttl < 0 else (b"PEXPIRE", key, b"%d" % ttl)

@@ -300,7 +300,7 @@ class ChangeApplier:
                 _refuse(filter(ids.__contains__, group.ids), f"is marked {decode(mark)!r}")
 
     def _check_repeats(self) -> None:
-        """Refuse to delete a message that shares its payload."""
+        """Refuse to delete a message whose id stays on the list: both entries share a payload."""
         if self.changes.deleted and (self._messages.ids.duplicates or self.changes.gone.duplicates):
             left = sum(map(len, self._left()))
             if self._messages.count - left != self.changes.deleted:

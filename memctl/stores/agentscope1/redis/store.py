@@ -249,7 +249,7 @@ class RedisMemoryStore(RedisStore):
                 yield key
 
     async def erase(self, where: Selection) -> AsyncGenerator[WriteResult]:
-        """Remove all keys of the selected sessions, with session states (``:state``)."""
+        """Remove all keys of the selected sessions, also those of session states (``:state``)."""
         async with self.server.pipeline() as pipeline:
             work = partial(erase_keys, pipeline, self.keys, self.catalogue, where)
             for result in await in_thread(pipeline, work):

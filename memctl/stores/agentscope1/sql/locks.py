@@ -72,7 +72,7 @@ class LockedSessions(NamedTuple):
 
 
 def session_owners(memories: Iterable[Memory]) -> dict[str, str]:
-    """Return the owners of sessions that other users than those of the memories own, by session."""
+    """Return the owners of the memories' sessions that belong to other users, by session."""
     return {one.key.session: one.owner for one in memories if one.owner is not None}
 
 

@@ -82,7 +82,7 @@ class Statements(Syntax):
     proves_json: ClassVar[bool] = True
     """False if the database accepts invalid JSON, so that memctl must parse each message."""
     is_sound: str = ALWAYS
-    """SQL without ``m`` to test the columns of a message for the declared types.
+    """SQL to test the columns of ``message`` for the declared types; names columns without ``m.``.
 
     Most databases enforce the declared types.
     """
@@ -211,8 +211,8 @@ class Statements(Syntax):
         """Return SQL after FROM: the messages ``m``, joined with the sessions ``s``.
 
         Huge messages are replaced by stubs, JSON with a few short fields.  ``rows`` is a condition
-        on the columns of a message, without ``m``.  If empty, rows with NULL or a wrong type in a
-        column are left out.
+        on the columns of ``message``, without ``m.`` before their names.  If it is empty, rows with
+        NULL or a wrong type in a column are left out.
         """
         message = "message"
         if self.huge or self.has_unsound or rows:
@@ -297,7 +297,10 @@ class Statements(Syntax):
         return ", ".join(cells)
 
     def no_object(self) -> str:
-        """Return SQL, without ``m``, that finds messages that may not be JSON objects."""
+        """Return SQL that finds messages that may not be JSON objects.
+
+        The SQL names the columns of ``message`` without ``m.``.
+        """
         return NEVER
 
     def as_bytes(self, text: str) -> str:
@@ -306,7 +309,10 @@ class Statements(Syntax):
 
     @property
     def sound(self) -> str:
-        """SQL, without ``m``, that selects messages without NULL or a wrong type in a column."""
+        """SQL that selects rows of ``message`` without NULL or a wrong type in a column.
+
+        The SQL names the columns without ``m.``.
+        """
         return self.is_sound if self.has_unsound else ALWAYS
 
     # Conditions of a selection

@@ -198,7 +198,7 @@ class SqlMemoryStore(Store):
 
     @contextmanager
     def _noting_damage(self, where: Selection) -> Iterator[None]:
-        """Note damaged memories as failures at the end."""
+        """Add the memories that the ``with`` block finds damaged to ``left_out``, at its end."""
         try:
             yield
         finally:

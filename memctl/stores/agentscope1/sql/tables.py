@@ -52,16 +52,16 @@ class MemoryTables(Database):
         self.doubts = 0
         """The number of possibly damaged rows read while damage is skipped."""
         self.proved: Selection | None = None
-        """The last selection read without doubts."""
+        """The last selection whose read met no row that may be damaged."""
         self._searched = self._examined = True
-        """True if memctl has searched for huge messages, and for unsound rows."""
+        """True if memctl has searched for huge messages; true if it has looked for unsound rows."""
         self._keyless: list[str] = []
         """The tables without a primary key."""
         self.added_columns: dict[str, list[str]] = {}
         """The columns without a default that an application added to each table."""
         self.new_users: set[str] = set()
         self.new_sessions: set[str] = set()
-        """The users and sessions with rows created by this run."""
+        """The sessions with rows created by this run; ``new_users`` are such users."""
 
     @property
     def statements(self) -> Statements:
